@@ -1,9 +1,7 @@
 """The public names, by topic and home; `beam_dpne/__init__.py` reads this file."""
 
 # Transforms of whole programs, their plans and results.
-from beam_dpne.bayesian.paper import PaperBayesianCounts as PaperBayesianCounts
 from beam_dpne.bayesian.plan import BayesianPlan as BayesianPlan
-from beam_dpne.bayesian.plan import PaperBayesianPlan as PaperBayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts as PublicCounts
 from beam_dpne.bayesian.transform import BayesianCounts as BayesianCounts
 from beam_dpne.bayesian.transform import BayesianCountsResult as BayesianCountsResult

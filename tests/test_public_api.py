@@ -16,8 +16,6 @@ from beam_dpne import (
     BayesianCounts,
     BayesianPlan,
     LengthPlan,
-    PaperBayesianCounts,
-    PaperBayesianPlan,
     PrivacyPlan,
     PrivateSetUnion,
     PublicCounts,
@@ -58,10 +56,6 @@ OWN_SAMPLES = {
     PrivateSetUnion: {"plan": UNION_PLAN},
     BayesianCounts: {
         "plan": BayesianPlan(epsilon=1, delta=1e-7, length=1),
-        "public": PublicCounts.of([("a",)], [1]),
-    },
-    PaperBayesianCounts: {
-        "plan": PaperBayesianPlan(epsilon=1, delta=1e-7, length=1),
         "public": PublicCounts.of([("a",)], [1]),
     },
 }

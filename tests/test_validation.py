@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-from beam_dpne.bayesian.paper import PaperBayesianCounts
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.transform import BayesianCounts
@@ -143,11 +142,6 @@ BUDGET = {"epsilon": 1, "delta": 1e-6}
         (PrivateSetUnion, PrivacyPlan(**BUDGET), "plan must be a SetUnionPlan, got PrivacyPlan"),
         (BayesianCounts, None, "plan must be a BayesianPlan, got NoneType"),
         (BayesianCounts, SetUnionPlan(**BUDGET), "plan must be a BayesianPlan, got SetUnionPlan"),
-        (
-            PaperBayesianCounts,
-            BayesianPlan(**BUDGET),
-            "plan must be a PaperBayesianPlan, got Bayes",
-        ),
     ],
 )
 def test_another_plan_is_refused_when_the_transform_is_made(transform, plan, message):

@@ -94,8 +94,6 @@ def program_of(plan: Plan) -> str:
 
 def expense_of_plan(plan: Plan) -> Expense:
     """Returns the expense of a run under a plan, which is known before the run."""
-    if isinstance(plan, SetUnionPlan) and plan.noise_kind != "gaussian":
-        return Expense(epsilon=plan.epsilon, delta=plan.delta, reason=_NOT_STATED)
     if isinstance(plan, PrivacyPlan):
         mu = 1 / plan.noise_stddev
     elif isinstance(plan, SetUnionPlan):

@@ -61,7 +61,7 @@ def _play_counts(plan: BayesianPlan, *, people: int = 1, limit: int | None = Non
 
     def ratios(copies: int, key: RunKey, *, present: bool) -> np.ndarray:
         """Returns the statistic of copies whose users have public n-grams of their own."""
-        table = np.zeros((copies * number, 1), np.int64)
+        table = np.zeros(copies * number, np.int64)
         user = limit_grams(
             _users_of_all(copies, number, count=2 * plan.max_count),
             max_contributions=limit,
@@ -71,7 +71,7 @@ def _play_counts(plan: BayesianPlan, *, people: int = 1, limit: int | None = Non
         add_up(user, table)
         shift = people * table
         values = noisy_values(shift * present, 0, plan=plan, run_key=key)
-        return (shift[:, 0] * values.astype(float)).reshape(copies, number).sum(axis=1)
+        return (shift * values.astype(float)).reshape(copies, number).sum(axis=1)
 
     def play(runs: int, key: RunKey) -> Seen:
         starts = range(0, runs, at_once)

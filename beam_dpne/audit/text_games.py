@@ -52,9 +52,11 @@ class SameNoise(RunKey):
 
 def union_games(plan: SetUnionPlan) -> tuple[Game, ...]:
     """Returns all games of a set union."""
-    claim = gaussian_claim(epsilon=plan.epsilon, delta=plan.delta, delta_share=plan.delta_share)
-    items = _words(plan, "items", claim.of_part(1 - plan.count_part))
-    return (items, *count_games(plan.count_part, plan.count_noise, claim))
+    claim = gaussian_claim(
+        epsilon=plan.epsilon, delta=plan.delta, delta_share=plan.vocabulary_delta_share
+    )
+    items = _words(plan, "items", claim.of_part(1 - plan.count_share))
+    return (items, *count_games(plan.count_share, plan.count_noise, claim))
 
 
 def gram_games(plan: PrivacyPlan) -> tuple[Game, ...]:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.bayesian import log_global
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.elements import arrays
@@ -45,13 +44,10 @@ class GramSums:
 
     Attributes:
       rows: (m,) int32, distinct rows of the public vocabulary.
-      width: the number of columns of `sums`.
-      sums: (m · width,) int64, row by row. Column 0 holds counts, and column 1, if a mode needs it,
-        numbers of users; `paper.PaperSums` has a third one.
+      sums: (m,) int64, the counts of users together.
     """
 
     rows: np.ndarray
-    width: int
     sums: np.ndarray
 
 
@@ -61,7 +57,7 @@ class NoisyCounts:
 
     Attributes:
       start: the number of the first row.
-      values: (m,) int64, in steps of `BayesianPlan.grid`: counts, or logarithms under "log_global".
+      values: (m,) int64, noisy counts.
     """
 
     start: int
@@ -75,7 +71,7 @@ class NgramProbabilities:
     Attributes:
       ngrams: (V,) Arrow strings, see `join_tokens`; in the order of the public counts.
       probabilities: (V,) float64 ≥ 0, summing to 1.
-      guarantee: the guarantee in words, or the statement that there is none.
+      guarantee: the guarantee in words.
       report: the public numbers for the ledger as JSON types; see `BayesianPlan.report`.
     """
 
@@ -159,12 +155,9 @@ def add_up(grams: UserGrams, table: np.ndarray) -> None:
 
     Args:
       grams: the limited grams of a batch of users.
-      table: (V, width) int64, the sums so far; `GramSums` describes the columns.
+      table: (V,) int64, the sums so far.
     """
-    np.add.at(table[:, 0], grams.rows, grams.counts)
-    if table.shape[1] > 1:
-        # A user has a row at most once, so that the occurrences of a row are its users.
-        table[:, 1] += np.bincount(grams.rows, minlength=len(table))
+    np.add.at(table, grams.rows, grams.counts)
 
 
 def range_starts(size: int, ranges: int) -> np.ndarray:
@@ -174,26 +167,21 @@ def range_starts(size: int, ranges: int) -> np.ndarray:
 
 def cut_by_range(table: np.ndarray, ranges: int) -> Iterator[tuple[int, GramSums]]:
     """Yields each range's rows whose sums are not 0, in parts that are small enough for an element."""
-    present = np.flatnonzero(table.any(axis=1))
+    present = np.flatnonzero(table)
     cuts = np.searchsorted(present, range_starts(len(table), ranges))
-    # A row has an int32 for its number, and an int64 for each column.
-    at_once = max(1, MAX_ELEMENT_BYTES // (4 + 8 * table.shape[1]))
+    # A row has an int32 for its number, and an int64.
+    at_once = MAX_ELEMENT_BYTES // 12
     for number in range(ranges):
         for start in range(cuts[number], cuts[number + 1], at_once):
             rows = present[start : min(start + at_once, cuts[number + 1])]
-            yield (
-                number,
-                GramSums(
-                    rows=rows.astype(np.int32), width=table.shape[1], sums=table[rows].reshape(-1)
-                ),
-            )
+            yield number, GramSums(rows=rows.astype(np.int32), sums=table[rows])
 
 
-def merge_sums(parts: Iterable[GramSums], start: int, stop: int, width: int) -> np.ndarray:
-    """Adds up the parts of the rows from `start` up to `stop`: (stop − start, width) int64."""
-    table = np.zeros((stop - start, width), dtype=np.int64)
+def merge_sums(parts: Iterable[GramSums], start: int, stop: int) -> np.ndarray:
+    """Adds up the parts of the rows from `start` up to `stop`: (stop − start,) int64."""
+    table = np.zeros(stop - start, dtype=np.int64)
     for part in parts:
-        table[part.rows - start] += part.sums.reshape(-1, part.width)
+        table[part.rows - start] += part.sums
     return table
 
 
@@ -206,22 +194,17 @@ def noisy_values(
     share their noise.
 
     Args:
-      table: (m, width) int64, the sums over all users; see `GramSums`.
+      table: (m,) int64, the sums over all users.
       start: the number of the first row.
       plan: the plan of the run.
       run_key: bound to the run's parameters; see `transform.run_context`.
 
     Returns:
-      (m,) int64, in steps of plan.grid.
+      (m,) int64.
     """
-    values = table[:, 0]
-    if plan.mode == "log_global":
-        values = log_global.grid_values(
-            table[:, 0], table[:, 1], max_count=plan.max_count, decay=plan.decay_rate
-        )
     rows = np.arange(start, start + len(table))
     draws = normals(keyed_bits(run_key.sub_key("gram noise", plan.length), rows, 0))
-    return values + integer_noise.integer_normals(draws, plan.noise_steps)
+    return table + integer_noise.integer_normals(draws, plan.noise_stddev)
 
 
 def cut_values(start: int, values: np.ndarray) -> Iterator[NoisyCounts]:

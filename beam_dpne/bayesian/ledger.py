@@ -8,17 +8,12 @@ from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
 from beam_dpne.release.ledger import Contents
 
-_MODES = {
-    "counts": "Each user adds to at most max_contributions distinct n-grams of the public vocabulary, "
-    "and at most max_count to each. Every n-gram of the vocabulary gets Gaussian noise, rounded to "
-    "whole counts, whether or not any user has it. Probabilities are computed from noisy and public "
-    "counts alone.",
-    "log_global": "For each n-gram, f = min(1, decay * users / max_count) * ln(counts + 1) is rounded "
-    "to a grid and gets Gaussian noise on that grid. The bound gram_bound holds over all databases. "
-    "The mean of the logarithms, which the paper subtracts, is left out, since softmax does not depend "
-    "on it. Probabilities are computed from noisy values and public counts alone: the posterior of the "
-    "counts or, with public_weight, the softmax of weighted logarithms as in the paper.",
-}
+_MEANING = (
+    "Each user adds to at most max_contributions distinct n-grams of the public vocabulary, and at "
+    "most max_count to each. Every n-gram of the vocabulary gets Gaussian noise, rounded to whole "
+    "counts, whether or not any user has it. Probabilities are computed from noisy and public counts "
+    "alone."
+)
 _COLUMNS = {
     "meaning": "how a probability is computed",
     "max_count": "C, the largest number of times that one n-gram of one user counts",
@@ -26,23 +21,14 @@ _COLUMNS = {
     "public": "the number of n-grams in the public vocabulary, the number of words in each, and the "
     "SHA-256 of n-grams and counts (beam_dpne.PublicCounts.fingerprint); nothing protects them",
     "released": "number of n-grams with a probability, which are all n-grams of the public vocabulary",
-    "gram_bound": "upper bound on the distance by which one user moves the value of one n-gram, before "
-    "it is rounded to the grid: C, or under log_global a bound over all databases",
-    "grid": "the step of the released values, in counts or logarithms; the noise is on this grid",
-    "sensitivity": "upper bound on the l2 distance by which one user moves all values, including "
-    "rounding to the grid, for every database: under counts C * sqrt(W)",
-    "noise_stddev": "sigma, before the noise is rounded to the grid, in counts or logarithms",
-}
-_WEIGHT_COLUMNS = {
-    "decay": "S, in w = min(1, S * users / max_count)",
-    "public_weight": "the weight of the public logarithms, if it was given; the private ones have the "
-    "rest of 1",
+    "sensitivity": "upper bound on the l2 distance by which one user moves all counts, C * sqrt(W)",
+    "noise_stddev": "sigma, before the noise is rounded to whole counts",
 }
 _SLACK = (
     "This part of epsilon pays for floating-point arithmetic and for noise made of 128 bits. The "
-    "probability of each noisy integer is right to a relative 2e-12, or to 1e-13 * sigma in steps of "
-    "the grid if that is more, outside far tails. The noise is "
-    "calibrated for 999/1000 of epsilon, so that a thousandth of epsilon is left for it."
+    "probability of each noisy integer is right to a relative 2e-12, or to 1e-13 * sigma if that is "
+    "more, outside far tails. The noise is calibrated for 999/1000 of epsilon, so that a thousandth of "
+    "epsilon is left for it."
 )
 _PUBLIC = (
     "The public counts are not protected: every n-gram in them gets a probability. If they were made "
@@ -79,8 +65,8 @@ def bayesian_contents(plan: BayesianPlan, released: Sequence[NgramProbabilities]
     return Contents(
         program="bayesian",
         sections={
-            "mechanism_columns": _COLUMNS | ({} if plan.mode == "counts" else _WEIGHT_COLUMNS),
-            "mechanism": {**_mechanism(plan, found), "released": len(found)},
+            "mechanism_columns": _COLUMNS,
+            "mechanism": {**_mechanism(found), "released": len(found)},
         },
         spent={},
         slack_meaning=_SLACK,
@@ -91,10 +77,10 @@ def bayesian_contents(plan: BayesianPlan, released: Sequence[NgramProbabilities]
     )
 
 
-def _mechanism(plan: BayesianPlan, found: NgramProbabilities) -> dict[str, Any]:
-    stated_elsewhere = ("mode", "numerical_slack", "gaussian_delta")
+def _mechanism(found: NgramProbabilities) -> dict[str, Any]:
+    stated_elsewhere = ("numerical_slack", "gaussian_delta")
     numbers = {name: value for name, value in found.report.items() if name not in stated_elsewhere}
-    return {"mode": plan.mode, "meaning": _MODES[plan.mode], **numbers}
+    return {"meaning": _MEANING, **numbers}
 
 
 def _check(plan: BayesianPlan, found: NgramProbabilities) -> None:

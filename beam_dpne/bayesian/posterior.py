@@ -17,9 +17,6 @@ First (μ, b) maximize the penalized likelihood, with r_i integrated to first or
 marginal likelihood of the noisy counts. Then each gram's count is its posterior mean, integrated
 numerically under the exact normal likelihood. It is positive, whatever the noisy count.
 
-The noise may have been added to a function g of the counts instead (`links`), as "log_global" does.
-Then c_i above is g(exp(η_i)), and everything else is the same.
-
 As σ → ∞ the result tends to the prior α'/Σα', and as σ → 0 to the distribution of the counts. τ, κ and
 μ have priors so wide that they matter only if the noisy counts say nothing. These priors are constants
 of this module, chosen on public texts. No random numbers are drawn.
@@ -37,12 +34,9 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import linalg
 
-from beam_dpne.bayesian.links import Counts, Link
-
 _Floats = npt.NDArray[np.float64]
 _Integers = npt.NDArray[np.int64]
 
-_COUNTS = Counts()
 _DISCOUNT = 0.9  # subtracted from each public count
 _LEAST_PRIOR = 0.1  # the prior count of public counts of 1 and 0
 _TOTAL_STDDEV = 2.0  # of the prior of μ, whose mean is 0: e^μ is within e^±4 almost surely
@@ -72,16 +66,14 @@ def probabilities(
     public: _Integers,
     grams: npt.NDArray[np.int32],
     stddev: float,
-    link: Link = _COUNTS,
 ) -> _Floats:
     """Returns the posterior mean of each gram's share of the private counts.
 
     Args:
-      noisy: (V,) the private counts with noise, or their decayed logarithms; some may be negative.
+      noisy: (V,) the private counts with noise; some may be negative.
       public: (V,) the public counts, ≥ 0.
       grams: (V, n) the ids of each gram's words.
-      stddev: σ ≥ 0 of the noise, in the units of `noisy`; below 0.001 they are taken as exact.
-      link: the function of the counts that the noise was added to.
+      stddev: σ ≥ 0 of the noise; below 0.001 the counts are taken as exact.
 
     Returns:
       (V,) float64, ≥ 0, summing to 1; > 0 if there is noise.
@@ -100,18 +92,18 @@ def probabilities(
     _check(noisy, public, grams, stddev)
     prior = discounted(public)
     if stddev < _NO_NOISE:
-        counts = link.counts(noisy.astype(np.float64))
+        counts = np.maximum(noisy.astype(np.float64), 0.0)
         shares = counts if counts.any() else prior
         return shares / shares.sum()
     values = noisy.astype(np.float64)
-    levelled, total = _levelled(values, prior, stddev, link)
-    data = _counts_of(values, np.log(levelled), grams, stddev, link)
+    levelled, total = _levelled(values, prior, stddev)
+    data = _counts_of(values, np.log(levelled), grams, stddev)
     fitted = _fit(data, total)
     means = _posterior_means(data, fitted.log_means, fitted.spreads(data))
     if not means.any():
         # Counts far below zero, whose sum no total fits, make all means smaller than the least float.
         # The counts themselves are then the better estimate.
-        means = link.counts(np.maximum(values, stddev))
+        means = np.maximum(values, stddev)
     return means / means.sum()
 
 
@@ -120,12 +112,11 @@ class _Counts:
     """The data of the fit.
 
     Attributes:
-      noisy: (V,) the noisy values g(c).
+      noisy: (V,) the noisy counts.
       log_public: (V,) log α'.
       words: Z, (V, K), how often each gram has each of the K words.
       distinct: K, the number of words.
-      stddev: σ, in the units of `noisy`.
-      link: g.
+      stddev: σ.
     """
 
     noisy: _Floats
@@ -133,7 +124,6 @@ class _Counts:
     words: sparse.csr_matrix
     distinct: int
     stddev: float
-    link: Link
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -162,11 +152,11 @@ class _Words:
 
 
 class _Normal(NamedTuple):
-    """The values around g(m) to first order, where a step d of the logarithms leaves residuals − s d.
+    """The counts around m to first order, where a step d of the logarithms leaves residuals − m d.
 
     Attributes:
-      slopes: (V,) s, the derivative of g by the logarithm; m, if g is the count itself.
-      residuals: (V,) the noisy values less g(m).
+      slopes: (V,) m, the derivative of the count by its logarithm.
+      residuals: (V,) the noisy counts less m.
       variances: (V,) the residuals' variances, from noise and logarithms.
     """
 
@@ -214,14 +204,14 @@ def _check(
         raise ValueError(f"public must be counts >= 0, got {public.min()}.")
 
 
-def _levelled(noisy: _Floats, prior: _Floats, stddev: float, link: Link) -> tuple[_Floats, float]:
+def _levelled(noisy: _Floats, prior: _Floats, stddev: float) -> tuple[_Floats, float]:
     """Returns the prior counts at the level that fits the noisy counts best, and a first μ.
 
     If public counts say little about the private texts, a constant is added to all prior counts, so
     that common grams have a smaller share and rare ones a larger. There are so many rare grams that
     together they show this whatever the noise. Mostly nothing is added.
     """
-    fits = [_fit_of_level(noisy, prior, level, stddev, link) for level in _LEVELS]
+    fits = [_fit_of_level(noisy, prior, level, stddev) for level in _LEVELS]
     # (levels,) The first level, which adds nothing, is preferred in doubt.
     likelihoods = np.array([fit for fit, _ in fits])
     likelihoods[0] += _LEVEL_DOUBT
@@ -235,7 +225,7 @@ def _at_level(prior: _Floats, level: float) -> _Floats:
 
 
 def _fit_of_level(
-    noisy: _Floats, prior: _Floats, level: float, stddev: float, link: Link
+    noisy: _Floats, prior: _Floats, level: float, stddev: float
 ) -> tuple[float, float]:
     """Returns twice the log posterior of a level, and the best μ of 0, a fit, and a grid."""
     shares = _at_level(prior, level)
@@ -243,22 +233,15 @@ def _fit_of_level(
     # The ratio of totals is fitted by least squares, in a few rounds, since the weights depend on it.
     for _ in range(_LEVEL_ROUNDS):
         means = ratio * shares
-        at = link(np.log(means))
-        spreads = _level_spreads(prior, means)
-        variances = stddev**2 + at.slopes**2 * spreads
-        # The derivative by the ratio, with which the expectation is continued as a line.
-        steps = at.slopes / ratio
-        rest = noisy - at.expected(spreads) + ratio * steps
-        total = float((steps * rest / variances).sum())
-        ratio = max(total / float((steps**2 / variances).sum()), _LEAST_RATIO)
+        variances = stddev**2 + means**2 * _level_spreads(prior, means)
+        total = float((shares * noisy / variances).sum())
+        ratio = max(total / float((shares**2 / variances).sum()), _LEAST_RATIO)
     fits = []
     # Least squares may give next to no total, although the prior of μ would rather have a small one.
     for log_ratio in (0.0, math.log(ratio), *_LOG_RATIOS):
         means = math.exp(log_ratio) * shares
-        at = link(np.log(means))
-        spreads = _level_spreads(prior, means)
-        variances = stddev**2 + at.slopes**2 * spreads
-        squares = (noisy - at.expected(spreads)) ** 2 / variances
+        variances = stddev**2 + means**2 * _level_spreads(prior, means)
+        squares = (noisy - means) ** 2 / variances
         misfit = float((squares + np.log(variances)).sum())
         fits.append((-misfit - (log_ratio / _TOTAL_STDDEV) ** 2, log_ratio))
     return max(fits)
@@ -274,14 +257,13 @@ def _counts_of(
     log_public: _Floats,
     grams: npt.NDArray[np.int32],
     stddev: float,
-    link: Link,
 ) -> _Counts:
     rows, length = grams.shape
     distinct = int(grams.max()) + 1
     # CSR: the words of a gram are the columns of its row; the entries of a repeated word add up to 2.
     entries = np.ones(grams.size), grams.ravel(), np.arange(0, grams.size + 1, length)
     words = sparse.csr_matrix(entries, shape=(rows, distinct))
-    return _Counts(noisy, log_public, words, distinct, stddev, link)
+    return _Counts(noisy, log_public, words, distinct, stddev)
 
 
 def _fit(counts: _Counts, total: float) -> _Words:
@@ -297,10 +279,10 @@ def _fit(counts: _Counts, total: float) -> _Words:
 
 def _linearise(counts: _Counts, words: _Words) -> _Normal:
     """Returns the normal approximation of the counts at the current parameters."""
-    at, spreads = counts.link(words.log_means), words.spreads(counts)
-    # g with variance v of η has variance s²·v to first order.
-    variances = counts.stddev**2 + at.slopes**2 * spreads
-    return _Normal(at.slopes, counts.noisy - at.expected(spreads), variances)
+    means = np.exp(words.log_means)
+    # A count with variance v of η has variance m²·v to first order.
+    variances = counts.stddev**2 + means**2 * words.spreads(counts)
+    return _Normal(means, counts.noisy - means, variances)
 
 
 def _improve(counts: _Counts, words: _Words) -> _Words:
@@ -324,8 +306,7 @@ def _search(
     """Halves the step until the penalized squares do not grow; stays if no step is good enough."""
     # (V,) the change of each log m in a whole step.
     direction = counts.words @ change + shift
-    spreads = words.spreads(counts)
-    start = _misfit(counts, words, variances, spreads)
+    start = _misfit(counts, words, variances)
     size = 1.0
     while size > _LEAST_STEP:
         moved = dataclasses.replace(
@@ -334,17 +315,16 @@ def _search(
             effects=words.effects + size * change,
             log_means=words.log_means + size * direction,
         )
-        if _misfit(counts, moved, variances, spreads) <= start:
+        if _misfit(counts, moved, variances) <= start:
             return moved
         size /= 2
     return words
 
 
-def _misfit(counts: _Counts, words: _Words, variances: _Floats, spreads: _Floats) -> float:
+def _misfit(counts: _Counts, words: _Words, variances: _Floats) -> float:
     """Returns the penalized squares: the residuals, b and μ in units of their standard deviations."""
     with np.errstate(over="ignore"):
-        expected = counts.link(words.log_means).expected(spreads)
-        squares = (counts.noisy - expected) ** 2 / variances
+        squares = (counts.noisy - np.exp(words.log_means)) ** 2 / variances
         penalty = (words.effects**2).sum() / words.word_spread**2
         return float(squares.sum() + penalty + (words.total / _TOTAL_STDDEV) ** 2)
 
@@ -405,7 +385,7 @@ def _fit_of_spread(normal: _Normal, rest: _Floats, spread: float) -> float:
 
 
 def _posterior_means(counts: _Counts, log_means: _Floats, variances: _Floats) -> _Floats:
-    """Returns E exp(η) for η ~ N(log m − v/2, v), given g(exp(η)) + N(0, σ²): (V,), each > 0."""
+    """Returns E exp(η) for η ~ N(log m − v/2, v), given exp(η) + N(0, σ²): (V,), each > 0."""
     centres = log_means - 0.5 * variances
     modes = _modes(counts, centres, variances)
     widths = _NODE_SPREAD / np.sqrt(_curvatures(counts, modes, variances))
@@ -415,7 +395,7 @@ def _posterior_means(counts: _Counts, log_means: _Floats, variances: _Floats) ->
     nodes = [modes + widths * node for node in _NODES]
     logs = []
     for node, at in zip(_NODES, nodes, strict=True):
-        misfit = ((counts.noisy - counts.link(at).values) / counts.stddev) ** 2
+        misfit = ((counts.noisy - np.exp(at)) / counts.stddev) ** 2
         logs.append(0.5 * (node**2 - misfit - (at - centres) ** 2 / variances))
         heights = np.maximum(heights, logs[-1])
     mass = mean = np.zeros(log_means.size)
@@ -429,8 +409,8 @@ def _modes(counts: _Counts, centres: _Floats, variances: _Floats) -> _Floats:
     """Returns the mode of each posterior of η, by Newton steps of at most 1 from the prior's: (V,)."""
     modes = centres.copy()
     for _ in range(_MODE_STEPS):
-        at = counts.link(modes)
-        pull = (counts.noisy - at.values) * at.slopes / counts.stddev**2
+        means = np.exp(modes)
+        pull = (counts.noisy - means) * means / counts.stddev**2
         slopes = pull - (modes - centres) / variances
         # A step of 1 is a factor e of the count; beyond it the curvature at this point is no guide.
         steps = np.clip(slopes / _curvatures(counts, modes, variances), -1.0, 1.0)
@@ -442,7 +422,7 @@ def _modes(counts: _Counts, centres: _Floats, variances: _Floats) -> _Floats:
 
 def _curvatures(counts: _Counts, logs: _Floats, variances: _Floats) -> _Floats:
     """Returns minus the second derivative of the log posterior of η, kept above 1/v: (V,)."""
-    at = counts.link(logs)
-    exact = at.slopes**2 - (counts.noisy - at.values) * at.bends
+    means = np.exp(logs)
+    exact = means**2 - (counts.noisy - means) * means
     # Where the likelihood is not concave (means < noisy/2), half of the Gauss–Newton term replaces it.
-    return np.maximum(exact, 0.5 * at.slopes**2) / counts.stddev**2 + 1 / variances
+    return np.maximum(exact, 0.5 * means**2) / counts.stddev**2 + 1 / variances

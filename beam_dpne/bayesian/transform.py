@@ -1,16 +1,15 @@
 """BayesianCounts: a probability for every n-gram of a public vocabulary, as one pipeline."""
 
-import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
-from beam_dpne.bayesian import counting, links, log_global, posterior
+from beam_dpne.bayesian import counting, posterior
 from beam_dpne.bayesian.counting import (
     GramSums,
     NgramProbabilities,
@@ -19,7 +18,7 @@ from beam_dpne.bayesian.counting import (
     probability_table,
 )
 from beam_dpne.bayesian.ledger import bayesian_contents
-from beam_dpne.bayesian.plan import BayesianPlan, CountingPlan
+from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.documents.key_context import key_context
 from beam_dpne.documents.tokenizers import Tokenizer
@@ -34,7 +33,6 @@ from beam_dpne.release.ledger import Run
 from beam_dpne.release.result import Form, Result
 
 _KeyedSums = tuple[int, GramSums]
-AddUp = Callable[[UserGrams, np.ndarray], None]
 
 
 class _Released(NamedTuple):
@@ -56,78 +54,8 @@ class BayesianCountsResult(Result[NgramProbability], _Released):
     form = Form(lambda _: NgramProbability, probability_table, bayesian_contents)
 
 
-class Counted(NamedTuple):
-    """Users' n-grams and their sums, inside a pipeline; nothing in it is private.
-
-    Attributes:
-      grams: PCollection of `UserGrams`, limited.
-      sums: PCollection of (number of a range of rows, its `GramSums`), for every range.
-      public: the public counts that are used, as a side input.
-      run_key: the run key, bound to the plan, the tokenizer and the public counts.
-    """
-
-    grams: Any
-    sums: Any
-    public: AsSingleton
-    run_key: RunKey
-
-
 @dataclasses.dataclass(eq=False, kw_only=True)
-class CountingTransform(DocumentsTransform, abc.ABC):
-    """The common part of `BayesianCounts` and `PaperBayesianCounts`: it adds up users' public n-grams.
-
-    A subclass says in `summing` which sums it needs, and makes probabilities of them.
-    """
-
-    plan: Any
-    public: PublicCounts
-    store: SetStore | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not isinstance(self.public, PublicCounts):
-            raise TypeError(
-                f"public must be PublicCounts, got {type(self.public).__name__}. "
-                "PublicCounts.of makes them of public n-grams and their counts."
-            )
-        if self.public.length != self.plan.length:
-            raise ValueError(
-                f"public must have grams of length={self.plan.length} words, as the plan says, got "
-                f"grams of {self.public.length}."
-            )
-
-    @abc.abstractmethod
-    def summing(self, run_key: RunKey) -> tuple[int, AddUp]:
-        """Returns the number of columns of the sums, and the function that adds a batch of users."""
-
-    def counted(self, documents: PCollection) -> Counted:
-        """Groups documents by user, finds and limits the public n-grams, and adds them up."""
-        kept = self.public.most_frequent(self.plan.vocabulary_size)
-        context = run_context(self.plan, self.tokenizer, kept, self.described, self.row_description)
-        run_key = self.bound_key(context)
-        users = self.grouped_by_user(documents, run_key, self.plan.max_tokens_per_user)
-        public = AsSingleton(documents.pipeline | "Public" >> create_public(kept, self.store))
-        find = beam.FlatMap(_find_and_limit, public, plan=self.plan, run_key=run_key)
-        grams = users | "FindGrams" >> find.with_output_types(UserGrams)
-        width, add = self.summing(run_key)
-        return Counted(grams, self._sums(grams, (len(kept), width), add), public, run_key)
-
-    def _sums(self, grams: Any, shape: tuple[int, int], add: AddUp) -> Any:
-        """Turns users' grams into sums by range of rows, also for ranges of grams that nobody has."""
-        sum_bundle = SumBundle(
-            sum_batch=_not_summed_yet,
-            merge=functools.partial(_add_batches, shape=shape, add=add),
-            cut=functools.partial(counting.cut_by_range, ranges=self.histogram_ranges),
-        )
-        present = grams | "AddUp" >> beam.ParDo(sum_bundle).with_output_types(_KeyedSums)
-        every_range = grams.pipeline | "Ranges" >> beam.Create(range(self.histogram_ranges))
-        no_sums = beam.Map(_no_sums, width=shape[1]).with_output_types(_KeyedSums)
-        nothing = every_range | "Nothing" >> no_sums
-        return (present, nothing) | "Sums" >> beam.Flatten() | "ByRange" >> beam.GroupByKey()
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class BayesianCounts(CountingTransform):
+class BayesianCounts(DocumentsTransform):
     """Estimates a probability for every n-gram of a public vocabulary from users' texts.
 
     Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`,
@@ -176,37 +104,62 @@ class BayesianCounts(CountingTransform):
       good morning 1.0
       good night 0.0
 
-    References: Ramadan, Withers and Orr, "N-grams Bayesian Differential Privacy", has the public prior
-      and the logarithms of the mode "log_global". The mode "counts" and both bounds on the sensitivity
-      are not from the paper; its mechanism is `PaperBayesianCounts`.
+    References: Ramadan, Withers and Orr, "N-grams Bayesian Differential Privacy", has the public prior.
+      The mechanism, noise on counts, is not from the paper, whose own is not private.
     """
 
     plan: BayesianPlan
     plan_type = BayesianPlan
+    public: PublicCounts
+    store: SetStore | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not isinstance(self.public, PublicCounts):
+            raise TypeError(
+                f"public must be PublicCounts, got {type(self.public).__name__}. "
+                "PublicCounts.of makes them of public n-grams and their counts."
+            )
+        if self.public.length != self.plan.length:
+            raise ValueError(
+                f"public must have grams of length={self.plan.length} words, as the plan says, got "
+                f"grams of {self.public.length}."
+            )
 
     def expand(self, documents: PCollection) -> BayesianCountsResult:
         """Adds noise to the sums over users, and computes probabilities from the noisy values."""
-        counted = self.counted(documents)
+        kept = self.public.most_frequent(self.plan.vocabulary_size)
+        context = run_context(self.plan, self.tokenizer, kept, self.described, self.row_description)
+        run_key = self.bound_key(context)
+        users = self.grouped_by_user(documents, run_key, self.plan.max_tokens_per_user)
+        public = AsSingleton(documents.pipeline | "Public" >> create_public(kept, self.store))
+        find = beam.FlatMap(_find_and_limit, public, plan=self.plan, run_key=run_key)
+        grams = users | "FindGrams" >> find.with_output_types(UserGrams)
         decide = beam.FlatMap(
-            _noisy_range,
-            counted.public,
-            plan=self.plan,
-            run_key=counted.run_key,
-            ranges=self.histogram_ranges,
+            _noisy_range, public, plan=self.plan, run_key=run_key, ranges=self.histogram_ranges
         )
-        noisy = counted.sums | "AddNoise" >> decide.with_output_types(NoisyCounts)
+        sums = self._sums(grams, len(kept))
+        noisy = sums | "AddNoise" >> decide.with_output_types(NoisyCounts)
         once = documents.pipeline | "Once" >> beam.Create([None])
-        release = beam.Map(_release, AsIter(noisy), counted.public, plan=self.plan)
+        release = beam.Map(_release, AsIter(noisy), public, plan=self.plan)
         released = once | "Release" >> release.with_output_types(NgramProbabilities)
         return BayesianCountsResult(released, noisy, Run.of(self))
 
-    def summing(self, run_key: RunKey) -> tuple[int, AddUp]:
-        """Returns the columns that the mode needs, and `counting.add_up`."""
-        return _width(self.plan), counting.add_up
+    def _sums(self, grams: Any, size: int) -> Any:
+        """Turns users' grams into sums by range of rows, also for ranges of grams that nobody has."""
+        sum_bundle = SumBundle(
+            sum_batch=_not_summed_yet,
+            merge=functools.partial(_add_batches, size=size),
+            cut=functools.partial(counting.cut_by_range, ranges=self.histogram_ranges),
+        )
+        present = grams | "AddUp" >> beam.ParDo(sum_bundle).with_output_types(_KeyedSums)
+        every_range = grams.pipeline | "Ranges" >> beam.Create(range(self.histogram_ranges))
+        nothing = every_range | "Nothing" >> beam.Map(_no_sums).with_output_types(_KeyedSums)
+        return (present, nothing) | "Sums" >> beam.Flatten() | "ByRange" >> beam.GroupByKey()
 
 
 def run_context(
-    plan: CountingPlan,
+    plan: BayesianPlan,
     tokenizer: str | Tokenizer,
     public: PublicCounts,
     described: InputDescription | None = None,
@@ -227,7 +180,7 @@ def run_context(
     )
 
 
-def limited_grams(grams: UserGrams, plan: CountingPlan, run_key: RunKey) -> UserGrams:
+def limited_grams(grams: UserGrams, plan: BayesianPlan, run_key: RunKey) -> UserGrams:
     """Limits the n-grams of each user, and their counts, as the plan says."""
     return counting.limit_grams(
         grams,
@@ -241,26 +194,18 @@ def probabilities_of(values: np.ndarray, public: PublicCounts, plan: BayesianPla
     """Computes each n-gram's probability from the noisy values, which is post-processing.
 
     Args:
-      values: (V,) int64, in steps of plan.grid.
+      values: (V,) int64, noisy counts.
       public: the counts that are used.
       plan: the plan of the run.
 
     Returns:
       (V,) float64, which sum to 1.
     """
-    if plan.mode == "counts":
-        return posterior.probabilities(values, public.counts, public.grams, plan.noise_stddev)
-    logs = plan.grid * values
-    if plan.public_weight is None:
-        link = links.DecayedLogs(decay=plan.decay_rate, max_count=plan.max_count)
-        noise = plan.noise_stddev
-        return posterior.probabilities(logs, public.counts, public.grams, noise, link)
-    weighted = plan.public_weight * np.log1p(public.counts)
-    return log_global.softmax((1 - plan.public_weight) * logs + weighted)
+    return posterior.probabilities(values, public.counts, public.grams, plan.noise_stddev)
 
 
 def result_of(
-    probabilities: np.ndarray, public: PublicCounts, plan: CountingPlan, report: dict[str, Any]
+    probabilities: np.ndarray, public: PublicCounts, plan: BayesianPlan, report: dict[str, Any]
 ) -> NgramProbabilities:
     """Returns probabilities with their n-grams, and the public numbers for the ledger.
 
@@ -284,24 +229,20 @@ def _not_summed_yet(grams: UserGrams) -> UserGrams:
     return grams
 
 
-def _add_batches(batches: Iterable[UserGrams], *, shape: tuple[int, int], add: AddUp) -> np.ndarray:
-    """Returns the sums of batches in a table of all rows: (V, width) int64."""
-    table = np.zeros(shape, dtype=np.int64)
+def _add_batches(batches: Iterable[UserGrams], *, size: int) -> np.ndarray:
+    """Returns the sums of batches in a table of all rows: (V,) int64."""
+    table = np.zeros(size, dtype=np.int64)
     for grams in batches:
-        add(grams, table)
+        counting.add_up(grams, table)
     return table
 
 
-def _width(plan: BayesianPlan) -> int:
-    return 1 if plan.mode == "counts" else 2
-
-
-def _no_sums(number: int, *, width: int) -> _KeyedSums:
-    return number, GramSums(rows=np.zeros(0, np.int32), width=width, sums=np.zeros(0, np.int64))
+def _no_sums(number: int) -> _KeyedSums:
+    return number, GramSums(rows=np.zeros(0, np.int32), sums=np.zeros(0, np.int64))
 
 
 def _find_and_limit(
-    batch: UserBatch, public: PublicCounts, *, plan: CountingPlan, run_key: RunKey
+    batch: UserBatch, public: PublicCounts, *, plan: BayesianPlan, run_key: RunKey
 ) -> list[UserGrams]:
     progress.enter("users", None)
     grams = limited_grams(counting.find_grams(batch, public), plan, run_key)
@@ -318,9 +259,9 @@ def _noisy_range(
 ) -> Iterator[NoisyCounts]:
     progress.enter("decide", None)
     number, parts = keyed
-    # The range has the rows from `start` up to `stop`, of which `table` holds the sums: (m, width).
+    # The range has the rows from `start` up to `stop`, of which `table` holds the sums.
     start, stop = counting.range_starts(len(public), ranges)[number : number + 2].tolist()
-    table = counting.merge_sums(parts, start, stop, _width(plan))
+    table = counting.merge_sums(parts, start, stop)
     yield from counting.cut_values(
         start, counting.noisy_values(table, start, plan=plan, run_key=run_key)
     )

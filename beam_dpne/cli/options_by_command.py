@@ -22,7 +22,6 @@ from beam_dpne.counts.defaults import COUNT_SHARE
 from beam_dpne.report.document import PARTS, PUBLIC
 from beam_dpne.set_union.policies import (
     DEFAULT_POLICY,
-    LAPLACE_COUNT_SHARE,
     POLICIES,
 )
 
@@ -160,14 +159,11 @@ _UNION_PRIVACY = (
         name="policy",
         default=DEFAULT_POLICY,
         choices=POLICIES,
-        help="How users divide their weight among their items. count_* gives 1 to each item. "
-        "weighted_* divides the weight evenly. policy_* lets users, one after the other, fill the "
-        "items that need weight. screened_gaussian does that in three rounds, of which each is about "
-        "the items that the one before it leaves undecided. sips divides the weight evenly in three "
-        "rounds, each about the items that the rounds before it have not found. greedy lets users "
-        "fill their most frequent items first. mad gives surplus weight back to the users, who spend "
-        "it again. mad2r does that in two rounds, and gives less weight to items that probably have "
-        "enough.",
+        help="How users divide their weight among their items. weighted_gaussian divides it evenly. "
+        "policy_gaussian lets users, one after the other, fill the items that need weight. "
+        "screened_gaussian does that in three rounds, of which each is about the items that the one "
+        "before it leaves undecided. sips divides the weight evenly in three rounds, each about the "
+        "items that the rounds before it have not found.",
     ),
     Option(
         name="max_contributions",
@@ -180,10 +176,10 @@ _UNION_PRIVACY = (
     Option(
         name="cutoff_margin",
         parse=number,
-        shown_default="5, mad and mad2r 2, others none",
+        shown_default="5, weighted_gaussian and sips none",
         help="Distance above the threshold up to which items are filled, in scales of the noise, at "
-        "least 0. It belongs to policy_*, screened_gaussian, greedy, mad and mad2r, and is "
-        "refused with other policies.",
+        "least 0. It belongs to policy_gaussian and screened_gaussian, and is refused with other "
+        "policies.",
     ),
     Option(
         name="shards",
@@ -191,7 +187,7 @@ _UNION_PRIVACY = (
         shown_default="max_users/max_shard_users, at most 8; others none",
         help="Number of parts into which users are divided, at least 1. Each part fills a separate "
         "histogram, one user after the other, on one worker. More shards use more workers and "
-        "release a little less. The option belongs to policy_*, screened_gaussian and greedy, and "
+        "release a little less. The option belongs to policy_gaussian and screened_gaussian, and "
         "is refused with other policies.",
     ),
     Option(
@@ -203,24 +199,22 @@ _UNION_PRIVACY = (
     ),
     Option(
         name="vocabulary_delta_share",
+        default=0.5,
         parse=number,
-        shown_default="0.5, Laplace none",
         help="Share of delta that bounds the probability of releasing an item that only one user has, "
-        "in (0, 1). The noise gets the rest of delta. It is refused with Laplace noise and "
-        "greedy, where all of delta that numbers of users leave bounds that probability.",
+        "in (0, 1). The noise gets the rest of delta.",
     ),
     Option(
         name="count_share",
+        default=COUNT_SHARE,
         parse=number,
-        shown_default=f"{COUNT_SHARE}, Laplace and greedy {LAPLACE_COUNT_SHARE}",
         help="Part of the budget that measures how many users have each released item, from 1e-6 to "
         "0.9; 0 switches it off. The rows then have the columns users, users_low and users_high, an "
         "estimate and its 95 % interval, and come in the order of users. The defaults release 7 to "
         "10 % fewer items than 0.",
     ),
     _max_users(
-        "If policy is policy_*, screened_gaussian, greedy, mad or mad2r, the bound on rounding depends "
-        "on it."
+        "If policy is policy_gaussian or screened_gaussian, the bound on rounding depends on it."
     ),
     Option(
         name="max_items_per_user",
@@ -250,14 +244,6 @@ _BAYESIAN_PRIVACY = (
     ),
     _DELTA,
     Option(
-        name="mode",
-        default="counts",
-        choices=("counts", "log_global"),
-        help="The mechanism. counts adds noise to the counts, and computes the posterior under the "
-        "public counts. log_global adds noise to decayed logarithms, with a bound over all "
-        "databases.",
-    ),
-    Option(
         name="length",
         default=3,
         parse=integer,
@@ -284,21 +270,6 @@ _BAYESIAN_PRIVACY = (
         help="Largest number of distinct public n-grams that one user adds, W, at least 1. Noise grows "
         "with its square root; the number that a typical user has is sensible. It must not be "
         "computed from the private data.",
-    ),
-    Option(
-        name="public_weight",
-        parse=number,
-        shown_default="none",
-        help="Weight of the public logarithms, 1 − ρ, in [0, 1); the private ones have the rest, as in "
-        "the paper. Without it probabilities are the posterior of the counts, which is better. It "
-        "belongs to log_global, and is refused with counts.",
-    ),
-    Option(
-        name="decay",
-        parse=number,
-        shown_default="0.01, counts none",
-        help="Parameter S of decay, 1e-6 to 1e6: an n-gram of N users counts min(1, S·N/C), so that "
-        "rare n-grams need less noise. It belongs to log_global, and is refused with counts.",
     ),
     _max_tokens(),
     _PUBLIC_USER_COUNT,

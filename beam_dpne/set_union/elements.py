@@ -14,7 +14,6 @@ import pyarrow as pa
 from beam_dpne.elements.arrays import bounded_parts, group_places, merge_hashes, merge_words
 from beam_dpne.elements.coders import register_batches
 from beam_dpne.elements.rows import COUNTED_ITEM_SCHEMA, ITEM_SCHEMA, in_order, with_rounded_scores
-from beam_dpne.mechanism.thresholds import GRID_BITS
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -25,48 +24,34 @@ class UserItems:
       users: (n, 2) uint64, 128-bit keyed hashes; a user is in one batch only.
       offsets: (n + 1,) int64, where each user's entries begin in `items`.
       items: (m,) int32, indices into `words`, distinct within a user.
-      counts: (m,) int32, how often the user has each item.
       words: the batch's distinct items, Arrow strings.
       word_hashes: (words, 2) uint64, the keyed hash of each item.
-      biases: (words,) int64, how much weight each item gets beside the user's other items, in units of
-        2^-16; None for equal parts, and before the first cut.
     """
 
     users: np.ndarray
     offsets: np.ndarray
     items: np.ndarray
-    counts: np.ndarray
     words: pa.Array
     word_hashes: np.ndarray
-    biases: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class ItemSums:
-    """A part of the histogram: sums over users for each item to which some user gives weight.
+    """A part of the histogram: sums over users for each item that some user has.
 
     Attributes:
       words: distinct items, Arrow strings.
       word_hashes: (words, 2) uint64, the keyed hash of each item.
-      width: the number of columns of `sums`.
-      sums: (words · width,) int64, row by row. Column 0 is weight in units of 2^-32; column 1 is
-        weight in units of 2^-50, which is added to it; column 2 is weight in units of 2^-32 that is cut
-        off at τ before it is added ("mad" and "mad2r"). Of the items that a cut leaves open, column 0
-        is the bias in units of 2^-16 (`rerouting.open_biases`).
+      sums: (words,) int64, weights in units of `weights.unit_bits`: 2^-50 in descent policies, whose
+        weights are at most 2^13, and 2^-32 in others.
     """
 
     words: pa.Array
     word_hashes: np.ndarray
-    width: int
     sums: np.ndarray
 
     def __len__(self) -> int:
         return len(self.words)
-
-    @property
-    def table(self) -> np.ndarray:
-        """The sums as (words, width)."""
-        return self.sums.reshape(-1, self.width)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -92,21 +77,13 @@ class ItemSet:
 
 register_batches(UserItems, ItemSums, ItemSet)
 
-# Weights in units of 2^-50 are kept as a whole number of units of 2^-32 and a rest of so many bits.
-FINE_BITS = GRID_BITS - 32
-
-
-def split_fine(amounts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Splits int64 amounts in units of 2^-50 into whole units of 2^-32, and the rest in 2^-50."""
-    return amounts >> FINE_BITS, amounts & ((1 << FINE_BITS) - 1)
-
 
 def sum_by_item(items: UserItems, weights: np.ndarray) -> ItemSums:
     """Sums weights over users.
 
     Args:
       items: a batch.
-      weights: (m, width) int64, the amounts that each (user, item) entry adds to each column.
+      weights: (m,) int64, the amount that each (user, item) entry adds.
 
     Returns:
       The sums of the items that some user has.
@@ -114,29 +91,28 @@ def sum_by_item(items: UserItems, weights: np.ndarray) -> ItemSums:
     is_present = np.zeros(len(items.words), dtype=bool)
     is_present[items.items] = True
     present = np.flatnonzero(is_present)
-    # (words, width) with a row for each word of the batch, also for words that no entry names.
-    table = np.zeros((is_present.size, weights.shape[1]), dtype=np.int64)
-    np.add.at(table, items.items, weights)
-    return _rows_of(items, present, table[present])
+    # (words,) also for words of the batch that no entry names.
+    sums = np.zeros(is_present.size, dtype=np.int64)
+    np.add.at(sums, items.items, weights)
+    return _rows_of(items, present, sums[present])
 
 
 def merge_sums(parts: Iterable[ItemSums]) -> ItemSums:
-    """Adds up parts of one width; without parts the result has no items."""
+    """Adds up parts; without parts the result has no items."""
     parts = list(parts)
     if len(parts) == 1:
         return parts[0]
     if not parts:
         zeros = np.zeros(0, np.int64)
         hashes = np.zeros((0, 2), np.uint64)
-        return ItemSums(words=pa.array([], pa.string()), word_hashes=hashes, width=1, sums=zeros)
+        return ItemSums(words=pa.array([], pa.string()), word_hashes=hashes, sums=zeros)
     words, codes = merge_words(part.words for part in parts)
-    table = np.zeros((len(words), parts[0].width), dtype=np.int64)
-    np.add.at(table, codes, np.concatenate([part.table for part in parts]))
+    sums = np.zeros(len(words), dtype=np.int64)
+    np.add.at(sums, codes, np.concatenate([part.sums for part in parts]))
     return ItemSums(
         words=words,
         word_hashes=merge_hashes([part.word_hashes for part in parts], codes, len(words)),
-        width=parts[0].width,
-        sums=table.reshape(-1),
+        sums=sums,
     )
 
 
@@ -149,11 +125,6 @@ def cut_by_hash_range(whole: ItemSums, ranges: int) -> Iterator[tuple[int, ItemS
     for label, inside in group_places(number, ranges):
         for part in bounded_parts(inside, functools.partial(_take, whole)):
             yield label, part
-
-
-def open_items(whole: ItemSums, rows: np.ndarray, biases: np.ndarray) -> ItemSums:
-    """Returns some items, with the bias of each in place of its sums: (rows,) int64."""
-    return _rows_of(whole, rows, biases[:, np.newaxis])
 
 
 def hash_order(word_hashes: np.ndarray) -> np.ndarray:
@@ -172,14 +143,13 @@ def item_table(released: Sequence[ItemSet]) -> pa.Table:
 
 
 def _take(whole: ItemSums, rows: np.ndarray) -> ItemSums:
-    return _rows_of(whole, rows, whole.table[rows])
+    return _rows_of(whole, rows, whole.sums[rows])
 
 
-def _rows_of(whole: UserItems | ItemSums, rows: np.ndarray, table: np.ndarray) -> ItemSums:
-    """Returns sums for some words of an element; `table` is (rows, width)."""
+def _rows_of(whole: UserItems | ItemSums, rows: np.ndarray, sums: np.ndarray) -> ItemSums:
+    """Returns sums for some words of an element."""
     return ItemSums(
         words=whole.words.take(pa.array(rows)),
         word_hashes=whole.word_hashes[rows],
-        width=table.shape[1],
-        sums=table.reshape(-1),
+        sums=sums,
     )

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from beam_dpne.counts.budget import count_mu
 from beam_dpne.counts.ledger import counts_section
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
 from beam_dpne.release.ledger import Contents
@@ -17,7 +16,6 @@ _SHARDS = (
 )
 # Key: the first word of a policy's name.
 _POLICIES = {
-    "count": "Each user adds 1 to each of at most max_contributions items that the user has.",
     "weighted": "Each user divides one unit of weight, in the norm of the sensitivity, evenly among at "
     "most max_contributions items that the user has.",
     "sips": "There are three rounds of weighted_gaussian, with one, three and nine thirteenths of the "
@@ -28,15 +26,6 @@ _POLICIES = {
     "screened": "There are three rounds of policy_gaussian, with 0.12, 0.23 and 0.65 of the budget. "
     "Later rounds are about the items that those before them have neither found nor closed. "
     f"{_SHARDS}",
-    "greedy": "Users come one after the other, in the order of a keyed hash. Each user gives 2^-50 to "
-    "every item that the user has and distributes one unit of weight in all among them, the most "
-    f"frequent item first, each item up to the cutoff. {_SHARDS}",
-    "mad2r": "There are two rounds of mad, with 0.3 and 0.7 of the budget. The second "
-    "round is about the items that the first has neither found nor closed, and users give less "
-    "weight to those whose noisy weight in the first round was high.",
-    "mad": "Each user divides one unit of weight evenly. The weight that an item gets beyond the "
-    "cutoff is given back to the users that it came from, and each of them spreads a discounted part "
-    "of it over all of the user's items.",
 }
 _COLUMNS = {
     "meaning": "how users add weight to items",
@@ -44,33 +33,27 @@ _COLUMNS = {
     "in the norm named beside it, in units of weight; it includes rounding_bound",
     "rounding_bound": "upper bound on the distance that rounding adds, over all users that follow in "
     "sequence, if there are at most max_users of them; 0 where all arithmetic is exact",
-    "composed_noise_scale": "lambda of Laplace noise or sigma of Gaussian noise: that of one mechanism "
-    "of this sensitivity that is as private as all rounds together, and with Gaussian noise as all "
+    "composed_noise_scale": "sigma of one mechanism of this sensitivity that is as private as all "
     "rounds and the measurement of users together",
     "cutoff_margin": "distance of a cutoff above its threshold, in scales of the noise; null for "
     "policies without a cutoff",
     "shards": "number of histograms among which the users are divided",
-    "rounds": "one entry for each round, in order; most policies have one. noise_scale: lambda or "
-    "sigma; noise_stddev: its standard deviation; threshold: items with a noisy weight above it and a "
+    "rounds": "one entry for each round, in order; most policies have one. noise_scale: sigma; "
+    "noise_stddev: the same; threshold: items with a noisy weight above it and a "
     "positive weight are released; cutoff: users add nothing beyond it; cut: items with a noisy weight "
     "below it are closed and get no further weight, null in rounds that close nothing but what they "
     "find",
 }
 _SLACK = (
     "This part of epsilon pays for floating-point arithmetic. The probability of every decision is "
-    "right to a relative 1e-12 (2e-12 with Laplace noise). The noise is calibrated for 999/1000 of "
-    "epsilon, so that a thousandth of epsilon is left for it."
+    "right to a relative 1e-12. The noise is calibrated for 999/1000 of epsilon, so that a thousandth "
+    "of epsilon is left for it."
 )
 _COUNTED_TOGETHER = (
     "The items were found with the part 1 - budget_share of the budget mu^2 of one Gaussian mechanism, "
     "and the users of the released items were measured with the rest: over all rounds and sums, the "
     "squares of sensitivity over noise add up to at most mu^2, with mu = sensitivity / "
     "composed_noise_scale."
-)
-_COUNTED_BY_SUM = (
-    "The items were found with the part 1 - budget_share of 999/1000 of epsilon by Laplace "
-    "noise, and with vocabulary_delta. The users of the released items were measured by a Gaussian "
-    "mechanism with the rest of epsilon, and with gaussian_delta. Both add up by basic composition."
 )
 _PROMISE = (
     "The operator promises that the input has at most max_users users. This is never checked against "
@@ -101,9 +84,8 @@ def set_union_contents(plan: SetUnionPlan, released: Sequence[ItemSet]) -> Conte
     (items,) = released
     _check_items(plan, items)
     columns, numbers = mechanism(plan)
-    has_laplace = plan.noise_kind == "laplace"
-    counts = counts_section(plan.count_part, plan.count_noise, "item", has_laplace=has_laplace)
-    by_users = "users, then by falling " if plan.count_part else ""
+    counts = counts_section(plan.count_share, plan.count_noise, "item")
+    by_users = "users, then by falling " if plan.count_share else ""
     return Contents(
         program="set-union",
         sections={
@@ -123,7 +105,6 @@ def set_union_contents(plan: SetUnionPlan, released: Sequence[ItemSet]) -> Conte
             epsilon=plan.epsilon,
             delta=plan.delta,
             gaussian=_gaussian_noise(plan),
-            has_laplace=has_laplace,
             found_alone="item",
         ),
         grounds={**_composition(plan), **promises(plan)},
@@ -134,8 +115,7 @@ def _composition(plan: SetUnionPlan) -> dict[str, Any]:
     """Returns how the items and the numbers of users share the budget, if users were counted."""
     if plan.count_noise is None:
         return {}
-    by_sum = plan.noise_kind == "laplace"
-    return {"composition": _COUNTED_BY_SUM if by_sum else _COUNTED_TOGETHER}
+    return {"composition": _COUNTED_TOGETHER}
 
 
 def promises(plan: SetUnionPlan) -> dict[str, Any]:
@@ -150,8 +130,8 @@ def mechanism(plan: SetUnionPlan) -> tuple[dict[str, str], dict[str, Any]]:
     rounds = [
         {
             "round": each.number,
-            "noise_scale": each.noise.scale,
-            "noise_stddev": each.noise.stddev,
+            "noise_scale": each.noise_stddev,
+            "noise_stddev": each.noise_stddev,
             "threshold": each.threshold,
             "cutoff": each.cutoff,
             "cut": each.cut,
@@ -162,9 +142,9 @@ def mechanism(plan: SetUnionPlan) -> tuple[dict[str, str], dict[str, Any]]:
         "policy": plan.policy,
         "meaning": _POLICIES[plan.policy.partition("_")[0]],
         "max_contributions": plan.contribution_limit,
-        "noise": plan.noise_kind,
+        "noise": "gaussian",
         "sensitivity": plan.sensitivity,
-        "sensitivity_norm": "l1" if plan.noise_kind == "laplace" else "l2",
+        "sensitivity_norm": "l2",
         "rounding_bound": plan.rounding_bound,
         "composed_noise_scale": plan.composed_noise_scale,
         "cutoff_margin": plan.update_policy.cutoff_margin,
@@ -174,19 +154,11 @@ def mechanism(plan: SetUnionPlan) -> tuple[dict[str, str], dict[str, Any]]:
     return dict(_COLUMNS), numbers
 
 
-def _gaussian_noise(plan: SetUnionPlan) -> GaussianNoise | None:
-    """Returns all Gaussian noise together, or None without any; the sensitivity includes rounding."""
+def _gaussian_noise(plan: SetUnionPlan) -> GaussianNoise:
+    """Returns the noise of all rounds together; the sensitivity includes rounding."""
     epsilon = plan.gaussian_epsilon
-    if plan.noise_kind == "gaussian":
-        mu = plan.sensitivity / plan.composed_noise_scale
-        return GaussianNoise(epsilon=epsilon, delta=plan.gaussian_delta, mu=mu)
-    if plan.count_noise is None:
-        return None
-    return GaussianNoise(
-        epsilon=plan.count_part * epsilon,
-        delta=plan.gaussian_delta,
-        mu=count_mu(plan.count_noise.row_stddev, plan.count_noise.group_stddev),
-    )
+    mu = plan.sensitivity / plan.composed_noise_scale
+    return GaussianNoise(epsilon=epsilon, delta=plan.gaussian_delta, mu=mu)
 
 
 def _check_items(plan: SetUnionPlan, items: ItemSet) -> None:

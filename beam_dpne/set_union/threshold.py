@@ -13,28 +13,22 @@ from beam_dpne.mechanism import cells as mechanism_cells
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS, cell_units
-from beam_dpne.set_union import rerouting
+from beam_dpne.mechanism.thresholds import GRID_BITS
 from beam_dpne.set_union import weights as union_weights
-from beam_dpne.set_union.elements import (
-    FINE_BITS,
-    ItemSet,
-    ItemSums,
-    UserItems,
-    open_items,
-    split_fine,
-)
-from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.elements import ItemSet, ItemSums, UserItems
+from beam_dpne.set_union.plan import SetUnionPlan, UnionRound
 from beam_dpne.set_union.policies import SPARE_UNITS
-from beam_dpne.set_union.rounds import UnionRound
 from beam_dpne.set_union.user_counts import count_items
+
+# Weights in units of 2^-50 are a whole number of units of 2^-32 and a rest of so many bits.
+_FINE_BITS = GRID_BITS - 32
 
 
 class ItemRule(NamedTuple):
     """The public numbers that decide about every item.
 
     Attributes:
-      kind: the kind of the noise, "laplace" or "gaussian".
-      scale: λ or σ, in units of weight.
+      noise_stddev: σ, in units of weight.
       threshold_units: ρ in units of 2^-32, rounded up and two units higher, so that it covers a weight
         that was rounded up by 2^-50 (the spare units of `descent`).
       cell_units: the width of a cell in units of 2^-32, a 64th of the noise's standard deviation.
@@ -42,8 +36,7 @@ class ItemRule(NamedTuple):
         but what they find.
     """
 
-    kind: str
-    scale: float
+    noise_stddev: float
     threshold_units: int
     cell_units: int
     cut_cell: int | None
@@ -54,26 +47,23 @@ class Decision(NamedTuple):
 
     Attributes:
       found: the items that are released, unsorted, with their scores.
-      still_open: the items that the next round decides, with their biases for sums. They may include
-        items of one user alone, and are never released. None in rounds without a cut: whatever they do
-        not find stays open.
+      still_open: the items that the next round decides. They may include items of one user alone, and
+        are never released. None in rounds without a cut: whatever they do not find stays open.
     """
 
     found: ItemSet
-    still_open: ItemSums | None
+    still_open: pa.Array | None
 
 
 def item_rule(decider: UnionRound) -> ItemRule:
     """Returns the rule of a round."""
-    kind, scale, stddev = decider.noise
     threshold_units = math.ceil(decider.threshold * UNITS) + SPARE_UNITS
-    width = cell_units(stddev)
+    width = cell_units(decider.noise_stddev)
     cut_cell = None
     if decider.cut is not None:
         cut_cell = math.ceil((decider.cut * UNITS - threshold_units) / width)
     return ItemRule(
-        kind=kind,
-        scale=scale,
+        noise_stddev=decider.noise_stddev,
         threshold_units=threshold_units,
         cell_units=width,
         cut_cell=cut_cell,
@@ -96,7 +86,7 @@ def decide(sums: ItemSums, plan: SetUnionPlan, run_key: RunKey, number: int = 1)
     """
     rule = item_rule(plan.union_rounds[number - 1])
     # (n,) int64 each: weights in units of 2^-32, and the rest in units of 2^-50.
-    weights, fractions = whole_weights(sums, plan, number)
+    weights, fractions = whole_weights(sums, plan)
     bits = randomness.encrypt_blocks(run_key.sub_key("item noise", 0, number), sums.word_hashes)
     cells = noisy_cells(weights, fractions, bits, rule)
     is_found = (cells >= 0) & ((weights > 0) | (fractions > 0))
@@ -105,8 +95,7 @@ def decide(sums: ItemSums, plan: SetUnionPlan, run_key: RunKey, number: int = 1)
     if rule.cut_cell is None:
         return Decision(found, None)
     still_open = np.flatnonzero((cells >= rule.cut_cell) & ~is_found)
-    biases = rerouting.open_biases(scores(cells[still_open], rule), plan, number)
-    return Decision(found, open_items(sums, still_open, biases))
+    return Decision(found, sums.words.take(pa.array(still_open)))
 
 
 def left_open(items: UserItems, decision: Decision) -> UserItems:
@@ -116,17 +105,11 @@ def left_open(items: UserItems, decision: Decision) -> UserItems:
     return union_weights.keep_open(items, decision.still_open)
 
 
-def whole_weights(
-    sums: ItemSums, plan: SetUnionPlan, number: int = 1
-) -> tuple[np.ndarray, np.ndarray]:
+def whole_weights(sums: ItemSums, plan: SetUnionPlan) -> tuple[np.ndarray, np.ndarray]:
     """Returns each item's weight in units of 2^-32, and the rest in units of 2^-50: (n,) int64."""
-    table = sums.table
-    weights = table[:, 0]
-    fractions = table[:, 1] if sums.width > 1 else np.zeros_like(weights)
-    if sums.width > 2:
-        weights = weights + np.minimum(table[:, 2], rerouting.mad_cutoff_units(plan, number))
-    whole, fine = split_fine(fractions)
-    return weights + whole, fine
+    if not plan.update_policy.has_cutoff:
+        return sums.sums, np.zeros_like(sums.sums)
+    return sums.sums >> _FINE_BITS, sums.sums & ((1 << _FINE_BITS) - 1)
 
 
 def noisy_cells(
@@ -145,10 +128,9 @@ def noisy_cells(
     Returns:
       (n,) int64, the number of the cell, counted from the threshold.
     """
-    draw = randomness.laplaces if rule.kind == "laplace" else randomness.normals
     whole, rest = np.divmod(weights - rule.threshold_units, rule.cell_units)
-    noise = draw(bits) * (rule.scale * UNITS)
-    fine = fractions / 2.0**FINE_BITS
+    noise = randomness.normals(bits) * (rule.noise_stddev * UNITS)
+    fine = fractions / 2.0**_FINE_BITS
     return mechanism_cells.cells_above(whole, rest + fine, noise, rule.cell_units)
 
 
@@ -193,8 +175,8 @@ def release_items(items: UserItems, plan: SetUnionPlan, run_key: RunKey) -> Item
       >>> words = pa.array(["a", "b"])
       >>> crowd = UserItems(users=np.arange(200, dtype=np.uint64).reshape(-1, 2), words=words,
       ...                   offsets=np.arange(0, 202, 2), items=np.tile([0, 1], 100),
-      ...                   counts=np.ones(200, int), word_hashes=np.eye(2, dtype=np.uint64))
-      >>> plan = SetUnionPlan(epsilon=10, delta=1e-4, policy="mad")
+      ...                   word_hashes=np.eye(2, dtype=np.uint64))
+      >>> plan = SetUnionPlan(epsilon=10, delta=1e-4, policy="sips")
       >>> release_items(crowd, plan, RunKey(bytes(32))).items.to_pylist()
       ['a', 'b']
     """

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
@@ -21,7 +22,7 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run
 from beam_dpne.release.result import Form, Result
-from beam_dpne.set_union import rerouting, threshold, weights
+from beam_dpne.set_union import threshold, weights
 from beam_dpne.set_union.elements import (
     ItemSet,
     ItemSums,
@@ -197,13 +198,15 @@ class ReleaseItems(DisplayedTransform):
                 >> beam.ParDo(_Decide(self, number)).with_outputs(_OPEN, main="found")
             )
             found.append(decided["found"])
-            if decider.cut is not None:
-                still_open = AsIter(decided[_OPEN])
-                keep_open = beam.ParDo(_KeepOpen(), still_open)
-                items = items | f"{number}/KeepOpen" >> keep_open.with_output_types(UserItems)
-            elif number < len(self.plan.union_rounds):
-                drop_found = beam.ParDo(_DropFound(), AsIter(decided["found"]))
-                items = items | f"{number}/DropFound" >> drop_found.with_output_types(UserItems)
+            if number < len(self.plan.union_rounds):
+                has_cut = decider.cut is not None
+                narrow, known = (
+                    (weights.keep_open, decided[_OPEN])
+                    if has_cut
+                    else (weights.drop_found, decided["found"])
+                )
+                left = beam.ParDo(_Narrow(narrow), AsIter(known)).with_output_types(UserItems)
+                items = items | f"{number}/LeftOpen" >> left
         together = found | "Found" >> beam.Flatten()
         once = users.pipeline | "Once" >> beam.Create([None])
         sort = beam.Map(_merge_and_report, AsIter(together), plan=self.plan)
@@ -218,18 +221,16 @@ class ReleaseItems(DisplayedTransform):
         limited = items | f"{number}/Limit" >> beam.Map(
             weights.limit_items, plan=self.plan, run_key=self.run_key, number=number
         ).with_output_types(UserItems)
-        if self.plan.update_policy.rule == "descent":
-            return self._with_present(self._descended(limited, number), items, number, width=2)
-        if self.plan.update_policy.rule == "reroute":
-            return self._with_present(self._rerouted(limited, number), items, number, width=3)
+        if self.plan.update_policy.has_cutoff:
+            return self._with_present(self._descended(limited, number), items, number)
         weigh = beam.ParDo(self._sum_bundle(weights.weigh_items, plan=self.plan))
         return limited | f"{number}/Weigh" >> weigh.with_output_types(_KeyedSums)
 
-    def _with_present(self, sums: Any, items: Any, number: int, *, width: int) -> Any:
+    def _with_present(self, sums: Any, items: Any, number: int) -> Any:
         """Adds, before a cut, the items that users have but gave no weight, with weight 0."""
         if self.plan.union_rounds[number - 1].cut is None:
             return sums
-        list_present = beam.ParDo(self._sum_bundle(weights.present_items, width=width))
+        list_present = beam.ParDo(self._sum_bundle(weights.present_items))
         present = items | f"{number}/Present" >> list_present.with_output_types(_KeyedSums)
         return (sums, present) | f"{number}/Sums" >> beam.Flatten()
 
@@ -246,72 +247,33 @@ class ReleaseItems(DisplayedTransform):
             | f"{number}/Descend" >> run.with_output_types(_KeyedSums)
         )
 
-    def _rerouted(self, limited: Any, number: int) -> Any:
-        """Makes two passes: the first finds the weight in excess, the second gives it back."""
-        first = beam.ParDo(self._sum_bundle(rerouting.first_weights, plan=self.plan))
-        find = beam.Map(_excess, plan=self.plan, number=number)
-        excess = (
-            limited
-            | f"{number}/First/Weigh" >> first.with_output_types(_KeyedSums)
-            | f"{number}/First/ByRange" >> beam.GroupByKey()
-            | f"{number}/First/Excess" >> find.with_output_types(ItemSums)
-        )
-        reroute = beam.ParDo(
-            self._sum_bundle(rerouting.rerouted_weights, plan=self.plan),
-            AsIter(cast("PCollection", excess)),
-        )
-        return limited | f"{number}/Reroute" >> reroute.with_output_types(_KeyedSums)
-
-    def _sum_bundle(self, weigh: Callable[..., ItemSums], **parameters: Any) -> "_SumBundle":
-        return _SumBundle(
+    def _sum_bundle(self, weigh: Callable[..., ItemSums], **parameters: Any) -> SumBundle:
+        return SumBundle(
             sum_batch=functools.partial(weigh, **parameters),
             merge=merge_sums,
             cut=functools.partial(cut_by_hash_range, ranges=self.ranges),
         )
 
 
-class _MergesSideInput(beam.DoFn):
-    """A DoFn whose side input is sums in parts, which it merges once per bundle, not once per batch."""
+class _Narrow(beam.DoFn):
+    """Keeps what a round left open of users' items, and drops users who have none of it.
+
+    The side input, sets of items in parts, is joined once per bundle and not once per batch.
+    """
+
+    def __init__(self, narrow: Callable[[UserItems, pa.Array], UserItems]):
+        self._narrow = narrow
 
     def start_bundle(self):
         super().start_bundle()
-        self._merged: ItemSums | None = None
+        self._known: pa.Array | None = None
 
-    def _whole(self, parts: Iterable[ItemSums]) -> ItemSums:
-        if self._merged is None:
-            self._merged = merge_sums(parts)
-        return self._merged
-
-
-class _KeepOpen(_MergesSideInput):
-    """Keeps the items that the last round left open, and drops users who have none."""
-
-    def process(self, element: UserItems, still_open: Iterable[ItemSums]) -> Iterator[UserItems]:
-        kept = weights.keep_open(element, self._whole(still_open))
-        if len(kept.users):
-            yield kept
-
-
-class _DropFound(beam.DoFn):
-    """Drops the items that the last round found, and users who have no others."""
-
-    def start_bundle(self):
-        super().start_bundle()
-        self._found: pa.Array | None = None
-
-    def process(self, element: UserItems, found: Iterable[ItemSet]) -> Iterator[UserItems]:
-        if self._found is None:
-            self._found = join_words(part.items for part in found)
-        left = weights.drop_found(element, self._found)
+    def process(self, element: UserItems, known: Iterable[ItemSet]) -> Iterator[UserItems]:
+        if self._known is None:
+            self._known = join_words(part.items for part in known)
+        left = self._narrow(element, self._known)
         if len(left.users):
             yield left
-
-
-class _SumBundle(_MergesSideInput, SumBundle):
-    """Weighs the batches of a bundle, and adds the weights up."""
-
-    def process(self, element: UserItems, *side_inputs: Any) -> Iterator[_KeyedSums]:
-        yield from super().process(element, *map(self._whole, side_inputs))
 
 
 class _Decide(beam.DoFn):
@@ -328,7 +290,8 @@ class _Decide(beam.DoFn):
         decision = threshold.decide(sums, self._plan, self._run_key, self._number)
         yield from threshold.bounded_parts(decision.found)
         if decision.still_open is not None:
-            for _, part in cut_by_hash_range(decision.still_open, 1):
+            words = decision.still_open
+            for part in threshold.bounded_parts(ItemSet(items=words, scores=np.zeros(len(words)))):
                 yield TaggedOutput(_OPEN, part)
 
 
@@ -343,10 +306,6 @@ def _run_shard(
     progress.enter("users", None)
     sums = weights.run_shard(keyed[1], plan, run_key, number)
     return cut_by_hash_range(sums, ranges)
-
-
-def _excess(keyed: tuple[int, Iterable[ItemSums]], *, plan: SetUnionPlan, number: int) -> ItemSums:
-    return rerouting.excess_shares(merge_sums(keyed[1]), plan, number)
 
 
 def _merge_and_report(_: None, parts: Iterable[ItemSet], *, plan: SetUnionPlan) -> ItemSet:

@@ -133,7 +133,7 @@ def held_items(items: UserItems, released: ItemSet) -> Held:
     Example:
       >>> import pyarrow as pa
       >>> two = UserItems(users=np.arange(4, dtype=np.uint64).reshape(2, 2), items=np.array([1, 0, 1]),
-      ...                 offsets=np.array([0, 2, 3]), counts=np.ones(3, int),
+      ...                 offsets=np.array([0, 2, 3]),
       ...                 words=pa.array(["tea", "rye"]), word_hashes=np.eye(2, dtype=np.uint64))
       >>> held = held_items(two, ItemSet(items=pa.array(["milk", "rye"]), scores=np.ones(2)))
       >>> held.offsets, held.rows

@@ -1,14 +1,12 @@
 """The update policies of set union on arrays: the weights that users give their items.
 
-`limit_items` bounds the contribution of one user. The weighted and counting policies then give weights
-that depend on this user alone (`weigh_items`). In the descent policies a user's weights follow the
-histogram of the users before (`run_shard`); in "mad" and "mad2r" they follow a first histogram of all
-users. The arithmetic of these is in `cutoff_policies` and `rerouting`.
+`limit_items` bounds the contribution of one user. The weighted policies then give weights that depend
+on this user alone (`weigh_items`). In the descent policies a user's weights follow the histogram of the
+users before (`run_shard`), by the arithmetic of `descent`.
 
 *Items of one user alone.* In every policy the items with any weight are the union of all users' limited
 items, so that adding a user adds that user's items to it, and no others. The t ≤ Δ items that only this
-user has get the weights that the thresholds in `mechanism` assume: at most 1, 1/t or 1/√t each, or a
-sum of at most 1 (greedy), or a sum of squares of at most S² (the second round of "mad2r"). Let H and
+user has get at most 1/√t each, as the threshold in `mechanism` assumes. Let H and
 H' be the histograms without and with user u. Consider the run that releases only items of positive
 weight in *H*. It is the same function of the noisy histogram in both worlds, so that the noise makes it
 private. The real run differs from it only if one of the t items of u alone passes the threshold, which
@@ -43,7 +41,6 @@ DPSU is Gopi et al., "Differentially Private Set Union" (ICML 2020); "sips" is a
 "DP-SIPS: A simpler, more scalable mechanism for differentially private partition selection" (2023).
 """
 
-import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
 
@@ -56,23 +53,20 @@ from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.mechanism.thresholds import GRID_BITS
-from beam_dpne.set_union import cutoff_policies, rerouting
+from beam_dpne.set_union.descent import descend
 from beam_dpne.set_union.elements import (
     ItemSums,
     UserItems,
     hash_order,
     merge_sums,
-    split_fine,
     sum_by_item,
 )
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policies import COUNT_BITS
 
 
 def items_of_users(batch: UserBatch) -> UserItems:
-    """Returns each user's distinct items, and how often the user has each.
+    """Returns each user's distinct items.
 
     Raises:
       ValueError: if the batch's positions are not of length 0.
@@ -80,14 +74,13 @@ def items_of_users(batch: UserBatch) -> UserItems:
     if batch.words is None or batch.word_hashes is None:
         raise ValueError(f"Positions must be of length 0, got length {batch.length}.")
     inside = np.flatnonzero(batch.ids >= 0)
-    # A pair (user, word) for each position; a pair's repetitions are the item's count.
+    # A pair (user, word) for each position.
     pairs = (arrays.rows_of_entries(batch.offsets)[inside], batch.ids[inside])
-    (user, items), starts = arrays.distinct(pairs, (len(batch.users), batch.size))
+    (user, items), _ = arrays.distinct(pairs, (len(batch.users), batch.size))
     return UserItems(
         users=batch.users,
         offsets=arrays.offsets_of(np.bincount(user, minlength=len(batch.users))),
         items=items.astype(np.int32),
-        counts=np.diff(starts, append=inside.size).astype(np.int32),
         words=batch.words,
         word_hashes=batch.word_hashes,
     )
@@ -96,7 +89,7 @@ def items_of_users(batch: UserBatch) -> UserItems:
 def limit_items(
     items: UserItems, plan: SetUnionPlan, run_key: RunKey, number: int = 1
 ) -> UserItems:
-    """Keeps at most Δ_0 items of each user, a keyed uniform subset or ("greedy") the most frequent.
+    """Keeps at most Δ_0 items of each user, a keyed uniform subset.
 
     The bound on a user holds for any choice that is a function of this user's items and of the key.
 
@@ -116,13 +109,7 @@ def limit_items(
 
     def draw(user: np.ndarray, entries: np.ndarray) -> np.ndarray:
         hashes = items.word_hashes[items.items[entries], 0]
-        draws = randomness.keyed_bits(sub_key, items.users[user, 0], hashes)[:, 0]
-        if not plan.update_policy.prefers_frequent:
-            return draws
-        # Entries are kept by ascending draw: rarer items come later, and ties are in keyed order.
-        rarity = 2**COUNT_BITS - np.minimum(items.counts[entries], 2**COUNT_BITS)
-        rarest_last = rarity.astype(np.uint64) << np.uint64(64 - COUNT_BITS)
-        return rarest_last | (draws >> np.uint64(COUNT_BITS))
+        return randomness.keyed_bits(sub_key, items.users[user, 0], hashes)[:, 0]
 
     kept = np.ones(items.items.size, dtype=bool)
     kept[arrays.outside_limit(items.offsets, limit, draw)] = False
@@ -132,8 +119,8 @@ def limit_items(
 def weigh_items(items: UserItems, plan: SetUnionPlan) -> ItemSums:
     """Returns the sums of a batch under a policy in which weights depend on the user alone.
 
-    Weights are 1, 1/n or 1/√n for a user's n items, rounded down to units of 2^-32, so that their
-    ℓ1-norm (Laplace noise) or ℓ2-norm (Gaussian noise) is within the sensitivity in exact arithmetic.
+    Weights are 1/√n for a user's n items, rounded down to units of 2^-32, so that their ℓ2-norm is at
+    most 1 in exact arithmetic.
 
     Raises:
       ValueError: under a policy in which weights depend on other users.
@@ -141,16 +128,9 @@ def weigh_items(items: UserItems, plan: SetUnionPlan) -> ItemSums:
     References: DPSU section 1.1.
     """
     sizes = np.diff(items.offsets)
-    policy = plan.update_policy
-    if policy.has_cutoff:
+    if plan.update_policy.has_cutoff:
         raise ValueError(f"weigh_items has no policy {plan.policy!r}.")
-    if policy.rule == "count":
-        shares = np.full(sizes.size, UNITS)
-    elif policy.noise_kind == "laplace":
-        shares = UNITS // np.maximum(sizes, 1)
-    else:
-        shares = equal_weights(np.maximum(sizes, 1))
-    return sum_by_item(items, np.repeat(shares, sizes)[:, np.newaxis])
+    return sum_by_item(items, np.repeat(equal_weights(np.maximum(sizes, 1)), sizes))
 
 
 def split_to_shards(
@@ -193,24 +173,17 @@ def run_shard(
     # (m,) the turn of each entry's user. `ordered` are the ranks of items in the order of turns; a turn
     # and a rank are packed into one integer, since sorting values is faster than sorting positions.
     user = np.repeat(turn, sizes)
-    if plan.update_policy.prefers_frequent:
-        by_count = np.lexsort((rank[items.items], -items.counts, user))
-        ordered = rank[items.items[by_count]]
-    else:
-        ordered = np.sort((user << 32) | rank[items.items]) & 0xFFFFFFFF
-    weights = cutoff_policies.descend(
-        plan.policy,
+    ordered = np.sort((user << 32) | rank[items.items]) & 0xFFFFFFFF
+    weights = descend(
         arrays.offsets_of(sizes[users]),
         ordered,
         size=by_hash.size,
         cutoff=cutoff_units(plan, number) // plan.shard_count,
     )
-    columns = np.stack(split_fine(weights), axis=1)
     return ItemSums(
         words=items.words.take(pa.array(by_hash)),
         word_hashes=items.word_hashes[by_hash],
-        width=2,
-        sums=columns.reshape(-1),
+        sums=weights,
     )
 
 
@@ -219,21 +192,18 @@ def cutoff_units(plan: SetUnionPlan, number: int) -> int:
     return int((plan.union_rounds[number - 1].cutoff or 0.0) * 2.0**GRID_BITS)
 
 
-def present_items(items: UserItems, width: int) -> ItemSums:
-    """Returns all items that some user of a batch has, with weight 0 in each of `width` columns.
+def present_items(items: UserItems) -> ItemSums:
+    """Returns all items that some user of a batch has, with weight 0.
 
     Which items a round closes must not depend on the subsets that were drawn: an item that is
     in no user's subset is decided by its noise like any other.
     """
-    return sum_by_item(items, np.zeros((items.items.size, width), np.int64))
+    return sum_by_item(items, np.zeros(items.items.size, np.int64))
 
 
-def keep_open(items: UserItems, still_open: ItemSums) -> UserItems:
-    """Keeps users' open items with their biases, and drops users who have none."""
-    places = places_in(items.words, still_open.words)
-    # Words that are not open have the place −1, which is that of the 0 at the end; none is kept.
-    biases = np.append(still_open.table[:, 0], 0)[places]
-    return _keep_words(dataclasses.replace(items, biases=biases), places >= 0)
+def keep_open(items: UserItems, still_open: pa.Array) -> UserItems:
+    """Keeps users' open items, and drops users who have none."""
+    return _keep_words(items, places_in(items.words, still_open) >= 0)
 
 
 def drop_found(items: UserItems, found: pa.Array) -> UserItems:
@@ -269,21 +239,9 @@ def join_items(parts: Iterable[UserItems]) -> UserItems:
         items=np.concatenate(
             [codes[base + part.items] for part, base in zip(parts, first, strict=False)]
         ),
-        counts=np.concatenate([part.counts for part in parts]),
         words=words,
         word_hashes=merge_hashes([part.word_hashes for part in parts], codes, len(words)),
-        biases=_merge_biases(parts, codes, len(words)),
     )
-
-
-def _merge_biases(parts: list[UserItems], codes: np.ndarray, size: int) -> np.ndarray | None:
-    """Returns the biases of joined words; a word has the same in every part."""
-    given = [part.biases for part in parts if part.biases is not None]
-    if not given:
-        return None
-    biases = np.zeros(size, dtype=np.int64)
-    biases[codes] = np.concatenate(given)
-    return biases
 
 
 def histogram(items: UserItems, plan: SetUnionPlan, run_key: RunKey, number: int = 1) -> ItemSums:
@@ -296,12 +254,7 @@ def histogram(items: UserItems, plan: SetUnionPlan, run_key: RunKey, number: int
       number: the round's number, from 1.
     """
     limited = limit_items(items, plan, run_key, number)
-    rule = plan.update_policy.rule
-    if rule == "reroute":
-        first = rerouting.first_weights(limited, plan)
-        shares = rerouting.excess_shares(first, plan, number)
-        sums = [rerouting.rerouted_weights(limited, shares, plan)]
-    elif rule == "descent":
+    if plan.update_policy.has_cutoff:
         shards: dict[int, list[UserItems]] = {}
         for shard, part in split_to_shards(limited, plan, run_key):
             shards.setdefault(shard, []).append(part)
@@ -309,7 +262,7 @@ def histogram(items: UserItems, plan: SetUnionPlan, run_key: RunKey, number: int
     else:
         sums = [weigh_items(limited, plan)]
     if plan.union_rounds[number - 1].cut is not None:
-        sums.append(present_items(items, width=3 if rule == "reroute" else 2))
+        sums.append(present_items(items))
     return merge_sums(sums)
 
 
@@ -329,10 +282,8 @@ def _take_users(items: UserItems, users: np.ndarray) -> UserItems:
         users=items.users[users],
         offsets=arrays.offsets_of(sizes[users]),
         items=codes,
-        counts=part.counts,
         words=items.words.take(pa.array(kept)),
         word_hashes=items.word_hashes[kept],
-        biases=None if items.biases is None else items.biases[kept],
     )
 
 
@@ -342,8 +293,6 @@ def _take_entries(items: UserItems, kept: np.ndarray, sizes: np.ndarray) -> User
         users=items.users,
         offsets=arrays.offsets_of(sizes),
         items=items.items[kept],
-        counts=items.counts[kept],
         words=items.words,
         word_hashes=items.word_hashes,
-        biases=items.biases,
     )

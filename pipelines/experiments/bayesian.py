@@ -9,7 +9,6 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-from beam_dpne.bayesian.plan import NO_GUARANTEE
 from beam_dpne.cli.options import Option
 from beam_dpne.errors import UsageError
 from beam_dpne.reading.options import ReadOptions
@@ -17,6 +16,7 @@ from pipelines.experiments import bayesian_figures, bayesian_parts, bayesian_tab
 from pipelines.experiments.bayesian_measuring import BayesianData, measure
 from pipelines.experiments.corpora import Source
 from pipelines.experiments.experiments import Part
+from pipelines.experiments.paper_probabilities import NO_GUARANTEE
 from pipelines.experiments.program import (
     TITLES_FILE,
     Report,

@@ -231,7 +231,7 @@ def _options(run: BayesianRun) -> list[str]:
     """Returns the plan as options of the program."""
     plan = run.plan
     names = (
-        *("epsilon", "delta", "mode", "length", "vocabulary_size"),
+        *("epsilon", "delta", "length", "vocabulary_size"),
         *("max_count", "max_contributions"),
     )
     return [text for name in names for text in (f"--{name}", str(getattr(plan, name)))]

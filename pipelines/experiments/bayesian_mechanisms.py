@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_dpne.bayesian import paper
 from beam_dpne.bayesian.counting import UserGrams, noisy_values
-from beam_dpne.bayesian.plan import CountingPlan, PaperBayesianPlan
+from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.transform import limited_grams, probabilities_of, run_context
 from beam_dpne.documents.group_by_user import hash_users
 from beam_dpne.mechanism.randomness import RunKey
@@ -23,6 +22,7 @@ from pipelines.experiments.bayesian_runs import (
     ANONYMITY,
     LAPLACE,
     LAPLACE_PUBLIC,
+    LOG_GLOBAL,
     MAX_COUNT,
     PAPER_SENSITIVITIES,
     PRIVATE,
@@ -31,6 +31,12 @@ from pipelines.experiments.bayesian_runs import (
     BayesianRun,
 )
 from pipelines.experiments.exact_counts import ExactCounts
+from pipelines.experiments.paper_probabilities import (
+    Sums,
+    log_global_probabilities,
+    of_users,
+    paper_probabilities,
+)
 
 TOKENIZER = "words"
 _Floats = npt.NDArray[np.float64]
@@ -50,27 +56,26 @@ class World:
     names: pa.Array
     described: InputDescription | None = None
 
-    def bound(self, plan: CountingPlan, run_key: RunKey) -> RunKey:
+    def bound(self, plan: BayesianPlan, run_key: RunKey) -> RunKey:
         """Returns the run key as the transform binds it."""
         return run_key.bound_to(run_context(plan, TOKENIZER, self.exact.public, self.described))
 
-    def limited(self, plan: CountingPlan, bound: RunKey) -> UserGrams:
+    def limited(self, plan: BayesianPlan, bound: RunKey) -> UserGrams:
         """Returns the counts that each user adds; all copies of a user make the same choice."""
         exact = self.exact
         hashes = hash_users(self.names, bound.sub_key("user"))[exact.holding]
         grams = UserGrams(users=hashes, offsets=exact.offsets, rows=exact.rows, counts=exact.values)
         return limited_grams(grams, plan, bound)
 
-    def table(self, grams: UserGrams, scoring: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        """Returns counts and users of those that train, and counts of those that score: (V, 3)."""
+    def sums(self, grams: UserGrams, scoring: npt.NDArray[np.bool_]) -> Sums:
+        """Returns counts and users of those that train, and counts of those that score."""
         of_scoring = np.repeat(scoring, np.diff(grams.offsets))
         columns = (
             np.where(of_scoring, 0, grams.counts),
             np.where(of_scoring, 0, 1),
             np.where(of_scoring, grams.counts, 0),
         )
-        sums = [self.exact.summed(grams.offsets, grams.rows, column) for column in columns]
-        return np.stack(sums, axis=1)
+        return Sums(*(self.exact.summed(grams.offsets, grams.rows, each) for each in columns))
 
 
 def release(world: World, run: BayesianRun, run_key: RunKey) -> _Floats:
@@ -84,28 +89,31 @@ def release(world: World, run: BayesianRun, run_key: RunKey) -> _Floats:
     baseline = _BASELINES.get(run.mechanism)
     if baseline is not None:
         return baseline(world, run, run_key)
+    plan, public = run.plan, world.exact.public
+    bound = world.bound(plan, run_key)
+    grams = world.limited(plan, bound)
+    rng = np.random.default_rng(run.key)
     if run.mechanism in PAPER_SENSITIVITIES:
-        return _paper(world, run.paper_plan, run_key)
-    plan = run.plan
-    bound = world.bound(plan, run_key)
-    grams = world.limited(plan, bound)
-    table = world.table(grams, np.zeros(grams.users.shape[0], dtype=bool))
-    values = noisy_values(table, 0, plan=plan, run_key=bound)
-    return probabilities_of(values, world.exact.public, plan)
-
-
-def _paper(world: World, plan: PaperBayesianPlan, run_key: RunKey) -> _Floats:
-    bound = world.bound(plan, run_key)
-    grams = world.limited(plan, bound)
-    scoring = paper.is_scoring(grams, plan, bound)
-    sums = paper.PaperSums(world.table(grams, scoring))
-    public = world.exact.public.counts
-    # Users of whom there is no copy are left out.
-    present = paper.of_users(grams, world.exact.copies > 0)
-    kept = scoring[world.exact.copies > 0]
-    norms = paper.largest_norms(present, kept, sums, public, plan)
-    found, _ = paper.sample(sums, norms, public, plan, bound)
-    return found
+        paper = run.paper
+        scoring = rng.random(len(grams.users)) < (paper.tuning_fraction if paper.is_tuned else 0)
+        # Users of whom there is no copy are left out.
+        present = world.exact.copies > 0
+        trainers, judges = (of_users(grams, present & each) for each in (~scoring, scoring))
+        sums = world.sums(grams, scoring)
+        return paper_probabilities(trainers, judges, sums, public.counts, paper, rng=rng)
+    sums = world.sums(grams, np.zeros(len(grams.users), dtype=bool))
+    if run.mechanism == LOG_GLOBAL:
+        return log_global_probabilities(
+            sums,
+            public.counts,
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            max_count=plan.max_count,
+            max_contributions=plan.contribution_limit,
+            rng=rng,
+        )
+    values = noisy_values(sums.counts, 0, plan=plan, run_key=bound)
+    return probabilities_of(values, public, plan)
 
 
 def _laplace(world: World, run: BayesianRun, run_key: RunKey) -> _Floats:
@@ -120,7 +128,7 @@ def _laplace_public(world: World, run: BayesianRun, run_key: RunKey) -> _Floats:
 
 def _limited_counts(world: World, run: BayesianRun, run_key: RunKey) -> tuple[np.ndarray, dict]:
     """Returns the limited counts, to which the mode `counts` and Laplace noise are added."""
-    plan = dataclasses.replace(run, mechanism="counts").plan
+    plan = run.plan
     bound = world.bound(plan, run_key)
     grams = world.limited(plan, bound)
     counts = world.exact.summed(grams.offsets, grams.rows, grams.counts)

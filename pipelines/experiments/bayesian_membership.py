@@ -6,15 +6,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_dpne.bayesian import log_global, paper
 from beam_dpne.bayesian.counting import UserGrams
 from beam_dpne.bayesian.posterior import probabilities
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, laplaces, normals
-from pipelines.experiments import membership
+from pipelines.experiments import membership, paper_probabilities
 from pipelines.experiments.bayesian_mechanisms import World
 from pipelines.experiments.bayesian_runs import DELTA, LAPLACE, PAPER_SENSITIVITIES, BayesianRun
 from pipelines.experiments.divergence import FLOOR, with_floor
+from pipelines.experiments.paper_probabilities import (
+    Sums,
+    mean_logs,
+    of_users,
+    paper_stddev,
+    sensitivities,
+)
 
 RATIO_DRAWS = 20_000
 _RATIOS_A_DRAW = 30
@@ -52,7 +58,7 @@ class Pair:
 
 def pair_of(world: World, run: BayesianRun, run_key: RunKey) -> Pair:
     """Returns the data with and without the user of most public grams, as the paper has it."""
-    plan = dataclasses.replace(run, mechanism="counts").plan
+    plan = run.plan
     grams = world.limited(plan, world.bound(plan, run_key))
     totals = np.add.reduceat(world.exact.values, world.exact.offsets[:-1])
     order = np.argsort(totals, kind="stable")
@@ -117,7 +123,7 @@ def _sub_key(run_key: RunKey, present: bool, draw: int) -> tuple[bool, RunKey]:
 
 def _scale(run: BayesianRun) -> float:
     """Returns the noise of counts: σ, or the scale of Laplace noise."""
-    plan = dataclasses.replace(run, mechanism="counts").plan
+    plan = run.plan
     if run.mechanism == LAPLACE:
         return plan.max_count * plan.contribution_limit / plan.epsilon
     return plan.noise_stddev
@@ -173,7 +179,7 @@ def _attack_paper(
             positions = np.arange(first * means.size, (first + size) * means.size)
             logs = normals(keyed_bits(sub_key, positions, 0)).reshape(size, -1) * stddev + means
             ratios.append(membership.softmax_log_ratios(logs, *worlds))
-            drawn += [log_global.softmax(one) for one in logs[: run.draws - len(drawn)]]
+            drawn += [paper_probabilities.softmax(one) for one in logs[: run.draws - len(drawn)]]
         scores.append(np.concatenate(ratios))
         shares.append(drawn)
     return scores, shares
@@ -181,9 +187,9 @@ def _attack_paper(
 
 def _paper_world(pair: Pair, run: BayesianRun, present: bool) -> tuple[_Floats, float]:
     """Returns the mean and the noise of the logarithms in one world."""
-    plan = run.paper_plan
-    left = 0 if present else pair.added
-    sums = paper.PaperSums(np.stack([pair.counts - left, pair.users - (left > 0)], axis=1))
+    paper, left = run.paper, 0 if present else pair.added
+    nothing = np.zeros_like(pair.counts)
+    sums = Sums(pair.counts - left, pair.users - (left > 0), nothing)
     last = len(pair.grams.offsets) - (1 if present else 2)
     grams = UserGrams(
         users=pair.grams.users[:last],
@@ -191,17 +197,17 @@ def _paper_world(pair: Pair, run: BayesianRun, present: bool) -> tuple[_Floats, 
         rows=pair.grams.rows[: pair.grams.offsets[last]],
         counts=pair.grams.counts[: pair.grams.offsets[last]],
     )
-    norms = paper.largest_norms(grams, np.zeros(last, dtype=bool), sums, pair.public.counts, plan)
-    gammas, _ = paper.sensitivities(sums, norms, pair.public.counts, plan)
-    ((decay, private_weight),) = plan.candidates
-    means = paper.mean_logs(
+    judges = of_users(grams, np.zeros(last, dtype=bool))
+    gammas, _ = sensitivities(grams, judges, sums, pair.public.counts, paper)
+    ((decay, private_weight),) = paper.candidates
+    means = mean_logs(
         sums,
         pair.public.counts,
         decay=decay,
         private_weight=private_weight,
-        max_count=plan.max_count,
+        max_count=paper.max_count,
     )
-    return means, paper.paper_stddev(float(gammas[0]), private_weight, plan)
+    return means, paper_stddev(float(gammas[0]), private_weight, paper)
 
 
 def _ordered(grams: UserGrams, order: np.ndarray) -> UserGrams:

@@ -3,7 +3,8 @@
 import dataclasses
 from typing import Any, ClassVar
 
-from beam_dpne.bayesian.plan import MODES, NO_GUARANTEE, BayesianPlan, PaperBayesianPlan
+from beam_dpne.bayesian.plan import BayesianPlan
+from pipelines.experiments.paper_probabilities import NO_GUARANTEE, Paper
 
 LAPLACE = "laplace"
 LAPLACE_PUBLIC = "laplace_public"
@@ -13,14 +14,14 @@ ANONYMITY = "k_anonymity"
 PRIVATE = "private"
 PAPER, PAPER_CLAIM = "paper_brute_force", "paper_claim1"
 PAPER_SENSITIVITIES = {PAPER: "brute_force", PAPER_CLAIM: "claim1"}
-COUNTS, LOG_GLOBAL = MODES
+COUNTS, LOG_GLOBAL = "counts", "log_global"
 # Without noise: one key is as good as another.
 EXACT = (PUBLIC, PUBLIC_PLUS_ONE, ANONYMITY, PRIVATE)
 PAPER_DECAYS = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3, 1e4)
 PAPER_PUBLIC_WEIGHTS = (0.1, 0.3, 0.5, 0.7, 0.9)
 LABELS = {
     COUNTS: "counts (ours)",
-    LOG_GLOBAL: "log_global (ours)",
+    LOG_GLOBAL: "log_global, by a bound over all databases",
     PAPER: "the paper's mechanism (no guarantee)",
     PAPER_CLAIM: "the paper's, by Claim 1 (no guarantee)",
     LAPLACE: "Laplace",
@@ -86,37 +87,35 @@ class BayesianRun:
 
     @property
     def plan(self) -> BayesianPlan:
-        """The parameters of a run of one of our modes."""
-        return BayesianPlan(mode=self.mechanism, **self._limits)
+        """The plan of the product's mechanism; all mechanisms have its limits."""
+        return BayesianPlan(
+            epsilon=self.epsilon or 1.0,
+            delta=DELTA,
+            vocabulary_size=self.vocabulary_size,
+            max_count=MAX_COUNT,
+            max_contributions=self.max_contributions,
+        )
 
     @property
-    def paper_plan(self) -> PaperBayesianPlan:
+    def paper(self) -> Paper:
         """The parameters of a run of the paper's mechanism.
 
         It is tuned as printed, except for membership inference, where the worlds are to differ by the
         user alone.
         """
         tuned = {"decays": PAPER_DECAYS, "public_weights": PAPER_PUBLIC_WEIGHTS}
-        return PaperBayesianPlan(
+        return Paper(
+            epsilon=self.epsilon or 1.0,
+            delta=DELTA,
+            max_count=MAX_COUNT,
             sensitivity=PAPER_SENSITIVITIES[self.mechanism],
-            **self._limits,
             **(tuned if self.kind in ("divergence", "perplexity") else {}),
         )
 
     @property
-    def _limits(self) -> dict[str, Any]:
-        return {
-            "epsilon": self.epsilon,
-            "delta": DELTA,
-            "vocabulary_size": self.vocabulary_size,
-            "max_count": MAX_COUNT,
-            "max_contributions": self.max_contributions,
-        }
-
-    @property
     def is_private(self) -> bool:
         """Whether the mechanism has a guarantee."""
-        return self.mechanism in (*MODES, LAPLACE, PUBLIC, PUBLIC_PLUS_ONE)
+        return self.mechanism in (COUNTS, LOG_GLOBAL, LAPLACE, PUBLIC, PUBLIC_PLUS_ONE)
 
     @property
     def longest(self) -> int:

@@ -19,6 +19,7 @@ from beam_dpne.reading.options import ReadOptions
 from beam_dpne.set_union.elements import UserItems
 from pipelines.experiments.ranked import RankedGrams, rank_grams, sorted_distinct
 from pipelines.experiments.saved_corpora import load_corpus, sample_users, save_corpus
+from pipelines.experiments.union_policies import Holdings
 
 _TOKENS_A_PARTITION = 1_000_000
 _FEWEST_PARTITIONS = 4
@@ -130,17 +131,24 @@ class Corpora:
         corpus = self.corpus(name)
         if self._items is None or self._items[0] != name:
             self._items = (name, *_distinct_words(corpus))
-        _, offsets, items, counts = self._items
+        _, offsets, items, _ = self._items
         users = hash_users(corpus.users, run_key.sub_key("user"))
         words = corpus.words.cast("string")
         return UserItems(
             users=users,
             offsets=offsets,
             items=items,
-            counts=counts,
             words=words,
             word_hashes=hash_words(run_key.sub_key("word"), words),
         )
+
+    def holdings(self, name: str) -> Holdings:
+        """Returns each user's distinct words, with numbers of occurrences."""
+        corpus = self.corpus(name)
+        if self._items is None or self._items[0] != name:
+            self._items = (name, *_distinct_words(corpus))
+        _, offsets, items, counts = self._items
+        return Holdings(offsets, items, counts, len(corpus.words))
 
     def _kept(self, kind: str, name: str, max_length: int) -> GramIndex | RankedGrams | None:
         """Returns the counts that are kept if they suffice; otherwise frees their memory first."""

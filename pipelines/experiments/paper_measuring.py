@@ -23,11 +23,13 @@ from beam_dpne.ngrams.decoding import DecodeGrams, LengthReport, ListReport
 from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.set_union import transform
 from beam_dpne.set_union.threshold import release_items
+from pipelines.experiments import union_policies
 from pipelines.experiments.baselines import dpsu_all, dpsu_even, dpsu_single
 from pipelines.experiments.corpora import Corpora
 from pipelines.experiments.cost import environment
 from pipelines.experiments.runs import BaselineRun, CostRun, NgramRun, Run, UnionRun
 from pipelines.experiments.saved_corpora import documents_of, load_corpus
+from pipelines.experiments.union_policies import UnionParameters
 
 # Those of DPNE's Figure 4 and DPSU's Table 2, and some for context.
 K_ANONYMITY = (1, 2, 5, 10, 15, 18, 20, 25, 50, 100)
@@ -105,6 +107,11 @@ def _run_union(
 ) -> tuple[dict[int, np.ndarray], float]:
     """Returns the released items and the seconds of the run, which is done in memory."""
     corpus = corpora.corpus(run.corpus)
+    if isinstance(run.plan, UnionParameters):
+        held = corpora.holdings(run.corpus)
+        started = time.monotonic()
+        found = union_policies.release_items(held, run.plan, run.key)
+        return {1: found.astype(np.int32)[:, np.newaxis]}, time.monotonic() - started
     bound = run_key.bound_to(transform.run_context(run.plan, _TOKENS))
     items = corpora.user_items(run.corpus, bound)
     started = time.monotonic()

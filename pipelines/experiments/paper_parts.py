@@ -14,9 +14,11 @@ from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DEFAULT_POLICY, DESCENT_POLICIES
 from pipelines.experiments import printed as papers
+from pipelines.experiments import union_policies
 from pipelines.experiments.dealing import LONG, SHORT
 from pipelines.experiments.experiments import Experiment, Part, Row
 from pipelines.experiments.runs import BaselineRun, CostRun, NgramRun, Run, UnionRun
+from pipelines.experiments.union_policies import UnionParameters
 
 BASELINES = ("DPSU-all", "DPSU-even", "DPSU-single")
 PAPER, OURS, OURS_EVEN = "DPNE (one_round)", "ours (adaptive)", "ours, even budgets"
@@ -199,7 +201,7 @@ def _table_3(scale: Scale, titles: str) -> Experiment:
     )
 
 
-def union_plan(policy: str, limit: int | None) -> SetUnionPlan:
+def union_plan(policy: str, limit: int | None) -> SetUnionPlan | UnionParameters:
     """Returns the plan of a policy: published descents in one sequence (M = 1), as the paper has it.
 
     No plan measures numbers of users, so that policies are compared by their items alone.
@@ -210,6 +212,8 @@ def union_plan(policy: str, limit: int | None) -> SetUnionPlan:
     """
     if limit is None:
         return SetUnionPlan(**UNION, count_share=0.0)
+    if policy in union_policies.POLICIES:
+        return UnionParameters(**UNION, policy=policy, max_contributions=limit)
     published: dict[str, Any] = {}
     if policy in DESCENT_POLICIES and policy in PUBLISHED:
         published = {"shards": 1, "max_shard_users": 10_000_000, "cutoff_margin": 5.0}

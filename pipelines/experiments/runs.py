@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.version import __version__
+from pipelines.experiments.union_policies import UnionParameters
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,12 +117,12 @@ class UnionRun:
 
     Attributes:
       corpus: Name of the data.
-      plan: The plan of the run.
+      plan: The plan of the run, or the parameters of a policy that only the papers have.
       key: Number of the run key, which also orders the users.
     """
 
     corpus: str
-    plan: SetUnionPlan
+    plan: SetUnionPlan | UnionParameters
     key: int
     order: ClassVar[int] = 3
 

@@ -25,6 +25,7 @@ from beam_dpne.cli.options import (
     with_defaults,
 )
 from beam_dpne.cli.parsing import OneLineParser
+from beam_dpne.counts.defaults import COUNT_SHARE
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.secrecy import NOTICE
 from beam_dpne.reading.options import ReadOptions
@@ -33,10 +34,12 @@ from beam_dpne.set_union.policies import DEFAULT_POLICY, DESCENT_POLICIES, POLIC
 from beam_dpne.set_union.threshold import release_items
 from beam_dpne.set_union.transform import run_context
 from beam_dpne.validation import check_choice
+from pipelines.experiments import union_policies
 from pipelines.experiments.corpora import Corpora, Source
 from pipelines.experiments.paper_parts import PUBLISHED
 from pipelines.experiments.program import TITLES_FILE, fixed_key, run_program
 from pipelines.experiments.union_counts import CountedUnion, judge_union, print_counts
+from pipelines.experiments.union_policies import UnionParameters
 
 PROGRAM = "measure_unions.py"
 OPTIONS = (
@@ -52,7 +55,7 @@ OPTIONS = (
     Option(name="shards", default=(1, 2, 8, 64, 512), parse=integers, help="M, with commas."),
     Option(
         name="policies",
-        default=POLICIES,
+        default=(*POLICIES, *union_policies.POLICIES),
         parse=names,
         help="Policies, with commas; the default policy is always measured too.",
     ),
@@ -98,7 +101,7 @@ def _command(parsed: argparse.Namespace, beam_arguments: Sequence[str], data: pa
         raise UsageError(f"{PROGRAM} has no option {beam_arguments[0].split('=')[0]}.")
     values = with_defaults(parsed, OPTIONS)
     for policy in values["policies"]:
-        check_choice("policies", policy, POLICIES)
+        check_choice("policies", policy, (*POLICIES, *union_policies.POLICIES))
     for name in ("limits", "shards"):
         values[name] = values[name] if isinstance(values[name], tuple) else (values[name],)
     if values["keys"] < 1:
@@ -106,13 +109,14 @@ def _command(parsed: argparse.Namespace, beam_arguments: Sequence[str], data: pa
     budget = {"epsilon": values["epsilon"], "delta": values["delta"], "count_share": 0.0}
     by_policy = {
         policy: [_plan(budget, policy, limit) for limit in values["limits"]]
-        for policy in POLICIES
+        for policy in (*POLICIES, *union_policies.POLICIES)
         if policy in (DEFAULT_POLICY, *values["policies"])
     }
     by_shards = [_sharded(budget, shards) for shards in values["shards"]]
     counted = {
-        policy: (own[0], dataclasses.replace(own[0], count_share=None))
+        policy: (own[0], dataclasses.replace(own[0], count_share=COUNT_SHARE))
         for policy, own in by_policy.items()
+        if isinstance(own[0], SetUnionPlan)
     }
     if values["input"]:
         if not pathlib.Path(values["input"]).is_file():
@@ -131,8 +135,11 @@ def _command(parsed: argparse.Namespace, beam_arguments: Sequence[str], data: pa
         _print_shards(values, [*map(measure, by_shards)])
 
 
-def _plan(budget: Mapping[str, Any], policy: str, limit: int) -> SetUnionPlan:
+def _plan(budget: Mapping[str, Any], policy: str, limit: int) -> SetUnionPlan | UnionParameters:
     """Returns the plan of a policy: published descents in one sequence, others by default."""
+    if policy in union_policies.POLICIES:
+        epsilon, delta = budget["epsilon"], budget["delta"]
+        return UnionParameters(epsilon=epsilon, delta=delta, policy=policy, max_contributions=limit)
     published: dict[str, Any] = {}
     if policy in DESCENT_POLICIES and policy in PUBLISHED:
         published = {"shards": 1, "max_shard_users": _MOST_USERS}
@@ -143,9 +150,15 @@ def _sharded(budget: Mapping[str, Any], shards: int) -> SetUnionPlan:
     return SetUnionPlan(**budget, shards=shards, max_shard_users=_MOST_USERS)
 
 
-def _measure(corpora: Corpora, keys: int, plan: SetUnionPlan) -> Measured:
+def _measure(corpora: Corpora, keys: int, plan: SetUnionPlan | UnionParameters) -> Measured:
     sizes, seconds = [], []
     for key in range(1, keys + 1):
+        if isinstance(plan, UnionParameters):
+            held = corpora.holdings(_CORPUS)
+            started = time.monotonic()
+            sizes.append(union_policies.release_items(held, plan, key).size)
+            seconds.append(time.monotonic() - started)
+            continue
         run_key = fixed_key(key).bound_to(run_context(plan, _WORDS))
         items = corpora.user_items(_CORPUS, run_key)
         started = time.monotonic()

@@ -11,9 +11,8 @@ from dp_accounting.pld import privacy_loss_distribution as distributions
 from beam_dpne import BayesianPlan, PrivacyPlan, SetUnionPlan
 from beam_dpne.accounting.composition import compose
 from beam_dpne.accounting.expense import expense_of_ledger, expense_of_plan
-from beam_dpne.bayesian.plan import MODES
 from beam_dpne.errors import BudgetError
-from beam_dpne.set_union.policies import GAUSSIAN_POLICIES
+from beam_dpne.set_union.policies import POLICIES
 from tests.support.ledgers import ledger_of
 
 
@@ -22,10 +21,9 @@ def every_plan():
     yield PrivacyPlan(**common)
     yield PrivacyPlan(**common, user_budgets="even", rounds=2)
     yield PrivacyPlan(**common, strategy="one_round", noise_growth=0.8)
-    for policy in GAUSSIAN_POLICIES:
+    for policy in POLICIES:
         yield SetUnionPlan(**common, policy=policy)
-    for mode in MODES:
-        yield BayesianPlan(**common, mode=mode)
+    yield BayesianPlan(**common)
 
 
 # One plan of each kind of mechanism that a ledger can describe.
@@ -33,7 +31,7 @@ PLANS = list(every_plan())
 
 
 def kind_of(plan):
-    parts = (getattr(plan, name, "") for name in ("strategy", "policy", "mode"))
+    parts = (getattr(plan, name, "") for name in ("strategy", "policy"))
     return "-".join(part for part in parts if part)
 
 
@@ -63,7 +61,7 @@ def reference_epsilon(chosen, delta):
     whole, slack = None, 0.0
     for plan in chosen:
         lone = getattr(plan, "vocabulary_delta", 0.0)
-        stddev = getattr(plan, "noise_stddev", None) or plan.composed_noise_scale
+        stddev = getattr(plan, "composed_noise_scale", plan.noise_stddev)
         losses = distributions.from_gaussian_mechanism(
             stddev,
             sensitivity=getattr(plan, "sensitivity", 1.0),

@@ -9,7 +9,7 @@ import pytest
 
 from beam_dpne.bayesian.counting import NgramProbabilities
 from beam_dpne.bayesian.ledger import bayesian_contents
-from beam_dpne.bayesian.plan import MODES, NO_GUARANTEE, BayesianPlan, PaperBayesianPlan
+from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import rounded_probabilities
 from beam_dpne.errors import ReleaseError
@@ -18,8 +18,8 @@ from beam_dpne.release.ledger import Run, ledger_bytes, whole_ledger, with_parts
 from beam_dpne.release.parts import Part
 
 
-def plan_of(mode: str = "counts", **others) -> BayesianPlan:
-    return BayesianPlan(mode=mode, **{"epsilon": 0.5, "delta": 1e-7, **others})
+def plan_of(**others) -> BayesianPlan:
+    return BayesianPlan(**{"epsilon": 0.5, "delta": 1e-7, **others})
 
 
 def found_of(plan: BayesianPlan, **others) -> NgramProbabilities:
@@ -40,49 +40,35 @@ def ledger_of(plan: BayesianPlan, found: NgramProbabilities | None = None, rows:
     return with_parts(whole_ledger(contents, run, {"count": rows}), [part])
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_ledger_is_read_back_whole(mode):
-    written = ledger_of(plan_of(mode))
+def test_a_ledger_is_read_back_whole():
+    written = ledger_of(plan_of())
     assert parse_ledger(ledger_bytes(written), "here") == written
-    assert BayesianPlan.from_json(json.dumps(written["plan"])) == plan_of(mode)
+    assert BayesianPlan.from_json(json.dumps(written["plan"])) == plan_of()
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_every_number_of_the_mechanism_is_explained(mode):
-    written = ledger_of(plan_of(mode))
-    explained = set(written["mechanism_columns"]) | {"mode", "noise"}
+def test_every_number_of_the_mechanism_is_explained():
+    written = ledger_of(plan_of())
+    explained = set(written["mechanism_columns"]) | {"noise"}
     assert set(written["mechanism"]) <= explained
 
 
 def test_the_ledgers_numbers_are_the_plans():
-    plan = plan_of("log_global", max_contributions=5, decay=0.1)
+    plan = plan_of(max_contributions=5)
     mechanism = ledger_of(plan)["mechanism"]
     assert mechanism["noise_stddev"] == plan.noise_stddev
     assert mechanism["sensitivity"] == plan.sensitivity
-    assert mechanism["gram_bound"] == plan.gram_bound
-    assert mechanism["decay"] == 0.1
 
 
 def test_probabilities_of_another_plan_are_refused():
     plan = plan_of()
     with pytest.raises(ValueError, match="of a run under this plan"):
         ledger_of(plan, found_of(plan_of(epsilon=0.6)))
-    with pytest.raises(ValueError, match="of a run under this plan"):
-        ledger_of(plan_of("log_global"), found_of(plan))
 
 
 def test_probabilities_without_the_plans_guarantee_are_refused():
-    """As those of the paper's mechanism, with the numbers of a private run."""
     plan = plan_of()
-    for other in (NO_GUARANTEE, plan_of(epsilon=0.6).guarantee):
-        with pytest.raises(ValueError, match="must have the guarantee of this plan"):
-            ledger_of(plan, found_of(plan, guarantee=other))
-
-
-def test_only_private_plans_have_a_ledger():
-    bayesian_contents(plan_of(), [found_of(plan_of())])
-    with pytest.raises(TypeError, match="got PaperBayesianPlan"):
-        bayesian_contents(PaperBayesianPlan(epsilon=1, delta=1e-7), [found_of(plan_of())])
+    with pytest.raises(ValueError, match="must have the guarantee of this plan"):
+        ledger_of(plan, found_of(plan, guarantee=plan_of(epsilon=0.6).guarantee))
 
 
 def test_parts_must_hold_what_was_released():
@@ -98,7 +84,7 @@ def test_a_damaged_ledger_is_refused():
 
 
 def test_the_coder_keeps_everything():
-    found = found_of(plan_of("log_global"))
+    found = found_of(plan_of())
     decoded = BatchCoder(NgramProbabilities).decode(BatchCoder(NgramProbabilities).encode(found))
     assert decoded.ngrams.to_pylist() == found.ngrams.to_pylist()
     assert decoded.probabilities.tolist() == found.probabilities.tolist()

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from beam_dpne.bayesian import posterior
-from beam_dpne.bayesian.links import Counts
 from beam_dpne.bayesian.posterior import discounted, probabilities
 
 COUNTS = st.integers(-(10**9), 10**9)
@@ -142,7 +141,7 @@ def test_posterior_means_are_those_of_numerical_integration(value, centre, varia
     mass = integrate.quad(density, low, high, limit=500)[0]
     mean = integrate.quad(lambda log: math.exp(log) * density(log), low, high, limit=500)[0]
     counts = posterior._counts_of(
-        np.array([value]), np.zeros(1), np.zeros((1, 1), np.int32), stddev, Counts()
+        np.array([value]), np.zeros(1), np.zeros((1, 1), np.int32), stddev
     )
     found = posterior._posterior_means(counts, np.array([centre]), np.array([variance]))
     assert found[0] == pytest.approx(mean / mass, rel=2e-3)

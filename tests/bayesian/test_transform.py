@@ -14,7 +14,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne.bayesian import counting, log_global, posterior
+from beam_dpne.bayesian import counting, posterior
 from beam_dpne.bayesian.counting import NgramProbabilities, NoisyCounts
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
@@ -55,9 +55,9 @@ def public_of(seed: int, length: int, grams: int = 30) -> dict[Gram, int]:
     return {gram: rng.choice([0, 1, 1, 2, 50]) for gram in chosen} | {chosen[0]: 7}
 
 
-def plan_of(mode: str = "counts", **others) -> BayesianPlan:
+def plan_of(**others) -> BayesianPlan:
     given = {"epsilon": 2.0, "delta": 1e-6, "length": 2, "max_count": 2, "max_contributions": 4}
-    return BayesianPlan(mode=mode, **{**given, **others})
+    return BayesianPlan(**{**given, **others})
 
 
 def as_batches(documents: Documents, rng: random.Random) -> list[pa.RecordBatch]:
@@ -116,12 +116,10 @@ def run_beam(
     return counting.whole_values(_noisy, len(first)).tolist(), first
 
 
-@pytest.mark.parametrize(
-    ("mode", "length"), [("counts", 1), ("counts", 3), ("log_global", 2), ("log_global", 5)]
-)
-def test_beam_and_pseudocode_have_the_same_noisy_values(mode, length):
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_beam_and_pseudocode_have_the_same_noisy_values(length):
     documents, public = documents_of(length), public_of(length, length)
-    plan = plan_of(mode, length=length)
+    plan = plan_of(length=length)
     expected = noisy_values(documents, public, plan, KEY)
     noisy, found = run_beam(as_batches(documents, random.Random(1)), public, plan)
     assert noisy == expected
@@ -160,75 +158,20 @@ def test_probabilities_of_counts_are_the_posterior_of_the_noisy_counts():
     assert (found.probabilities == wanted).all()
 
 
-def test_probabilities_of_logarithms_are_weighted_with_the_public_ones():
-    documents, public = documents_of(5), public_of(5, 2)
-    plan = plan_of("log_global", public_weight=0.25, epsilon=20.0, delta=1e-3)
-    noisy, found = run_beam(as_batches(documents, random.Random(0)), public, plan)
-    alpha = [public[gram] for gram in in_order(public, 100)]
-    logs = 0.75 * np.array(noisy) * plan.grid + 0.25 * np.log1p(alpha)
-    wanted = np.exp(logs) / np.exp(logs).sum()
-    assert found.probabilities == pytest.approx(wanted, rel=1e-9)
-
-
-@pytest.mark.parametrize("mode", ["counts", "log_global"])
-def test_any_noisy_values_give_a_distribution(mode):
+def test_any_noisy_values_give_a_distribution():
     rng = np.random.default_rng(1)
     cases = itertools.product((1, 2, 5), (1, 2, 9), (0.03, 1.0, 20.0))
     for length, size, epsilon in cases:
         every = list(itertools.product("abc", repeat=length))[:size]
         alpha = rng.choice([1, 2, 1000, 2**40], size=len(every)).tolist()
         public = PublicCounts.of(every, [*alpha[:-1], 0] if len(every) > 1 else alpha)
-        plan = plan_of(mode, epsilon=epsilon, delta=1e-5, length=length)
+        plan = plan_of(epsilon=epsilon, delta=1e-5, length=length)
         counts = rng.choice([0, 1, 100, 10**7], size=len(every))
-        values = counts + np.rint(plan.noise_steps * rng.normal(size=len(every))).astype(np.int64)
+        values = counts + np.rint(plan.noise_stddev * rng.normal(size=len(every))).astype(np.int64)
         found = probabilities_of(values, public, plan)
         assert np.isfinite(found).all()
         assert found.min() >= 0
         assert found.sum() == pytest.approx(1, abs=1e-9)
-
-
-def test_without_budget_logarithms_give_the_public_distribution():
-    public = PublicCounts.of([("a",), ("b",), ("c",)], [900, 90, 9])
-    plan = plan_of("log_global", epsilon=0.02, length=1, max_contributions=1, decay=1.0)
-    found = probabilities_of(np.rint(plan.noise_steps * np.array([2, -2, 1])), public, plan)
-    prior = posterior.discounted(public.counts)
-    assert plan.noise_stddev > 30
-    assert found == pytest.approx(prior / prior.sum(), rel=0.1)
-
-
-def test_without_noise_logarithms_give_the_distribution_of_the_counts():
-    """Also those that decay: 100 users and fewer have smaller weights."""
-    rng = np.random.default_rng(1)
-    counts = rng.integers(0, 300, 40)
-    public = PublicCounts.of([(f"w{n:02}",) for n in range(40)], rng.integers(1, 99, 40).tolist())
-    plan = plan_of("log_global", epsilon=25.0, length=1, max_contributions=1, max_count=1)
-    values = log_global.grid_values(counts, counts, max_count=1, decay=plan.decay_rate)
-    found = probabilities_of(values, public, plan)
-    assert plan.noise_stddev < 0.03
-    assert found == pytest.approx(counts / counts.sum(), rel=0.05, abs=1e-3)
-
-
-def test_less_noise_makes_logarithms_better():
-    """A softmax of decayed logarithms got worse, as it tends to a flatter distribution."""
-    rng = np.random.default_rng(3)
-    alpha = np.sort(rng.zipf(1.6, 300).clip(1, 5000))[::-1]
-    counts = rng.poisson(3 * alpha * np.exp(rng.normal(0, 0.7, 300)))
-    public = PublicCounts.of([(f"w{n:03}",) for n in range(300)], alpha.tolist())
-    exact = counts / counts.sum()
-
-    def divergence(found):
-        return (exact * np.log(np.maximum(exact, 1e-300) / found)).sum()
-
-    prior = posterior.discounted(public.counts)
-    last = 1.02 * divergence(prior / prior.sum())
-    for epsilon in (0.05, 1.0, 5.0, 25.0):
-        plan = plan_of("log_global", epsilon=epsilon, length=1, max_contributions=5, max_count=1)
-        values = log_global.grid_values(counts, counts, max_count=1, decay=plan.decay_rate)
-        noise = np.rint(plan.noise_steps * np.random.default_rng(5).normal(size=300))
-        found = divergence(probabilities_of(values + noise.astype(np.int64), public, plan))
-        assert found < last
-        last = found
-    assert last < 0.02
 
 
 def test_nobody_leaves_a_distribution_and_the_guarantee_in_words():
@@ -237,12 +180,11 @@ def test_nobody_leaves_a_distribution_and_the_guarantee_in_words():
     assert found.guarantee == "user-level (2, 1e-06)-differential privacy"
 
 
-@pytest.mark.parametrize("mode", ["counts", "log_global"])
-def test_every_gram_has_noise_of_its_own_though_nobody_has_it(mode):
+def test_every_gram_has_noise_of_its_own_though_nobody_has_it():
     public = {gram: 1 for gram in itertools.product(map(str, range(60)), repeat=2)}
-    plan = plan_of(mode, epsilon=0.1, vocabulary_size=3600)
+    plan = plan_of(epsilon=0.1, vocabulary_size=3600)
     noisy, _ = run_beam([("ann", ["nothing", "known"])], public, plan)
-    scaled = np.array(noisy) * plan.grid / plan.noise_stddev
+    scaled = np.array(noisy) / plan.noise_stddev
     # 3,600 draws of N(0, 1): a mean beyond 6/60 or a deviation beyond 12 % off has odds below 1e-8.
     assert abs(scaled.mean()) < 0.1
     assert abs(scaled.std() - 1) < 0.12
@@ -284,27 +226,19 @@ def test_large_public_counts_travel_as_a_file(tmp_path):
 def test_elements_cut_small_do_not_change_the_result(monkeypatch):
     documents, public = documents_of(9), public_of(9, 2)
     cut = as_batches(documents, random.Random(0))
-    expected = noisy_values(documents, public, plan_of("log_global"), KEY)
+    expected = noisy_values(documents, public, plan_of(), KEY)
     monkeypatch.setattr(counting, "MAX_ELEMENT_BYTES", 40)
-    assert run_beam(cut, public, plan_of("log_global"))[0] == expected
+    assert run_beam(cut, public, plan_of())[0] == expected
     assert len(_noisy) > 4
 
 
-@pytest.mark.parametrize(
-    ("mode", "max_tokens"),
-    [
-        ("counts", 7),
-        ("log_global", 1_000_000),
-        pytest.param("counts", 1_000_000, marks=pytest.mark.slow),
-        pytest.param("log_global", 7, marks=pytest.mark.slow),
-    ],
-)
-def test_neighbours_under_one_key_differ_by_no_more_than_the_sensitivity(mode, max_tokens):
+@pytest.mark.parametrize("max_tokens", [7, 1_000_000])
+def test_neighbours_under_one_key_differ_by_no_more_than_the_sensitivity(max_tokens):
     """The noise is the same, and cancels: what is left is what one user moved."""
     documents, public = documents_of(11, users=25), public_of(11, 2)
     rng = random.Random(11)
     giant = [[rng.choice(WORDS) for _ in range(rng.randrange(1, 60))] for _ in range(9)]
-    plan = plan_of(mode, max_tokens_per_user=max_tokens, max_count=3, max_contributions=5)
+    plan = plan_of(max_tokens_per_user=max_tokens, max_count=3, max_contributions=5)
     values = [
         np.array(run_beam(as_batches(docs, random.Random(0)), public, plan)[0])
         for docs in (documents, documents | {"giant": giant})
@@ -312,10 +246,8 @@ def test_neighbours_under_one_key_differ_by_no_more_than_the_sensitivity(mode, m
     moved = values[1] - values[0]
     assert 0 < (moved != 0).sum() <= 5
     squares = int((moved.astype(object) ** 2).sum())
-    assert squares <= (plan.sensitivity / plan.grid) ** 2
-    if mode == "counts":
-        assert moved.min() >= 0
-        assert squares <= 5 * 3**2
+    assert moved.min() >= 0
+    assert squares <= 5 * 3**2
 
 
 def test_what_cannot_be_is_refused_when_the_pipeline_is_built():

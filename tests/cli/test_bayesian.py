@@ -14,7 +14,7 @@ import shutil
 
 import pytest
 
-from beam_dpne.bayesian.plan import MODES, BayesianPlan
+from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.cli.options import options_of
 from beam_dpne.cli.options_by_command import BAYESIAN
 from beam_dpne.errors import ReleaseError
@@ -95,8 +95,8 @@ def test_the_program_has_exactly_these_options(cli, monkeypatch):
             *("encoding", "delimiter", "quoting"),
             *("max_record_bytes", "rejects", "strict", "output", "output_format", "overwrite"),
             "arpa",
-            *("public", "epsilon", "delta", "mode", "length", "vocabulary_size", "max_count"),
-            *("max_contributions", "public_weight", "decay", "max_tokens_per_user"),
+            *("public", "epsilon", "delta", "length", "vocabulary_size", "max_count"),
+            *("max_contributions", "max_tokens_per_user"),
             "public_user_count",
             *("partitions", "run_key_file", "harness_timeout", "quiet", "max_rejected", "workers"),
             *("failure_log", "failure_log_remote", "budget", "title", "contact", "unit"),
@@ -119,36 +119,25 @@ def test_options_are_those_of_the_plan_and_have_its_defaults():
         wanted = None if default is dataclasses.MISSING or default is False else default
         assert option.default == wanted
         assert option.flag == (default is False)
-    (mode,) = [option for option in BAYESIAN["privacy"] if option.name == "mode"]
-    assert mode.choices == MODES
-
-
-def test_defaults_in_words_are_those_of_the_plan():
-    options = [option for option in BAYESIAN["privacy"] if option.shown_default]
-    shown = {option.name: option.shown_default for option in options}
-    plan = BayesianPlan(epsilon=1, delta=1e-7, mode="log_global")
-    assert shown["decay"] == f"{plan.decay_rate:g}, counts none"
-    assert shown.keys() == {"decay", "public_weight"}
 
 
 # Releases
 
 
-@pytest.mark.parametrize("mode", ["counts", "log_global"])
-def test_a_private_mode_publishes_a_distribution_under_a_guarantee(bayesian, base, mode):
-    ended, folder = base if mode == "counts" else bayesian("texts.jsonl", "--mode", mode)
+def test_a_run_publishes_a_distribution_under_a_guarantee(base):
+    ended, folder = base
     assert ended.status == 0, ended.err
     found = released(folder)
     assert set(found) == set(PUBLIC)
     assert math.fsum(found.values()) == pytest.approx(1, abs=1e-8)
     assert list(found.values()) == sorted(found.values(), reverse=True)
     ledger = read_ledger(str(folder))
-    assert (ledger["program"], ledger["mechanism"]["mode"]) == ("bayesian", mode)
+    assert ledger["program"] == "bayesian"
     assert ledger["what"].startswith("A differentially private release of n-gram probabilities.")
     assert (ledger["guarantee"]["epsilon"], ledger["guarantee"]["delta"]) == (8, 1e-4)
     assert ledger["guarantee"]["user"] == 'each value of the field "user" is one user'
     assert ledger["mechanism"]["public"]["ngrams"] == len(PUBLIC)
-    assert set(ledger["mechanism"]) - {"mode"} <= {"noise", *ledger["mechanism_columns"]}
+    assert set(ledger["mechanism"]) <= {"noise", *ledger["mechanism_columns"]}
     assert ledger["spent"]["numerical_slack"] > 0
     assert any("The public counts are not protected" in text for text in ledger["not_protected"])
     text = ended.out + ended.err + "".join(map(str, files_of(folder).values()))
@@ -220,7 +209,7 @@ def test_a_release_of_probabilities_is_read_back_whole_or_not_at_all(base, tmp_p
 
 def test_the_table_tells_the_mechanism_and_where_the_release_is(base):
     ended, folder = base
-    for text in ("mode", "n-grams", "noise σ", "sensitivity", "counts", "1.732"):
+    for text in ("n-grams", "noise σ", "sensitivity", "1.732"):
         assert text in ended.out
     assert f"Files: {folder} (start with ledger.json)" in ended.out
     assert ended.err == ""
@@ -250,10 +239,7 @@ def test_a_language_model_is_written_from_the_release(bayesian, base, data, cli,
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--mode", "count"], ["mode", "invalid choice"]),
-        (["--mode", "paper_claim1"], ["mode", "invalid choice"]),
         (["--accept_no_guarantee"], ["there is no option --accept_no_guarantee"]),
-        (["--decay", 1], ["decay must be left out with mode='counts'"]),
         (["--max_count", 0], ["max_count must be an integer from 1 to", "max_count=0"]),
         (["--max_contributions", 0], ["max_contributions must be", "max_contributions=0"]),
         (["--length", 9], ["length must be an integer from 1 to 5", "length=9"]),

@@ -26,7 +26,7 @@ from beam_dpne.release.files import read_ledger
 from beam_dpne.release.parts import OUTPUT_FORMATS
 from beam_dpne.release.reading import read_release
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policies import CUTOFF_POLICIES, DESCENT_POLICIES, POLICIES
+from beam_dpne.set_union.policies import DESCENT_POLICIES, POLICIES
 
 KEY = "0f1e2d3c" * 8
 BUDGET = ("--epsilon", 10, "--delta", 1e-4, "--max_contributions", 20)
@@ -141,32 +141,13 @@ def test_options_are_those_of_the_plan_and_have_its_defaults():
     assert policy.choices == POLICIES
 
 
-def test_defaults_in_words_are_those_of_the_plan():
-    options = [option for option in SET_UNION["privacy"] if option.shown_default]
-    shown = {option.name: option.shown_default for option in options}
-    plans = {policy: SetUnionPlan(epsilon=1, delta=1e-7, policy=policy) for policy in POLICIES}
-    margin_of = {name: plans[name].update_policy.cutoff_margin for name in CUTOFF_POLICIES}
-    mad = margin_of.pop("mad")
-    assert margin_of.pop("mad2r") == mad
-    margins = set(margin_of.values())
-    assert shown["cutoff_margin"] == f"{margins.pop():g}, mad and mad2r {mad:g}, others none"
-    assert not margins
-    least = plans["greedy"].shard_count
-    assert least == 2
-    assert shown["shards"] == "max_users/max_shard_users, at most 8; others none"
-    share = plans["mad"].delta_share
-    assert shown["vocabulary_delta_share"] == f"{share:g}, Laplace none"
-    gaussian, laplace = plans["mad"].count_share, plans["greedy"].count_share
-    assert shown["count_share"] == f"{gaussian:g}, Laplace and greedy {laplace:g}"
-
-
 # Releases
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_each_policy_releases_what_many_share_and_nothing_of_one_user(union, policy):
     # Filled so far that noise takes an item back with probability below exp(-30).
-    margin = ("--cutoff_margin", 30) if policy in CUTOFF_POLICIES else ()
+    margin = ("--cutoff_margin", 30) if policy in DESCENT_POLICIES else ()
     ended, folder = union("lists.jsonl", "--tokenizer", "tokens", "--policy", policy, *margin)
     assert ended.status == 0, ended.err
     assert set(released(folder)) == set(SHARED)
@@ -175,7 +156,7 @@ def test_each_policy_releases_what_many_share_and_nothing_of_one_user(union, pol
     assert ledger["plan"]["max_contributions"] == 20
     assert ledger["run_key"]["given"] is True
     assert ledger["guarantee"]["user"] == 'each value of the field "user" is one user'
-    assert ("promise" in ledger["guarantee"]) == (policy in CUTOFF_POLICIES)
+    assert ("promise" in ledger["guarantee"]) == (policy in DESCENT_POLICIES)
     text = ended.out + ended.err + "".join(map(str, files_of(folder).values()))
     assert CANARY.split()[1] not in text
 
@@ -228,7 +209,7 @@ def test_a_release_is_only_replaced_on_request_and_every_format_has_its_rows(uni
         assert read_release(str(folder)).table().equals(read_release(str(base)).table())
 
 
-@pytest.mark.parametrize("policy", ["screened_gaussian", "mad"])
+@pytest.mark.parametrize("policy", ["screened_gaussian", "sips"])
 def test_one_key_gives_one_release_however_the_work_is_divided(union, data, policy):
     lines = (data / "lists.jsonl").read_text().splitlines(keepends=True)
     random.Random(1).shuffle(lines)
@@ -272,13 +253,13 @@ def test_records_that_cannot_be_used_are_left_out_and_listed(union, data, base, 
 
 
 def test_the_table_tells_the_mechanism_and_where_the_release_is(union):
-    policy = ("--policy", "greedy", "--cutoff_margin", 30)
+    policy = ("--policy", "policy_gaussian", "--cutoff_margin", 30)
     ended, folder = union("lists.jsonl", "--tokenizer", "tokens", *policy, "--quiet")
     assert ended.err == ""
-    for text in ("policy", "items", "noise", "threshold ρ", "cutoff Γ", "greedy", "Laplace, λ ="):
+    for text in ("policy", "items", "noise", "threshold ρ", "cutoff Γ", "Gaussian, σ ="):
         assert text in ended.out
-    row = next(line for line in ended.out.splitlines() if "greedy" in line)
-    assert [cell.strip() for cell in row.split("│")[1:3]] == ["greedy", "8"]
+    row = next(line for line in ended.out.splitlines() if "policy_gaussian" in line)
+    assert [cell.strip() for cell in row.split("│")[1:3]] == ["policy_gaussian", "8"]
     assert f"Files: {folder} (start with ledger.json)" in ended.out
 
 
@@ -296,14 +277,10 @@ def test_the_progress_shows_stages_without_lengths(capsys):
     ("arguments", "words"),
     [
         (["--policy", "thresholded"], ["policy", "invalid choice"]),
-        (["--policy", "mad", "--shards", 2], ["shards must not be given", "'mad'", "greedy"]),
+        (["--policy", "sips", "--shards", 2], ["shards must not be given", "'sips'"]),
         (
             ["--policy", "weighted_gaussian", "--cutoff_margin", 3],
-            ["cutoff_margin must not be given", "'weighted_gaussian'", "mad"],
-        ),
-        (
-            ["--policy", "greedy", "--vocabulary_delta_share", 0.5],
-            ["vocabulary_delta_share must not be given", "'greedy'"],
+            ["cutoff_margin must not be given", "'weighted_gaussian'"],
         ),
         (["--cutoff_margin", -1], ["cutoff_margin must be", "cutoff_margin=-1"]),
         (["--shards", 0], ["shards must be an integer from 1", "shards=0"]),
@@ -395,7 +372,7 @@ def test_a_job_on_an_engine_is_watched_and_asks_whether_it_is_wanted(data, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("policy", ["weighted_gaussian", DESCENT_POLICIES[1]])
+@pytest.mark.parametrize("policy", ["weighted_gaussian", DESCENT_POLICIES[0]])
 def test_a_relative_output_means_the_launchers_directory(union, policy, monkeypatch, tmp_path):
     """Whatever a worker's is; and no file there holds the key."""
     monkeypatch.chdir(tmp_path)

@@ -16,8 +16,6 @@ from beam_dpne import (
     BayesianPlan,
     DecodeGrams,
     ListReport,
-    PaperBayesianCounts,
-    PaperBayesianPlan,
     PrivacyPlan,
     PrivateNgrams,
     PrivateSetUnion,
@@ -121,7 +119,6 @@ def whole_graph(job):
     rows = pipeline | beam.Create([{"user": USER, "text": TEXT}])
     for kind, plan in [
         (BayesianCounts, BayesianPlan(epsilon=1, delta=1e-7, length=1)),
-        (PaperBayesianCounts, PaperBayesianPlan(epsilon=1, delta=1e-7, length=1)),
     ]:
         key = RunKey(SECRET)
         _ = rows | kind(plan=plan, public=public, run_key=key, store=job["store"])

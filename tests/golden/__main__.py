@@ -11,7 +11,6 @@ import pathlib
 import sys
 import tempfile
 
-from beam_dpne.bayesian import log_global
 from beam_dpne.counts import rule
 from beam_dpne.documents.key_context import MECHANISM_VERSION, tokenizer_identity
 from beam_dpne.mechanism import finite_noise, gaussian, integer_noise, rules, thresholds
@@ -28,7 +27,6 @@ _MODULES = (
     finite_noise,
     gaussian,
     integer_noise,
-    log_global,
     ngrams_plan,
     policies,
     rule,

@@ -69,7 +69,6 @@ _PLANS = {
 _MODES = {
     "counts": (),
     "counts-clamped": ("--max_count", "3"),
-    "log_global": ("--mode", "log_global"),
 }
 
 

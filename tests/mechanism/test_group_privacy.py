@@ -22,7 +22,7 @@ from beam_dpne.mechanism.group_privacy import (
     groups_section,
 )
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policies import LAPLACE_POLICIES, POLICIES
+from beam_dpne.set_union.policies import POLICIES
 from tests.bayesian.test_ledger import ledger_of, plan_of
 from tests.release.test_ledger import adaptive_ledger, ledger, union_ledger
 
@@ -138,7 +138,7 @@ def sizes_of(said) -> dict[int, dict]:
 
 
 def test_no_ledger_says_that_delta_stays():
-    for said in (ledger(), adaptive_ledger(), union_ledger(), ledger_of(plan_of("counts"))):
+    for said in (ledger(), adaptive_ledger(), union_ledger(), ledger_of(plan_of())):
         text = json.dumps(said)
         assert "epsilon grows to g * epsilon" not in text
         assert "(exp(g * epsilon) - 1) / (exp(epsilon) - 1)" in said["groups"]["statement"]
@@ -175,29 +175,19 @@ def test_the_gaussian_numbers_of_a_ledger_follow_from_what_it_says_was_spent():
 def test_a_set_union_says_which_noise_a_group_sees(policy, count_share):
     said = union_ledger(policy, count_share=count_share)
     groups = said["groups"]
-    is_laplace = policy in LAPLACE_POLICIES
-    has_gaussian = not is_laplace or count_share > 0
-    assert ("laplace_noise" in groups, "gaussian_noise" in groups) == (is_laplace, has_gaussian)
+    assert "gaussian_noise" in groups
     assert "any item" in groups["held_by_a_group_alone"]
     for users, row in sizes_of(said).items():
-        assert ("gaussian_mu" in row) == has_gaussian
-        if is_laplace and has_gaussian:
-            noise = said["counts"]
-            mu = math.hypot(1 / noise["row_noise_stddev"], 1 / noise["group_noise_stddev"])
-        else:
-            mechanism = said["mechanism"]
-            mu = mechanism["sensitivity"] / mechanism["composed_noise_scale"]
-        if has_gaussian:
-            assert row["gaussian_mu"] == pytest.approx(users * mu)
-            part = count_share if is_laplace else 1
-            epsilon = users * part * 0.999 * said["guarantee"]["epsilon"]
-            expected = gaussian_delta(epsilon=epsilon, noise_stddev=1 / (users * mu))
-            assert row["gaussian_delta"] == pytest.approx(expected, rel=1e-6)
+        mechanism = said["mechanism"]
+        mu = mechanism["sensitivity"] / mechanism["composed_noise_scale"]
+        assert row["gaussian_mu"] == pytest.approx(users * mu)
+        epsilon = users * 0.999 * said["guarantee"]["epsilon"]
+        expected = gaussian_delta(epsilon=epsilon, noise_stddev=1 / (users * mu))
+        assert row["gaussian_delta"] == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("mode", ["counts", "log_global"])
-def test_probabilities_have_gaussian_noise_alone(mode):
-    plan: BayesianPlan = plan_of(mode)
+def test_probabilities_have_gaussian_noise_alone():
+    plan: BayesianPlan = plan_of()
     said = ledger_of(plan)
     assert "held_by_a_group_alone" not in said["groups"]
     assert sizes_of(said)[2]["gaussian_mu"] == 2 * plan.sensitivity / plan.noise_stddev

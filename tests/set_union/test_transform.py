@@ -162,9 +162,7 @@ def test_memory_releases_what_the_pseudocode_releases(
     assert run_in_memory(documents, plan) == expected
 
 
-@pytest.mark.parametrize(
-    "policy", ["weighted_gaussian", "screened_gaussian", "sips", "greedy", "mad", "mad2r"]
-)
+@pytest.mark.parametrize("policy", ["weighted_gaussian", "screened_gaussian", "sips"])
 def test_order_batches_partitions_and_repeated_bundles_do_not_change_the_release(policy):
     documents = documents_of(4, users=80)
     plan = plan_of(policy)
@@ -179,7 +177,7 @@ def test_order_batches_partitions_and_repeated_bundles_do_not_change_the_release
     assert users_in(_collected[0]) == counted
 
 
-@pytest.mark.parametrize("policy", ["policy_gaussian", "screened_gaussian", "greedy", "mad2r"])
+@pytest.mark.parametrize("policy", ["policy_gaussian", "screened_gaussian"])
 def test_elements_cut_small_do_not_change_the_release(policy, monkeypatch):
     documents = documents_of(5, users=80)
     plan = plan_of(policy)
@@ -197,14 +195,14 @@ def test_cut_elements_are_small_and_lose_nothing(monkeypatch):
     assert len(parts) > 3
     assert all(coders.array_bytes(part) <= 5000 or len(part.users) == 1 for part in parts)
     assert sum(len(part.users) for part in parts) == len(items.users)
-    sums = elements.sum_by_item(items, np.ones((items.items.size, 2), np.int64))
+    sums = elements.sum_by_item(items, np.ones(items.items.size, np.int64))
     cut = [part for _, part in elements.cut_by_hash_range(sums, 3)]
     assert all(coders.array_bytes(part) <= 5000 for part in cut)
     assert sums_of(elements.merge_sums(cut)) == sums_of(sums)
 
 
-def sums_of(sums: ItemSums) -> dict[str, list[int]]:
-    return dict(zip(sums.words.to_pylist(), sums.table.tolist(), strict=True))
+def sums_of(sums: ItemSums) -> dict[str, int]:
+    return dict(zip(sums.words.to_pylist(), sums.sums.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -213,7 +211,7 @@ def test_one_user_releases_nothing(policy):
     assert run_in_memory({"ann": [["alone", "a"]], "bob": [[]]}, plan) == {}
 
 
-@pytest.mark.parametrize("policy", ["weighted_laplace", "greedy", "screened_gaussian", "mad"])
+@pytest.mark.parametrize("policy", ["sips", "screened_gaussian"])
 def test_one_user_and_nobody_release_nothing_on_beam_but_the_report(policy):
     plan = SetUnionPlan(epsilon=1, delta=1e-9, policy=policy)
     for rows in ([("ann", ["alone", "a"]), ("bob", [])], []):
@@ -227,12 +225,11 @@ def test_texts_are_tokenized():
     assert set(run_beam(rows, plan, tokenizer="words")) == {"rye", "bread", "tea"}
 
 
-@pytest.mark.parametrize("policy", ["screened_gaussian", "mad2r"])
-def test_items_that_all_subsets_missed_are_decided_on_beam_as_in_memory(policy):
+def test_items_that_all_subsets_missed_are_decided_on_beam_as_in_memory():
     """Most of 300 items have no weight in round 1, and some of those stay open for round 2."""
     rng = random.Random(9)
     documents = {f"u{u}": [[f"i{rng.randrange(300)}" for _ in range(30)]] for u in range(100)}
-    plan = plan_of(policy, max_contributions=1)
+    plan = plan_of("screened_gaussian", max_contributions=1)
     expected = run_in_memory(documents, plan)
     assert len(expected) > 3
     assert run_beam(as_batches(documents, rng), plan) == expected
@@ -240,7 +237,10 @@ def test_items_that_all_subsets_missed_are_decided_on_beam_as_in_memory(policy):
 
 def test_a_run_key_is_bound_to_the_plan():
     documents = documents_of(7, users=100)
-    one, other = (run_in_memory(documents, plan_of("mad", delta=delta)) for delta in (0.02, 0.0201))
+    one, other = (
+        run_in_memory(documents, plan_of("weighted_gaussian", delta=delta))
+        for delta in (0.02, 0.0201)
+    )
     both = one.keys() & other.keys()
     assert len(both) > 3
     assert all(one[item] != other[item] for item in both)
@@ -248,8 +248,8 @@ def test_a_run_key_is_bound_to_the_plan():
 
 def test_a_run_key_is_bound_to_every_parameter_and_to_the_tokenizer():
     """One key under two of them would give exact weights away by the difference."""
-    plan = plan_of("mad")
-    others = [{"epsilon": 5.5}, {"delta": 0.0201}, {"max_contributions": 7}, {"max_users": 999}]
+    plan = plan_of("weighted_gaussian")
+    others = [{"epsilon": 5.5}, {"delta": 0.0201}, {"max_contributions": 7}, {"count_share": 0.2}]
     contexts = {
         run_context(dataclasses.replace(plan, **other), "tokens") for other in [{}, *others]
     }
@@ -260,9 +260,9 @@ def test_a_run_key_is_bound_to_every_parameter_and_to_the_tokenizer():
 @pytest.mark.parametrize("partitions", [0, -1])
 def test_partitions_are_checked(partitions):
     with pytest.raises(ValueError, match="partitions must be at least 1"):
-        PrivateSetUnion(plan=plan_of("mad"), partitions=partitions)
+        PrivateSetUnion(plan=plan_of("weighted_gaussian"), partitions=partitions)
 
 
 def test_release_items_refuses_what_it_cannot_do():
     with pytest.raises(ValueError, match="ranges must be at least 1"):
-        ReleaseItems(plan=plan_of("mad"), run_key=KEY, ranges=0)
+        ReleaseItems(plan=plan_of("weighted_gaussian"), run_key=KEY, ranges=0)
