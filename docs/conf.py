@@ -136,7 +136,7 @@ def _typeset_page(app, docname, content) -> None:
 
 
 def _write_generated(app) -> None:
-    sys.path.insert(0, app.confdir)
+    sys.path.insert(0, str(app.confdir))
     for name in GENERATED:
         module = importlib.import_module(name)
         module.PAGE.write_text(module.page(), encoding="utf-8")
