@@ -36,7 +36,7 @@ _MOST_USERS = 200_000
 _MOST_TIPPING = 2**17
 _TRIED_WORDS = 100
 # Copies of two words, and words of which all pairs are copies.
-_PAIRS_OF_WORDS, _COMMON_WORDS = 128, 32
+_PAIRS_OF_WORDS, _COMMON_WORDS = 64, 32
 _ALONE_LENGTH = 3
 # Tolerated spurious n-grams where one user alone has n-grams: with few of them nothing would show.
 _MOST_SPURIOUS = 0.5

@@ -25,6 +25,8 @@ from beam_dpne.set_union.weights import items_of_users
 TextPlan = PrivacyPlan | SetUnionPlan
 # A document as numbers of words, and an n-gram.
 Words = tuple[int, ...]
+# N-grams are counted by score, two borders an octave.
+SCORE_BORDERS = 2.0 ** np.arange(-3, 5, 0.5)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,21 +90,22 @@ class World:
         )
 
     def observe(self, released: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-        """Returns for each kind the number of released n-grams, and sums of scores and squares.
+        """Returns for each kind the number of released n-grams, also by score, and sums of scores.
 
         Args:
           released: codes and scores of each length.
 
         Returns:
-          (copies, 3 · kinds) float64.
+          (copies, statistics) float64.
         """
-        seen = np.zeros((len(self.own), len(self.watched[0]), 3))
+        seen = np.zeros((len(self.own), len(self.watched[0]), 3 + SCORE_BORDERS.size + 1))
         for length, watched in self.codes.items():
             codes, scores = released[length - 1]
             _, place, row = np.intersect1d(watched[:, 0], codes, return_indices=True)
             _, copies, kinds = watched[place].T
-            powers = np.stack([scores[row] ** power for power in range(3)], axis=1)
-            np.add.at(seen, (copies, kinds), powers)
+            for power in range(3):
+                np.add.at(seen, (copies, kinds, power), scores[row] ** power)
+            np.add.at(seen, (copies, kinds, 3 + np.searchsorted(SCORE_BORDERS, scores[row])), 1)
         return seen.reshape(len(self.own), -1)
 
 

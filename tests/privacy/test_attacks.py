@@ -1,0 +1,73 @@
+"""Attacks by the audit's games: below the claim on the product, above it once a mistake is planted.
+
+The planted mistakes are those of docs/adaptive.md that the written proof names. Keys are fixed; had
+they been random, an attack on the right program would fail with a probability of at most `FAILURE`.
+"""
+
+import pytest
+
+from beam_dpne import PrivacyPlan
+from beam_dpne.audit import text_games
+from beam_dpne.audit.auditing import games_of
+from beam_dpne.audit.bounds import lower_bound
+from beam_dpne.audit.games import key_of
+from beam_dpne.mechanism import cells
+from beam_dpne.mechanism.rules import NOTHING_YET
+from beam_dpne.ngrams import threshold
+
+FAILURE = 1e-4
+RUNS = 3000
+ALONE, MANY = "n-grams of one user", "n-grams of many users"
+
+
+def plan_of(**fields) -> PrivacyPlan:
+    return PrivacyPlan(**{"epsilon": 1, "delta": 0.01, "max_length": 2, "count_share": 0} | fields)
+
+
+def shown(plan, name: str) -> tuple[float, float]:
+    """The largest lower bound on ε that a game shows, and its claim."""
+    (game,) = [game for game in games_of(plan) if game.name == name]
+    bound = lower_bound(*game.play(RUNS, key_of(1, name)), claim=game.claim, failure=FAILURE)
+    return bound.largest, game.claim.epsilon
+
+
+@pytest.fixture(autouse=True)
+def few_copies(monkeypatch):
+    """With few others there are few candidates, so that n-grams of one user are released more often."""
+    monkeypatch.setattr(text_games, "_PAIRS_OF_WORDS", 16)
+
+
+@pytest.mark.parametrize("strategy", ["adaptive", "one_round"])
+def test_the_right_program_shows_less_than_its_claim(strategy):
+    for name in ("words", ALONE, MANY):
+        bound, claim = shown(plan_of(strategy=strategy), name)
+        assert bound < claim
+
+
+def test_a_large_part_of_a_claim_is_shown_where_an_n_gram_is_near_its_threshold():
+    bound, claim = shown(plan_of(epsilon=4), MANY)
+    assert 0.4 * claim < bound < claim
+
+
+right_bits = threshold.noise_bits
+
+
+MISTAKES = {
+    "every round of a length has the same noise": (
+        threshold,
+        "noise_bits",
+        lambda shard, run_key, _, places=None: right_bits(shard, run_key, 1, places),
+    ),
+    "the evidence of later rounds is drawn from a Gaussian tail": (
+        cells,
+        "null_law",
+        lambda *_: NOTHING_YET,
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_that_the_proof_names_show_more_than_the_claim(mistake, monkeypatch):
+    monkeypatch.setattr(*MISTAKES[mistake])
+    bound, claim = shown(plan_of(), ALONE)
+    assert bound > 1.2 * claim
