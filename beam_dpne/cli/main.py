@@ -12,9 +12,12 @@ import dataclasses
 import importlib
 import logging
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 from beam_dpne.cli import parsing
@@ -23,7 +26,8 @@ from beam_dpne.errors import RunError, UsageError, may_be_printed
 from beam_dpne.validation import Parameters
 from beam_dpne.version import __version__
 
-_FAILED, _WRONG, _INTERRUPTED = 1, 2, 130
+_FAILED, _WRONG, _SIGNALLED = 1, 2, 128
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 _CHECK_LEDGER = "the release is complete only if its ledger.json is there"
 # While an engine runs a job, the launcher does not know which stage it has reached.
 _MAY_HAVE_PUBLISHED = ("publish", "engine")
@@ -241,13 +245,26 @@ def run_command(
     _let_streams_replace()
     _quiet_libraries()
     progress.reset()
+    with _remembered_signals() as received:
+        status, text = _run(command, arguments, complete, received)
+    if text:
+        with contextlib.suppress(OSError):  # A terminal that was closed takes no more lines.
+            print(f"beam-dpne: {text.strip()}", file=sys.stderr)
+    return status
+
+
+def _run(
+    command: Command,
+    arguments: Sequence[str],
+    complete: Callable[[parsing.Given], parsing.Given],
+    received: Sequence[int],
+) -> tuple[int, str]:
+    """Runs a command; returns the exit status, and the line about an error or an empty text."""
     log = None
     try:
         groups = command.load_groups()
         parsed, others = _parser(command, groups).parse_known_args(list(arguments))
-        if others and not command.takes_beam:
-            option = others[0].partition("=")[0]
-            raise UsageError(f"beam-dpne {command.name} has no option {option}. See --help.")
+        _check_others(command, groups, others)
         given = complete(parsing.given_values(parsed, groups))
         made = parsing.Made(groups, given)
         if "failure_log" in given:
@@ -258,19 +275,59 @@ def run_command(
         with log.listening() if log else contextlib.nullcontext():
             command.function(made, others)
     except BaseException as error:
+        number = received[0] if received else signal.SIGINT * isinstance(error, KeyboardInterrupt)
+        if number:
+            return _SIGNALLED + number, _interrupted(number, publishes=command.takes_beam)
         status, text = _outcome(error, publishes=command.takes_beam)
         if log is not None and status == _FAILED:
             text = f"{text} {log.keep(error)}"
         elif _WITHHELD in text and "failure_log" in parsing.all_parameters(command.load_groups()):
             text = f"{text} Run again with --failure_log FILE to have it in a file of yours."
-        if text:
-            with contextlib.suppress(OSError):  # A terminal that was closed takes no more lines.
-                print(f"beam-dpne: {text.strip()}", file=sys.stderr)
-        return status
+        return status, text
     finally:
         if log is not None:
             log.close()
-    return 0
+    return 0, ""
+
+
+@contextlib.contextmanager
+def _remembered_signals() -> Iterator[list[int]]:
+    """Lets SIGINT and SIGTERM raise `KeyboardInterrupt`, and yields a list that gets their numbers.
+
+    Beam wraps the errors of a bundle, so the type of an exception does not show that a signal raised
+    it. Signals that somebody else handles, or that are ignored, stay as they are.
+    """
+    received: list[int] = []
+
+    def receive(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in _ENDING if is_main}
+    for number, handler in before.items():
+        if handler in (signal.SIG_DFL, signal.default_int_handler):
+            signal.signal(number, receive)
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _check_others(command: Command, groups: parsing.Groups, others: Sequence[str]) -> None:
+    """Raises UsageError about arguments that are neither options of a command nor Beam's."""
+    names = [other.partition("=")[0].removeprefix("--") for other in others]
+    rare = {name for name, each in parsing.all_parameters(groups).items() if each.rare}
+    for name in names:
+        if name in rare:
+            raise UsageError(
+                f"{name} has no option; give it in a JSON file of parameters: --plan FILE with "
+                f'{{"{name}": …}}.'
+            )
+    if others and not command.takes_beam:
+        option = others[0].partition("=")[0]
+        raise UsageError(f"beam-dpne {command.name} has no option {option}. See --help.")
 
 
 def _parser(command: Command, groups: parsing.Groups) -> argparse.ArgumentParser:
@@ -299,14 +356,11 @@ def _list_of_commands() -> argparse.ArgumentParser:
 
 def _outcome(error: BaseException, *, publishes: bool) -> tuple[int, str]:
     """Returns the exit status, and the line that states an error without data."""
-    may_have_published = publishes and progress.snapshot().stage in _MAY_HAVE_PUBLISHED
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else _FAILED, ""
-    if isinstance(error, KeyboardInterrupt):
-        state = _CHECK_LEDGER if may_have_published else "nothing was published"
-        return _INTERRUPTED, f"interrupted; {state}." if publishes else "interrupted."
     if type(error) is RunError:
-        check = f" {_CHECK_LEDGER.capitalize()}." if may_have_published else ""
+        is_late = publishes and progress.snapshot().stage in _MAY_HAVE_PUBLISHED
+        check = f" {_CHECK_LEDGER.capitalize()}." if is_late else ""
         return _FAILED, f"the run failed: {error}{check}"
     if _is_about_parameters(error):
         return _WRONG, f"error: {error}"
@@ -315,6 +369,15 @@ def _outcome(error: BaseException, *, publishes: bool) -> tuple[int, str]:
         f"error: {type(error).__name__} in {os.path.basename(at.filename)}:{at.lineno}; its "
         f"message is withheld, since it {_WITHHELD} the data."
     )
+
+
+def _interrupted(number: int, *, publishes: bool) -> str:
+    """Returns the line that states that a signal ended the program, and what there is of a release."""
+    ended = "terminated" if number == signal.SIGTERM else "interrupted"
+    if not publishes:
+        return f"{ended}."
+    is_late = progress.snapshot().stage in _MAY_HAVE_PUBLISHED
+    return f"{ended}; {_CHECK_LEDGER if is_late else 'nothing was published'}."
 
 
 def _is_about_parameters(error: BaseException) -> bool:
