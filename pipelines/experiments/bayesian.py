@@ -3,15 +3,17 @@
 Not private: results are counted on the data, under run keys that are public. Only for public data.
 """
 
+import dataclasses
 import functools
 import hashlib
 import os
 import pathlib
 from collections.abc import Sequence
+from typing import Annotated
 
-from beam_dpne.cli.options import Option
 from beam_dpne.errors import UsageError
 from beam_dpne.reading.options import ReadOptions
+from beam_dpne.validation import Parameter
 from pipelines.experiments import bayesian_figures, bayesian_parts, bayesian_tables
 from pipelines.experiments.bayesian_measuring import BayesianData, measure
 from pipelines.experiments.corpora import Source
@@ -20,8 +22,8 @@ from pipelines.experiments.paper_probabilities import NO_GUARANTEE
 from pipelines.experiments.program import (
     TITLES_FILE,
     Report,
+    StudyOptions,
     Values,
-    common_options,
     fixed_key,
     run_study,
 )
@@ -32,17 +34,26 @@ EXPERIMENTS = (
     *("epsilon", "users", "users_paper_limit", "contributions", "vocabulary", "public_quality"),
     *("k_anonymity", "perplexity", "running_text", "membership", "counterexample", "pipeline"),
 )
-OPTIONS = (
-    *common_options(
-        EXPERIMENTS, "Few values and a small vocabulary: to see that it works, in seconds."
-    ),
-    Option(
-        name="public",
-        path="file",
-        help="Public text, one document a line, or a file of counts; without it, the counts that "
-        "ship with this program.",
-    ),
-)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(StudyOptions):
+    """The options of this program."""
+
+    parts: Annotated[
+        tuple[str, ...],
+        Parameter(choices=EXPERIMENTS, default_text="all", help="Parts that are run."),
+    ] = EXPERIMENTS
+    public: Annotated[
+        str | None,
+        Parameter(
+            path="file",
+            help="Public text, one document a line, or a file of counts; without it, the counts that "
+            "ship with this program.",
+        ),
+    ] = None
+
+
 TITLE = "# Private n-gram probabilities: experiments"
 _INTRODUCTION = (
     "The figures and the table of Ramadan, Withers and Orr, *N-grams Bayesian Differential Privacy*, "
@@ -75,8 +86,7 @@ def main(argv: Sequence[str], data: pathlib.Path) -> int:
         program="reproduce_bayesian.py",
         description=__doc__,
         title=TITLE,
-        options=OPTIONS,
-        parts=EXPERIMENTS,
+        options=Options,
         make=functools.partial(_make, data=data),
     )
 

@@ -3,7 +3,6 @@
 Not private: results are counted on the data, under run keys that are public. Only for public data.
 """
 
-import argparse
 import dataclasses
 import functools
 import itertools
@@ -13,16 +12,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 
 from beam_dpne.cli import display
-from beam_dpne.cli.options import Option, add_options, integer, number, numbers, with_defaults
-from beam_dpne.cli.parsing import OneLineParser
 from beam_dpne.counts.defaults import COUNT_SHARE
-from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.evaluation.counts import (
     TOP_K,
@@ -36,6 +32,7 @@ from beam_dpne.evaluation.secrecy import NOTICE
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
+from beam_dpne.validation import Parameter, Parameters
 from pipelines.experiments.corpora import Source
 from pipelines.experiments.count_runs import (
     JudgedLength,
@@ -48,44 +45,49 @@ from pipelines.experiments.program import TITLES_FILE, fixed_key, run_program
 from pipelines.experiments.saved_corpora import load_corpus, save_corpus
 
 PROGRAM = "measure_counts.py"
-OPTIONS = (
-    Option(
-        name="input",
-        path="file",
-        help="Texts of users, JSON lines with user and text; without it, the sample of titles that "
-        "ships with this program.",
-    ),
-    Option(
-        name="deal",
-        default=0,
-        parse=integer,
-        help="The input has one text a line and no users: deal the texts to so many made-up users.",
-    ),
-    Option(name="epsilon", default=(4.0,), parse=numbers, help="ε, or several with commas."),
-    Option(name="delta", default=1e-7, parse=number, help="δ of each release."),
-    Option(name="max_length", default=5, parse=integer, help="T, the longest n-grams."),
-    Option(name="keys", default=3, parse=integer, help="Number of run keys; tables show medians."),
-    Option(
-        name="count_share",
-        default=COUNT_SHARE,
-        parse=number,
-        help="Part of the budget for numbers of users.",
-    ),
-    Option(
-        name="max_contributions",
-        default=100,
-        parse=integer,
-        help="Δ of the paper's algorithm (one_round).",
-    ),
-    Option(name="top_k", default=TOP_K, parse=integer, help="k of the top k."),
-    Option(
-        name="cache",
-        path="directory",
-        help="Local directory that keeps the data and releases without numbers of users, both as "
-        "secret as the data, so that changed estimates are measured again in seconds.",
-    ),
-    Option(name="quiet", flag=True, help="No progress on stderr."),
-)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(Parameters):
+    """The options of this program."""
+
+    input: Annotated[
+        str | None,
+        Parameter(
+            path="file",
+            help="Texts of users, JSON lines with user and text; without it, the sample of titles that "
+            "ships with this program.",
+        ),
+    ] = None
+    deal: Annotated[
+        int,
+        Parameter(
+            least=0,
+            help="The input has one text a line and no users: deal the texts to so many made-up users.",
+        ),
+    ] = 0
+    epsilon: Annotated[tuple[float, ...], Parameter(above=0, help="ε, or several.")] = (4.0,)
+    delta: Annotated[float, Parameter(above=0, below=1, help="δ of each release.")] = 1e-7
+    max_length: Annotated[int, Parameter(least=1, help="T, the longest n-grams.")] = 5
+    keys: Annotated[int, Parameter(least=1, help="Number of run keys; tables show medians.")] = 3
+    count_share: Annotated[
+        float, Parameter(least=0, most=0.9, help="Part of the budget for numbers of users.")
+    ] = COUNT_SHARE
+    max_contributions: Annotated[
+        int, Parameter(least=1, help="Δ of the paper's algorithm (one_round).")
+    ] = 100
+    top_k: Annotated[int, Parameter(least=1, help="k of the top k.")] = TOP_K
+    cache: Annotated[
+        str | None,
+        Parameter(
+            path="directory",
+            help="Local directory that keeps the data and releases without numbers of users, both as "
+            "secret as the data, so that changed estimates are measured again in seconds.",
+        ),
+    ] = None
+    quiet: Annotated[bool, Parameter(help="No progress on stderr.")] = False
+
+
 # Ends of the bands of released numbers of users in the last table.
 BANDS = (0, 30, 100, 300, 1000, 3000, 10**12)
 Number = float | int | None
@@ -102,26 +104,11 @@ def main(argv: Sequence[str], data: pathlib.Path) -> int:
       argv: Options.
       data: Folder of the data that ship with the repository.
     """
-    parser = OneLineParser(
-        prog=PROGRAM,
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_options(parser, "measuring", OPTIONS)
-    parser.set_defaults(command=functools.partial(_command, data=data))
-    return run_program(parser, argv)
+    command = functools.partial(_command, data=data)
+    return run_program(argv, PROGRAM, __doc__, Options, command)
 
 
-def _command(parsed: argparse.Namespace, beam_arguments: Sequence[str], data: pathlib.Path) -> None:
-    if beam_arguments:
-        raise UsageError(f"{PROGRAM} has no option {beam_arguments[0].split('=')[0]}.")
-    values = with_defaults(parsed, OPTIONS)
-    for name in ("keys", "top_k", "max_length"):
-        if values[name] < 1:
-            raise UsageError(f"{name} must be at least 1, got {name}={values[name]}.")
-    if values["deal"] < 0:
-        raise UsageError(f"deal must be at least 0, got deal={values['deal']}.")
+def _command(values: Mapping[str, Any], data: pathlib.Path) -> None:
     plans = [(epsilon, _plans(epsilon, values)) for epsilon in values["epsilon"]]
     if values["input"]:
         display.print_line(NOTICE)

@@ -3,24 +3,26 @@
 Not private: results are counted on the data, under run keys that are public. Only for public data.
 """
 
+import dataclasses
 import functools
 import os
 import pathlib
 from collections.abc import Sequence
+from typing import Annotated
 
-from beam_dpne.cli.options import Option
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.storage.run_files import RunKeyFile
+from beam_dpne.validation import Parameter
 from pipelines.experiments import dealing, paper_figures, paper_parts, paper_tables, printed
 from pipelines.experiments.corpora import Corpora, Source
 from pipelines.experiments.paper_measuring import measure
 from pipelines.experiments.program import (
     TITLES_FILE,
     Report,
+    StudyOptions,
     Values,
-    common_options,
     fixed_key,
     run_study,
 )
@@ -28,31 +30,43 @@ from pipelines.experiments.study import FIXED_KEYS, SECRET_KEYS, Study
 
 MSNBC_FILE = "msnbc990928.seq.gz"
 PARTS = ("targets", "msnbc", "titles", "spurious", "set_union", "sweeps", "best")
-OPTIONS = (
-    *common_options(PARTS, "One key and few values: to see that it works, in minutes."),
-    Option(
-        name="msnbc",
-        path="file",
-        help="The MSNBC data, if not the file that ships with this program.",
-    ),
-    Option(
-        name="public_text",
-        path="file",
-        help="Public text for the part best, a text on each line, or JSON lines with text; it is dealt "
-        "to made-up users. Without it, the texts of the sample that ships with this program.",
-    ),
-    Option(
-        name="full",
-        flag=True,
-        help="Everything at full size, with more keys and values; hours instead of one.",
-    ),
-    Option(
-        name="run_key_file",
-        path="file",
-        help="A file with 64 hexadecimal digits from which the run keys follow, instead of the numbers "
-        "1, 2, 3.",
-    ),
-)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(StudyOptions):
+    """The options of this program."""
+
+    parts: Annotated[
+        tuple[str, ...], Parameter(choices=PARTS, default_text="all", help="Parts that are run.")
+    ] = PARTS
+    msnbc: Annotated[
+        str | None,
+        Parameter(
+            path="file", help="The MSNBC data, if not the file that ships with this program."
+        ),
+    ] = None
+    public_text: Annotated[
+        str | None,
+        Parameter(
+            path="file",
+            help="Public text for the part best, a text on each line, or JSON lines with text; it is "
+            "dealt to made-up users. Without it, the texts of the sample that ships with this program.",
+        ),
+    ] = None
+    full: Annotated[
+        bool,
+        Parameter(help="Everything at full size, with more keys and values; hours instead of one."),
+    ] = False
+    run_key_file: Annotated[
+        str | None,
+        Parameter(
+            path="file",
+            help="A file with 64 hexadecimal digits from which the run keys follow, instead of the "
+            "numbers 1, 2, 3.",
+        ),
+    ] = None
+
+
 TITLE = "# The papers' experiments"
 _PARAGRAPHS = (
     "The tables and figures of two papers, run again by `pipelines/reproduce_papers.py`, with ours "
@@ -78,8 +92,7 @@ def main(argv: Sequence[str], data: pathlib.Path) -> int:
         program="reproduce_papers.py",
         description=__doc__,
         title=TITLE,
-        options=OPTIONS,
-        parts=PARTS,
+        options=Options,
         make=functools.partial(_make, data=data),
     )
 

@@ -1,21 +1,20 @@
 """The program of a study: options, and a session that makes runs part by part and keeps results."""
 
-import argparse
+import dataclasses
 import os
 import pathlib
 import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, cast
 
 from beam_dpne.cli import display
 from beam_dpne.cli.main import Command, run_command
-from beam_dpne.cli.options import Option, add_options, names, with_defaults
-from beam_dpne.cli.parsing import OneLineParser
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.plots import require_matplotlib
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.validation import Parameter, Parameters
 from pipelines.experiments.results import Results
 from pipelines.experiments.study import SUMMARY, Study, write_summary
 from pipelines.experiments.tables import cell_text
@@ -26,48 +25,44 @@ Values = Mapping[str, Any]
 Report = Callable[..., None]
 
 
-def common_options(parts: Sequence[str], quick: str) -> tuple[Option, ...]:
-    """Returns the options that all programs of experiments have.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StudyOptions(Parameters):
+    """The options that all programs of experiments have; a subclass adds `parts`, and its own."""
 
-    Args:
-      parts: values of `--parts`.
-      quick: help of `--quick`.
-    """
-    return (
-        Option(
-            name="output",
+    output: Annotated[
+        str,
+        Parameter(
             path="directory",
-            help="Local directory for tables (CSV), pictures (PNG) and README.md. Required. Runs whose "
+            help="Local directory for tables (CSV), pictures (PNG) and README.md. Runs whose "
             "results are there are not made again, if data and parameters are the same.",
         ),
-        Option(
-            name="titles",
+    ]
+    titles: Annotated[
+        str | None,
+        Parameter(
             path="file",
-            help="Texts of users, JSON lines with user and text; without it, the sample that ships "
-            "with this program. The texts of the papers are not available.",
+            help="Texts of users, JSON lines with user and text; without it, the sample that "
+            "ships with this program. The texts of the papers are not available.",
         ),
-        Option(
-            name="parts",
-            default=tuple(parts),
-            parse=names,
-            shown_default="all",
-            help=f"Parts that are run, of {', '.join(parts)}, with commas between them.",
-        ),
-        Option(name="quick", flag=True, help=quick),
-        Option(
-            name="public_data",
-            flag=True,
+    ] = None
+    quick: Annotated[
+        bool, Parameter(help="Few values: to see that it works, in minutes or seconds.")
+    ] = False
+    public_data: Annotated[
+        bool,
+        Parameter(
             help="Say that the data named by options are public: files and pictures then carry no "
-            "mark of secrecy. The data that ship with this program are public without it.",
+            "mark of secrecy. The data that ship with this program are public without it."
         ),
-        Option(
-            name="keep",
-            flag=True,
-            help="Keep the tokenized data in the output directory, as secret as the data; otherwise "
-            "they are deleted at the end.",
+    ] = False
+    keep: Annotated[
+        bool,
+        Parameter(
+            help="Keep the tokenized data in the output directory, as secret as the data; "
+            "otherwise they are deleted at the end."
         ),
-        Option(name="quiet", flag=True, help="No progress on stderr."),
-    )
+    ] = False
+    quiet: Annotated[bool, Parameter(help="No progress on stderr.")] = False
 
 
 def run_study(
@@ -76,8 +71,7 @@ def run_study(
     program: str,
     description: str | None,
     title: str,
-    options: Sequence[Option],
-    parts: Sequence[str],
+    options: type[StudyOptions],
     make: Callable[[Values, pathlib.Path, Report], Study],
 ) -> int:
     """Parses the options of a program of experiments, and runs it; returns the exit status.
@@ -88,44 +82,35 @@ def run_study(
       description: Description for the help.
       title: First line of the summary.
       options: Options of the program.
-      parts: Values of `--parts`.
       make: Function that returns the study, from the values of the options, the directory for tokenized
         data, and a function that reports progress; it checks the options of its program.
     """
 
-    def command(arguments: argparse.Namespace, beam_arguments: list[str]) -> None:
-        if beam_arguments:
-            raise UsageError(f"{program} has no option {beam_arguments[0].split('=')[0]}.")
-        values = with_defaults(arguments, options)
-        _check(values, parts, title)
+    def command(values: Values) -> None:
+        _check_output(values["output"], title)
         require_matplotlib()
         _run(values, make)
 
-    parser = OneLineParser(
+    return run_program(argv, program, description, options, command)
+
+
+def run_program(
+    argv: Sequence[str],
+    program: str,
+    description: str | None,
+    options: type[Parameters],
+    command: Callable[[Values], None],
+) -> int:
+    """Runs a function on the values of a program's options; returns the exit status."""
+    of_program = Command(
+        name=program,
         prog=program,
-        description=description,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_options(parser, "experiments", options)
-    parser.set_defaults(command=command)
-    return run_program(parser, argv)
-
-
-def run_program(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
-    """Parses the arguments and runs the `command` that the parser sets as a default."""
-    try:
-        parsed, others = parser.parse_known_args(list(argv))
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    command = Command(
-        name=parser.prog,
         summary="",
-        description="",
-        groups={},
-        run=lambda _made, _others: parsed.command(parsed, others),
+        description=description or "",
+        groups={"options": (options,)},
+        run=lambda made, _: command(dataclasses.asdict(cast("Any", made[options]))),
     )
-    return run_command(command, [])
+    return run_command(of_program, argv)
 
 
 def fixed_key(number: int) -> RunKey:
@@ -175,15 +160,6 @@ def _make_runs(study: Study, results: Results, output: pathlib.Path, report: Rep
                 report(f"{result['seconds']:.1f} s", begin="")
         finally:
             write_summary(output, study, results, redraw=(part.name,))
-
-
-def _check(values: Values, parts: Sequence[str], title: str) -> None:
-    if not values["output"]:
-        raise UsageError("output must be given: --output DIR.")
-    unknown = [part for part in values["parts"] if part not in parts]
-    if unknown or not values["parts"]:
-        raise UsageError(f"parts must be of {', '.join(parts)}, got {','.join(unknown) or 'none'}.")
-    _check_output(values["output"], title)
 
 
 def _check_output(output: str, title: str) -> None:

@@ -3,7 +3,6 @@
 Not private: results are counted on the data, under run keys that are public. Only for public data.
 """
 
-import argparse
 import dataclasses
 import functools
 import math
@@ -12,19 +11,9 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from beam_dpne.cli import display
-from beam_dpne.cli.options import (
-    Option,
-    add_options,
-    integer,
-    integers,
-    names,
-    number,
-    with_defaults,
-)
-from beam_dpne.cli.parsing import OneLineParser
 from beam_dpne.counts.defaults import COUNT_SHARE
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.secrecy import NOTICE
@@ -33,7 +22,7 @@ from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DEFAULT_POLICY, DESCENT_POLICIES, POLICIES
 from beam_dpne.set_union.threshold import release_items
 from beam_dpne.set_union.transform import run_context
-from beam_dpne.validation import check_choice
+from beam_dpne.validation import Parameter, Parameters
 from pipelines.experiments import union_policies
 from pipelines.experiments.corpora import Corpora, Source
 from pipelines.experiments.paper_parts import PUBLISHED
@@ -42,30 +31,37 @@ from pipelines.experiments.union_counts import CountedUnion, judge_union, print_
 from pipelines.experiments.union_policies import UnionParameters
 
 PROGRAM = "measure_unions.py"
-OPTIONS = (
-    Option(
-        name="input",
-        path="file",
-        help="Texts of users, JSON lines with user and text; without it, the sample of titles that "
-        "ships with this program.",
-    ),
-    Option(name="epsilon", default=3.0, parse=number, help="ε of each release."),
-    Option(name="delta", default=math.exp(-10), parse=number, help="δ of each release."),
-    Option(name="limits", default=(100, 300, 1000), parse=integers, help="Δ_0, with commas."),
-    Option(name="shards", default=(1, 2, 8, 64, 512), parse=integers, help="M, with commas."),
-    Option(
-        name="policies",
-        default=(*POLICIES, *union_policies.POLICIES),
-        parse=names,
-        help="Policies, with commas; the default policy is always measured too.",
-    ),
-    Option(
-        name="counts",
-        flag=True,
-        help="Measure numbers of users instead, at the first of the limits.",
-    ),
-    Option(name="keys", default=3, parse=integer, help="Number of run keys; tables show medians."),
-)
+_ALL_POLICIES = (*POLICIES, *union_policies.POLICIES)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(Parameters):
+    """The options of this program."""
+
+    input: Annotated[
+        str | None,
+        Parameter(
+            path="file",
+            help="Texts of users, JSON lines with user and text; without it, the sample of titles that "
+            "ships with this program.",
+        ),
+    ] = None
+    epsilon: Annotated[float, Parameter(above=0, help="ε of each release.")] = 3.0
+    delta: Annotated[float, Parameter(above=0, below=1, help="δ of each release.")] = math.exp(-10)
+    limits: Annotated[tuple[int, ...], Parameter(least=1, help="Δ_0.")] = (100, 300, 1000)
+    shards: Annotated[tuple[int, ...], Parameter(least=1, help="M.")] = (1, 2, 8, 64, 512)
+    policies: Annotated[
+        tuple[str, ...],
+        Parameter(
+            choices=_ALL_POLICIES, help="Policies; the default policy is always measured too."
+        ),
+    ] = _ALL_POLICIES
+    counts: Annotated[
+        bool, Parameter(help="Measure numbers of users instead, at the first of the limits.")
+    ] = False
+    keys: Annotated[int, Parameter(least=1, help="Number of run keys; tables show medians.")] = 3
+
+
 _CORPUS, _WORDS = "input", "words"
 # A promise that holds for every input that fits in memory here; each shard may have all users.
 _MOST_USERS = 10_000_000
@@ -85,27 +81,11 @@ def main(argv: Sequence[str], data: pathlib.Path) -> int:
       argv: Options.
       data: Folder of the data that ship with the repository.
     """
-    parser = OneLineParser(
-        prog=PROGRAM,
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_options(parser, "measuring", OPTIONS)
-    parser.set_defaults(command=functools.partial(_command, data=data))
-    return run_program(parser, argv)
+    command = functools.partial(_command, data=data)
+    return run_program(argv, PROGRAM, __doc__, Options, command)
 
 
-def _command(parsed: argparse.Namespace, beam_arguments: Sequence[str], data: pathlib.Path) -> None:
-    if beam_arguments:
-        raise UsageError(f"{PROGRAM} has no option {beam_arguments[0].split('=')[0]}.")
-    values = with_defaults(parsed, OPTIONS)
-    for policy in values["policies"]:
-        check_choice("policies", policy, (*POLICIES, *union_policies.POLICIES))
-    for name in ("limits", "shards"):
-        values[name] = values[name] if isinstance(values[name], tuple) else (values[name],)
-    if values["keys"] < 1:
-        raise UsageError(f"keys must be at least 1, got keys={values['keys']}.")
+def _command(values: Mapping[str, Any], data: pathlib.Path) -> None:
     budget = {"epsilon": values["epsilon"], "delta": values["delta"], "count_share": 0.0}
     by_policy = {
         policy: [_plan(budget, policy, limit) for limit in values["limits"]]
