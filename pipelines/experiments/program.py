@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, cast
 
 from beam_dpne.cli import display
-from beam_dpne.cli.main import Command, run_command
+from beam_dpne.cli.commands import Command
+from beam_dpne.cli.main import run_command
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.plots import require_matplotlib
 from beam_dpne.mechanism.randomness import RunKey

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from beam_dpne.cli.main import COMMANDS
+from beam_dpne.cli.commands import COMMANDS
 from beam_dpne.cli.parsing import all_parameters
 from beam_dpne.validation import parameters_of
 
