@@ -164,5 +164,5 @@ def test_the_rule_of_a_length_is_known_also_if_no_hash_range_has_anything_left(w
         kept = keep(found)
     (bigrams,) = kept
     assert bigrams.keys.size == 0
-    (group,) = bigrams.rule.groups
+    group, *_ = bigrams.rule.groups
     assert group.noise_stddev > 0
