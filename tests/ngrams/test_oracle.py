@@ -436,7 +436,7 @@ def assert_all_ways(
 
 def reference(documents, plan, run_key) -> AdaptiveRun:
     """What the pseudocode of the plan's strategy releases."""
-    if plan.strategy_value.has_user_budgets:
+    if plan.is_adaptive:
         return adaptive_ngrams(documents, plan, run_key)
     released = private_ngrams(documents, plan, run_key)
     return AdaptiveRun(released, {}, {}, {})
@@ -592,7 +592,7 @@ class Shuffled(InMemory):
 
     def contribute(self, length, round_number, users, previous, present):
         pieces, users = super().contribute(length, round_number, users, previous, present)
-        if self.plan.strategy_value.has_user_budgets:
+        if self.plan.is_adaptive:
             self.left[length, round_number] = {
                 tuple(user): rest
                 for batch in users
@@ -601,7 +601,7 @@ class Shuffled(InMemory):
         return pieces, users
 
     def sums(self, sent):
-        if self.plan.strategy_value.has_user_budgets:
+        if self.plan.is_adaptive:
             self.sent.setdefault((sent.length, sent.round), []).append(sent)
         return super().sums(sent)
 

@@ -111,7 +111,7 @@ def test_defaults_follow_the_strategy(strategy):
 def test_adaptive_is_the_default():
     plan = PrivacyPlan(epsilon=1, delta=1e-6)
     assert plan == PrivacyPlan(epsilon=1, delta=1e-6, strategy="adaptive")
-    assert plan.strategy_value.has_user_budgets
+    assert plan.is_adaptive
 
 
 REFUSED = [
@@ -352,7 +352,7 @@ def test_json_gives_the_same_plan_back(plan):
 def test_the_lengths_together_spend_epsilon_and_delta_and_no_more(plan):
     """In 60 digits: what rounding does to the root and to the shares is covered."""
     with mpmath.workdps(60):
-        if plan.strategy_value.has_user_budgets:
+        if plan.is_adaptive:
             times = plan.max_length if plan.user_budgets == "even" else 1
             precision = mpmath.mpf(times * plan.allotment) / 2**56
         else:

@@ -30,7 +30,7 @@ def released_sets(draw):
     words = draw(st.lists(draw(st.sampled_from([WORDS, ORDINARY])), unique=True))
     words = sorted(words, key=str.encode) if draw(st.booleans()) else words
     pruning = draw(st.sampled_from(["both", "single"]))
-    is_public, is_counted = draw(st.booleans()), draw(st.booleans())
+    is_counted = draw(st.booleans())
     numbers = st.sampled_from([1.0, 1.0000001, 1.0000004, 2.5])
     sets = []
     for length in (1, 2, 3):
@@ -52,9 +52,8 @@ def released_sets(draw):
             scores=np.array(scores, np.float64),
             words=pa.array(words, pa.string()) if length == 1 else None,
             rule=length_rule(length=length, noise_stddev=1, threshold=0, valid=9, pruning=pruning),
-            is_public=is_public and length == 1,
         )
-        if is_counted and not grams.is_public:
+        if is_counted:
             users = np.random.default_rng(len(words)).integers(0, 3, (keys.size, 3))
             grams = dataclasses.replace(grams, users=users)
         sets.append(grams)
@@ -82,8 +81,7 @@ def plain_table(sets):
                 words = [*before[prefix], last]
             texts.append(words)
             users = () if grams.users is None else grams.users[row].tolist()
-            if not grams.is_public:
-                rows.append((grams.length, join_tokens(words), grams.scores[row], *users))
+            rows.append((grams.length, join_tokens(words), grams.scores[row], *users))
     counted = any(grams.users is not None for grams in sets)
     schema = COUNTED_ROW_SCHEMA if counted else ROW_SCHEMA
     columns = list(map(list, zip(*rows, strict=True))) or [[] for _ in schema]
