@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import tracemalloc
 
 import numpy as np
 import pyarrow as pa
@@ -151,25 +150,3 @@ def test_names_and_bytes_of_parts_depend_on_every_row_and_not_on_the_pieces(
         changed.append(parts_of([*scores[:row], 0.5, *scores[row + 1 :]], texts))
         changed.append(parts_of(scores, [*texts[:row], "x", *texts[row + 1 :]]))
     assert len({part.name for parts in changed for part, _ in parts}) == 2 * len(changed)
-
-
-def test_parts_of_many_rows_are_made_from_few_python_objects(monkeypatch):
-    monkeypatch.setattr(rows_module, "_ROWS_AT_ONCE", 2**12)
-    size = 200_000
-    rng = np.random.default_rng(1)
-    words = GramSet(
-        length=1,
-        keys=np.arange(size),
-        scores=rng.random(size),
-        words=pa.array([f"w{number:06d}" for number in range(size)]),
-        users=rng.integers(0, 10**6, (size, 3)),
-    )
-    tracemalloc.start()
-    rows = ReleasedRows.of([words])
-    parts = render_parts(PROGRAMS["ngrams"], rows, "jsonl", 2**14)
-    assert sum(part.rows for part, _ in parts) == size
-    kept, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    # The order of the rows, 4 bytes each, is kept; the bytes of a part, 2 MB, are there three times.
-    assert kept < 8 * size + 2**20
-    assert peak < 24 * size + 8 * 2**20
