@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,11 +28,11 @@ from beam_dpne.evaluation.counts import (
     total_quality,
 )
 from beam_dpne.evaluation.index import GramIndex, index_corpus
-from beam_dpne.evaluation.secrecy import NOTICE
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.validation import Parameter, Parameters
+from beam_dpne.validation import check_integer
+from pipelines.experiments import runner
 from pipelines.experiments.corpora import Source
 from pipelines.experiments.count_runs import (
     JudgedLength,
@@ -41,52 +41,8 @@ from pipelines.experiments.count_runs import (
     judge_release,
     places_in,
 )
-from pipelines.experiments.program import TITLES_FILE, fixed_key, run_program
+from pipelines.experiments.runner import fixed_key
 from pipelines.experiments.saved_corpora import load_corpus, save_corpus
-
-PROGRAM = "measure_counts.py"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options(Parameters):
-    """The options of this program."""
-
-    input: Annotated[
-        str | None,
-        Parameter(
-            path="file",
-            help="Texts of users, JSON lines with user and text; without it, the sample of titles that "
-            "ships with this program.",
-        ),
-    ] = None
-    deal: Annotated[
-        int,
-        Parameter(
-            least=0,
-            help="The input has one text a line and no users: deal the texts to so many made-up users.",
-        ),
-    ] = 0
-    epsilon: Annotated[tuple[float, ...], Parameter(above=0, help="ε, or several.")] = (4.0,)
-    delta: Annotated[float, Parameter(above=0, below=1, help="δ of each release.")] = 1e-7
-    max_length: Annotated[int, Parameter(least=1, help="T, the longest n-grams.")] = 5
-    keys: Annotated[int, Parameter(least=1, help="Number of run keys; tables show medians.")] = 3
-    count_share: Annotated[
-        float, Parameter(least=0, most=0.9, help="Part of the budget for numbers of users.")
-    ] = COUNT_SHARE
-    max_contributions: Annotated[
-        int, Parameter(least=1, help="Δ of the paper's algorithm (one_round).")
-    ] = 100
-    top_k: Annotated[int, Parameter(least=1, help="k of the top k.")] = TOP_K
-    cache: Annotated[
-        str | None,
-        Parameter(
-            path="directory",
-            help="Local directory that keeps the data and releases without numbers of users, both as "
-            "secret as the data, so that changed estimates are measured again in seconds.",
-        ),
-    ] = None
-    quiet: Annotated[bool, Parameter(help="No progress on stderr.")] = False
-
 
 # Ends of the bands of released numbers of users in the last table.
 BANDS = (0, 30, 100, 300, 1000, 3000, 10**12)
@@ -104,14 +60,32 @@ def main(argv: Sequence[str], data: pathlib.Path) -> int:
       argv: Options.
       data: Folder of the data that ship with the repository.
     """
-    command = functools.partial(_command, data=data)
-    return run_program(argv, PROGRAM, __doc__, Options, command)
+    parser = runner.program("measure_counts.py", __doc__)
+    add = parser.add_argument
+    add("--input", help="JSON lines with user and text (default: the sample of titles)")
+    add("--deal", type=int, default=0, help="deal the lines to so many made-up users")
+    add("--epsilon", type=_floats, default=(4.0,), help="ε, or several with commas")
+    add("--delta", type=float, default=1e-7, help="δ of each release")
+    add("--max_length", type=int, default=5, help="T, the longest n-grams")
+    add("--keys", type=int, default=3, help="number of run keys; tables show medians")
+    add("--count_share", type=float, default=COUNT_SHARE, help="part for numbers of users")
+    add("--max_contributions", type=int, default=100, help="Δ of the paper's algorithm")
+    add("--top_k", type=int, default=TOP_K, help="k of the top k")
+    add("--cache", help="directory that keeps the data and releases, as secret as the data")
+    add("--quiet", action="store_true", help="no progress on stderr")
+    return runner.run(parser, argv, lambda given: _command(vars(given), data))
+
+
+def _floats(text: str) -> tuple[float, ...]:
+    return tuple(float(part) for part in text.split(","))
 
 
 def _command(values: Mapping[str, Any], data: pathlib.Path) -> None:
+    for name in ("keys", "top_k", "max_length"):
+        check_integer(name, values[name], 1)
+    check_integer("deal", values["deal"], 0)
     plans = [(epsilon, _plans(epsilon, values)) for epsilon in values["epsilon"]]
-    if values["input"]:
-        display.print_line(NOTICE)
+    print(runner.NOTICE)
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(values["cache"] or temporary)
         cache = _cache(values, data, folder)
@@ -132,7 +106,7 @@ def _plans(epsilon: float, values: Mapping[str, Any]) -> dict[str, PrivacyPlan]:
 
 def _cache(values: Mapping[str, Any], data: pathlib.Path, folder: pathlib.Path) -> ReleaseCache:
     """Returns the cache of releases of the input, which is read if a release is missing."""
-    path = values["input"] or str(data / TITLES_FILE)
+    path = values["input"] or str(data / runner.TITLES_FILE)
     kind = "sequences" if values["deal"] else "auto"
     source = Source(
         path=path,
