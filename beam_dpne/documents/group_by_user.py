@@ -13,7 +13,7 @@ from apache_beam.transforms.window import GlobalWindows
 
 from beam_dpne.documents import tokenizers
 from beam_dpne.documents.batch import require_one_release
-from beam_dpne.documents.columns import TEXT, USER, normalized_batches, user_column
+from beam_dpne.documents.columns import TEXT, USER, user_column
 from beam_dpne.elements import coders, progress
 from beam_dpne.elements.arrays import (
     bounded_parts,
@@ -163,9 +163,8 @@ class _TokenizeAndPartition(beam.DoFn):
         self._tasks.close()
 
     def _tokenized(self, batch: pa.RecordBatch) -> DocumentBlock:
-        (documents,) = normalized_batches(batch, USER, [TEXT])
-        tokens = tokenizers.tokenize(self._tokenize, documents.column(TEXT))
-        users = hash_users(documents.column(USER), self._user_key)
+        tokens = tokenizers.tokenize(self._tokenize, batch.column(TEXT))
+        users = hash_users(batch.column(USER), self._user_key)
         return encode_documents(users, tokens)
 
     def _gather(self, block: DocumentBlock) -> Iterator[tuple[int, DocumentBlock]]:

@@ -9,42 +9,27 @@ the texts. No later step can see this, so that the pipeline is refused when it i
 from collections.abc import Iterator
 from typing import Any
 
-import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-_TABLES = ("pyarrow", "pandas")
 # Classes are compared by name, so that Beam's data frames and pandas are not imported for this.
-_UNBATCH = "apache_beam.dataframe.schemas.UnbatchPandas"
-_READERS = {
-    "apache_beam.io.parquetio.ReadFromParquet": "ReadFromParquet(as_rows=True)",
-    "apache_beam.dataframe.io.ReadViaPandas": "ReadFromCsv, ReadFromJson or another reader of pandas",
-}
+_BY_POSITION = {"_ArrowTableToBeamRows", "DataFrameToRowsFn", "UnbatchPandas"}
 
 
 def require_rows_by_name(documents: PCollection) -> None:
-    """Checks that no step before the documents turns tables into rows by position.
-
-    Side inputs are followed too, since some of Beam's steps join what they combine as a side input: all
-    rows may come back from one. A pipeline that only an expansion service sees has no steps before its
-    inputs, so that nothing is refused there.
-
-    Raises:
-      ValueError: There is such a step.
-    """
+    """Raises ValueError if a step before the documents turns tables into rows by position."""
     for step in steps_before(documents):
-        if _pairs_by_position(step):
+        kinds = {type(step.transform), type(getattr(step.transform, "fn", None))}
+        if any(kind.__name__ in _BY_POSITION for kind in kinds):
             raise ValueError(
-                f"documents must not come from {_source_of(step)}. There Beam pairs values with the "
-                "names of fields by their position, so that users and texts change places where files "
-                "or records have their fields in different orders, and a release may hold the text of "
-                "a single user. Read the files by name, with ReadDocuments of beam_dpne.reading (in "
-                "Beam YAML, too), ReadFromParquetBatched, or ReadFromParquet without as_rows, which "
-                "gives dicts."
+                f"documents must not come from the step {step.full_label!r}, where Beam pairs values "
+                "with the names of fields by their position, so that users and texts may change "
+                "places. Read the files by name, with ReadDocuments, ReadFromParquetBatched, or "
+                "ReadFromParquet without as_rows."
             )
 
 
 def steps_before(documents: PCollection) -> Iterator[Any]:
-    """Yields the steps from which elements come, and the steps around them, each once."""
+    """Yields the steps from which elements come, also by side inputs, and the steps around them."""
     seen: set[int] = set()
     waiting: list[Any] = [documents]
     while waiting:
@@ -58,38 +43,3 @@ def steps_before(documents: PCollection) -> Iterator[Any]:
             # it has no inner steps.
             waiting.extend(inputs)
             inputs, step = (), step.parent
-
-
-def _pairs_by_position(step: Any) -> bool:
-    """Returns whether a step hands tables or data frames on as rows."""
-    if _UNBATCH in _names_of_classes(step.transform):
-        return True
-    function = getattr(step.transform, "fn", None)
-    if not isinstance(function, beam.DoFn) or not _yields_batches(function):
-        return False
-    kind = function.get_output_batch_type(Any)
-    return str(getattr(kind, "__module__", "")).partition(".")[0] in _TABLES
-
-
-def _yields_batches(function: beam.DoFn) -> bool:
-    """Returns whether the results of a function are batches, which Beam makes rows of if need be."""
-    in_elements = getattr(function.process_batch, "_beam_yields_elements", False)
-    is_batched = getattr(function.process_batch, "__func__", None) is not beam.DoFn.process_batch
-    return getattr(function.process, "_beam_yields_batches", False) or (
-        is_batched and not in_elements
-    )
-
-
-def _source_of(step: Any) -> str:
-    """Returns the source to which a step belongs, in the words of its user, and the step's label."""
-    around = step
-    while around is not None:
-        for name in _names_of_classes(around.transform):
-            if name in _READERS:
-                return f"{_READERS[name]}, which is the step {around.full_label!r}"
-        around = around.parent
-    return f"tables or data frames that become rows in the step {step.full_label!r}"
-
-
-def _names_of_classes(transform: Any) -> list[str]:
-    return [f"{kind.__module__}.{kind.__qualname__}" for kind in type(transform).__mro__]

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from beam_dpne.documents.group_by_user import hash_users, lay_out_positions, limit_documents
 from beam_dpne.elements.batches import DocumentBlock
@@ -45,17 +44,6 @@ def test_user_names_compare_as_text_whatever_their_column():
     assert (hash_users(pa.array(["12", "x"], pa.large_string()), KEY) == strings).all()
     assert (hash_users(pa.array(["12", "x"]).dictionary_encode(), KEY) == strings).all()
     assert (hash_users(pa.array([12]), KEY) == strings[:1]).all()
-
-
-@pytest.mark.parametrize("kind", [pa.binary(32), pa.binary(8), pa.binary(), pa.float64()])
-def test_user_columns_that_could_be_misread_are_refused(kind):
-    users = (
-        pa.array([1.0], kind) if kind == pa.float64() else pa.array([b"x" * 32][:1], pa.binary())
-    )
-    if pa.types.is_fixed_size_binary(kind):
-        users = pa.array([b"x" * kind.byte_width], kind)
-    with pytest.raises(TypeError, match="'user'"):
-        hash_users(users, KEY)
 
 
 def test_sixteen_byte_names_of_a_slice_are_those_of_its_rows():
