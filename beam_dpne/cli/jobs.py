@@ -37,6 +37,7 @@ from beam_dpne.release.files import absolute, is_local, read_ledger, real_path
 from beam_dpne.release.notes import ReleaseNotes
 from beam_dpne.release.publishing import WriteRelease, check_output
 from beam_dpne.storage.access import check_access
+from beam_dpne.storage.directories import absolute_path
 from beam_dpne.storage.run_files import RunKeyFile
 from beam_dpne.validation import about_large_delta
 
@@ -207,6 +208,7 @@ def build(pipeline: beam.Pipeline, job: Job, private: beam.PTransform) -> None:
     rejecting, writing = job.made[parameters.Rejecting], job.writing
     read = pipeline | "Read" >> ReadDocuments(
         inputs=[file.path for file in job.files],
+        shown_inputs=[absolute_path(path) for path in as_list(job.made[parameters.Input].input)],
         strict=rejecting.strict,
         **dataclasses.asdict(job.reading),
     )

@@ -35,7 +35,6 @@ from beam_dpne import engines
 from beam_dpne.cli.failures import printable_reason
 from beam_dpne.elements import side_inputs
 from beam_dpne.engines.flink import failures_at_flink
-from beam_dpne.engines.harnesses import drop_idle_processors
 from beam_dpne.errors import RunError, UsageError
 from beam_dpne.release.files import absolute, is_local
 
@@ -216,7 +215,7 @@ def run_pipeline(pipeline: beam.Pipeline, harness_timeout: int = 0) -> PipelineR
         error, since the messages of libraries may quote data.
     """
     _silence_workers()
-    drop_idle_processors()
+    engines.drop_idle_processors()
     result = None
     try:
         engines.check_workers(pipeline, harness_timeout)
