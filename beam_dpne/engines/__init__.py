@@ -15,6 +15,7 @@ import functools
 import signal
 import threading
 from collections.abc import Iterator
+from types import FrameType
 from typing import NoReturn
 
 import apache_beam as beam

@@ -74,8 +74,9 @@ class ReadDocuments(DisplayedTransform):
 
     Cost:
       One pass. Large plain files of lines (JSONL, sequences, CSV and TSV without quoting) in UTF-8
-      are split by bytes, and Parquet files by row groups. A file with quoting, a JSON array, a compressed file and a file in another encoding are one piece of
-      work each. A worker holds a few blocks and at most one record of `max_record_bytes`.
+      are split by bytes, and Parquet files by row groups. A file with quoting, a JSON array, a
+      compressed file and a file in another encoding are one piece of work each. A worker holds a few
+      blocks and at most one record of `max_record_bytes`.
 
     Attributes:
       inputs: Paths or globs of files, or folders whose files are all of one format, local or on any
@@ -86,8 +87,8 @@ class ReadDocuments(DisplayedTransform):
       user_field: Name of the user's field: text or integers, compared as UTF-8 text.
       text_field: Name of the text's field, or several names. With several, each text is a document of
         the user, and a record without any text is a reject.
-      encoding: Encoding of files other than Parquet, by Python's name. None means UTF-8, or UTF-16 where
-        a header line of CSV or TSV, or a JSON array, begins with its byte order mark.
+      encoding: Encoding of files other than Parquet, by Python's name. None means UTF-8, or UTF-16
+        where a header line of CSV or TSV, or a JSON array, begins with its byte order mark.
       delimiter: One ASCII character between the fields of CSV or TSV, or its name: `comma`,
         `semicolon`, `tab`, `pipe`, `colon`, `space`. None means a comma for CSV and a tab for TSV.
       quoting: Whether fields of CSV or TSV may be enclosed in quotes: `quoted`, `none`, or `auto`,
