@@ -2,8 +2,10 @@
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 
 _INTERRUPTED, _TERMINATED = 130, 143
 
@@ -23,6 +25,7 @@ def run(program: Callable[[], int]) -> int:
     """Runs a program, and returns the exit status; Ctrl-C and SIGTERM end it with one line."""
     # Nearly all that is made stays until the end; looking for garbage often would cost time.
     gc.set_threshold(100_000, 50, 100)
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         status = program()
     except KeyboardInterrupt:
@@ -32,3 +35,7 @@ def run(program: Callable[[], int]) -> int:
         sys.stdout.flush()
         os._exit(status)
     return status
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(_TERMINATED)

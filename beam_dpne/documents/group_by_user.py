@@ -13,7 +13,7 @@ from apache_beam.transforms.window import GlobalWindows
 
 from beam_dpne.documents import tokenizers
 from beam_dpne.documents.batch import require_one_release
-from beam_dpne.documents.columns import TEXT, USER, user_column
+from beam_dpne.documents.columns import TEXT, USER
 from beam_dpne.elements import coders, progress
 from beam_dpne.elements.arrays import (
     bounded_parts,
@@ -45,8 +45,8 @@ class GroupByUser(DisplayedTransform):
     A user with more than `max_tokens_per_user` tokens keeps a random subset of the documents. The
     subset is drawn by a keyed hash of their tokens, so that it does not depend on their order.
 
-    Input: `pyarrow.RecordBatch` with columns `user` and `text`. `user` is a string, or 16 bytes that
-    identify the user.
+    Input: `pyarrow.RecordBatch` with columns `user` and `text`, as `BatchDocuments` gives them. `user`
+    is a string, or 16 bytes that identify the user.
 
     Output: `UserBatch` of length 0, one or more for each partition that is not empty.
 
@@ -186,13 +186,9 @@ class _TokenizeAndPartition(beam.DoFn):
 def hash_users(users: pa.Array, sub_key: bytes) -> np.ndarray:
     """Returns the 128-bit keyed hash of each user: (n, 2) uint64.
 
-    Strings are hashed as UTF-8, and integers as decimal digits. A 16-byte name is encrypted as one AES
-    block, so that different names have different hashes.
-
-    Raises:
-      TypeError: The users have another type.
+    Strings are hashed as UTF-8. A 16-byte name is encrypted as one AES block, so that different names
+    have different hashes.
     """
-    users = user_column(users)
     if users.type == NAMED_USER:
         names = np.frombuffer(users.buffers()[1], dtype="<u8").reshape(-1, 2)
         return randomness.encrypt_blocks(sub_key, names[users.offset : users.offset + len(users)])

@@ -9,7 +9,8 @@ from beam_dpne.counts.ledger import counts_section
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
 from beam_dpne.ngrams.decoding import LengthReport, length_report
 from beam_dpne.ngrams.elements import GramSet
-from beam_dpne.ngrams.plan import LengthPlan, PrivacyPlan
+from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.strategies import LengthPlan
 from beam_dpne.release.ledger import Contents
 
 _SLACK = (
@@ -140,7 +141,7 @@ def reported_contents(plan: PrivacyPlan, reports: Sequence[LengthReport]) -> Con
         sections={
             "lengths_columns": dict(_LENGTHS_COLUMNS[plan.strategy]),
             "lengths": [
-                _length(length, report, with_rounds=plan.is_adaptive)
+                _length(length, report, with_rounds=plan.strategy_value.has_user_budgets)
                 for length, report in zip(plan.lengths, ordered, strict=True)
             ],
             **counts.sections,
