@@ -1,0 +1,329 @@
+"""Planted mistakes, each named by what it breaks, with the tests that must fail.
+
+`python -m tests.privacy.mistakes [NAME …]` plants them one at a time in a copy of the repository. Other
+mistakes are made by a mutation tool before a release. Code that changes takes its snippets along.
+"""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).parents[2]
+_COPIED = ("beam_dpne", "pipelines", "tests", "pyproject.toml")
+
+
+class Mistake(NamedTuple):
+    """A snippet that occurs once in a file of the package, what it becomes, and who must notice."""
+
+    breaks: str
+    file: str
+    before: str
+    after: str
+    tests: tuple[str, ...]
+
+
+def noticed(mistake: Mistake, root: pathlib.Path) -> bool:
+    """Plants a mistake in a copy of the repository, and returns whether its tests fail there."""
+    path = root / "beam_dpne" / mistake.file
+    source = path.read_text()
+    path.write_text(source.replace(mistake.before, mistake.after))
+    options = ("-x", "-q", "-p", "no:cacheprovider")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        *options,
+        *(f"tests/{each}" for each in mistake.tests),
+    ]
+    try:
+        return subprocess.run(command, cwd=root, capture_output=True, check=False).returncode == 1
+    finally:
+        path.write_text(source)
+
+
+def main(names: list[str]) -> int:
+    """Plants the named mistakes, or all; returns how many went unnoticed."""
+    missed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for name in _COPIED:
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy(ROOT / name, root / name)
+        for mistake in MISTAKES:
+            if not names or mistake.breaks in names:
+                fails = noticed(mistake, root)
+                missed += not fails
+                print("noticed" if fails else "MISSED ", mistake.breaks, flush=True)
+    return missed
+
+
+MISTAKES = (
+    Mistake(
+        "budgets: what a user has spent is not subtracted",
+        "ngrams/contributions.py",
+        "dataclasses.replace(batch, left=left - cost)",
+        "dataclasses.replace(batch, left=left)",
+        ("privacy/test_adaptive_sensitivity.py", "ngrams/test_budgets.py"),
+    ),
+    Mistake(
+        "C3: the count of held candidates is not charged",
+        "ngrams/contributions.py",
+        "tallies=sent), left - cost",
+        "tallies=sent), left",
+        ("privacy/test_adaptive_sensitivity.py", "privacy/test_held_conditions.py"),
+    ),
+    Mistake(
+        "R1: costs are rounded down",
+        "ngrams/adaptive.py",
+        "-(-sums[2] // SQUARES_PER_BUDGET_UNIT)",
+        "(sums[2] // SQUARES_PER_BUDGET_UNIT)",
+        ("ngrams/test_adaptive.py", "privacy/test_adaptive_sensitivity.py"),
+    ),
+    Mistake(
+        "section 4, words: the norm of a round has no cap",
+        "ngrams/contributions.py",
+        "if length == 1 else spent",
+        "if length == 0 else spent",
+        ("ngrams/test_budgets.py", "ngrams/test_oracle.py", "privacy/test_null_law.py"),
+    ),
+    Mistake(
+        "section 4, words: weights are unequal",
+        "ngrams/contributions.py",
+        "return np.ones(grams.keys.size)\n",
+        "return 1.0 + np.arange(grams.keys.size) % 2\n",
+        ("ngrams/test_oracle.py", "ngrams/test_budgets.py"),
+    ),
+    Mistake(
+        "section 4: n-grams beyond the limit keep their weight",
+        "ngrams/contributions.py",
+        "shares[outside_subset(grams, limit, sub_key)] = 0.0",
+        "outside_subset(grams, limit, sub_key)",
+        ("privacy/test_adaptive_sensitivity.py",),
+    ),
+    Mistake(
+        "budgets: n-grams have the share of the counts",
+        "ngrams/plan.py",
+        "return self.noise_stddev / math.sqrt(1 - self.count_share)",
+        "return self.noise_stddev",
+        ("ngrams/test_plan.py", "privacy/test_attacks.py"),
+    ),
+    Mistake(
+        "R1: equal weights are rounded up",
+        "mechanism/cells.py",
+        "math.isqrt(UNITS * UNITS // count)",
+        "1 + math.isqrt(UNITS * UNITS // count)",
+        ("privacy/test_sensitivity.py",),
+    ),
+    Mistake(
+        "DPNE: one n-gram more than the limit",
+        "elements/arrays.py",
+        "np.diff(offsets) > limit",
+        "np.diff(offsets) > limit + 1",
+        ("privacy/test_sensitivity.py",),
+    ),
+    Mistake(
+        "DPNE: n-grams cross the borders of documents",
+        "ngrams/candidates.py",
+        "(here | following[step:]) >= 0",
+        "(here & following[step:]) >= 0",
+        ("privacy/test_sensitivity.py", "ngrams/test_oracle.py"),
+    ),
+    Mistake(
+        "section 4: every round has the same noise",
+        "ngrams/threshold.py",
+        'run_key.sub_key("noise", shard.length, round_number)',
+        'run_key.sub_key("noise", shard.length, 1)',
+        ("ngrams/test_oracle.py",),
+    ),
+    Mistake(
+        "R3: all lengths have the same noise",
+        "ngrams/threshold.py",
+        'run_key.sub_key("noise", shard.length, round_number)',
+        'run_key.sub_key("noise", 2, round_number)',
+        ("ngrams/test_oracle.py", "privacy/test_statistics.py"),
+    ),
+    Mistake(
+        "C8: counts of all lengths have the same noise",
+        "ngrams/held_counts.py",
+        'run_key.sub_key("held noise", length)',
+        'run_key.sub_key("held noise", 2)',
+        ("ngrams/test_oracle.py", "ngrams/test_held_counts.py"),
+    ),
+    Mistake(
+        "C8: all groups share one draw of noise",
+        "ngrams/held_counts.py",
+        "numbers = np.arange(len(counted.groups), dtype=np.uint64)",
+        "numbers = np.zeros(len(counted.groups), dtype=np.uint64)",
+        ("ngrams/test_oracle.py", "ngrams/test_held_counts.py"),
+    ),
+    Mistake(
+        "R3: noise has half its deviation",
+        "mechanism/cells.py",
+        "(randomness.normals(round_bits) * noise_stddev)",
+        "(randomness.normals(round_bits) * noise_stddev / 2)",
+        ("privacy/test_statistics.py",),
+    ),
+    Mistake(
+        "R4: words without weight are released",
+        "ngrams/threshold.py",
+        "over &= shard.weights[judged] > 0",
+        "over &= shard.weights[judged] >= 0",
+        ("privacy/test_statistics.py",),
+    ),
+    Mistake(
+        "section 4: closed n-grams are looked at again",
+        "ngrams/threshold.py",
+        "(cells >= rule.cut_cells(shard.round)[places])",
+        "(cells >= rule.cut_cells(shard.round)[places] - 10**6)",
+        (
+            "privacy/test_adaptive_spurious.py",
+            "privacy/test_held_conditions.py",
+            "ngrams/test_oracle.py",
+        ),
+    ),
+    Mistake(
+        "R4: drawn n-grams that somebody has stay",
+        "ngrams/threshold.py",
+        "places_among(shard.spurious_keys, shard.keys) < 0",
+        "places_among(shard.spurious_keys, shard.keys) < 10**9",
+        ("privacy/test_adaptive_spurious.py", "privacy/test_statistics.py"),
+    ),
+    Mistake(
+        "C4: drawn n-grams are dropped only at positive weight",
+        "ngrams/threshold.py",
+        "places_among(shard.spurious_keys, shard.keys) < 0",
+        "places_among(shard.spurious_keys, shard.keys[shard.weights > 0]) < 0",
+        (
+            "privacy/test_adaptive_spurious.py",
+            "privacy/test_statistics.py",
+            "ngrams/test_oracle.py",
+        ),
+    ),
+    Mistake(
+        "section 1: the threshold of words ignores their number",
+        "mechanism/thresholds.py",
+        "-np.expm1(math.log1p(-delta) / counts)",
+        "-np.expm1(math.log1p(-delta) + 0 * counts)",
+        ("mechanism/test_thresholds.py", "privacy/test_null_law.py"),
+    ),
+    Mistake(
+        "section 4, words: each round has the whole of delta",
+        "ngrams/adaptive.py",
+        "delta=this_round.error_share * delta",
+        "delta=delta",
+        ("privacy/test_null_law.py", "ngrams/test_adaptive.py"),
+    ),
+    Mistake(
+        "section 4: later rounds are drawn from a Gaussian tail",
+        "mechanism/cells.py",
+        "law = null_law(rules[: round_number - 1], noise_stddev)",
+        "law = NOTHING_YET",
+        ("privacy/test_null_law.py", "privacy/test_held_conditions.py"),
+    ),
+    Mistake(
+        "section 4: the null law is not cut",
+        "mechanism/rules.py",
+        "_quadrature(low, high, stddev)",
+        "_quadrature(low - 5.0, high, stddev)",
+        ("privacy/test_null_law.py",),
+    ),
+    Mistake(
+        "4b: all classes are drawn by one law",
+        "ngrams/valid.py",
+        "_sampled_class(drawn[each.number], each, rule, run_key)",
+        "_sampled_class(drawn[each.number], rule.classes[-1], rule, run_key)",
+        ("privacy/test_held_conditions.py", "ngrams/test_oracle.py"),
+    ),
+    Mistake(
+        "C2: draws have other probabilities than thresholds",
+        "ngrams/valid.py",
+        "-size * math.log1p(-own.null_probability)",
+        "-size * math.log1p(-0.9 * own.null_probability)",
+        (
+            "privacy/test_adaptive_spurious.py",
+            "privacy/test_statistics.py",
+            "privacy/test_held_conditions.py",
+        ),
+    ),
+    Mistake(
+        "4b: counts of held candidates have no noise",
+        "ngrams/held_counts.py",
+        "noise = randomness.normals(bits) * stddev",
+        "noise = 0 * randomness.normals(bits) * stddev",
+        ("ngrams/test_held_counts.py", "ngrams/test_oracle.py"),
+    ),
+    Mistake(
+        "C5: an estimate is limited to what there is",
+        "ngrams/held_counts.py",
+        "left = estimate(noisy, stddev)",
+        "left = min(number, estimate(noisy, stddev))",
+        ("privacy/test_held_conditions.py", "ngrams/test_held_counts.py", "ngrams/test_oracle.py"),
+    ),
+    Mistake(
+        "C3: an n-gram counts more than once",
+        "ngrams/held_counts.py",
+        "np.minimum(shard.tallies[inside], 1 << TALLY_BITS)",
+        "shard.tallies[inside]",
+        (
+            "ngrams/test_held_counts.py",
+            "ngrams/test_oracle.py",
+            "privacy/test_adaptive_sensitivity.py",
+        ),
+    ),
+    Mistake(
+        "4b: a group hands on what it has used",
+        "ngrams/tolerances.py",
+        "rest *= later / left",
+        "rest *= 1",
+        ("ngrams/test_classes.py", "privacy/test_held_conditions.py"),
+    ),
+    Mistake(
+        "C2: probabilities are rounded up",
+        "ngrams/tolerances.py",
+        "math.floor(mantissa * steps) / steps",
+        "math.ceil(mantissa * steps) / steps",
+        ("privacy/test_held_conditions.py", "ngrams/test_held_counts.py"),
+    ),
+    Mistake(
+        "section 5: items beyond the limit are kept",
+        "set_union/weights.py",
+        "kept[arrays.outside_limit(items.offsets, limit, draw)] = False",
+        "arrays.outside_limit(items.offsets, limit, draw)",
+        ("set_union/test_sensitivity.py",),
+    ),
+    Mistake(
+        "section 5: rounds of a set union share their noise",
+        "set_union/threshold.py",
+        'run_key.sub_key("item noise", 0, number)',
+        'run_key.sub_key("item noise", 0, 1)',
+        ("set_union/test_sensitivity.py", "set_union/test_weights.py"),
+    ),
+    Mistake(
+        "R4: items without weight are released",
+        "set_union/threshold.py",
+        "((weights > 0) | (fractions > 0))",
+        "((weights >= 0) | (fractions > 0))",
+        ("set_union/test_sensitivity.py",),
+    ),
+    Mistake(
+        "section 6: users add any number of n-grams",
+        "bayesian/counting.py",
+        "kept[arrays.outside_limit(grams.offsets, max_contributions, draw)] = False",
+        "arrays.outside_limit(grams.offsets, max_contributions, draw)",
+        ("bayesian/test_counting.py",),
+    ),
+    Mistake(
+        "R3: the reserve is not kept back",
+        "mechanism/finite_noise.py",
+        "return epsilon * (1 - RESERVED)",
+        "return epsilon",
+        ("mechanism/test_finite_noise.py", "ngrams/test_plan.py"),
+    ),
+)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]) > 0)
