@@ -62,13 +62,7 @@ SQUARES_PER_BUDGET_UNIT = 2**8
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Round:
-    """The numbers of one round that are fixed before any data.
-
-    Attributes:
-      quota: Q_r, the part of the remaining budget that a user would spend without longer lengths.
-      error_share: E_r, the round's part of the tolerated errors.
-      budget_share: ν_r = Q_r Π_{s<r}(1 − Q_s), the part of the whole budget that this amounts to.
-    """
+    """Q_r, the quota of what a user has left, E_r, and ν_r = Q_r Π_{s<r}(1 − Q_s), fixed numbers."""
 
     quota: float
     error_share: float
@@ -147,7 +141,7 @@ def grams_ahead(present: np.ndarray, offsets: np.ndarray, longer: int) -> np.nda
 
 
 def kept_ahead(length: int, favour: str) -> float:
-    """Returns the factor of `spends` for places of longer n-grams: how much is kept for them."""
+    """Returns the factor of `spends` for places of longer n-grams."""
     return AHEAD[favour][0 if length == 1 else 1]
 
 

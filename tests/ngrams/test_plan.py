@@ -118,7 +118,7 @@ REFUSED = [
     (ADAPTIVE, {"noise_growth": 1.0}, "noise_growth must be left out .*adaptive.*=1.0"),
     (ADAPTIVE, {"budget_shares": (0.5, 0.3, 0.2)}, "budget_shares must be left out .*adaptive"),
     (ADAPTIVE, {"valid_count": "estimate"}, "valid_count must be 'exact' .*'estimate'"),
-    (ADAPTIVE, {"pruning": "single"}, "pruning must be 'both' .*'single'.*one_round"),
+    (ADAPTIVE, {"pruning": "single"}, "pruning must be 'both' .*'single'"),
     (ADAPTIVE, {"spurious_fraction": 0.6}, r"spurious_fraction must be at most 0.5 .*=0\.6"),
     (ADAPTIVE, {"rounds": 4}, "rounds must be an integer from 1 to 3, got rounds=4"),
     (ADAPTIVE, {"user_budgets": "odd"}, "user_budgets must be one of individual, even, got .*odd"),

@@ -111,7 +111,7 @@ def test_a_share_of_the_budget_is_kept_for_counts_and_without_it_nothing_is_meas
 
 @pytest.mark.parametrize("share", [-0.1, 1e-9, 0.95, 1.0, float("nan"), float("inf")])
 def test_impossible_shares_are_refused(share):
-    with pytest.raises(ValueError, match=r"count_share must be 0, or from 1e-06 to 0\.9, got"):
+    with pytest.raises(ValueError, match="count_share must be"):
         PrivacyPlan(epsilon=1, delta=1e-7, count_share=share)
 
 
