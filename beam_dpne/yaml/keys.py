@@ -4,12 +4,14 @@ import dataclasses
 import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Optional
+from typing import Any, Optional, cast
 
 import apache_beam as beam
 
+from beam_dpne.cli.parameters import PlanFile
+from beam_dpne.cli.parsing import Made, read_parameters
 from beam_dpne.errors import UsageError
-from beam_dpne.validation import Parameter, parameters_of
+from beam_dpne.validation import Parameter, PlanParameters, parameters_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,16 +66,22 @@ class Keys:
                 raise UsageError(
                     f"{transform} has no key {name}.{question} Its keys are {', '.join(known)}."
                 )
-        given = {name: value for name, value in configuration.items() if value is not None}
-        missing = [each for each in known.values() if each.required and each.name not in given]
-        if missing:
-            names = " and ".join(each.name for each in missing)
-            raise UsageError(f"{names} must be given. {missing[0].name}: {missing[0].help}")
-        values = {name: _value(known[name], value) for name, value in given.items()}
-        return [
-            group(**{name: values[name] for name in names if name in values})
-            for group, names in self.groups.items()
-        ]
+        given = {
+            name: _value(known[name], value)
+            for name, value in configuration.items()
+            if value is not None
+        }
+        if (path := given.pop("plan", None)) is not None:
+            plans = (group for group in self.groups if issubclass(group, PlanParameters))
+            fields = {
+                field.name for plan in plans for field in dataclasses.fields(cast("Any", plan))
+            }
+            in_file = read_parameters(path, fields)
+            if both := sorted(in_file.keys() & given.keys()):
+                raise UsageError(f"{both[0]} must not be given, since it is in the file {path}.")
+            given |= in_file
+        made = Made({transform: list(self.groups)}, given)
+        return [made[group] for group in self.groups if group is not PlanFile]
 
     def __call__(self, build: Callable[..., beam.PTransform]) -> Callable[..., Any]:
         """Makes a function of the groups' objects a function of YAML's keys.

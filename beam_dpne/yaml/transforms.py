@@ -18,7 +18,15 @@ from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts_files import read_public_counts
 from beam_dpne.cli.failures import check_outside_releases
 from beam_dpne.cli.jobs import check_rejects
-from beam_dpne.cli.parameters import Input, PublicCounting, Rejecting, Running, Tokenizing, Writing
+from beam_dpne.cli.parameters import (
+    Input,
+    PlanFile,
+    PublicCounting,
+    Rejecting,
+    Running,
+    Tokenizing,
+    Writing,
+)
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements.rows import field_types
 from beam_dpne.errors import UsageError
@@ -106,6 +114,7 @@ def _private_keys(plan: type) -> Mapping[type, Sequence[str]]:
     """Returns the keys of a private transform of rows."""
     return {
         plan: all_of(plan),
+        PlanFile: all_of(PlanFile),
         ReadOptions: ("user_field", "text_field"),
         Tokenizing: ("tokenizer",),
         Running: ("run_key_file", "partitions"),

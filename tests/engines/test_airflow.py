@@ -26,7 +26,6 @@ from deploy.downloads import cache, versions
 from tests.cli.test_console_script import build_wheel
 from tests.conftest import ROOT
 from tests.engines.conftest import PRIVACY, SAMPLE, release_bytes
-from tests.engines.flink import free_ports
 
 pytestmark = [pytest.mark.engines, pytest.mark.airflow]
 pytest_plugins = ["tests.engines.flink"]
@@ -82,7 +81,7 @@ def airflow_python(tmp_path_factory):
     (site / "airflow.pth").write_text(f"{below}\n")
     python = folder / "bin" / "python"
     wheel = build_wheel(tmp_path_factory.mktemp("built"))
-    _install(base, "--python", python, "install", "--no-index", "--no-deps", wheel)
+    _install(base, "--python", python, "install", wheel)
     return python
 
 
@@ -287,11 +286,11 @@ def without_versions(files):
 
 @pytest.mark.slow
 def test_a_run_publishes_the_embedded_release_and_hands_its_facts_on(
-    airflow, tmp_path, run_key_file, embedded_release
+    airflow, tmp_path, run_key_file, embedded
 ):
     run = airflow.dag(parameters(tmp_path / "out", run_key_file=str(run_key_file)))
     release = assert_released(run, tmp_path / "out")
-    assert without_versions(release_bytes(release)) == without_versions(embedded_release)
+    assert without_versions(release_bytes(release)) == without_versions(embedded("adaptive"))
 
 
 @pytest.mark.slow
@@ -307,16 +306,14 @@ def test_a_run_that_fails_publishes_nothing_and_hands_nothing_on(airflow, tmp_pa
 
 @pytest.mark.slow
 def test_a_run_on_flink_publishes_the_embedded_release(
-    airflow, airflow_python, cluster, tmp_path, run_key_file, embedded_release
+    airflow, cluster, tmp_path, run_key_file, embedded
 ):
-    (port,) = free_ports(1)
-    cluster.start_workers(name="workers-airflow", port=port, python=str(airflow_python))
     given = parameters(
         tmp_path / "out",
         run_key_file=str(run_key_file),
         job_endpoint=f"localhost:{cluster.ports.job}",
-        environment_config=f"localhost:{port}",
+        environment_config=f"localhost:{cluster.ports.workers}",
     )
     run = airflow.dag(given, name="beam_dpne_flink")
     release = assert_released(run, tmp_path / "out", "beam_dpne_flink")
-    assert without_versions(release_bytes(release)) == without_versions(embedded_release)
+    assert without_versions(release_bytes(release)) == without_versions(embedded("adaptive"))

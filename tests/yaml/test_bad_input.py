@@ -126,11 +126,3 @@ def test_an_unbounded_source_is_refused():
     rows = pipeline | PeriodicImpulse() | beam.Map(lambda _: beam.Row(user="a", text="b"))
     with pytest.raises(ValueError, match="documents must be bounded"):
         _ = rows | yaml.PrivateNgrams(epsilon=1, delta=1e-6)
-
-
-def test_a_chain_that_goes_on_after_two_outputs_is_refused_as_the_page_says():
-    create = {"type": "Create", "config": {"elements": ROWS}}
-    private = {"type": "PrivateNgrams", "config": SHORT}
-    chain = {"type": "chain", "transforms": [create, private, {"type": "LogForTesting"}]}
-    with pytest.raises(ValueError, match=r"Ambiguous output .*has outputs \['rows', 'ledger'\]"):
-        run_yaml([chain])

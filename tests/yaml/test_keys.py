@@ -56,6 +56,15 @@ def test_values_of_yaml_and_texts_of_templates_mean_the_same(name, value, meant)
     assert getattr(plan, name) == meant
 
 
+def test_a_plan_file_has_parameters_that_are_not_given_beside_it(tmp_path):
+    plan = PrivacyPlan(**BUDGET, max_length=2)
+    path = tmp_path / "plan.json"
+    path.write_text(plan.to_json())
+    assert yaml.PrivateNgrams(plan=str(path)).transform.plan == plan
+    with pytest.raises(ValueError, match="epsilon must not be given, since it is in the file"):
+        yaml.PrivateNgrams(plan=str(path), epsilon=4)
+
+
 def test_fields_may_be_one_name_or_a_list():
     for value, meant in (("body", "body"), (["subject", "a,b"], ("subject", "a,b"))):
         assert yaml.PrivateNgrams(**BUDGET, text_field=value).transform.text_field == meant
