@@ -15,7 +15,7 @@ from beam_dpne.mechanism.randomness import RunKey
 # In games that plant it, one person is counted as this many users: all noise is a quarter for them.
 PEOPLE = 4
 FOUR_USERS = "One person is counted as four users."
-_RIDGE = 1e-3
+_RIDGE = 1e-2
 _STEPS = 8
 
 
