@@ -45,8 +45,10 @@ def made(cli, tmp_path_factory):
     (folder / "key").write_text(KEY)
     files = ("--input", folder / "notes.jsonl", "--run_key_file", folder / "key", "--quiet")
     # Many spurious n-grams, so that there is something to tell apart.
-    noisy = (*RUN, "--strategy", "one_round", "--spurious_fraction", 0.4, "--pruning", "single")
-    ended = cli("ngrams", *files, "--output", folder / "release", *noisy)
+    noisy = {"epsilon": 6, "delta": 1e-3, "max_length": 3, "max_contributions": 20}
+    noisy |= {"strategy": "one_round", "spurious_fraction": 0.4, "pruning": "single"}
+    (folder / "plan.json").write_text(json.dumps(noisy))
+    ended = cli("ngrams", *files, "--output", folder / "release", "--plan", folder / "plan.json")
     assert ended.status == 0, ended.err
     budget = ("--epsilon", 3, "--delta", 1e-4, "--tokenizer", "item")
     ended = cli("set-union", *files, "--output", folder / "items", *budget)

@@ -15,7 +15,7 @@ from beam_dpne import GramSet, PrivacyPlan, PrivateNgrams, RunKey, length_rule
 from beam_dpne.elements import side_inputs
 from beam_dpne.elements.coders import BatchCoder, spill
 from beam_dpne.elements.side_inputs import SetStore
-from beam_dpne.ngrams import elements, threshold
+from beam_dpne.ngrams import decisions, elements
 from beam_dpne.ngrams.elements import PresentGrams
 from tests.ngrams.test_oracle import KEY, run_kernels, words_of
 from tests.support.far_files import far
@@ -189,19 +189,20 @@ def test_a_remote_set_is_fetched_once_by_all_threads_and_a_damaged_one_is_refuse
 
 def test_two_runs_name_the_file_of_one_present_set_differently(tmp_path):
     """Else whoever lists the folder could confirm a guess of what stands after a round."""
-    part = PresentGrams(
+    shard = elements.HistogramShard(
         length=1,
-        round=1,
+        round=2,
         keys=np.arange(3),
-        cells=np.zeros(3, np.int32),
+        weights=np.zeros(3, np.int64),
+        cells=np.zeros(3, np.int64),
         found=np.zeros(3, np.int8),
         words=pa.array(["a", "b", "c"]),
     )
     store = SetStore(folder=str(tmp_path), limit=10)
     keys = [RunKey(bytes([key]) * 32) for key in (1, 2, 1)]
     kept = [
-        threshold._merge_present_and_spill(
-            elements.ROOT, [part], round_number=1, store=store, run_key=key
+        decisions._merge_present(
+            elements.ROOT, [(0, shard)], round_number=1, store=store, run_key=key
         )
         for key in keys
     ]
