@@ -27,7 +27,7 @@ from beam_dpne.exports.source import Rendered, Source, is_unbroken
 UNKNOWN = "UNK"
 PADDING = "PAD"
 # Letters or digits with their marks, underscores, and single apostrophes between two of these; at least
-# one letter or digit. See `beam_dpne.documents.tokenizers.words`.
+# one letter or digit. See `beam_dpne.documents.words`.
 _LETTER = r"[\p{L}\p{N}]\p{M}*"
 _WORDS = rf"(?:_['\u2019]?)*{_LETTER}(?:['\u2019]?(?:{_LETTER}|_))*"
 _BLANKS = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
