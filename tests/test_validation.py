@@ -11,7 +11,6 @@ from beam_dpne.bayesian.transform import BayesianCounts
 from beam_dpne.cli.main import main
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.transform import PrivateNgrams
-from beam_dpne.release.ledger import Contents, Run, whole_ledger
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.transform import PrivateSetUnion
 from beam_dpne.validation import LARGE_DELTA, about_large_delta
@@ -112,22 +111,6 @@ def test_programs_refuse_a_delta_above_one_over_the_public_number(program, tmp_p
     assert main([program, "--epsilon", "1", "--delta", "0.01", *given, *counts]) == 2
     said = capsys.readouterr().err
     assert "delta must be at most 1/public_user_count=0.001" in said
-
-
-def test_a_small_delta_is_not_in_the_ledger():
-    plan = SetUnionPlan(epsilon=1, delta=1e-7)
-    contents = Contents(
-        program="set-union",
-        sections={"mechanism_columns": {}, "mechanism": {"released": 0}},
-        spent={},
-        slack_meaning="",
-        columns={},
-        grounds={},
-        groups={},
-    )
-    run = Run(plan=plan, tokenizer="words", run_key_given=False)
-    ledger = whole_ledger(contents, run, {"count": 0})
-    assert not any("is large" in line for line in ledger["not_protected"])
 
 
 BUDGET = {"epsilon": 1, "delta": 1e-6}

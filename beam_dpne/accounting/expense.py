@@ -203,8 +203,6 @@ def _stated_mu(ledger: Mapping[str, Any]) -> float:
     if ledger["program"] == "ngrams":
         return 1 / ledger["spent"]["composed_noise_stddev"]
     mechanism = ledger["mechanism"]
-    if mechanism["noise"] != "gaussian":
-        raise KeyError("noise")
     scale = "composed_noise_scale" if ledger["program"] == "set-union" else "noise_stddev"
     return mechanism["sensitivity"] / mechanism[scale]
 

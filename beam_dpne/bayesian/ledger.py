@@ -1,34 +1,18 @@
 """The ledger of n-gram probabilities: its mechanism, in numbers and in words."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from beam_dpne.bayesian.counting import NgramProbabilities
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
+from beam_dpne.mechanism.group_privacy import GaussianNoise
 from beam_dpne.release.ledger import Contents
+from beam_dpne.release.schema import ProbabilityMechanism
 
 _MEANING = (
     "Each user adds to at most max_contributions distinct n-grams of the public vocabulary, and at "
     "most max_count to each. Every n-gram of the vocabulary gets Gaussian noise, rounded to whole "
     "counts, whether or not any user has it. Probabilities are computed from noisy and public counts "
     "alone."
-)
-_COLUMNS = {
-    "meaning": "how a probability is computed",
-    "max_count": "C, the largest number of times that one n-gram of one user counts",
-    "max_contributions": "W, the largest number of distinct n-grams that one user adds",
-    "public": "the number of n-grams in the public vocabulary, the number of words in each, and the "
-    "SHA-256 of n-grams and counts (beam_dpne.PublicCounts.fingerprint); nothing protects them",
-    "released": "number of n-grams with a probability, which are all n-grams of the public vocabulary",
-    "sensitivity": "upper bound on the l2 distance by which one user moves all counts, C * sqrt(W)",
-    "noise_stddev": "sigma, before the noise is rounded to whole counts",
-}
-_SLACK = (
-    "This part of epsilon pays for floating-point arithmetic and for noise made of 128 bits. The "
-    "probability of each noisy integer is right to a relative 2e-12, or to 1e-13 * sigma if that is "
-    "more, outside far tails. The noise is calibrated for 999/1000 of epsilon, so that a thousandth of "
-    "epsilon is left for it."
 )
 _PUBLIC = (
     "The public counts are not protected: every n-gram in them gets a probability. If they were made "
@@ -57,30 +41,28 @@ def bayesian_contents(plan: BayesianPlan, released: Sequence[NgramProbabilities]
     """
     (found,) = released
     _check(plan, found)
-    noise = GaussianNoise(
-        epsilon=plan.gaussian_epsilon,
-        delta=plan.gaussian_delta,
-        mu=plan.sensitivity / plan.noise_stddev,
-    )
     return Contents(
         program="bayesian",
-        sections={
-            "mechanism_columns": _COLUMNS,
-            "mechanism": {**_mechanism(found), "released": len(found)},
-        },
+        found=ProbabilityMechanism(
+            meaning=_MEANING,
+            max_count=plan.max_count,
+            max_contributions=plan.contribution_limit,
+            public=found.report["public"],
+            sensitivity=plan.sensitivity,
+            noise_stddev=plan.noise_stddev,
+            released=len(found),
+        ),
+        counts=None,
+        noise=GaussianNoise(
+            epsilon=plan.gaussian_epsilon,
+            delta=plan.gaussian_delta,
+            mu=plan.sensitivity / plan.noise_stddev,
+        ),
         spent={},
-        slack_meaning=_SLACK,
         columns=_FILE_COLUMNS,
-        groups=groups_section(epsilon=plan.epsilon, delta=plan.delta, gaussian=noise),
         grounds={},
         not_protected=[_PUBLIC],
     )
-
-
-def _mechanism(found: NgramProbabilities) -> dict[str, Any]:
-    stated_elsewhere = ("numerical_slack", "gaussian_delta")
-    numbers = {name: value for name, value in found.report.items() if name not in stated_elsewhere}
-    return {"meaning": _MEANING, **numbers}
 
 
 def _check(plan: BayesianPlan, found: NgramProbabilities) -> None:

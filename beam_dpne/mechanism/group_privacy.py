@@ -23,44 +23,6 @@ from beam_dpne.mechanism import gaussian as calibration
 
 SIZES = (2, 5, 10)
 
-_STATEMENT = (
-    "For any two inputs that differ in g users with all of their documents, parts and ledger together "
-    "are (g * epsilon, delta * (exp(g * epsilon) - 1) / (exp(epsilon) - 1))-differentially private: "
-    "both epsilon and delta grow. One person with g user ids is such a group. A delta of 1 guarantees "
-    "nothing."
-)
-_FOUND_ALONE = (
-    "vocabulary_delta bounds the probability that any {noun} is released which only one user holds. It "
-    "does not bound that of {noun}s which only the g ids of one person, or only the members of one "
-    "group, hold: together they may give such {a_noun} g times the weight of one user, and the "
-    "threshold is the same. The columns epsilon and delta cover these {noun}s; no other column does."
-)
-_GAUSSIAN = (
-    "Where noise is Gaussian, a group of g users counts as one user with g times the sensitivity: mu, "
-    "the sensitivity over the standard deviation of the noise, {extent}, becomes g * mu. "
-    "The gaussian columns give the exact curve of that noise. Floating point adds "
-    "g * numerical_slack to their epsilon, and its factor to their delta. Noise as it is drawn ends at "
-    "13 standard deviations: where g * mu comes near that, only the columns epsilon and delta hold."
-)
-_ALL_NOISE = "all rounds and lengths together"
-_BESIDE_LAPLACE = "which is here that on the sums from which users are counted alone"
-_LAPLACE = (
-    "Where noise is Laplace noise, it alone costs a group of g users g times its epsilon, and no "
-    "delta; what delta there is comes from the threshold{or_counts}."
-)
-_COLUMNS = {
-    "users": "g",
-    "epsilon": "g * epsilon; null where it is too large for a number",
-    "delta": "of the whole release at that epsilon; 1 guarantees nothing",
-}
-_GAUSSIAN_COLUMNS = {
-    "gaussian_mu": "g * mu",
-    "gaussian_epsilon": "epsilon of the Gaussian noise alone at the delta that it has for one user, "
-    "gaussian_delta",
-    "gaussian_delta": "delta of the Gaussian noise alone at g times the epsilon that it has for one "
-    "user, which is 999/1000 of that of the release, less what Laplace noise has of it",
-}
-
 
 class GaussianNoise(NamedTuple):
     """All Gaussian noise of a run as one mechanism.
@@ -112,54 +74,25 @@ def gaussian_group_epsilon(noise: GaussianNoise, *, users: int) -> float:
     return calibration.gaussian_epsilon(delta=noise.delta, noise_stddev=1 / (users * noise.mu))
 
 
-def groups_section(
-    *,
-    epsilon: float,
-    delta: float,
-    gaussian: GaussianNoise | None,
-    has_laplace: bool = False,
-    found_alone: str | None = None,
-) -> dict[str, Any]:
-    """Returns the ledger's section about groups of users, as JSON types.
+def group_sizes(*, epsilon: float, delta: float, gaussian: GaussianNoise) -> list[dict[str, Any]]:
+    """Returns the guarantee for groups of each size in `SIZES`; None is too large for a number.
 
     Args:
       epsilon: ε of the release for one user.
       delta: δ of the release for one user.
-      gaussian: its Gaussian noise, or None.
-      has_laplace: whether some of its noise is Laplace noise; Gaussian noise beside it is that of the
-        numbers of users.
-      found_alone: "word" or "item", if a threshold protects those that one user alone holds; None if
-        nothing is found by a threshold.
+      gaussian: its noise.
     """
-    section: dict[str, Any] = {"statement": _STATEMENT}
-    if found_alone is not None:
-        a_noun = f"{'an' if found_alone[0] in 'aeiou' else 'a'} {found_alone}"
-        section["held_by_a_group_alone"] = _FOUND_ALONE.format(noun=found_alone, a_noun=a_noun)
-    if gaussian is not None:
-        extent = _BESIDE_LAPLACE if has_laplace else _ALL_NOISE
-        section["gaussian_noise"] = _GAUSSIAN.format(extent=extent)
-    if has_laplace:
-        or_counts = "" if gaussian is None else " and from the Gaussian noise"
-        section["laplace_noise"] = _LAPLACE.format(or_counts=or_counts)
-    columns = _COLUMNS if gaussian is None else _COLUMNS | _GAUSSIAN_COLUMNS
-    sizes = [_size(users, epsilon, delta, gaussian) for users in SIZES]
-    return {**section, "sizes_columns": dict(columns), "sizes": sizes}
-
-
-def _size(
-    users: int, epsilon: float, delta: float, gaussian: GaussianNoise | None
-) -> dict[str, float | None]:
-    whole = users * epsilon
-    row: dict[str, float | None] = {
-        "users": users,
-        "epsilon": whole if math.isfinite(whole) else None,
-        "delta": group_delta(epsilon=epsilon, delta=delta, users=users),
-    }
-    if gaussian is not None:
-        row["gaussian_mu"] = users * gaussian.mu
-        row["gaussian_epsilon"] = gaussian_group_epsilon(gaussian, users=users)
-        row["gaussian_delta"] = gaussian_group_delta(gaussian, users=users)
-    return row
+    return [
+        {
+            "users": users,
+            "epsilon": users * epsilon if math.isfinite(users * epsilon) else None,
+            "delta": group_delta(epsilon=epsilon, delta=delta, users=users),
+            "gaussian_mu": users * gaussian.mu,
+            "gaussian_epsilon": gaussian_group_epsilon(gaussian, users=users),
+            "gaussian_delta": gaussian_group_delta(gaussian, users=users),
+        }
+        for users in SIZES
+    ]
 
 
 def _log_expm1(value: float) -> float:

@@ -5,20 +5,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from beam_dpne.counts.ledger import counts_section
-from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
+from beam_dpne.mechanism.group_privacy import GaussianNoise
 from beam_dpne.ngrams.decoding import LengthReport, length_report
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.strategies import LengthPlan
-from beam_dpne.release.ledger import Contents
+from beam_dpne.release.ledger import Contents, counted_columns, counts_of
+from beam_dpne.release.schema import Argument, Length
 
-_SLACK = (
-    "This part of epsilon pays for floating-point arithmetic. The probability of every decision is "
-    "right to a relative 1e-12. A user changes at most max_tokens_per_user decisions in one round of "
-    "one length, and with classes at most six counts of held candidates of each length. The noise is "
-    "calibrated for 999/1000 of epsilon, so that a thousandth of epsilon is left for it."
-)
 _INDIVIDUAL_BUDGETS = (
     "Every user has one budget for the n-grams of all lengths, (1 - count_share) * mu^2 with mu = 1 "
     "/ composed_noise_stddev. A contribution costs the sum of its squared weights, computed from the "
@@ -38,62 +32,10 @@ _REFERENCES = (
     "Differential Privacy",
     "V. Feldman and T. Zrnic (2021): Individual Privacy Accounting via a Rényi Filter",
 )
-_RELEASED = "number of n-grams of this length in the release"
-_VALID = (
-    "number of candidates of this length, whether or not anybody has them; null for single words"
-)
-_SHARE = (
-    "part of the budget mu^2 = 1 / composed_noise_stddev^2 that this length has; all of these parts "
-    "and that of numbers of users, if there are any, add up to 1"
-)
-_SPURIOUS = "upper bound on the expected number of released n-grams that nobody has"
-_LENGTHS_COLUMNS = {
-    "one_round": {
-        "budget_share": _SHARE,
-        "noise_stddev": "standard deviation of the noise in units of weight: composed_noise_stddev / "
-        "sqrt(budget_share), where composed_noise_stddev is that of one Gaussian mechanism as "
-        "private as the whole run",
-        "threshold": "n-grams with a noisy weight above it are released; null if no n-gram of this "
-        "length could be released",
-        "released": _RELEASED,
-        "valid": _VALID,
-        "expected_spurious_at_most": _SPURIOUS,
-    },
-    "adaptive": {
-        "budget_share": f"{_SHARE}; null if each user divides one budget among the lengths",
-        "noise_stddev": "standard deviation of the noise of every round, in units of weight; over all "
-        "lengths and rounds together, the squared weights that one user sends add up to at most "
-        "(1 - count_share) / composed_noise_stddev^2",
-        "threshold": "threshold of the last round, the lowest of all classes; null if no n-gram of "
-        "this length could be released",
-        "released": _RELEASED,
-        "valid": _VALID,
-        "expected_spurious_at_most": f"{_SPURIOUS}, in all rounds together",
-        "rounds": "one entry for each round, in order. loadings: factors of the noisy weights of the "
-        "rounds so far in the evidence; evidence_stddev: standard deviation of the noise in that sum; "
-        "threshold: n-grams with evidence above it are found; cut: n-grams with evidence below it are "
-        "closed and get no further weight, null in the last round; null_probability: probability that "
-        "an n-gram which nobody has is found in this round. At lengths of two words and more these are "
-        "the numbers of the class with the best prediction",
-        "classes": "candidates of two words and more are sorted into classes by a prediction from the "
-        "scores of released n-grams one and two words shorter. One entry for each class. number: twice "
-        "the logarithm to base 2 of the prediction; valid: number of candidates of the class; "
-        "thresholds, cuts, null_probabilities: for each round, as in rounds",
-        "groups": "groups of neighbouring classes, the best one first, which have one probability. "
-        "lowest: the lowest class; candidates: number of candidates, weighted by their predictions; "
-        "noise_stddev: standard deviation of the noise of a private count of those that somebody has, "
-        "0 without a count; noisy_unheld: noisy number of those that nobody has, the upper edge of a "
-        "cell one 64th of that deviation wide; unheld: number by which the tolerated number is "
-        "divided; probability: probability that a candidate of the best class which nobody has is "
-        "released, at most. Counts are paid from the users' budgets. The bound "
-        "expected_spurious_at_most is a mean over the noise of the counts as well",
-    },
-}
 _TEXT = (
     r"the words, joined by one blank; within a word, backslash is written \\, a blank \s, a tab \t, a "
     r"line feed \n and a carriage return \r, and the empty word \e (beam_dpne.split_ngram reads it)"
 )
-_COUNTED = "n-gram"
 _SCORES = {
     "one_round": "the noisy weight, as the middle of a cell one 64th of noise_stddev wide, rounded to "
     "six decimals; it is above the threshold of the length",
@@ -131,53 +73,43 @@ def reported_contents(plan: PrivacyPlan, reports: Sequence[LengthReport]) -> Con
     """
     ordered = sorted(reports, key=lambda report: report.length)
     _check_reports(plan, ordered)
-    counts = counts_section(plan.count_share, plan.count_noise, _COUNTED)
-    # All noise of a run, the words' included, is one Gaussian mechanism.
-    noise = GaussianNoise(
-        epsilon=plan.gaussian_epsilon, delta=plan.gaussian_delta, mu=1 / plan.noise_stddev
-    )
+    counts = counts_of(plan.count_share, plan.count_noise)
+    by_users = "then by falling users, " if counts else ""
     return Contents(
         program="ngrams",
-        sections={
-            "lengths_columns": dict(_LENGTHS_COLUMNS[plan.strategy]),
-            "lengths": [
-                _length(length, report, with_rounds=plan.strategy_value.has_user_budgets)
-                for length, report in zip(plan.lengths, ordered, strict=True)
-            ],
-            **counts.sections,
-        },
+        found=[
+            _length(length, report, with_rounds=plan.strategy_value.has_user_budgets)
+            for length, report in zip(plan.lengths, ordered, strict=True)
+        ],
+        counts=counts,
+        # All noise of a run, the words' included, is one Gaussian mechanism.
+        noise=GaussianNoise(
+            epsilon=plan.gaussian_epsilon, delta=plan.gaussian_delta, mu=1 / plan.noise_stddev
+        ),
         spent={
             "vocabulary_delta": plan.vocabulary_delta,
             "composed_noise_stddev": plan.noise_stddev,
         },
-        slack_meaning=_SLACK,
         columns={
             "length": "number of words in the n-gram",
             "ngram": _TEXT,
             "score": _SCORES[plan.strategy],
-            **counts.columns,
-            "order": f"by length, {counts.order}then by falling score, then by the bytes of the n-gram",
+            **(counted_columns("n-gram") if counts else {}),
+            "order": f"by length, {by_users}then by falling score, then by the bytes of the n-gram",
         },
-        groups=groups_section(
-            epsilon=plan.epsilon,
-            delta=plan.delta,
-            gaussian=noise,
-            found_alone="word",
-        ),
         grounds=_grounds(plan),
+        found_alone="word",
     )
 
 
 def _grounds(plan: PrivacyPlan) -> dict[str, Any]:
     """Returns the theorems and promises on which the guarantee rests."""
-    grounds: dict[str, Any] = {}
-    if plan.user_budgets == "individual":
-        grounds["individual_budgets"] = {
-            "statement": _INDIVIDUAL_BUDGETS,
-            "mu": 1 / plan.noise_stddev,
-            "references": list(_REFERENCES),
-        }
-    return grounds
+    if plan.user_budgets != "individual":
+        return {}
+    argument = Argument(
+        statement=_INDIVIDUAL_BUDGETS, mu=1 / plan.noise_stddev, references=list(_REFERENCES)
+    )
+    return {"individual_budgets": argument}
 
 
 def _check_reports(plan: PrivacyPlan, reports: Sequence[LengthReport]) -> None:
@@ -201,23 +133,22 @@ def _check_reports(plan: PrivacyPlan, reports: Sequence[LengthReport]) -> None:
         )
 
 
-def _length(length: LengthPlan, report: LengthReport, *, with_rounds: bool) -> dict[str, Any]:
-    return {
-        "length": length.length,
-        "budget_share": length.budget_share,
-        "max_contributions": length.max_contributions,
-        "noise_stddev": report.noise_stddev,
-        "threshold": report.threshold,
-        "released": report.released,
-        "valid": report.valid,
-        "expected_spurious_at_most": report.spurious_bound,
-        **(_rounds_and_classes(report) if with_rounds else {}),
-    }
-
-
-def _rounds_and_classes(report: LengthReport) -> dict[str, Any]:
-    return {
-        "rounds": [each._asdict() for each in report.rounds],
-        "classes": [each._asdict() for each in report.classes],
-        "groups": [dataclasses.asdict(each) for each in report.groups],
-    }
+def _length(plan: LengthPlan, report: LengthReport, *, with_rounds: bool) -> Length:
+    details = {}
+    if with_rounds:
+        details = {
+            "rounds": [each._asdict() for each in report.rounds],
+            "classes": [each._asdict() for each in report.classes],
+            "groups": [dataclasses.asdict(each) for each in report.groups],
+        }
+    return Length(
+        length=plan.length,
+        budget_share=plan.budget_share,
+        max_contributions=plan.max_contributions,
+        noise_stddev=report.noise_stddev,
+        threshold=report.threshold,
+        released=report.released,
+        valid=report.valid,
+        expected_spurious_at_most=report.spurious_bound,
+        **details,
+    )

@@ -4,19 +4,18 @@ import contextlib
 import json
 import os
 import re
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 from apache_beam.io.filesystems import FileSystems
+from msgspec import UNSET
 
 from beam_dpne.errors import ReleaseError
-from beam_dpne.release.parts import PART_NAME, PROGRAMS, Part
+from beam_dpne.release import schema
 from beam_dpne.storage.access import directory_at
 from beam_dpne.storage.directories import reason
 
-SCHEMA = "beam_dpne/ledger/2"
-SCHEMA_FAMILY = "beam_dpne/ledger/"
 LEDGER_NAME = "ledger.json"
 
 
@@ -62,119 +61,71 @@ def read_ledger_bytes(path: str) -> bytes:
     return data
 
 
-def parse_ledger(data: bytes, path: str, *, section: str = "parts") -> dict[str, Any]:
-    """Checks and returns a ledger's JSON.
+def parse_ledger(data: bytes, path: str) -> dict[str, Any]:
+    """Checks and returns the JSON of the ledger of a release.
 
     Args:
       data: The ledger.
-      path: Its path, or another name for it in the messages of errors.
-      section: Its last section: "parts" in a release, "rows" before its files are written.
+      path: Its path, for messages.
 
     Raises:
-      ReleaseError: It is not a whole ledger of a readable schema.
+      ReleaseError: It is not a whole ledger of this schema.
     """
-    ledger = _json_object(data)
-    if ledger is None or not is_ledger(data):
+    ledger = decode_ledger(data, path)
+    if ledger.parts is UNSET:
+        raise ReleaseError(f"{path} is damaged: 'parts' is missing.")
+    return json.loads(data)
+
+
+def decode_ledger(data: bytes, path: str) -> schema.AnyLedger:
+    """Checks a ledger of a release, or of rows before they are in files.
+
+    Raises:
+      ReleaseError: It is not a whole ledger of this schema.
+    """
+    if not is_ledger(data):
         raise ReleaseError(f"{path} is not a ledger of beam_dpne.")
-    if ledger["schema"] != SCHEMA:
+    found = msgspec.json.decode(data, type=_Head).schema
+    if found != schema.SCHEMA:
         raise ReleaseError(
-            f"{path} has schema {ledger['schema']!r}; this version reads {SCHEMA}. Install the version "
-            "of beam-dpne that wrote it, or a newer one, to read it."
+            f"{path} has schema {found!r}; this version reads {schema.SCHEMA}. Install the version of "
+            "beam-dpne that wrote it, or a newer one, to read it."
         )
-    program = PROGRAMS.get(str(ledger.get("program")))
-    if program is None:
-        raise ReleaseError(
-            f"{path} is damaged: 'program' is missing or not one of {', '.join(PROGRAMS)}."
-        )
-    for name, kind in (_SECTIONS | program.sections | _ROWS_SECTIONS[section]).items():
-        if not isinstance(ledger.get(name), kind):
-            raise ReleaseError(f"{path} is damaged: {name!r} is missing or not a {kind.__name__}.")
-    if not is_guarantee(ledger["guarantee"]):
-        raise ReleaseError(
-            f"{path} is damaged, or its release has no guarantee: 'guarantee' must state epsilon above "
-            "0 and delta in (0, 1) as numbers."
-        )
-    pieces = ledger["parts"] if section == "parts" else []
-    if section == "parts" and not (pieces and all(_is_part(part, program.stem) for part in pieces)):
-        raise ReleaseError(f"{path} is damaged: 'parts' must list the files of the release.")
-    released = program.released(ledger)
-    if released is None:
-        raise ReleaseError(
-            f"{path} is damaged: {program.section!r} must state the number of released "
-            f"{program.noun}."
-        )
-    stated = sum(part["rows"] for part in pieces) if pieces else ledger["rows"].get("count")
-    if released != stated:
-        raise ReleaseError(
-            f"{path} is damaged: {section!r} does not state as many rows as were released."
-        )
+    try:
+        ledger = msgspec.json.decode(data, type=schema.AnyLedger)
+    except msgspec.DecodeError as error:
+        raise ReleaseError(f"{path} is damaged: {error}.") from None
+    listed = [part.rows for part in ledger.parts] if ledger.parts is not UNSET else []
+    stated = ledger.rows.count if ledger.rows is not UNSET else sum(listed)
+    if schema.released(ledger) != stated:
+        raise ReleaseError(f"{path} is damaged: it does not list as many rows as were released.")
     return ledger
 
 
-_SECTIONS: dict[str, type] = {
-    "what": str,
-    "program": str,
-    "guarantee": dict,
-    "not_protected": list,
-    "plan": dict,
-    "spent": dict,
-    "run_key": dict,
-    "tokenizer": str,
-    "columns": dict,
-    "versions": dict,
-    "notes": dict,
-    "groups": dict,
-    "input": dict,
-}
-_ROWS_SECTIONS: dict[str, dict[str, type]] = {"parts": {"parts": list}, "rows": {"rows": dict}}
+class _Head(msgspec.Struct):
+    schema: str
+
+
+class _Listing(msgspec.Struct):
+    parts: list[schema.ListedPart]
 
 
 def is_ledger(data: bytes) -> bool:
     """Returns whether this is a ledger of this package, of any schema version."""
-    schema = (_json_object(data) or {}).get("schema")
-    return isinstance(schema, str) and schema.startswith(SCHEMA_FAMILY)
+    try:
+        return msgspec.json.decode(data, type=_Head).schema.startswith(schema.SCHEMA_FAMILY)
+    except (msgspec.DecodeError, RecursionError):
+        return False
 
 
 def listed_parts(data: bytes | None) -> frozenset[str]:
-    """Returns the names of the parts that a ledger lists; none if there is no ledger."""
-    parts = (_json_object(data or b"") or {}).get("parts")
-    return frozenset(part["name"] for part in parts or () if _is_part(part, ""))
-
-
-def _json_object(data: bytes) -> dict[str, Any] | None:
+    """Returns the names of the parts that a ledger lists; none if there is no whole ledger."""
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def is_guarantee(guarantee: Mapping[str, Any]) -> bool:
-    """Returns whether a guarantee states its budget in numbers; JSON of Python may also hold NaN."""
-    budget = [guarantee.get(name) for name in ("epsilon", "delta")]
-    return all(
-        isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < upper
-        for value, upper in zip(budget, (sys.float_info.max, 1), strict=True)
-    )
-
-
-def _is_part(part: object, stem: str) -> bool:
-    """Returns whether the description of a part is complete, with nothing besides.
-
-    The pattern is also a guard, because another name could lead out of the release's directory.
-    """
-    return (
-        isinstance(part, dict)
-        and set(part) == set(Part._fields)
-        and all(_is_count(part.get(name)) for name in ("rows", "bytes"))
-        and bool(re.fullmatch(r"[0-9a-f]{64}", str(part.get("sha256"))))
-        and bool(PART_NAME.fullmatch(str(part.get("name"))))
-        and str(part.get("name")).startswith(stem)
-    )
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        return frozenset(
+            part.name for part in msgspec.json.decode(data or b"", type=_Listing).parts
+        )
+    except (msgspec.DecodeError, RecursionError):
+        return frozenset()
 
 
 def ledger_path(path: str) -> str:

@@ -1,9 +1,9 @@
 """The ledger of a release: its guarantee, what was spent on what, and the files that belong to it.
 
-It holds public parameters, released numbers and checksums. It holds no time, path, host, runner or
-number of partitions, so that the same release has the same ledger wherever it was made. This module
-has the sections that all programs share, among them the operator's notes; the modules `ledger` of
-`ngrams`, `set_union` and `bayesian` have those of one program, and `files` reads ledgers back.
+It holds no time, path, host, runner or number of partitions, so that the same release has the same
+ledger wherever it was made. `schema` has the types and meanings of its fields. Here are the sentences
+that are true of every program; the modules `ledger` of `ngrams`, `set_union` and `bayesian` fill in the
+numbers and the grounds of one program, and `files` reads ledgers back.
 """
 
 import dataclasses
@@ -13,13 +13,20 @@ import platform
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+from msgspec import UNSET
+
+from beam_dpne.counts.estimates import CONFIDENCE
+from beam_dpne.counts.rule import CountNoise
 from beam_dpne.documents.key_context import MECHANISM_VERSION
 from beam_dpne.documents.tokenizers import tokenizer_name
 from beam_dpne.documents.transform import DocumentsTransform
+from beam_dpne.mechanism.group_privacy import GaussianNoise, group_sizes
 from beam_dpne.reading.options import InputDescription
-from beam_dpne.release.files import SCHEMA
+from beam_dpne.release import schema
 from beam_dpne.release.notes import NO_NOTES, ReleaseNotes
 from beam_dpne.release.parts import PROGRAMS, Part
+from beam_dpne.release.schema import AnyLedger, Counts, Length, Section, meanings
 from beam_dpne.validation import about_large_delta
 from beam_dpne.version import __version__
 
@@ -64,11 +71,24 @@ _NOT_PROTECTED = (
     "from random bits.",
     "Facts that are true of many users, whether or not one of them takes part, are not protected.",
 )
-_FAR_TAILS = (
-    "This share of delta pays for noise so far out that its 128 bits no longer give it the right "
-    "probability. It is the probability of such noise, times 1 + exp(epsilon) for the two inputs with "
-    "and without a user. The noise is calibrated for less than 999/1000 of delta, so that at least a "
-    "thousandth of delta is left for it."
+_GROUPS = (
+    "For any two inputs that differ in g users with all of their documents, parts and ledger together "
+    "are (g * epsilon, delta * (exp(g * epsilon) - 1) / (exp(epsilon) - 1))-differentially private: "
+    "both epsilon and delta grow. One person with g user ids is such a group. A delta of 1 guarantees "
+    "nothing."
+)
+_FOUND_ALONE = (
+    "vocabulary_delta bounds the probability that anything is released which only one user holds. It "
+    "does not bound that of {noun}s which only the g ids of one person, or only the members of one "
+    "group, hold: together they may give them g times the weight of one user, and the threshold is the "
+    "same. The columns epsilon and delta cover these {noun}s; no other column does."
+)
+_GAUSSIAN = (
+    "A group of g users counts as one user with g times the sensitivity: mu, the sensitivity over the "
+    "standard deviation of the noise, all rounds and lengths together, becomes g * mu. The gaussian "
+    "columns give the exact curve of that noise. Floating point adds g * numerical_slack to their "
+    "epsilon, and its factor to their delta. Noise as it is drawn ends at 13 standard deviations: "
+    "where g * mu comes near that, only the columns epsilon and delta hold."
 )
 
 
@@ -104,106 +124,136 @@ class Contents(NamedTuple):
 
     Attributes:
       program: One of `PROGRAMS`.
-      sections: The sections that only this program has.
+      found: What was released and how: each length of n-grams, or the mechanism of another program.
+      counts: How users were counted, or None if they were not.
+      noise: All Gaussian noise of the run as one mechanism.
       spent: The parts of the budget that only this program has.
-      slack_meaning: Meaning of the plan's numerical slack.
       columns: Meanings of the columns of the parts.
-      groups: The guarantee for groups of users (see `group_privacy`).
-      grounds: The theorems and promises on which the guarantee rests, by name.
+      grounds: The theorems and promises on which the guarantee rests, fields of `schema.Guarantee`.
+      found_alone: "word" or "item", if a threshold protects those that one user alone holds.
       not_protected: Sentences about what this program does not protect, beyond `_NOT_PROTECTED`.
     """
 
     program: str
-    sections: Mapping[str, Any]
-    spent: Mapping[str, Any]
-    slack_meaning: str
+    found: Sequence[Length] | Section
+    counts: Counts | None
+    noise: GaussianNoise
+    spent: Mapping[str, float]
     columns: Mapping[str, str]
-    groups: Mapping[str, Any]
     grounds: Mapping[str, Any]
+    found_alone: str | None = None
     not_protected: Sequence[str] = ()
 
 
 def whole_ledger(
     contents: Contents, run: Run, rows: Mapping[str, Any], notes: ReleaseNotes = NO_NOTES
-) -> dict[str, Any]:
-    """Returns the ledger of a release, as JSON types in reading order.
-
-    Its last section is `rows`, for which `with_parts` puts the files once they are written.
+) -> AnyLedger:
+    """Returns the ledger of a release, before its rows are in files.
 
     Args:
       contents: The contents that depend on the program.
       run: The public facts of the run.
-      rows: Number of the rows, and more about them if it is known (see `rows_section`).
+      rows: Fields of `schema.Rows`.
       notes: The operator's notes on the release.
 
     Raises:
       ValueError: There are not as many rows as were released.
     """
-    plan, described, program = run.plan, run.described, PROGRAMS[contents.program]
-    if rows["count"] != program.released(contents.sections):
-        raise ValueError(f"There must be as many rows as {program.noun} were released.")
+    plan, found = run.plan, contents.found
+    noun = PROGRAMS[contents.program].noun
     packages = {name: importlib.metadata.version(name) for name in _PACKAGES}
-    return {
-        "schema": SCHEMA,
-        "what": f"A differentially private release of {program.noun}. {_COMPLETE}",
-        "notes": notes.to_dict(),
-        "program": contents.program,
-        "guarantee": {
-            "epsilon": plan.epsilon,
-            "delta": plan.delta,
-            "neighbours": _NEIGHBOURS,
-            "user": user_sentence(described, notes),
-            "statement": _STATEMENT,
-            **contents.grounds,
-        },
-        "groups": dict(contents.groups),
-        "not_protected": [
+    guarantee = schema.Guarantee(
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        neighbours=_NEIGHBOURS,
+        user=user_sentence(run.described, notes),
+        statement=_STATEMENT,
+        **contents.grounds,
+    )
+    spent = schema.Spent(
+        gaussian_delta=plan.gaussian_delta,
+        far_tails=plan.far_tails,
+        numerical_slack=plan.numerical_slack,
+        **contents.spent,
+    )
+    groups = _groups(contents, guarantee)
+    is_mechanism = isinstance(found, Section)
+    own: dict[str, Any] = {"mechanism": found} if is_mechanism else {"lengths": list(found)}
+    explained = {
+        "spent": spent,
+        **({"mechanism": found} if is_mechanism else {"lengths": found[0]}),
+        "groups": groups.sizes[0],
+    }
+    if contents.counts is not None:
+        explained["counts"] = contents.counts
+    ledger = schema.LEDGERS[contents.program](
+        **own,
+        schema=schema.SCHEMA,
+        what=f"A differentially private release of {noun}. {_COMPLETE}",
+        notes=schema.Notes(**notes.to_dict()),
+        guarantee=guarantee,
+        groups=groups,
+        not_protected=[
             *_NOT_PROTECTED,
             *filter(None, [about_large_delta(plan.delta)]),
             *contents.not_protected,
         ],
-        "plan": json.loads(plan.to_json()),
-        "spent": {
-            "gaussian_delta": plan.gaussian_delta,
-            **contents.spent,
-            "far_tails": plan.far_tails,
-            "far_tails_meaning": _FAR_TAILS,
-            "numerical_slack": plan.numerical_slack,
-            "numerical_slack_meaning": contents.slack_meaning,
-        },
-        **contents.sections,
-        "run_key": {
-            "given": run.run_key_given,
-            "mechanism_version": MECHANISM_VERSION,
-            "warning": _ONE_KEY_ONE_INPUT,
-        },
-        "input": input_section(described),
-        "tokenizer": run.tokenizer,
-        "columns": dict(contents.columns),
-        "versions": {"beam_dpne": __version__, **packages, "python": platform.python_version()},
-        "rows": dict(rows),
-    }
+        plan=json.loads(plan.to_json()),
+        spent=spent,
+        counts=UNSET if contents.counts is None else contents.counts,
+        run_key=schema.Key(
+            given=run.run_key_given,
+            mechanism_version=MECHANISM_VERSION,
+            warning=_ONE_KEY_ONE_INPUT,
+        ),
+        input=input_section(run.described),
+        tokenizer=run.tokenizer,
+        columns=dict(contents.columns),
+        meanings={name: meanings(section) for name, section in explained.items()},
+        versions={"beam_dpne": __version__, **packages, "python": platform.python_version()},
+        rows=schema.Rows(**rows),
+    )
+    if rows["count"] != schema.released(ledger):
+        raise ValueError(f"There must be as many rows as {noun} were released.")
+    return ledger
 
 
-def with_parts(ledger: Mapping[str, Any], parts: Sequence[Part]) -> dict[str, Any]:
+def _groups(contents: Contents, guarantee: schema.Guarantee) -> schema.Groups:
+    """Returns what the guarantee is worth for groups of users."""
+    sizes = group_sizes(epsilon=guarantee.epsilon, delta=guarantee.delta, gaussian=contents.noise)
+    noun = contents.found_alone
+    return schema.Groups(
+        statement=_GROUPS,
+        held_by_a_group_alone=UNSET if noun is None else _FOUND_ALONE.format(noun=noun),
+        gaussian_noise=_GAUSSIAN,
+        sizes=[schema.GroupSize(**each) for each in sizes],
+    )
+
+
+def with_parts(ledger: AnyLedger, parts: Sequence[Part]) -> AnyLedger:
     """Returns a ledger that lists the files in which its rows are, instead of their digest."""
-    listed = {"parts": [part._asdict() for part in parts]}
-    return {name: value for name, value in ledger.items() if name != "rows"} | listed
+    listed = [schema.ListedPart(**part._asdict()) for part in parts]
+    return msgspec.structs.replace(ledger, rows=UNSET, parts=listed)
 
 
-def with_notes(ledger: Mapping[str, Any], notes: ReleaseNotes) -> dict[str, Any]:
+def with_notes(ledger: AnyLedger, notes: ReleaseNotes) -> AnyLedger:
     """Returns a ledger with other notes, and with the phrase that begins with their unit."""
-    read = ledger["input"]
+    read = ledger.input
     described = None
     if read["format"] == "sequences" or read["user_field"] is not None:
         described = InputDescription(user_field=read["user_field"], format=read["format"])
-    guarantee = {**ledger["guarantee"], "user": user_sentence(described, notes)}
-    return {**ledger, "notes": notes.to_dict(), "guarantee": guarantee}
+    guarantee = msgspec.structs.replace(ledger.guarantee, user=user_sentence(described, notes))
+    said = schema.Notes(**notes.to_dict())
+    return msgspec.structs.replace(ledger, notes=said, guarantee=guarantee)
 
 
-def ledger_bytes(ledger: Mapping[str, Any]) -> bytes:
+def ledger_bytes(ledger: AnyLedger) -> bytes:
     """Returns a ledger as indented UTF-8 JSON: equal ledgers give equal bytes."""
-    return (json.dumps(ledger, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    data = msgspec.to_builtins(ledger)
+    for last in ("meanings", "versions", "rows", "parts"):
+        if last in data:
+            data[last] = data.pop(last)
+    return (json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def user_sentence(described: InputDescription | None, notes: ReleaseNotes) -> str:
@@ -239,3 +289,29 @@ def input_section(described: InputDescription | None) -> dict[str, Any]:
         without_fields = {"user_field": None, "text_fields": None}
         return (described or InputDescription()).to_dict() | without_fields
     return described.to_dict()
+
+
+def counts_of(share: float, noise: CountNoise | None) -> Counts | None:
+    """Returns the section on numbers of users, or None if users were not counted."""
+    if noise is None:
+        return None
+    return Counts(
+        budget_share=share,
+        row_noise_stddev=noise.row_stddev,
+        group_noise_stddev=noise.group_stddev,
+        confidence=CONFIDENCE,
+    )
+
+
+def counted_columns(row: str) -> dict[str, str]:
+    """Returns the meanings of the columns of numbers of users.
+
+    Args:
+      row: A noun for a row.
+    """
+    return {
+        "users": f"estimated number of users who have the {row}, from noisy sums and from the scores "
+        f"of other {row}s; it is shrunk towards what {row}s with similar scores have",
+        "users_low": f"lower end of the {CONFIDENCE:.0%} interval of users",
+        "users_high": f"upper end of the {CONFIDENCE:.0%} interval of users",
+    }

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,10 +22,9 @@ from beam_dpne.elements.rows import (
     Rows,
     pieces,
 )
+from beam_dpne.release.schema import PART_PATTERN
 
-PART_NAME = re.compile(
-    r"(ngrams|items|probabilities)-[0-9a-f]{16}-\d{5,}-of-\d{5,}\.(jsonl|tsv|parquet)"
-)
+PART_NAME = re.compile(PART_PATTERN)
 OUTPUT_FORMATS = ("jsonl", "tsv", "parquet")
 _WRITERS = {"jsonl": "jsonl/1", "tsv": "tsv/1", "parquet": f"parquet/1/{pa.__version__}"}
 _PYTHON = {pa.int32(): int, pa.int64(): int, pa.string(): str, pa.float64(): float}
@@ -53,15 +52,13 @@ def _same(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Program:
-    """The form of one program's releases: their parts, and the ledger's section with released rows.
+    """The form of the parts of one program's releases.
 
     Attributes:
       stem: Beginning of the names of the parts.
       noun: Name of the released rows, in the plural.
       schema: Columns of the rows: numbers, and one column of text.
       counted: Columns of the rows of releases with numbers of users, or None if there are none.
-      section: Name of the ledger's section with the numbers of released rows.
-      counts: Names of the whole numbers that this section, or each entry of it, must have.
       to_line: Function that writes a text without tabs and line ends, for tsv.
       from_line: Inverse of `to_line`.
     """
@@ -69,36 +66,13 @@ class Program:
     stem: str
     noun: str
     schema: pa.Schema
-    section: str = "mechanism"
-    counts: tuple[str, ...] = ("released",)
     to_line: Callable[[str], str] = _same
     from_line: Callable[[str], str] = _same
     counted: pa.Schema | None = None
 
-    @property
-    def schemas(self) -> tuple[pa.Schema, ...]:
-        """Columns that the rows may have."""
-        return (self.schema,) if self.counted is None else (self.schema, self.counted)
-
     def schema_of(self, columns: Collection[str]) -> pa.Schema:
         """Returns the columns of a release, from the names of those that its ledger explains."""
         return self.counted if self.counted is not None and "users" in columns else self.schema
-
-    @property
-    def sections(self) -> dict[str, type]:
-        """Names and types of the sections that only this program's ledgers must have."""
-        return {f"{self.section}_columns": dict, self.section: _SECTION_TYPES[self.section]}
-
-    def released(self, sections: Mapping[str, Any]) -> int | None:
-        """Returns the number of rows that a ledger's sections state, or None if they are damaged."""
-        section = sections[self.section]
-        entries = section if isinstance(section, list) else [section]
-        if not all(isinstance(entry, dict) for entry in entries):
-            return None
-        numbers = [entry.get(name) for entry in entries for name in self.counts]
-        if not all(isinstance(number, int) and number >= 0 for number in numbers):
-            return None
-        return sum(entry["released"] for entry in entries)
 
     @property
     def text(self) -> str:
@@ -111,7 +85,6 @@ class Program:
         return [write(value) for value in rows.column(name).to_pylist()]
 
 
-_SECTION_TYPES: dict[str, type] = {"lengths": list, "mechanism": dict}
 PROGRAMS = {
     # The text of an n-gram is one line in every format, see `join_tokens`.
     "ngrams": Program(
@@ -119,8 +92,6 @@ PROGRAMS = {
         noun="n-grams",
         schema=ROW_SCHEMA,
         counted=COUNTED_ROW_SCHEMA,
-        section="lengths",
-        counts=("length", "released"),
     ),
     "set-union": Program(
         stem="items",

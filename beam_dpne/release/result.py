@@ -10,22 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import apache_beam as beam
+import msgspec
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
+from msgspec import UNSET
 
 from beam_dpne.elements.batches import UnhintedTransform, apply
 from beam_dpne.elements.rows import Rows, in_order, longest_beside_shorter, pieces
 from beam_dpne.errors import ReleaseError
-from beam_dpne.release.files import as_release_error, parse_ledger
-from beam_dpne.release.ledger import (
-    NO_NOTES,
-    Contents,
-    ReleaseNotes,
-    Run,
-    ledger_bytes,
-    whole_ledger,
-    with_notes,
-)
+from beam_dpne.release import schema
+from beam_dpne.release.files import as_release_error, decode_ledger
+from beam_dpne.release.ledger import Contents, Run, ledger_bytes, whole_ledger, with_notes
+from beam_dpne.release.notes import NO_NOTES, ReleaseNotes
 from beam_dpne.release.parts import PROGRAMS, Program, rows_section
 
 _Row = TypeVar("_Row")
@@ -55,7 +51,7 @@ class Described(NamedTuple):
 
     program: Program
     rows: Rows
-    ledger: dict[str, Any]
+    ledger: schema.AnyLedger
 
 
 class Result(Generic[_Row]):
@@ -123,16 +119,18 @@ def described_rows(rows: Iterable[Any], ledgers: Iterable[str], notes: ReleaseNo
     found = list(ledgers)
     if len(found) != 1 or not isinstance(found[0], str):
         raise ReleaseError("ledger must have one element, the JSON text of `result.ledger`.")
-    ledger = parse_ledger(found[0].encode(), "The ledger", section="rows")
-    program = PROGRAMS[ledger["program"]]
+    ledger = decode_ledger(found[0].encode(), "The ledger")
+    if ledger.rows is UNSET:
+        raise ReleaseError("The ledger must be that of a result: its section 'rows' is missing.")
+    program = PROGRAMS[schema.program_of(ledger)]
     with as_release_error("rows must have the fields and types that the ledger explains"):
         values = [row if isinstance(row, Mapping) else row._asdict() for row in rows]
-        schema = program.schema_of(ledger["columns"])
-        table = in_order(pa.Table.from_pylist(values, schema=schema))
-        is_whole = rows_section(program, table) == ledger["rows"]
+        columns = program.schema_of(ledger.columns)
+        table = in_order(pa.Table.from_pylist(values, schema=columns))
+        is_whole = rows_section(program, table) == msgspec.to_builtins(ledger.rows)
     if not is_whole:
         raise ReleaseError(
-            f"rows must be exactly the {ledger['rows']['count']} rows that the ledger describes, but "
+            f"rows must be exactly the {ledger.rows.count} rows that the ledger describes, but "
             "some were changed, left out or added, or they are of another release. Give rows and "
             "ledger of one result, and change rows in other steps."
         )
@@ -167,5 +165,5 @@ def _rows(sets: list[Any], *, form: Form, row_type: type[Any]) -> Iterator[Any]:
 
 def _ledger(sets: list[Any], *, form: Form, run: Run) -> Iterator[str]:
     found = described(form, run, sets, NO_NOTES)
-    whole = found.ledger | {"rows": rows_section(found.program, found.rows)}
-    yield ledger_bytes(whole).decode().rstrip()
+    rows = schema.Rows(**rows_section(found.program, found.rows))
+    yield ledger_bytes(msgspec.structs.replace(found.ledger, rows=rows)).decode().rstrip()

@@ -18,8 +18,6 @@ import pyarrow.compute as pc
 
 from beam_dpne.release.reading import Contents
 
-_SECTIONS = ("spent", "lengths", "mechanism", "vocabulary", "counts")
-
 
 class Measure(NamedTuple):
     """The column of the rows by which a report ranks and plots them.
@@ -102,10 +100,10 @@ class Facts(Contents):
         )
 
     @property
-    def mu(self) -> float | None:
+    def mu(self) -> float:
         """Sensitivity over σ of all Gaussian noise together."""
         pair = self.ledger["groups"]["sizes"][0]
-        return pair["gaussian_mu"] / pair["users"] if "gaussian_mu" in pair else None
+        return pair["gaussian_mu"] / pair["users"]
 
     @property
     def argument(self) -> list[str]:
@@ -127,11 +125,9 @@ class Facts(Contents):
     @property
     def meanings(self) -> Iterator[tuple[str, str]]:
         """Names of numbers in the ledger, and their meanings."""
-        for section in _SECTIONS:
-            yield from self.ledger.get(f"{section}_columns", {}).items()
-        for name, value in self.ledger["spent"].items():
-            if name.endswith("_meaning"):
-                yield name.removesuffix("_meaning"), value
+        for section, fields in self.ledger["meanings"].items():
+            for name, meaning in fields.items():
+                yield f"{section}: {name}", meaning
 
     def groups(self) -> dict[int | None, pa.Table]:
         """Returns the rows by their length, ranked by the measure; None stands for all lengths."""

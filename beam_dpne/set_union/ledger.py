@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from beam_dpne.counts.ledger import counts_section
-from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
-from beam_dpne.release.ledger import Contents
+from beam_dpne.mechanism.group_privacy import GaussianNoise
+from beam_dpne.release.ledger import Contents, counted_columns, counts_of
+from beam_dpne.release.schema import Promise, UnionMechanism
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
 
@@ -27,28 +27,6 @@ _POLICIES = {
     "Later rounds are about the items that those before them have neither found nor closed. "
     f"{_SHARDS}",
 }
-_COLUMNS = {
-    "meaning": "how users add weight to items",
-    "sensitivity": "upper bound on the distance by which one user moves the weights of a round, "
-    "in the norm named beside it, in units of weight; it includes rounding_bound",
-    "rounding_bound": "upper bound on the distance that rounding adds, over all users that follow in "
-    "sequence, if there are at most max_users of them; 0 where all arithmetic is exact",
-    "composed_noise_scale": "sigma of one mechanism of this sensitivity that is as private as all "
-    "rounds and the measurement of users together",
-    "cutoff_margin": "distance of a cutoff above its threshold, in scales of the noise; null for "
-    "policies without a cutoff",
-    "shards": "number of histograms among which the users are divided",
-    "rounds": "one entry for each round, in order; most policies have one. noise_scale: sigma; "
-    "noise_stddev: the same; threshold: items with a noisy weight above it and a "
-    "positive weight are released; cutoff: users add nothing beyond it; cut: items with a noisy weight "
-    "below it are closed and get no further weight, null in rounds that close nothing but what they "
-    "find",
-}
-_SLACK = (
-    "This part of epsilon pays for floating-point arithmetic. The probability of every decision is "
-    "right to a relative 1e-12. The noise is calibrated for 999/1000 of epsilon, so that a thousandth "
-    "of epsilon is left for it."
-)
 _COUNTED_TOGETHER = (
     "The items were found with the part 1 - budget_share of the budget mu^2 of one Gaussian mechanism, "
     "and the users of the released items were measured with the rest: over all rounds and sums, the "
@@ -83,54 +61,43 @@ def set_union_contents(plan: SetUnionPlan, released: Sequence[ItemSet]) -> Conte
     """
     (items,) = released
     _check_items(plan, items)
-    columns, numbers = mechanism(plan)
-    counts = counts_section(plan.count_share, plan.count_noise, "item")
-    by_users = "users, then by falling " if plan.count_share else ""
+    counts = counts_of(plan.count_share, plan.count_noise)
+    by_users = "users, then by falling " if counts else ""
     return Contents(
         program="set-union",
-        sections={
-            "mechanism_columns": {**columns, "released": "number of items in the release"},
-            "mechanism": {**numbers, "released": len(items)},
-            **counts.sections,
-        },
+        found=_mechanism(plan, len(items)),
+        counts=counts,
+        noise=GaussianNoise(
+            epsilon=plan.gaussian_epsilon,
+            delta=plan.gaussian_delta,
+            mu=plan.sensitivity / plan.composed_noise_scale,
+        ),
         spent={"vocabulary_delta": plan.vocabulary_delta},
-        slack_meaning=_SLACK,
         columns={
             "item": _ITEM,
             "score": _SCORE,
-            **counts.columns,
+            **(counted_columns("item") if counts else {}),
             "order": f"by falling {by_users}score, then by the bytes of the item",
         },
-        groups=groups_section(
-            epsilon=plan.epsilon,
-            delta=plan.delta,
-            gaussian=_gaussian_noise(plan),
-            found_alone="item",
-        ),
-        grounds={**_composition(plan), **promises(plan)},
+        grounds=_grounds(plan),
+        found_alone="item",
     )
 
 
-def _composition(plan: SetUnionPlan) -> dict[str, Any]:
-    """Returns how the items and the numbers of users share the budget, if users were counted."""
-    if plan.count_noise is None:
-        return {}
-    return {"composition": _COUNTED_TOGETHER}
+def _grounds(plan: SetUnionPlan) -> dict[str, Any]:
+    """Returns how items and numbers of users share the budget, and the operator's promise."""
+    grounds: dict[str, Any] = {}
+    if plan.count_noise is not None:
+        grounds["composition"] = _COUNTED_TOGETHER
+    if plan.update_policy.has_cutoff:
+        grounds["promise"] = Promise(max_users=plan.max_users, meaning=_PROMISE)
+    return grounds
 
 
-def promises(plan: SetUnionPlan) -> dict[str, Any]:
-    """Returns the operator's promise, where the guarantee of a set union needs it."""
-    if not plan.update_policy.has_cutoff:
-        return {}
-    return {"promise": {"max_users": plan.max_users, "meaning": _PROMISE}}
-
-
-def mechanism(plan: SetUnionPlan) -> tuple[dict[str, str], dict[str, Any]]:
-    """Returns the meanings of the numbers of a set union's mechanism, and the numbers."""
+def _mechanism(plan: SetUnionPlan, released: int) -> UnionMechanism:
     rounds = [
         {
             "round": each.number,
-            "noise_scale": each.noise_stddev,
             "noise_stddev": each.noise_stddev,
             "threshold": each.threshold,
             "cutoff": each.cutoff,
@@ -138,27 +105,18 @@ def mechanism(plan: SetUnionPlan) -> tuple[dict[str, str], dict[str, Any]]:
         }
         for each in plan.union_rounds
     ]
-    numbers = {
-        "policy": plan.policy,
-        "meaning": _POLICIES[plan.policy.partition("_")[0]],
-        "max_contributions": plan.contribution_limit,
-        "noise": "gaussian",
-        "sensitivity": plan.sensitivity,
-        "sensitivity_norm": "l2",
-        "rounding_bound": plan.rounding_bound,
-        "composed_noise_scale": plan.composed_noise_scale,
-        "cutoff_margin": plan.update_policy.cutoff_margin,
-        "shards": plan.shard_count,
-        "rounds": rounds,
-    }
-    return dict(_COLUMNS), numbers
-
-
-def _gaussian_noise(plan: SetUnionPlan) -> GaussianNoise:
-    """Returns the noise of all rounds together; the sensitivity includes rounding."""
-    epsilon = plan.gaussian_epsilon
-    mu = plan.sensitivity / plan.composed_noise_scale
-    return GaussianNoise(epsilon=epsilon, delta=plan.gaussian_delta, mu=mu)
+    return UnionMechanism(
+        policy=plan.policy,
+        meaning=_POLICIES[plan.policy.partition("_")[0]],
+        max_contributions=plan.contribution_limit,
+        sensitivity=plan.sensitivity,
+        rounding_bound=plan.rounding_bound,
+        composed_noise_scale=plan.composed_noise_scale,
+        cutoff_margin=plan.update_policy.cutoff_margin,
+        shards=plan.shard_count,
+        rounds=rounds,
+        released=released,
+    )
 
 
 def _check_items(plan: SetUnionPlan, items: ItemSet) -> None:

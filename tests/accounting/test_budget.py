@@ -200,7 +200,7 @@ def test_a_run_of_another_unit_is_refused(budget, tmp_path):
         lambda note: note.replace(b'"mu": 0.', b'"mu": 0.0, "m": 0.'),
         lambda note: note.replace(b'"delta": 1e-07', b'"delta": true'),
         lambda note: note.replace(b"start/1", b"start/2"),
-        lambda note: json.dumps({"schema": "beam_dpne/ledger/2"}).encode(),
+        lambda note: json.dumps({"schema": "beam_dpne/ledger/3"}).encode(),
     ],
 )
 def test_a_file_that_is_no_whole_note_or_ledger_stops_every_run(budget, tmp_path, damage):

@@ -12,7 +12,6 @@ from beam_dpne.bayesian.ledger import bayesian_contents
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import rounded_probabilities
-from beam_dpne.errors import ReleaseError
 from beam_dpne.release.files import parse_ledger
 from beam_dpne.release.ledger import Run, ledger_bytes, whole_ledger, with_parts
 from beam_dpne.release.parts import Part
@@ -37,19 +36,14 @@ def ledger_of(plan: BayesianPlan, found: NgramProbabilities | None = None, rows:
     part = Part(f"probabilities-{'0' * 16}-00000-of-00001.jsonl", rows, "a" * 64, 9)
     contents = bayesian_contents(plan, [found or found_of(plan)])
     run = Run(plan=plan, tokenizer="words", run_key_given=False)
-    return with_parts(whole_ledger(contents, run, {"count": rows}), [part])
+    ledger = with_parts(whole_ledger(contents, run, {"count": rows}), [part])
+    return json.loads(ledger_bytes(ledger))
 
 
 def test_a_ledger_is_read_back_whole():
     written = ledger_of(plan_of())
-    assert parse_ledger(ledger_bytes(written), "here") == written
+    assert parse_ledger(json.dumps(written).encode(), "here") == written
     assert BayesianPlan.from_json(json.dumps(written["plan"])) == plan_of()
-
-
-def test_every_number_of_the_mechanism_is_explained():
-    written = ledger_of(plan_of())
-    explained = set(written["mechanism_columns"]) | {"noise"}
-    assert set(written["mechanism"]) <= explained
 
 
 def test_the_ledgers_numbers_are_the_plans():
@@ -74,13 +68,6 @@ def test_probabilities_without_the_plans_guarantee_are_refused():
 def test_parts_must_hold_what_was_released():
     with pytest.raises(ValueError, match="as many rows"):
         ledger_of(plan_of(), rows=3)
-
-
-def test_a_damaged_ledger_is_refused():
-    written = ledger_of(plan_of())
-    del written["mechanism"]["released"]
-    with pytest.raises(ReleaseError, match="number of released n-gram probabilities"):
-        parse_ledger(ledger_bytes(written), "here")
 
 
 def test_the_coder_keeps_everything():

@@ -41,8 +41,8 @@ def test_equal_releases_give_equal_files(cli, folder, tmp_path):
 )
 def test_a_report_has_a_name_by_default(cli, folder, tmp_path, monkeypatch, given, name):
     monkeypatch.chdir(tmp_path)
-    ended = cli("report", folder, *given, "--quiet")
-    assert (ended.status, ended.err) == (0, "")
+    ended = cli("report", folder, *given)
+    assert ended.status == 0, ended.err
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
@@ -63,11 +63,10 @@ def test_the_name_of_a_report_tells_its_format(cli, folder, tmp_path, name, give
 
 def test_the_options_reach_the_report(cli, folder, tmp_path):
     page = tmp_path / "page.html"
-    given = ("--public", "--leave_out", "parameters,unit", "--search_rows", 2, "--top_rows", 1)
+    given = ("--public", "--leave_out", "parameters,unit", "--search_rows", 2)
     assert cli("report", folder, "--output", page, *given).status == 0
     text = page.read_text()
     assert "1 row is left out, since the limit is 2" in text
-    assert "N-grams of 1 word: 1 of 2" in text
     for gone in ("customer", "ask@example.com", "For the operator"):
         assert gone not in re.sub(r"<h2>About.*", "", text, flags=re.DOTALL), gone
 
@@ -86,14 +85,16 @@ def test_a_report_is_replaced_only_if_that_is_asked_for(cli, folder, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ((), "release must be given: beam-dpne report RELEASE."),
-        (("{folder}", "more"), "has no option more, and takes one RELEASE"),
-        (("{folder}", "--runner=x"), "has no option --runner, and takes one RELEASE"),
+        ((), "release must be given"),
+        (("{folder}", "more"), "has no option more"),
+        (("{folder}", "--runner=x"), "has no option --runner"),
         (("{folder}/none",), "does not exist: there is no release"),
-        (("{folder}", "--leave_out", "guarantee"), "leave_out must name parts among title,"),
-        (("{folder}", "--top_rows", -1), "top_rows must be at least 0, got top_rows=-1."),
-        (("{folder}", "--search_rows", -1), "search_rows must be at least 0"),
-        (("{folder}", "--format", "pdf"), "invalid choice: 'pdf'"),
+        (
+            ("{folder}", "--leave_out", "guarantee"),
+            "leave_out must be a list, each of it one of title,",
+        ),
+        (("{folder}", "--search_rows", -1), "search_rows must be an integer of at least 0"),
+        (("{folder}", "--format", "pdf"), "format must be one of html, markdown"),
         (("{folder}", "--output", "{folder}/page.html"), "output must be outside every release"),
         (
             ("{folder}", "--output", "{folder}/deep/page.html"),

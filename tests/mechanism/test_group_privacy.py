@@ -19,13 +19,19 @@ from beam_dpne.mechanism.group_privacy import (
     gaussian_group_delta,
     gaussian_group_epsilon,
     group_delta,
-    groups_section,
+    group_sizes,
 )
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import POLICIES
-from tests.bayesian.test_ledger import ledger_of, plan_of
-from tests.release.test_ledger import adaptive_ledger, ledger, union_ledger
+from tests.support.ledgers import ledger_of
 
+BUDGET = {"epsilon": 1, "delta": 1e-7}
+PLANS = [
+    PrivacyPlan(**BUDGET, max_length=2, strategy="one_round"),
+    PrivacyPlan(**BUDGET, max_length=2),
+    SetUnionPlan(**BUDGET),
+    BayesianPlan(**BUDGET),
+]
 BUDGETS = list(itertools.product((0.01, 0.1, 1.0, 4.0, 10.0), (1e-12, 1e-7, 1e-3)))
 
 
@@ -130,7 +136,7 @@ def test_a_word_of_one_persons_ids_may_pass_the_threshold_that_hides_one_users(u
     assert released(1) <= plan.vocabulary_delta * (1 + 1e-9)
     assert released(users) > 5 * plan.vocabulary_delta
     assert released(users) <= group_delta(epsilon=2, delta=1e-6, users=users)
-    assert "only the g ids of one person" in ledger()["groups"]["held_by_a_group_alone"]
+    assert "only the g ids of one person" in ledger_of(PLANS[0])["groups"]["held_by_a_group_alone"]
 
 
 def sizes_of(said) -> dict[int, dict]:
@@ -138,7 +144,7 @@ def sizes_of(said) -> dict[int, dict]:
 
 
 def test_no_ledger_says_that_delta_stays():
-    for said in (ledger(), adaptive_ledger(), union_ledger(), ledger_of(plan_of())):
+    for said in map(ledger_of, PLANS):
         text = json.dumps(said)
         assert "epsilon grows to g * epsilon" not in text
         assert "(exp(g * epsilon) - 1) / (exp(epsilon) - 1)" in said["groups"]["statement"]
@@ -148,12 +154,12 @@ def test_no_ledger_says_that_delta_stays():
             epsilon, delta = said["guarantee"]["epsilon"], said["guarantee"]["delta"]
             assert row["epsilon"] == users * epsilon
             assert row["delta"] == group_delta(epsilon=epsilon, delta=delta, users=users) > delta
-            assert set(row) == set(said["groups"]["sizes_columns"])
+            assert set(row) == set(said["meanings"]["groups"])
 
 
 def test_the_gaussian_numbers_of_a_ledger_follow_from_what_it_says_was_spent():
     """As a reviewer would check them, from the ledger alone."""
-    for said in (ledger(), adaptive_ledger()):
+    for said in map(ledger_of, PLANS[:2]):
         spent = said["spent"]
         for users, row in sizes_of(said).items():
             stddev = spent["composed_noise_stddev"] / users
@@ -173,10 +179,10 @@ def test_the_gaussian_numbers_of_a_ledger_follow_from_what_it_says_was_spent():
 @pytest.mark.parametrize("count_share", [0, 0.2])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_set_union_says_which_noise_a_group_sees(policy, count_share):
-    said = union_ledger(policy, count_share=count_share)
+    said = ledger_of(SetUnionPlan(**BUDGET, policy=policy, count_share=count_share))
     groups = said["groups"]
     assert "gaussian_noise" in groups
-    assert "any item" in groups["held_by_a_group_alone"]
+    assert "that of items" in groups["held_by_a_group_alone"]
     for users, row in sizes_of(said).items():
         mechanism = said["mechanism"]
         mu = mechanism["sensitivity"] / mechanism["composed_noise_scale"]
@@ -187,16 +193,14 @@ def test_a_set_union_says_which_noise_a_group_sees(policy, count_share):
 
 
 def test_probabilities_have_gaussian_noise_alone():
-    plan: BayesianPlan = plan_of()
+    plan = PLANS[-1]
     said = ledger_of(plan)
     assert "held_by_a_group_alone" not in said["groups"]
     assert sizes_of(said)[2]["gaussian_mu"] == 2 * plan.sensitivity / plan.noise_stddev
 
 
 def test_what_is_too_large_for_a_number_is_null():
-    row = groups_section(
-        epsilon=1e308, delta=1e-7, gaussian=GaussianNoise(1e308, 1e-7, 1.0), found_alone="word"
-    )["sizes"][-1]
+    row = group_sizes(epsilon=1e308, delta=1e-7, gaussian=GaussianNoise(1e308, 1e-7, 1.0))[-1]
     assert (row["users"], row["epsilon"], row["delta"]) == (10, None, 1.0)
     assert row["gaussian_delta"] is None
     json.dumps(row, allow_nan=False)
@@ -206,5 +210,5 @@ def test_what_is_too_large_for_a_number_is_null():
 def test_plans_of_every_policy_have_numbers_that_are_finite(policy):
     for epsilon in (0.05, 8.0):
         plan = SetUnionPlan(epsilon=epsilon, delta=1e-7, policy=policy)
-        rows = sizes_of(union_ledger(plan=plan)).values()
+        rows = sizes_of(ledger_of(plan)).values()
         assert all(math.isfinite(value) for row in rows for value in row.values())

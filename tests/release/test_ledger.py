@@ -1,118 +1,153 @@
-"""What a ledger says, and that only whole ledgers are read."""
+"""The ledger of a release: what it says under each plan, and what is not a whole ledger."""
 
+import dataclasses
 import functools
 import json
-import math
-import pathlib
 import platform
 
 import apache_beam as beam
-import numpy as np
-import pyarrow as pa
 import pytest
 
-from beam_dpne import LengthReport, PrivacyPlan
+from beam_dpne import (
+    BayesianPlan,
+    LengthReport,
+    PrivacyPlan,
+    ReleaseNotes,
+    RoundReport,
+    SetUnionPlan,
+)
 from beam_dpne.documents import tokenizers
 from beam_dpne.documents.tokenizers import tokenizer_name
 from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.gaussian import gaussian_delta
-from beam_dpne.ngrams.decoding import RoundReport
 from beam_dpne.ngrams.ledger import reported_contents
+from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.files import ledger_path, listed_parts, read_ledger
-from beam_dpne.release.ledger import Run, ledger_bytes, whole_ledger, with_parts
-from beam_dpne.release.parts import Part
-from beam_dpne.set_union.elements import ItemSet
-from beam_dpne.set_union.ledger import set_union_contents
-from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policies import DESCENT_POLICIES, POLICIES
+from beam_dpne.release.ledger import Run, input_section, ledger_bytes, user_sentence, whole_ledger
+from beam_dpne.release.notes import MAX_CHARACTERS
+from beam_dpne.set_union.policies import POLICIES
+from tests.support.ledgers import ledger_of
 
-PLAN = PrivacyPlan(
-    epsilon=1, delta=1e-7, max_length=2, max_contributions=(10, 20), strategy="one_round"
-)
-REPORTS = (
-    LengthReport(1, PLAN.lengths[0].noise_stddev, PLAN.lengths[0].threshold, 17, None, 0.0),
-    LengthReport(2, PLAN.lengths[1].noise_stddev, 41.5, 3, 2**70, 0.17),
-)
-PART = Part("ngrams-0123456789abcdef-00000-of-00001.jsonl", 20, "ab" * 32, 1234)
+BUDGET = {"epsilon": 1, "delta": 1e-7}
+ONE_ROUND = PrivacyPlan(**BUDGET, max_length=2, max_contributions=(10, 20), strategy="one_round")
+ADAPTIVE = PrivacyPlan(**BUDGET, max_length=2)
+UNION = SetUnionPlan(**BUDGET)
+PLANS = [ONE_ROUND, ADAPTIVE, UNION, BayesianPlan(**BUDGET)]
 
 
-def ledger(plan=PLAN, reports=REPORTS, **changes):
-    return ledger_in_parts(reported_contents(plan, reports), [PART], plan=plan, **changes)
-
-
-def ledger_in_parts(contents, parts, rows=None, *, tokenizer="words", run_key_given=False, plan):
-    """The ledger of a release in these parts, which have as many rows unless it is said otherwise."""
-    run = Run(plan=plan, tokenizer=tokenizer_name(tokenizer), run_key_given=run_key_given)
-    count = sum(part.rows for part in parts) if rows is None else rows
-    return with_parts(whole_ledger(contents, run, {"count": count, "sha256": "0" * 64}), parts)
-
-
-def write(folder: pathlib.Path, content):
-    data = content if isinstance(content, bytes) else ledger_bytes(content)
-    (folder / "ledger.json").write_bytes(data)
-
-
-def test_each_length_says_what_was_spent_and_what_came_of_it():
-    assert ledger()["lengths"] == [
-        {
-            "length": 1,
-            "budget_share": 0.425,
-            "max_contributions": 10,
-            "noise_stddev": PLAN.lengths[0].noise_stddev,
-            "threshold": PLAN.lengths[0].threshold,
-            "released": 17,
-            "valid": None,
-            "expected_spurious_at_most": 0.0,
-        },
-        {
-            "length": 2,
-            "budget_share": 0.425,
-            "max_contributions": 20,
-            "noise_stddev": PLAN.lengths[1].noise_stddev,
-            "threshold": 41.5,
-            "released": 3,
-            "valid": 2**70,
-            "expected_spurious_at_most": 0.17,
-        },
+def reports_of(plan):
+    rounds = (RoundReport(1, 1.0, 5.25, 0.5, 1e-7, (1.0,)),) if plan is ADAPTIVE else ()
+    words, bigrams = plan.lengths
+    return [
+        LengthReport(1, words.noise_stddev, words.threshold, 17, None, 0.0, rounds),
+        LengthReport(2, bigrams.noise_stddev, 41.5, 3, 2**70, 0.17, rounds),
     ]
 
 
-def test_the_whole_budget_and_its_split_are_stated():
-    said = ledger()
+def reported(plan, reports=None, rows=20, **facts):
+    contents = reported_contents(plan, reports or reports_of(plan))
+    run = Run(**{"plan": plan, "tokenizer": "words", "run_key_given": False} | facts)
+    return json.loads(ledger_bytes(whole_ledger(contents, run, {"count": rows})))
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_ledger_says_its_budget_its_plan_and_its_limits_and_explains_its_numbers(plan):
+    said = ledger_of(plan, run_key_given=True)
     assert (said["guarantee"]["epsilon"], said["guarantee"]["delta"]) == (1.0, 1e-7)
     assert "one user is added or removed" in said["guarantee"]["neighbours"]
-    spent = said["spent"]
-    assert spent["gaussian_delta"] + spent["vocabulary_delta"] == pytest.approx(1e-7, rel=3e-3)
-    assert spent["composed_noise_stddev"] == PLAN.noise_stddev
-    assert spent["numerical_slack"] == PLAN.numerical_slack > 0
+    assert type(plan).from_json(json.dumps(said["plan"])) == plan
+    assert said["run_key"]["given"] is True
+    assert said["spent"]["numerical_slack"] == plan.numerical_slack > 0
+    assert said["spent"]["far_tails"] == plan.far_tails
+    explained = {"plan": [], **said["meanings"]}
+    for section in ("spent", "lengths", "mechanism", "counts"):
+        if section in said:
+            numbers = said[section][0] if section == "lengths" else said[section]
+            assert set(numbers) - {"meaning"} == set(explained[section])
+    for channel in ("run time", "operator's channel", "run key", "several user ids", "AES"):
+        assert any(channel in line for line in said["not_protected"])
+    assert said["versions"]["apache-beam"] == beam.__version__
+    assert said["versions"]["python"] == platform.python_version()
 
 
-def test_the_plan_can_be_read_back_from_the_ledger():
-    said = json.loads(ledger_bytes(ledger()))
-    assert PrivacyPlan.from_json(json.dumps(said["plan"])) == PLAN
+def test_each_length_says_what_was_spent_and_what_came_of_it():
+    assert reported(ONE_ROUND)["lengths"][1] == {
+        "length": 2,
+        "budget_share": 0.425,
+        "max_contributions": 20,
+        "noise_stddev": ONE_ROUND.lengths[1].noise_stddev,
+        "threshold": 41.5,
+        "released": 3,
+        "valid": 2**70,
+        "expected_spurious_at_most": 0.17,
+    }
+    said = reported(ADAPTIVE)
+    assert said["lengths"][1]["rounds"] == [
+        {
+            "round": 1,
+            "evidence_stddev": 1.0,
+            "threshold": 5.25,
+            "cut": 0.5,
+            "null_probability": 1e-7,
+            "loadings": [1.0],
+        }
+    ]
+    told = said["meanings"]["lengths"]["rounds"]
+    assert all(name in told for name in said["lengths"][1]["rounds"][0] if name != "round")
 
 
-@pytest.mark.parametrize("given", [True, False])
-def test_it_says_whether_a_run_key_was_given_and_what_that_means(given):
-    said = ledger(run_key_given=given)["run_key"]
-    assert said["given"] is given
-    assert "two different inputs" in said["warning"]
+def test_the_budget_of_n_grams_adds_up():
+    said = reported(ONE_ROUND)
+    spent, counts = said["spent"], said["counts"]
+    assert spent["gaussian_delta"] + spent["vocabulary_delta"] <= 1e-7
+    parts = [length["noise_stddev"] ** -2 for length in said["lengths"]]
+    parts += [counts[name] ** -2 for name in ("row_noise_stddev", "group_noise_stddev")]
+    assert sum(parts) == pytest.approx(spent["composed_noise_stddev"] ** -2, rel=1e-9)
+    shares = [length["budget_share"] for length in said["lengths"]]
+    assert sum(shares) + counts["budget_share"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("count_share", [0, 0.15])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_noise_of_a_set_union_is_enough_for_its_sensitivity_and_budget(policy, count_share):
+    """As a reviewer would check it, from the ledger alone."""
+    said = ledger_of(SetUnionPlan(**BUDGET, policy=policy, count_share=count_share))
+    mechanism, composed = said["mechanism"], said["mechanism"]["composed_noise_scale"]
+    of_counts = 0.0
+    if count_share:
+        noise = said["counts"]
+        of_counts = noise["row_noise_stddev"] ** -2 + noise["group_noise_stddev"] ** -2
+    delta = gaussian_delta(epsilon=1, noise_stddev=composed / mechanism["sensitivity"])
+    assert delta <= said["spent"]["gaussian_delta"] < 1e-7
+    inverse_squares = sum(own["noise_stddev"] ** -2 for own in mechanism["rounds"])
+    spent = inverse_squares + of_counts / mechanism["sensitivity"] ** 2
+    assert composed**-2 * (1 - 1e-9) <= spent <= composed**-2 * (1 + 1e-12)
+    assert ("composition" in said["guarantee"]) == (count_share > 0)
+    has_cutoff = mechanism["cutoff_margin"] is not None
+    assert ("promise" in said["guarantee"]) == has_cutoff
+    assert has_cutoff == (policy in ("policy_gaussian", "screened_gaussian"))
 
 
 @pytest.mark.parametrize(
-    "channel",
-    ["run time", "operator's channel", "run key", "plan", "groups", "several user ids", "AES"],
+    ("plan", "row"), [(ONE_ROUND, "length, ngram"), (UNION, "item")], ids=["ngrams", "items"]
 )
-def test_it_says_what_is_not_protected(channel):
-    assert any(channel in line for line in ledger()["not_protected"])
+def test_columns_are_explained_with_and_without_numbers_of_users(plan, row):
+    plain = dataclasses.replace(plan, count_share=0)
+    counted, without = ledger_of(plan), ledger_of(plain)
+    start = [*row.split(", "), "score"]
+    assert list(without["columns"]) == [*start, "order"]
+    assert list(counted["columns"]) == [*start, "users", "users_low", "users_high", "order"]
+    assert "falling users" in counted["columns"]["order"]
+    assert counted["counts"]["budget_share"] == plan.count_share
+    assert "counts" not in without
 
 
-def test_versions_are_those_that_run():
-    versions = ledger()["versions"]
-    assert versions["apache-beam"] == beam.__version__
-    assert versions["pyarrow"] == pa.__version__
-    assert versions["python"] == platform.python_version()
-    assert {"beam_dpne", "numpy", "scipy", "cryptography"} < set(versions)
+def test_individual_budgets_are_stated_with_their_theorem_where_they_are_used():
+    budgets = ledger_of(ADAPTIVE)["guarantee"]["individual_budgets"]
+    assert budgets["mu"] == pytest.approx(1 / ADAPTIVE.noise_stddev)
+    cited = " ".join(budgets["references"])
+    assert all(name in cited for name in ("Smith", "Koskela", "Feldman"))
+    assert "individual_budgets" not in ledger_of(ONE_ROUND)["guarantee"]
 
 
 class Callable:
@@ -124,7 +159,6 @@ class Callable:
     ("tokenizer", "name"),
     [
         ("words", "words"),
-        ("package.module:function", "package.module:function"),
         (tokenizers.whitespace, "beam_dpne.documents.tokenizers:whitespace"),
         (Callable(), f"{__name__}:Callable"),
         (functools.partial(tokenizers.words), "functools:partial"),
@@ -132,91 +166,80 @@ class Callable:
 )
 def test_a_tokenizer_is_named_by_where_it_was_defined(tokenizer, name):
     assert tokenizer_name(tokenizer) == name
-    assert ledger(tokenizer=tokenizer)["tokenizer"] == name
 
 
 def test_equal_ledgers_have_equal_bytes_whatever_the_order_of_the_reports():
-    assert ledger_bytes(ledger()) == ledger_bytes(ledger(reports=REPORTS[::-1]))
-    assert ledger_bytes(ledger()) != ledger_bytes(ledger(run_key_given=True))
-
-
-def test_bytes_are_indented_utf8_json():
-    data = ledger_bytes(ledger(tokenizer="módulo:função"))
-    assert "módulo:função".encode() in data
-    assert data.startswith(b'{\n  "schema": "beam_dpne/ledger/2",\n')
-    assert data.endswith(b"}\n")
+    assert reported(ONE_ROUND) == reported(ONE_ROUND, reports_of(ONE_ROUND)[::-1])
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("change", "rows", "message"),
     [
-        ({"reports": REPORTS[:1]}, "lengths 1 to 2"),
-        ({"reports": [*REPORTS, REPORTS[1]]}, "lengths 1 to 2"),
-        ({"reports": [REPORTS[0], REPORTS[1]._replace(noise_stddev=1.0)]}, "under this plan"),
-        ({"rows": 0}, "as many rows"),
-        ({"rows": 40}, "as many rows"),
+        (lambda words, pairs: [words], 20, "lengths 1 to 2"),
+        (lambda words, pairs: [words, pairs, pairs], 20, "lengths 1 to 2"),
+        (lambda words, pairs: [words, pairs._replace(noise_stddev=1.0)], 20, "under this plan"),
+        (lambda words, pairs: [words._replace(threshold=1.0), pairs], 20, "below the plan's"),
+        (lambda words, pairs: [words._replace(threshold=None), pairs], 20, "below the plan's"),
+        (lambda words, pairs: [words, pairs], 40, "as many rows"),
     ],
 )
-def test_reports_of_another_run_are_refused(changes, message):
+def test_reports_of_another_run_are_refused(change, rows, message):
     with pytest.raises(ValueError, match=message):
-        ledger(**changes)
+        reported(ONE_ROUND, change(*reports_of(ONE_ROUND)), rows)
 
 
-@pytest.mark.parametrize("threshold", [math.nextafter(PLAN.lengths[0].threshold, 0), None])
-def test_words_released_below_the_threshold_of_the_plan_are_refused(threshold):
-    with pytest.raises(ValueError, match="threshold of the words is below the plan's"):
-        ledger(reports=[REPORTS[0]._replace(threshold=threshold), REPORTS[1]])
+# Reading back
 
 
-def test_reading_gives_back_what_was_built(tmp_path):
-    write(tmp_path, ledger())
-    expected = json.loads(ledger_bytes(ledger()))
-    assert read_ledger(str(tmp_path)) == expected
-    assert read_ledger(str(tmp_path / "ledger.json")) == expected
-
-
-def test_the_path_of_a_release_is_that_of_its_ledger_or_directory():
+@pytest.mark.parametrize("plan", PLANS)
+def test_reading_gives_back_what_was_built(tmp_path, plan):
+    (tmp_path / "ledger.json").write_text(json.dumps(ledger_of(plan)))
+    assert read_ledger(str(tmp_path)) == read_ledger(f"{tmp_path}/ledger.json") == ledger_of(plan)
     assert ledger_path("a/b") == ledger_path("a/b/ledger.json") == "a/b/ledger.json"
-    assert ledger_path("ledger.json") == "ledger.json"
 
 
-def without(name):
-    return {key: value for key, value in ledger().items() if key != name}
+WHOLE = ledger_of(ONE_ROUND)
+PART = WHOLE["parts"][0]
+OPTIONAL = ("counts", "program", "schema")
 
 
-# Releases without numbers of users have no sections on them.
-REQUIRED = [name for name in list(ledger())[1:] if name not in ("counts", "counts_columns")]
-
-
-def with_part(**changes):
-    return ledger() | {"parts": [PART._asdict() | changes]}
+def changed(section, **fields):
+    return WHOLE | {section: WHOLE[section] | fields}
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "not a ledger of beam_dpne"),
-        (b"[]", "not a ledger of beam_dpne"),
-        (b"[" * 100_000, "not a ledger of beam_dpne"),
-        (b"\xff\xfe", "not a ledger of beam_dpne"),
+        *[
+            (each, "not a ledger of beam_dpne")
+            for each in (b"", b"[]", b"[" * 100_000, b"\xff\xfe")
+        ],
         (b'{"schema": "other/1"}', "not a ledger of beam_dpne"),
-        (b'{"schema": ["beam_dpne/ledger/1"]}', "not a ledger of beam_dpne"),
-        (ledger_bytes(ledger())[:-20], "not a ledger of beam_dpne"),
-        (ledger() | {"schema": "beam_dpne/ledger/3"}, "this version reads"),
-        *[(without(name), f"{name!r} is missing") for name in REQUIRED],
-        (ledger() | {"parts": []}, "'parts' must list"),
-        (with_part(name="../../etc/passwd"), "'parts' must list"),
-        (with_part(name="ngrams-0123456789abcdef-00000-of-00001.jsonl\n"), "'parts' must list"),
-        (with_part(rows=-1), "'parts' must list"),
-        (with_part(rows=True), "'parts' must list"),
-        (with_part(sha256="ab"), "'parts' must list"),
-        (with_part(bytes=None), "'parts' must list"),
-        (with_part(rows=21), "does not state as many rows as were released"),
-        (ledger() | {"lengths": [{}]}, "'lengths' must state the number of released n-grams"),
+        (json.dumps(WHOLE).encode()[:-20], "not a ledger of beam_dpne"),
+        (WHOLE | {"schema": "beam_dpne/ledger/2"}, "this version reads"),
+        *[
+            ({key: value for key, value in WHOLE.items() if key != name}, "damaged")
+            for name in WHOLE
+            if name not in OPTIONAL
+        ],
+        (WHOLE | {"program": "bigrams"}, "damaged"),
+        (WHOLE | {"program": "set-union"}, "damaged"),
+        *[(changed("guarantee", epsilon=each), "damaged") for each in (0, -1, True, "1", None)],
+        *[(changed("guarantee", delta=each), "damaged") for each in (0, -1e-7, 1, True)],
+        *[
+            (WHOLE | {"parts": [PART | change]}, "damaged")
+            for change in (
+                *({"name": "../../etc/passwd"}, {"name": PART["name"] + "\n"}, {"rows": -1}),
+                *({"rows": True}, {"sha256": "ab"}, {"bytes": None}, {"canary": 1}, {"rows": 3}),
+            )
+        ],
+        (WHOLE | {"parts": []}, "damaged"),
+        (WHOLE | {"lengths": [{}]}, "damaged"),
     ],
 )
 def test_what_is_not_a_whole_ledger_is_refused(tmp_path, content, message):
-    write(tmp_path, content)
+    data = content if isinstance(content, bytes) else json.dumps(content).encode()
+    (tmp_path / "ledger.json").write_bytes(data)
     with pytest.raises(ReleaseError, match=message):
         read_ledger(str(tmp_path))
 
@@ -230,219 +253,81 @@ def test_without_a_ledger_there_is_no_release(tmp_path):
 
 
 def test_listed_parts_of_anything_are_names_of_parts_only():
-    assert listed_parts(ledger_bytes(ledger())) == {PART.name}
-    assert listed_parts(b'{"parts": [{"name": "notes.txt"}, 3]}') == frozenset()
-    whole = json.loads(ledger_bytes(ledger()))
-    for name in ("notes.txt", f"../{PART.name}", f"/{PART.name}", f"{PART.name}/..", ""):
-        elsewhere = whole | {"parts": [PART._asdict() | {"name": name}]}
-        assert listed_parts(ledger_bytes(elsewhere)) == frozenset()
+    assert listed_parts(json.dumps(WHOLE).encode()) == {PART["name"]}
+    for name in ("notes.txt", f"../{PART['name']}", f"{PART['name']}/..", ""):
+        elsewhere = WHOLE | {"parts": [PART | {"name": name}]}
+        assert listed_parts(json.dumps(elsewhere).encode()) == frozenset()
     assert listed_parts(None) == listed_parts(b"{") == frozenset()
 
 
-# The adaptive strategy
+# The operator's words
 
 
-def adaptive_ledger(**changes):
-    """Of two lengths, with made-up rounds at length 2."""
-    plan = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2, **changes)
-    words, bigrams = plan.lengths
-    rounds = (
-        RoundReport(1, 1.0, 5.25, 0.5, 1e-7, (1.0,)),
-        RoundReport(2, 1.5, 6.5, None, 1e-6, (1.0, 1.125)),
-    )
-    reports = (
-        LengthReport(1, words.noise_stddev, words.threshold, 17, None, 0.0, rounds[:1]),
-        LengthReport(2, bigrams.noise_stddev, 6.5, 3, 289, 0.17, rounds),
-    )
-    return json.loads(ledger_bytes(ledger(plan=plan, reports=reports)))
-
-
-def test_each_round_of_the_adaptive_strategy_says_what_decided():
-    said = adaptive_ledger()
-    assert said["lengths"][1]["noise_stddev"] == 1.0
-    assert said["lengths"][1]["rounds"] == [
-        {
-            "round": 1,
-            "evidence_stddev": 1.0,
-            "threshold": 5.25,
-            "cut": 0.5,
-            "null_probability": 1e-7,
-            "loadings": [1.0],
-        },
-        {
-            "round": 2,
-            "evidence_stddev": 1.5,
-            "threshold": 6.5,
-            "cut": None,
-            "null_probability": 1e-6,
-            "loadings": [1.0, 1.125],
-        },
-    ]
-    told = said["lengths_columns"]["rounds"]
-    assert all(name in told for name in said["lengths"][1]["rounds"][0] if name != "round")
-
-
-def test_numbers_of_users_are_stated_with_their_part_of_the_budget_and_their_noise():
-    said = ledger()
-    counts, spent = said["counts"], said["spent"]
-    assert counts["budget_share"] == PLAN.count_share == 0.15
-    assert set(counts) == set(said["counts_columns"])
-    assert list(said["columns"])[-4:] == ["users", "users_low", "users_high", "order"]
-    assert said["columns"]["order"].startswith("by length, then by falling users, ")
-    parts = [length["noise_stddev"] ** -2 for length in said["lengths"]]
-    parts += [counts[name] ** -2 for name in ("row_noise_stddev", "group_noise_stddev")]
-    assert sum(parts) == pytest.approx(spent["composed_noise_stddev"] ** -2, rel=1e-9)
-    shares = [length["budget_share"] for length in said["lengths"]]
-    assert sum(shares) + counts["budget_share"] == pytest.approx(1)
-    plain = adaptive_ledger(count_share=0)
-    assert {"counts", "counts_columns"}.isdisjoint(plain)
-    assert list(plain["columns"]) == ["length", "ngram", "score", "order"]
-    assert plain["columns"]["order"].startswith("by length, then by falling score, ")
-
-
-def test_individual_budgets_are_stated_with_their_theorem():
-    said = adaptive_ledger()
-    budgets = said["guarantee"]["individual_budgets"]
-    assert budgets["mu"] == pytest.approx(1 / said["spent"]["composed_noise_stddev"])
-    assert "at most count_share * mu^2" in budgets["statement"]
-    assert "private state" in budgets["statement"]
-    cited = " ".join(budgets["references"])
-    assert all(name in cited for name in ("Smith", "Koskela", "Feldman"))
-
-
-def test_ordinary_composition_needs_no_such_statement():
-    assert "individual_budgets" not in adaptive_ledger(user_budgets="even")["guarantee"]
-    assert "individual_budgets" not in ledger()["guarantee"]
-    assert "rounds" not in ledger()["lengths"][0]
-
-
-# Set union
-
-
-def union_plan(policy, **others):
-    return SetUnionPlan(epsilon=1, delta=1e-7, policy=policy, **others)
-
-
-def union_ledger(policy="policy_gaussian", plan=None, items=None, **others):
-    plan = plan or union_plan(policy, **others)
-    items = items or ItemSet(**union_items(plan))
-    part = PART._replace(name=PART.name.replace("ngrams", "items"), rows=2)
-    return ledger_in_parts(set_union_contents(plan, [items]), [part], plan=plan, tokenizer="tokens")
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_set_union_says_its_mechanism_and_explains_each_number(policy):
-    plan, said = union_plan(policy), union_ledger(policy)
-    mechanism = said["mechanism"]
-    assert said["program"] == "set-union"
-    assert (mechanism["policy"], mechanism["released"]) == (policy, 2)
-    assert len(mechanism["meaning"]) > 40
-    assert SetUnionPlan.from_json(json.dumps(said["plan"])) == plan
-    assert said["spent"]["numerical_slack"] > 0
-    named = set(mechanism) - {"policy", "max_contributions", "noise", "sensitivity_norm"}
-    assert named == set(said["mechanism_columns"])
-    told = said["mechanism_columns"]["rounds"]
-    for number, decided in enumerate(mechanism["rounds"], start=1):
-        assert decided["round"] == number
-        assert all(f"{name}:" in told for name in decided if name != "round")
-        is_last = number == len(mechanism["rounds"])
-        assert (decided["cut"] is None) == (is_last or policy == "sips")
-    assert mechanism["sensitivity"] == plan.sensitivity
-    assert mechanism["rounding_bound"] == plan.rounding_bound
-    assert mechanism["shards"] == plan.shard_count
-    last = mechanism["rounds"][-1]
-    assert (last["threshold"], last["cutoff"]) == (plan.threshold, plan.cutoff)
-    assert last["noise_scale"] == last["noise_stddev"] == plan.noise_stddev
-
-
-@pytest.mark.parametrize("count_share", [0, 0.15, 0.6])
-@pytest.mark.parametrize("policy", POLICIES)
-def test_the_noise_of_a_ledger_is_enough_for_its_sensitivity_and_budget(policy, count_share):
-    """As a reviewer would check it, from the ledger alone."""
-    said = union_ledger(policy, count_share=count_share)
-    mechanism, epsilon = said["mechanism"], said["guarantee"]["epsilon"]
-    composed = mechanism["composed_noise_scale"]
-    of_counts = 0.0
-    if count_share:
-        noise = said["counts"]
-        of_counts = noise["row_noise_stddev"] ** -2 + noise["group_noise_stddev"] ** -2
-    delta = gaussian_delta(epsilon=epsilon, noise_stddev=composed / mechanism["sensitivity"])
-    assert delta <= said["spent"]["gaussian_delta"] < said["guarantee"]["delta"]
-    inverse_squares = sum(own["noise_scale"] ** -2 for own in mechanism["rounds"])
-    spent = inverse_squares + of_counts / mechanism["sensitivity"] ** 2
-    assert composed**-2 * (1 - 1e-9) <= spent <= composed**-2 * (1 + 1e-12)
-    assert ("one Gaussian mechanism" in said["guarantee"].get("composition", "")) == (
-        count_share > 0
-    )
-
-
-@pytest.mark.parametrize("policy", ["sips", "screened_gaussian"])
-def test_a_set_union_says_the_same_of_counts_as_of_its_plan(policy):
-    counted, without = union_plan(policy), union_plan(policy, count_share=0)
-    said = union_ledger(plan=counted)
-    assert said["counts"]["budget_share"] == counted.count_share
-    assert said["counts"]["row_noise_stddev"] == counted.count_noise.row_stddev
-    assert set(said["counts"]) == set(said["counts_columns"])
-    assert list(said["columns"]) == ["item", "score", "users", "users_low", "users_high", "order"]
-    assert said["columns"]["order"].startswith("by falling users, then by falling score, ")
-    plain = union_ledger(plan=without)
-    assert "counts" not in plain
-    assert list(plain["columns"]) == ["item", "score", "order"]
-    assert plain["columns"]["order"].startswith("by falling score, ")
-    for plan, other in ((counted, without), (without, counted)):
-        items = ItemSet(**{**union_items(other), "report": plan.report()})
-        with pytest.raises(ValueError, match="numbers of users if, and only if, its count_share"):
-            union_ledger(plan=plan, items=items)
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_the_promised_number_of_users_is_stated_where_the_guarantee_needs_it(policy):
-    promise = union_ledger(policy)["guarantee"].get("promise")
-    assert (promise is not None) == (policy in DESCENT_POLICIES)
-    if promise:
-        assert promise["max_users"] == union_plan(policy).max_users
-        assert "never checked" in promise["meaning"]
-
-
-def test_a_set_union_protects_no_more_than_n_grams_do():
-    assert union_ledger()["not_protected"] == ledger()["not_protected"]
-    assert union_ledger()["guarantee"]["statement"] == ledger()["guarantee"]["statement"]
-
-
-def test_items_of_another_plan_are_refused():
-    for other in (
-        union_plan("policy_gaussian", max_contributions=7),
-        union_plan("policy_gaussian", count_share=0.2),
-        union_plan("sips"),
-    ):
-        with pytest.raises(ValueError, match="must be of a run under this plan"):
-            union_ledger(plan=other, items=ItemSet(**union_items(union_plan("policy_gaussian"))))
-
-
-def union_items(plan):
-    users = np.array([[9, 7, 12], [5, 0, 11]]) if plan.count_share else None
-    scores = np.ones(2)
-    return {
-        "items": pa.array(["a", "b"]),
-        "scores": scores,
-        "users": users,
-        "report": plan.report(),
-    }
+@pytest.mark.parametrize("name", ["title", "contact", "unit"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("", "  ", "two\nlines", "a\ttab", "next\x85line", "line\u2028separator"),
+        *("turned \u202e round", "x" * (MAX_CHARACTERS + 1)),
+    ],
+)
+def test_words_that_are_not_one_short_line_are_refused(name, value):
+    with pytest.raises(ValueError, match=f"^{name} must be"):
+        ReleaseNotes(**{name: value})
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("described", "unit", "sentence"),
     [
-        ({"program": "bigrams"}, "'program' is missing or not one of ngrams, set-union"),
-        ({"program": "ngrams"}, "'lengths_columns' is missing"),
-        ({"mechanism": {}}, "'mechanism' must state the number of released items"),
-        ({"mechanism": {"released": 3}}, "does not state as many rows as were released"),
-        ({"parts": [PART._asdict() | {"rows": 2}]}, "'parts' must list"),
+        (InputDescription(user_field="who"), None, 'each value of the field "who" is one user'),
+        (InputDescription(user_field="who"), "an ant", 'an ant: each value of the field "who"'),
+        (InputDescription(format="sequences"), None, "each line of a file is one user"),
+        (InputDescription(format="sequences"), "a visitor", "a visitor: each line of a file"),
+        (None, None, "as the input of the pipeline names them"),
     ],
 )
-def test_what_is_not_a_whole_ledger_of_a_set_union_is_refused(tmp_path, changes, message):
-    write(tmp_path, union_ledger())
-    assert read_ledger(str(tmp_path)) == json.loads(ledger_bytes(union_ledger()))
-    write(tmp_path, union_ledger() | changes)
-    with pytest.raises(ReleaseError, match=message):
-        read_ledger(str(tmp_path))
+def test_one_user_is_said_in_words(described, unit, sentence):
+    assert user_sentence(described, ReleaseNotes(unit=unit)) == sentence
+
+
+def test_what_is_not_there_or_not_known_is_null():
+    nothing = {"user_field": None, "text_fields": None, "details": {}}
+    assert input_section(None) == {**nothing, "format": "rows"}
+    assert input_section(InputDescription(format="sequences")) == {**nothing, "format": "sequences"}
+
+
+PROGRAMS = {
+    "ngrams": ("--epsilon", 8, "--delta", 1e-5, "--max_length", 2),
+    "set-union": ("--epsilon", 8, "--delta", 1e-5, "--policy", "weighted_gaussian"),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_operators_words_are_in_the_ledger_and_change_nothing_that_is_released(
+    cli, program, tmp_path
+):
+    rows = [{"customer": f"c{i}", "body": "see you soon"} for i in range(300)]
+    (tmp_path / "hidden_place").mkdir()
+    source = tmp_path / "hidden_place" / "tickets.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "key").write_text("0f1e2d3c" * 8)
+    given = ("--input", source, "--user_field", "customer", "--text_field", "body")
+    given += ("--run_key_file", tmp_path / "key", *PROGRAMS[program])
+    words = ("--title", "Tickets", "--contact", "a@example.com", "--unit", "a customer")
+    parts = []
+    for name, more in (("with", words), ("without", ())):
+        ended = cli(program, *given, "--output", tmp_path / name, *more)
+        assert ended.status == 0, ended.err
+        files = {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+        assert b"hidden_place" not in files.pop("ledger.json")
+        parts.append(files)
+    assert parts[0] == parts[1] != {}
+    said = read_ledger(str(tmp_path / "with"))
+    assert said["guarantee"]["user"] == 'a customer: each value of the field "customer"'
+    assert said["input"] == {
+        "user_field": "customer",
+        "text_fields": ["body"],
+        "format": "jsonl",
+        "details": {},
+    }
+    assert said["notes"] == {"title": "Tickets", "contact": "a@example.com", "unit": "a customer"}

@@ -1,5 +1,6 @@
 """Ledgers of releases under any plan, made by the package's own functions without a run."""
 
+import json
 import pathlib
 
 import numpy as np
@@ -9,14 +10,8 @@ from beam_dpne import BayesianPlan, LengthReport, PrivacyPlan, SetUnionPlan
 from beam_dpne.bayesian.counting import NgramProbabilities
 from beam_dpne.bayesian.ledger import bayesian_contents
 from beam_dpne.ngrams.ledger import reported_contents
-from beam_dpne.release.ledger import (
-    NO_NOTES,
-    ReleaseNotes,
-    Run,
-    ledger_bytes,
-    whole_ledger,
-    with_parts,
-)
+from beam_dpne.release.ledger import Run, ledger_bytes, whole_ledger, with_parts
+from beam_dpne.release.notes import NO_NOTES, ReleaseNotes
 from beam_dpne.release.parts import Part
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.ledger import set_union_contents
@@ -31,16 +26,15 @@ def ledger_of(
     contents, stem = _contents(plan, rows)
     run = Run(plan=plan, tokenizer="words", run_key_given=run_key_given)
     part = Part(f"{stem}-{'0' * 16}-00000-of-00001.jsonl", rows, "a" * 64, 9)
-    return with_parts(
-        whole_ledger(contents, run, {"count": rows, "sha256": "0" * 64}, notes), [part]
-    )
+    ledger = with_parts(whole_ledger(contents, run, {"count": rows}, notes), [part])
+    return json.loads(ledger_bytes(ledger))
 
 
 def write_ledger(folder: pathlib.Path, plan: Plan, **others) -> str:
     """Writes a ledger into a folder, and an empty file for its part; returns the folder's path."""
     folder.mkdir(parents=True, exist_ok=True)
     ledger = ledger_of(plan, **others)
-    (folder / "ledger.json").write_bytes(ledger_bytes(ledger))
+    (folder / "ledger.json").write_text(json.dumps(ledger))
     (folder / ledger["parts"][0]["name"]).write_bytes(b"")
     return str(folder)
 

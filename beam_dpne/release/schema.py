@@ -1,0 +1,343 @@
+"""What a ledger says: the type of each section, and the meaning of each field.
+
+Programs fill these types with their numbers. The meanings are written into each ledger (section
+`meanings`), and a ledger that is read must have these types. Nothing here may be exact or private:
+ledgers hold public parameters, released numbers and checksums.
+"""
+
+import inspect
+import re
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+SCHEMA = "beam_dpne/ledger/3"
+SCHEMA_FAMILY = "beam_dpne/ledger/"
+PART_PATTERN = r"(ngrams|items|probabilities)-[0-9a-f]{16}-\d{5,}-of-\d{5,}\.(jsonl|tsv|parquet)"
+
+
+_Positive = Annotated[float, Meta(gt=0)]
+_Count = Annotated[int, Meta(ge=0)]
+_Delta = Annotated[float, Meta(gt=0, lt=1)]
+_Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+
+
+class Section(msgspec.Struct, kw_only=True):
+    """A section of a ledger."""
+
+
+def meanings(section: Section) -> dict[str, str]:
+    """Returns the meaning of each field that a section has, from the docstring of its type."""
+    listed = (inspect.getdoc(type(section)) or "").partition("Attributes:\n")[2]
+    found = re.findall(r"^  (\w+): (.*(?:\n    .*)*)", listed, re.MULTILINE)
+    return {
+        name: " ".join(text.split()) for name, text in found if getattr(section, name) is not UNSET
+    }
+
+
+class Notes(Section):
+    """The operator's notes."""
+
+    title: str | None
+    contact: str | None
+    unit: str | None
+
+
+class Argument(Section):
+    """A theorem on which a guarantee rests."""
+
+    statement: str
+    mu: _Positive
+    references: list[str]
+
+
+class Promise(Section):
+    """What the operator promises, and nothing checks."""
+
+    max_users: _Count
+    meaning: str
+
+
+class Guarantee(Section):
+    """The guarantee of rows and ledger together."""
+
+    epsilon: _Positive
+    delta: _Delta
+    neighbours: str
+    user: str
+    statement: str
+    individual_budgets: Argument | UnsetType = UNSET
+    composition: str | UnsetType = UNSET
+    promise: Promise | UnsetType = UNSET
+
+
+class GroupSize(Section):
+    """The guarantee of a group of users.
+
+    Attributes:
+      users: G, the number of users in the group.
+      epsilon: G * epsilon; null where it is too large for a number.
+      delta: Delta of the whole release at that epsilon; 1 guarantees nothing.
+      gaussian_mu: G * mu.
+      gaussian_epsilon: Epsilon of the Gaussian noise alone at the delta that it has for one user,
+        gaussian_delta.
+      gaussian_delta: Delta of the Gaussian noise alone at g times the epsilon that it has for one
+        user, which is 999/1000 of that of the release.
+    """
+
+    users: _Count
+    epsilon: float | None
+    delta: float
+    gaussian_mu: float
+    gaussian_epsilon: float
+    gaussian_delta: float | None
+
+
+class Groups(Section):
+    """The guarantee of groups of users, and of a person with several ids."""
+
+    statement: str
+    gaussian_noise: str
+    sizes: list[GroupSize]
+    held_by_a_group_alone: str | UnsetType = UNSET
+
+
+class Spent(Section):
+    """What was spent on what.
+
+    Attributes:
+      gaussian_delta: Part of delta that the noise has.
+      far_tails: Part of delta that pays for noise so far out that its 128 bits no longer give it
+        the right probability: the probability of such noise, times 1 + exp(epsilon) for the two
+        inputs with and without a user. Noise is calibrated for less than 999/1000 of delta, so that
+        at least a thousandth of delta is left for it.
+      numerical_slack: Part of epsilon that pays for floating-point arithmetic and for noise of
+        128 bits. The probability of a decision is right to a relative 1e-12, and that of a noisy
+        integer to 2e-12, or to 1e-13 * sigma if that is more. Noise is calibrated for 999/1000 of
+        epsilon, so that a thousandth of epsilon is left for it.
+      vocabulary_delta: Part of delta that bounds the probability that a word or an item is found
+        which one user alone has.
+      composed_noise_stddev: Standard deviation of the noise of one Gaussian mechanism of
+        sensitivity 1 that is as private as the whole run; mu is 1 divided by it.
+    """
+
+    gaussian_delta: _Count | float
+    far_tails: float
+    numerical_slack: float
+    vocabulary_delta: float | UnsetType = UNSET
+    composed_noise_stddev: float | UnsetType = UNSET
+
+
+class Length(Section):
+    """The n-grams of one length.
+
+    Attributes:
+      length: Number of words in the n-gram.
+      budget_share: Part of the budget mu^2 that this length has; all of these parts and that of
+        numbers of users add up to 1; null if each user divides one budget among the lengths.
+      max_contributions: Largest number of distinct n-grams that one user adds in one round.
+      noise_stddev: Standard deviation of the noise of every round, in units of weight. Under
+        one_round it is composed_noise_stddev / sqrt(budget_share). Under adaptive the squared
+        weights that one user sends, over all lengths and rounds, add up to at most (1 -
+        count_share) / composed_noise_stddev^2.
+      threshold: N-grams with a noisy weight above it are released; that of the last round, and
+        the lowest of all classes; null if no n-gram of this length could be released.
+      released: Number of n-grams of this length in the release.
+      valid: Number of candidates of this length, whether or not anybody has them; null for single
+        words.
+      expected_spurious_at_most: Upper bound on the expected number of released n-grams that
+        nobody has, in all rounds together, and as a mean over the noise of private counts of
+        candidates.
+      rounds: One entry for each round, in order. loadings: factors of the noisy weights of the
+        rounds so far in the evidence; evidence_stddev: standard deviation of the noise in that sum;
+        threshold: n-grams with evidence above it are found; cut: n-grams with evidence below it are
+        closed and get no further weight, null in the last round; null_probability: probability that
+        an n-gram which nobody has is found in this round. At lengths of two words and more these
+        are the numbers of the class with the best prediction.
+      classes: Candidates of two words and more are sorted into classes by a prediction from the
+        scores of released n-grams one and two words shorter. One entry for each class. number:
+        twice the logarithm to base 2 of the prediction; valid: number of candidates of the class;
+        thresholds, cuts, null_probabilities: for each round, as in rounds.
+      groups: Groups of neighbouring classes, the best one first, which have one probability.
+        lowest: the lowest class; candidates: number of candidates, weighted by their predictions;
+        noise_stddev: standard deviation of the noise of a private count of those that somebody has,
+        0 without a count; noisy_unheld: noisy number of those that nobody has, the upper edge of a
+        cell one 64th of that deviation wide; unheld: number by which the tolerated number is
+        divided; probability: probability that a candidate of the best class which nobody has is
+        released, at most. Counts are paid from the users' budgets.
+    """
+
+    length: Annotated[int, Meta(ge=1)]
+    budget_share: float | None
+    max_contributions: int
+    noise_stddev: float
+    threshold: float | None
+    released: _Count
+    valid: int | None
+    expected_spurious_at_most: float
+    rounds: list[dict[str, Any]] | UnsetType = UNSET
+    classes: list[dict[str, Any]] | UnsetType = UNSET
+    groups: list[dict[str, Any]] | UnsetType = UNSET
+
+
+class UnionMechanism(Section):
+    """How items were found.
+
+    Attributes:
+      policy: Name of the way in which users add weight to items.
+      max_contributions: Largest number of items to which one user adds weight in one round.
+      sensitivity: Upper bound on the l2 distance by which one user moves the weights of a round,
+        in units of weight; it includes rounding_bound.
+      rounding_bound: Upper bound on the distance that rounding adds, over all users that follow
+        in sequence, if there are at most max_users of them; 0 where all arithmetic is exact.
+      composed_noise_scale: Sigma of one mechanism of this sensitivity that is as private as all
+        rounds and the measurement of users together.
+      cutoff_margin: Distance of a cutoff above its threshold, in units of sigma; null for
+        policies without a cutoff.
+      shards: Number of histograms among which the users are divided.
+      rounds: One entry for each round, in order; most policies have one. noise_stddev: sigma;
+        threshold: items with a noisy weight above it and a positive weight are released; cutoff:
+        users add nothing beyond it; cut: items with a noisy weight below it are closed and get no
+        further weight, null in rounds that close nothing but what they find.
+      released: Number of items in the release.
+    """
+
+    policy: str
+    meaning: str
+    max_contributions: int
+    sensitivity: float
+    rounding_bound: float
+    composed_noise_scale: float
+    cutoff_margin: float | None
+    shards: int | None
+    rounds: list[dict[str, Any]]
+    released: _Count
+
+
+class ProbabilityMechanism(Section):
+    """How probabilities were computed.
+
+    Attributes:
+      max_count: C, the largest number of times that one n-gram of one user counts.
+      max_contributions: W, the largest number of distinct n-grams that one user adds.
+      public: The number of n-grams in the public vocabulary, the number of words in each, and the
+        SHA-256 of n-grams and counts (beam_dpne.PublicCounts.fingerprint); nothing protects them.
+      sensitivity: Upper bound on the l2 distance by which one user moves all counts, C * sqrt(W).
+      noise_stddev: Sigma, before the noise is rounded to whole counts.
+      released: Number of n-grams with a probability, which are all n-grams of the public
+        vocabulary.
+    """
+
+    meaning: str
+    max_count: int
+    max_contributions: int
+    public: dict[str, Any]
+    sensitivity: float
+    noise_stddev: float
+    released: _Count
+
+
+class Counts(Section):
+    """How the users of released rows were counted.
+
+    Attributes:
+      budget_share: Part of the budget mu^2 of the run that the measurement of users has.
+      row_noise_stddev: Standard deviation of the noise on the sum of each row; every user adds a
+        vector of length 1 at most to these sums.
+      group_noise_stddev: Standard deviation of the noise on the sums of groups of rows, to which
+        every user adds a vector of length 1 at most as well; they translate sums into numbers of
+        users.
+      confidence: Share of rows whose interval contains the number of users, as far as the model
+        holds: the sums of rows with similar scores are spread around a curve, and the number of
+        users divided by the sum varies slowly.
+    """
+
+    budget_share: float
+    row_noise_stddev: float
+    group_noise_stddev: float
+    confidence: float
+
+
+class Key(Section):
+    """The run key, which is not here."""
+
+    given: bool
+    mechanism_version: int
+    warning: str
+
+
+class Rows(Section):
+    """The rows before they are in files."""
+
+    count: _Count
+    sha256: _Sha256 | UnsetType = UNSET
+
+
+class ListedPart(Section, forbid_unknown_fields=True):
+    """A file of the release; its name cannot lead out of the release's directory."""
+
+    name: Annotated[str, Meta(pattern=rf"\A{PART_PATTERN}\Z")]
+    rows: _Count
+    sha256: _Sha256
+    bytes: _Count
+
+
+class Ledger(Section):
+    """The sections that the ledgers of all programs have."""
+
+    schema: str
+    what: str
+    notes: Notes
+    guarantee: Guarantee
+    groups: Groups
+    not_protected: list[str]
+    plan: dict[str, Any]
+    spent: Spent
+    run_key: Key
+    input: dict[str, Any]
+    tokenizer: str
+    columns: dict[str, str]
+    meanings: dict[str, dict[str, str]]
+    versions: dict[str, str]
+    counts: Counts | UnsetType = UNSET
+    rows: Rows | UnsetType = UNSET
+    parts: Annotated[list[ListedPart], Meta(min_length=1)] | UnsetType = UNSET
+
+
+class NgramsLedger(Ledger, tag_field="program", tag="ngrams", kw_only=True):
+    """The ledger of a release of n-grams."""
+
+    lengths: Annotated[list[Length], Meta(min_length=1)]
+
+
+class UnionLedger(Ledger, tag_field="program", tag="set-union", kw_only=True):
+    """The ledger of a release of items."""
+
+    mechanism: UnionMechanism
+
+
+class ProbabilitiesLedger(Ledger, tag_field="program", tag="bayesian", kw_only=True):
+    """The ledger of n-gram probabilities."""
+
+    mechanism: ProbabilityMechanism
+
+
+AnyLedger = NgramsLedger | UnionLedger | ProbabilitiesLedger
+LEDGERS: dict[str, type[NgramsLedger | UnionLedger | ProbabilitiesLedger]] = {
+    "ngrams": NgramsLedger,
+    "set-union": UnionLedger,
+    "bayesian": ProbabilitiesLedger,
+}
+
+
+def program_of(ledger: AnyLedger) -> str:
+    """Returns the program whose ledger this is."""
+    return next(name for name, kind in LEDGERS.items() if isinstance(ledger, kind))
+
+
+def released(ledger: AnyLedger) -> int:
+    """Returns the number of released rows."""
+    if isinstance(ledger, NgramsLedger):
+        return sum(each.released for each in ledger.lengths)
+    return ledger.mechanism.released
