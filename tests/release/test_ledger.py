@@ -159,7 +159,7 @@ class Callable:
     ("tokenizer", "name"),
     [
         ("words", "words"),
-        (tokenizers.whitespace, "beam_dpne.documents.tokenizers:whitespace"),
+        (tokenizers.whitespace, "beam_dpne.documents.words:whitespace"),
         (Callable(), f"{__name__}:Callable"),
         (functools.partial(tokenizers.words), "functools:partial"),
     ],
