@@ -71,9 +71,7 @@ from beam_dpne.mechanism.randomness import RunKey as RunKey
 from beam_dpne.mechanism.rules import LengthRule as LengthRule
 from beam_dpne.mechanism.rules import RoundRule as RoundRule
 from beam_dpne.mechanism.rules import length_rule as length_rule
-from beam_dpne.ngrams.strategies import Adaptive as Adaptive
-from beam_dpne.ngrams.strategies import LengthPlan as LengthPlan
-from beam_dpne.ngrams.strategies import OneRound as OneRound
+from beam_dpne.ngrams.plan import LengthPlan as LengthPlan
 from beam_dpne.ngrams.valid import rule_for as rule_for
 from beam_dpne.storage.run_files import RunKeyFile as RunKeyFile
 from beam_dpne.version import __version__ as __version__

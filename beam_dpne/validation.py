@@ -179,13 +179,13 @@ class Parameter:
         return f"({one})(,({one}))*" if listed else one
 
     def parse(self, text: str) -> Any:
-        """Returns the value that a text gives; numbers of a list have commas between them.
+        """Returns the value that a text gives; numbers and choices of a list have commas between them.
 
         Raises:
           ValueError: if the text has another form.
         """
-        numbers = self.kind in (int, float)
-        parts = text.split(",") if self.several and numbers else [text]
+        listed = self.several and (self.kind in (int, float) or self.choices)
+        parts = text.split(",") if listed else [text]
         if self.kind is not str and not all(re.fullmatch(_PATTERNS[self.kind], x) for x in parts):
             self._refuse(text)
         values = tuple(part == "true" if self.kind is bool else self.kind(part) for part in parts)

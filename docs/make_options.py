@@ -3,7 +3,7 @@
 import pathlib
 import re
 
-from beam_dpne.cli.main import COMMANDS
+from beam_dpne.cli.commands import COMMANDS
 from beam_dpne.validation import Parameter, parameters_of
 
 PAGE = pathlib.Path(__file__).with_name("options.md")

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.cli import main, parsing
+from beam_dpne.cli.commands import COMMANDS
 
 DATA = pathlib.Path(__file__).parent / "data" / "msnbc990928.seq.gz"
 TABLE_5 = (17, 254, 1273, 1954, 2221, 2020)
@@ -89,7 +90,7 @@ def category_names(path: str) -> list[str]:
 
 def release_msnbc(argv: Sequence[str]) -> int:
     """Runs the experiment; options of `beam-dpne ngrams` change its parameters."""
-    ngrams = next(each for each in main.COMMANDS if each.name == "ngrams")
+    ngrams = next(each for each in COMMANDS if each.name == "ngrams")
     command = dataclasses.replace(ngrams, prog="msnbc.py", description=__doc__ or "", run=_run)
     return main.run_command(command, argv, complete=_with_those_of_the_paper)
 

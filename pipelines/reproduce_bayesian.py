@@ -1,6 +1,6 @@
 """python pipelines/reproduce_bayesian.py --output DIR
 
-Runs the experiments of "N-grams Bayesian Differential Privacy" and ours beside them: CSV, PNG and a
+Runs the experiments of "N-grams Bayesian Differential Privacy" and ours beside them: CSV and a
 summary. NOT private: for public data only. `--titles FILE` and `--public FILE` name others than the
 sample and the public counts that ship with the repository.
 """

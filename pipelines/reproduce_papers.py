@@ -1,6 +1,6 @@
 """python pipelines/reproduce_papers.py --output DIR
 
-Runs the experiments of the DPNE and DPSU papers and ours beside them: CSV, PNG and a summary. NOT
+Runs the experiments of the DPNE and DPSU papers and ours beside them: CSV and a summary. NOT
 private: for public data only. `--titles FILE` names texts that do not ship with the repository.
 """
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from beam_dpne.cli.main import COMMANDS
+from beam_dpne.cli.commands import COMMANDS
 from beam_dpne.cli.parameters import Budgeting, FailureLogging, Quiet
 from beam_dpne.validation import Parameter, parameters_of
 from deploy.downloads import versions

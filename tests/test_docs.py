@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import beam_dpne
-from beam_dpne.cli.main import COMMANDS
+from beam_dpne.cli.commands import COMMANDS
 from beam_dpne.cli.parsing import all_parameters
 from tests.conftest import ROOT
 

@@ -8,7 +8,6 @@ import pytest
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.transform import BayesianCounts
-from beam_dpne.cli.main import main
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -68,10 +67,9 @@ def test_only_a_delta_of_a_thousandth_and_more_is_large():
         (1e-2, ("--public_user_count", "100"), False),
     ],
 )
-def test_plan_warns_of_a_large_delta_on_stderr(delta, others, warned, capsys):
-    status = main(["plan", "--epsilon", "1", "--delta", str(delta), *others])
-    captured = capsys.readouterr()
-    assert status == 0
+def test_plan_warns_of_a_large_delta_on_stderr(delta, others, warned, cli):
+    captured = cli("plan", "--epsilon", 1, "--delta", delta, *others)
+    assert captured.status == 0
     assert (WARNING in captured.err) == warned
     assert WARNING not in captured.out
 
@@ -85,7 +83,7 @@ def test_plan_warns_of_a_large_delta_on_stderr(delta, others, warned, capsys):
         ("bayesian", ("--public_user_count", "50")),
     ],
 )
-def test_programs_warn_of_a_large_delta_also_when_quiet(program, others, tmp_path, capsys):
+def test_programs_warn_of_a_large_delta_also_when_quiet(program, others, tmp_path, cli):
     texts = tmp_path / "in.jsonl"
     texts.write_text(
         "".join(json.dumps({"user": f"u{i}", "text": "good morning"}) + "\n" for i in range(40))
@@ -96,8 +94,8 @@ def test_programs_warn_of_a_large_delta_also_when_quiet(program, others, tmp_pat
         given += ["--public", str(tmp_path / "public.txt"), "--length", "2"]
     if program == "ngrams":
         given += ["--max_length", "2"]
-    assert main([program, "--epsilon", "2", "--delta", "0.01", *given]) == 0
-    captured = capsys.readouterr()
+    captured = cli(program, "--epsilon", 2, "--delta", 0.01, *given)
+    assert captured.status == 0
     assert captured.err.count(WARNING) == (0 if others else 1)
     ledger = json.loads((tmp_path / "out" / "ledger.json").read_text())
     assert about_large_delta(0.01) in ledger["not_protected"]
@@ -105,12 +103,13 @@ def test_programs_warn_of_a_large_delta_also_when_quiet(program, others, tmp_pat
 
 
 @pytest.mark.parametrize("program", ["ngrams", "set-union", "bayesian"])
-def test_programs_refuse_a_delta_above_one_over_the_public_number(program, tmp_path, capsys):
+def test_programs_refuse_a_delta_above_one_over_the_public_number(program, tmp_path, cli):
     given = ["--input", str(tmp_path / "none"), "--output", str(tmp_path / "out")]
     counts = ["--public_user_count", "1000"]
-    assert main([program, "--epsilon", "1", "--delta", "0.01", *given, *counts]) == 2
-    said = capsys.readouterr().err
-    assert "delta must be at most 1/public_user_count=0.001" in said
+    public = ["--public", "none"] if program == "bayesian" else []
+    ended = cli(program, "--epsilon", 1, "--delta", 0.01, *given, *public, *counts)
+    assert ended.status == 2
+    assert "delta must be at most 1/public_user_count=0.001" in ended.err
 
 
 BUDGET = {"epsilon": 1, "delta": 1e-6}

@@ -12,7 +12,7 @@ from airflow.sdk import Asset, AssetAlias, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from beam_dpne.cli import parsing
-from beam_dpne.cli.main import COMMANDS
+from beam_dpne.cli.commands import COMMANDS
 from beam_dpne.validation import Parameter, parameters_of
 
 _PROGRAMS = ("ngrams", "set-union", "bayesian")

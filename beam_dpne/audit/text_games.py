@@ -27,7 +27,6 @@ from beam_dpne.audit.number_games import count_games
 from beam_dpne.audit.worlds import TextPlan, Words, World, coins, release_of
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.strategies import OneRound
 from beam_dpne.set_union.plan import SetUnionPlan
 
 # Users of a corpus, roughly at most: it bounds the memory.
@@ -79,8 +78,8 @@ def gram_claim(plan: PrivacyPlan) -> Claim:
 
 def _part(plan: PrivacyPlan, longest: int) -> float:
     """Returns the part of μ² that n-grams up to a length have."""
-    if isinstance(plan.strategy_value, OneRound):
-        shares = plan.strategy_value.shares(plan.max_length)
+    if not plan.is_adaptive:
+        shares = plan.shares
     elif plan.user_budgets == "even":
         shares = (1 / plan.max_length,) * plan.max_length
     else:

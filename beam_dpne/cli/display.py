@@ -92,7 +92,7 @@ def _watch_log(
 def print_budget(plan: PrivacyPlan) -> None:
     """Prints the budget and the noise of a plan."""
     print_line(f"The plan has ε = {plan.epsilon:g}, δ = {plan.delta:g}.")
-    if plan.strategy_value.has_user_budgets:
+    if plan.is_adaptive:
         each = "at each length" if plan.user_budgets == "even" else "on all lengths together"
         print_line(
             f"Each user may spend μ² = {plan.allotment / BUDGET_UNITS:.4f} {each}: the sum of the "

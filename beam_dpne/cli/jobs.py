@@ -1,18 +1,13 @@
 """A run that publishes a release: its checked parameters, its pipeline, and its steps."""
 
-import contextlib
 import dataclasses
 import math
 import os
-import re
-import tempfile
 import time
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsIter
 from apache_beam.runners.runner import PipelineResult
 
@@ -22,7 +17,7 @@ from beam_dpne.cli.failures import check_outside_releases, with_cause
 from beam_dpne.cli.parsing import Made
 from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
-from beam_dpne.elements import progress, side_inputs
+from beam_dpne.elements import progress
 from beam_dpne.elements.threads import MOST_WORKERS, usable_cores
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.randomness import RunKey
@@ -42,6 +37,7 @@ from beam_dpne.release.files import absolute, is_local, read_ledger, real_path
 from beam_dpne.release.notes import ReleaseNotes
 from beam_dpne.release.publishing import WriteRelease, check_output
 from beam_dpne.storage.access import check_access
+from beam_dpne.storage.directories import absolute_path
 from beam_dpne.storage.run_files import RunKeyFile
 from beam_dpne.validation import about_large_delta
 
@@ -192,7 +188,7 @@ def _run(job: Job, transform: Callable[[str], beam.PTransform]) -> Mapping[str, 
         input_bytes=sum(file.size for file in job.files),
         quiet=job.is_quiet,
     )
-    with run_folder(job) as folder, shown:
+    with runners.run_folder(options, job.writing.output) as folder, shown:
         if not options.embedded:
             progress.enter("engine")
         build(pipeline, job, transform(folder))
@@ -212,6 +208,7 @@ def build(pipeline: beam.Pipeline, job: Job, private: beam.PTransform) -> None:
     rejecting, writing = job.made[parameters.Rejecting], job.writing
     read = pipeline | "Read" >> ReadDocuments(
         inputs=[file.path for file in job.files],
+        shown_inputs=[absolute_path(path) for path in as_list(job.made[parameters.Input].input)],
         strict=rejecting.strict,
         **dataclasses.asdict(job.reading),
     )
@@ -237,34 +234,6 @@ def build(pipeline: beam.Pipeline, job: Job, private: beam.PTransform) -> None:
 
 def _tally_after(tally: Tally, _written: Iterable[str]) -> Tally:
     return tally
-
-
-@contextlib.contextmanager
-def run_folder(job: Job) -> Iterator[str]:
-    """Yields the run's temporary folder, which is as private as the data, and deletes it at the end.
-
-    An embedded run has a folder of this machine that its owner alone can read. Launcher and workers of
-    an engine share storage: the temporary location, or else the place of the release.
-    """
-    given = job.options.temp_location
-    if job.options.embedded and (given is None or is_local(given)):
-        if given is not None:
-            os.makedirs(given, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".beam_dpne-", dir=given) as folder:
-            yield folder
-            side_inputs.forget()
-        return
-    output = absolute(job.writing.output).rstrip("/")
-    # There is no directory beside a bucket.
-    beside = output if re.fullmatch(r"\w+://[^/]+", output) else os.path.dirname(output)
-    folder = FileSystems.join(given or beside, f".beam_dpne-{uuid.uuid4().hex}")
-    try:
-        yield folder
-    finally:
-        side_inputs.forget()
-        with contextlib.suppress(Exception):
-            if FileSystems.exists(folder) or FileSystems.match([f"{folder}/*"])[0].metadata_list:
-                FileSystems.delete([folder])
 
 
 def check_in_template(options: BeamOptions, name: str, size: int) -> None:

@@ -1,4 +1,4 @@
-"""How a pipeline runs on Beam: its options, its runner, and its end."""
+"""How a pipeline runs on Beam: its options, its runner, its temporary folder, and its end."""
 
 import argparse
 import contextlib
@@ -7,12 +7,16 @@ import difflib
 import functools
 import json
 import logging
+import os
 import re
+import tempfile
 import threading
-from collections.abc import Collection, Sequence
+import uuid
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NoReturn
 
 import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import (
     DebugOptions,
@@ -29,9 +33,10 @@ from apache_beam.runners.worker import sdk_worker
 
 from beam_dpne import engines
 from beam_dpne.cli.failures import printable_reason
+from beam_dpne.elements import side_inputs
 from beam_dpne.engines.flink import failures_at_flink
-from beam_dpne.engines.harnesses import drop_idle_processors
 from beam_dpne.errors import RunError, UsageError
+from beam_dpne.release.files import absolute, is_local
 
 _EMBEDDED = ("fnapirunner", "embedded")
 # Prism asks a bundle to give up half of its elements whenever it made no progress for a tenth of a
@@ -210,7 +215,7 @@ def run_pipeline(pipeline: beam.Pipeline, harness_timeout: int = 0) -> PipelineR
         error, since the messages of libraries may quote data.
     """
     _silence_workers()
-    drop_idle_processors()
+    engines.drop_idle_processors()
     result = None
     try:
         engines.check_workers(pipeline, harness_timeout)
@@ -250,3 +255,31 @@ def counters(result: PipelineResult) -> dict[str, int]:
         name = metric.key.metric.name
         values[name] = values.get(name, 0) + (metric.committed or 0)
     return values
+
+
+@contextlib.contextmanager
+def run_folder(options: BeamOptions, release: str) -> Iterator[str]:
+    """Yields the run's temporary folder, which is as private as the data, and deletes it at the end.
+
+    An embedded run has a folder of this machine that its owner alone can read. Launcher and workers of
+    an engine share storage: the temporary location, or else the place of the release.
+    """
+    given = options.temp_location
+    if options.embedded and (given is None or is_local(given)):
+        if given is not None:
+            os.makedirs(given, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".beam_dpne-", dir=given) as folder:
+            yield folder
+            side_inputs.forget()
+        return
+    output = absolute(release).rstrip("/")
+    # There is no directory beside a bucket.
+    beside = output if re.fullmatch(r"\w+://[^/]+", output) else os.path.dirname(output)
+    folder = FileSystems.join(given or beside, f".beam_dpne-{uuid.uuid4().hex}")
+    try:
+        yield folder
+    finally:
+        side_inputs.forget()
+        with contextlib.suppress(Exception):
+            if FileSystems.exists(folder) or FileSystems.match([f"{folder}/*"])[0].metadata_list:
+                FileSystems.delete([folder])

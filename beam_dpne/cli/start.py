@@ -2,10 +2,8 @@
 
 import gc
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
-from types import FrameType
 
 _INTERRUPTED, _TERMINATED = 130, 143
 
@@ -25,7 +23,6 @@ def run(program: Callable[[], int]) -> int:
     """Runs a program, and returns the exit status; Ctrl-C and SIGTERM end it with one line."""
     # Nearly all that is made stays until the end; looking for garbage often would cost time.
     gc.set_threshold(100_000, 50, 100)
-    signal.signal(signal.SIGTERM, _terminate)
     try:
         status = program()
     except KeyboardInterrupt:
@@ -35,7 +32,3 @@ def run(program: Callable[[], int]) -> int:
         sys.stdout.flush()
         os._exit(status)
     return status
-
-
-def _terminate(_number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(_TERMINATED)

@@ -16,13 +16,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 
 from beam_dpne.documents.columns import TEXT, TOKEN_LISTS, USER, normalized_batches
-from beam_dpne.documents.row_types import (
-    KINDS,
-    SURELY_NEAR,
-    check_element_type,
-    hint,
-    type_name,
-)
+from beam_dpne.documents.row_types import KINDS, REMEDY, check_element_type, type_name
 from beam_dpne.documents.sources import require_rows_by_name
 from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.reading.batches import record_batch
@@ -200,39 +194,30 @@ def documents_of(
       TypeError, ValueError: The element has other fields or types. The message holds no value of it.
     """
     fields = _fields_of_element(element)
-    if fields is not None:
-        for name in (user_field, *text_fields):
-            if name not in fields:
-                raise ValueError(
-                    f"Each document must have the field {name!r}, got a {type_name(type(element))} "
-                    f"without it.{hint(name, fields, cutoff=SURELY_NEAR)} Name the fields of your "
-                    "rows with user_field and text_field."
-                )
-        user, texts = fields[user_field], [fields[name] for name in text_fields]
-    elif type(element) is tuple and not by_position:
-        raise TypeError(
-            "Documents must be of the PCollection's element type, which has named fields, got a plain "
-            "tuple, which may be in the order of those fields. Build the row type itself."
-        )
-    elif type(element) is tuple and len(element) == 2 and len(text_fields) == 1:
-        user, texts = element[0], [element[1]]
-    else:
-        condition = "" if len(text_fields) == 1 else " where text_field is one field"
-        size = f" of {len(element)}" if isinstance(element, tuple) else ""
-        raise TypeError(
-            f"Documents must be {KINDS}{condition}, got {type_name(type(element))}{size}."
-        )
-    # Plain tuples have no names of fields, which errors could give.
-    names = (user_field, *text_fields) if fields is not None else (None, None)
-    present = [each for each in zip(names[1:], texts, strict=True) if each[1] is not None]
+    if fields is None and type(element) is tuple and len(element) == 1 + len(text_fields) == 2:
+        if not by_position:
+            raise TypeError(
+                "Documents must be of the PCollection's element type, which has named fields, got a "
+                "plain tuple, which may be in the order of those fields. Build the row type itself."
+            )
+        fields = {user_field: element[0], text_fields[0]: element[1]}
+    if fields is None:
+        raise TypeError(f"Documents must be {KINDS}, got {type_name(type(element))}.")
+    for name in (user_field, *text_fields):
+        if name not in fields:
+            raise ValueError(
+                f"Each document must have the field {name!r}, got a {type_name(type(element))} "
+                "without it. Name the fields of your rows with user_field and text_field."
+            )
+    present = [name for name in text_fields if fields[name] is not None]
     if not present:
         raise TypeError(
             f"Each document must have a text, got None in {' and '.join(map(repr, text_fields))}; "
             "drop those documents."
         )
-    checked = _checked_user(user, names[0])
-    for name, text in present:
-        yield checked, _checked_text(text, name)
+    user = _checked_user(fields[user_field], user_field)
+    for name in present:
+        yield user, _checked_text(fields[name], name)
 
 
 def _fields_of_element(element: Any) -> Mapping[str, Any] | None:
@@ -249,41 +234,27 @@ def _fields_of_element(element: Any) -> Mapping[str, Any] | None:
     return None
 
 
-def _checked_user(user: Any, field: str | None) -> str:
+def _checked_user(user: Any, field: str) -> str:
     """Returns a user as text; an integer becomes its decimal digits, as in the readers of files."""
-    if isinstance(user, str):
-        if not user:
-            where = _in(field)
-            raise ValueError(f"A user must not be empty{where}; drop documents without a user.")
+    if isinstance(user, str) and user:
         return user
     if isinstance(user, int | np.integer) and not isinstance(user, bool):
         return str(int(user))
-    if user is None:
-        raise TypeError(f"A user must not be None{_in(field)}; drop documents without a user.")
-    raise TypeError(f"A user must be str or int, got {_got(user, field)}")
+    if user is None or user == "":
+        raise ValueError(f"A user must not be None or empty in the field {field!r}. {REMEDY}")
+    raise TypeError(
+        f"A user must be str or int, got {type_name(type(user))} in the field {field!r}. {REMEDY}"
+    )
 
 
-def _checked_text(text: Any, field: str | None) -> Text:
+def _checked_text(text: Any, field: str) -> Text:
     if isinstance(text, str):
         return text
-    if not (isinstance(text, list) or type(text) is tuple):
-        raise TypeError(f"A text must be str, or a list of tokens, got {_got(text, field)}")
-    for token in text:
-        if not isinstance(token, str):
-            raise TypeError(f"Tokens must be str, got {_got(token, field)}")
-    return list(text)
-
-
-def _in(field: str | None) -> str:
-    return "" if field is None else f" in the field {field!r}"
-
-
-def _got(value: Any, field: str | None) -> str:
-    """Returns the end of an error about a value, which has its type and field but not the value."""
-    remedy = "Convert it before."
-    if isinstance(value, float | np.floating):
-        remedy = (
-            "Integers become floats in a data frame with missing values. Drop documents without a "
-            "user, and convert the users to int before."
+    is_list = isinstance(text, list) or type(text) is tuple
+    wrong = [token for token in text if not isinstance(token, str)] if is_list else [text]
+    if wrong:
+        raise TypeError(
+            f"A text must be str, or a list of str, got {type_name(type(wrong[0]))} in the field "
+            f"{field!r}. {REMEDY}"
         )
-    return f"{type_name(type(value))}{_in(field)}. {remedy}"
+    return list(text)

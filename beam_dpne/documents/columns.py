@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne.documents.row_types import SURELY_NEAR, hint
+from beam_dpne.documents.row_types import REMEDY
 from beam_dpne.elements.text_types import is_list, is_text
 from beam_dpne.reading.batches import NAMED_USER, as_text, plain, record_batch
 
@@ -33,9 +33,8 @@ def normalized_batches(
         if batch.schema.names.count(name) != 1:
             raise ValueError(
                 f"A batch of documents must have one column {name!r}, got "
-                f"{batch.schema.names.count(name)} of them."
-                f"{hint(name, batch.schema.names, cutoff=SURELY_NEAR)} Name its columns with "
-                "user_field and text_field."
+                f"{batch.schema.names.count(name)} of them. Name its columns with user_field and "
+                "text_field."
             )
     users = user_column(batch.column(user_field), user_field)
     columns = [text_column(batch.column(name), name) for name in text_fields]
@@ -65,7 +64,7 @@ def user_column(users: pa.Array, name: str = USER) -> pa.Array:
         if not (_may_be_text(kind) or pa.types.is_integer(kind)):
             raise TypeError(
                 f"The column {name!r} must hold strings, integers or fixed_size_binary(16), "
-                f"got {kind}. Convert it before."
+                f"got {kind}. {REMEDY}"
             )
         users = _cast(as_text(users), pa.string(), name)
     if users.null_count:
@@ -90,9 +89,7 @@ def text_column(texts: pa.Array, name: str) -> pa.Array:
         return lists
     if _may_be_text(kind):
         return _cast(as_text(texts), pa.string(), name)
-    raise TypeError(
-        f"The column {name!r} must hold texts, or lists of texts, got {kind}. Convert it before."
-    )
+    raise TypeError(f"The column {name!r} must hold texts, or lists of texts, got {kind}. {REMEDY}")
 
 
 def _may_be_text(kind: pa.DataType) -> bool:

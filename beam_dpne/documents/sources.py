@@ -11,39 +11,25 @@ from typing import Any
 
 from apache_beam.pvalue import PCollection
 
-_OF_PANDAS = "ReadFromCsv, ReadFromJson or another reader or frame of pandas"
-# By the name of Beam's class that pairs values with names, the source in the words of its user.
-_BY_POSITION = {
-    "_ArrowTableToBeamRows": "ReadFromParquet(as_rows=True)",
-    "DataFrameToRowsFn": _OF_PANDAS,
-    "UnbatchPandas": _OF_PANDAS,
-}
+# Classes are compared by name, so that Beam's data frames and pandas are not imported for this.
+_BY_POSITION = {"_ArrowTableToBeamRows", "DataFrameToRowsFn", "UnbatchPandas"}
 
 
 def require_rows_by_name(documents: PCollection) -> None:
-    """Checks that no step before the documents turns tables into rows by position.
-
-    A pipeline that only an expansion service sees has no steps before its inputs, so that nothing is
-    refused there.
-
-    Raises:
-      ValueError: There is such a step.
-    """
+    """Raises ValueError if a step before the documents turns tables into rows by position."""
     for step in steps_before(documents):
-        part = getattr(step.transform, "fn", step.transform)
-        source = _BY_POSITION.get(type(part).__name__)
-        if source is not None:
+        kinds = {type(step.transform), type(getattr(step.transform, "fn", None))}
+        if any(kind.__name__ in _BY_POSITION for kind in kinds):
             raise ValueError(
-                f"documents must not come from {source}, as in the step {step.full_label!r}. There "
-                "Beam pairs values with the names of fields by their position, so that users and texts "
-                "change places where files or records have their fields in different orders, and a "
-                "release may hold the text of a single user. Read the files by name, with "
-                "ReadDocuments, ReadFromParquetBatched, or ReadFromParquet without as_rows."
+                f"documents must not come from the step {step.full_label!r}, where Beam pairs values "
+                "with the names of fields by their position, so that users and texts may change "
+                "places. Read the files by name, with ReadDocuments, ReadFromParquetBatched, or "
+                "ReadFromParquet without as_rows."
             )
 
 
 def steps_before(documents: PCollection) -> Iterator[Any]:
-    """Yields the steps from which elements come, also as side inputs, and the steps around them."""
+    """Yields the steps from which elements come, also by side inputs, and the steps around them."""
     seen: set[int] = set()
     waiting: list[Any] = [documents]
     while waiting:

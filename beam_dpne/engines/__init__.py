@@ -42,6 +42,7 @@ _PORTABLE = "PortableRunner"
 # An interrupted launcher waits so long to learn which job it has to cancel.
 _SENDING_SECONDS = 30.0
 _STOPS_HARNESSES = (_PORTABLE, "FlinkRunner")
+_IDLE_SECONDS = 2.0
 
 
 def run(pipeline: beam.Pipeline, *, harness_timeout: int = 120) -> PipelineResult:
@@ -178,8 +179,7 @@ def send(pipeline: beam.Pipeline) -> PipelineResult:
     """
     portable = pipeline.options.view_as(PortableOptions)
     if not (_has_job_server(pipeline) and portable.job_endpoint):
-        with _second_interrupt():
-            return pipeline.run()
+        return pipeline.run()
     sent: concurrent.futures.Future[PipelineResult] = concurrent.futures.Future()
 
     def run_and_report() -> None:
@@ -197,29 +197,6 @@ def send(pipeline: beam.Pipeline) -> PipelineResult:
         concurrent.futures.wait([sent], timeout=_SENDING_SECONDS)
         sent.add_done_callback(functools.partial(_cancel_sent, options=pipeline.options))
         raise
-
-
-@contextlib.contextmanager
-def _second_interrupt() -> Iterator[None]:
-    """Lets a second Ctrl-C reach the handler of before while an engine's own handler is at work.
-
-    Beam's servers of jobs, as that of Prism, stop in a handler of theirs, which takes a lock. A second
-    call of it would wait for that lock for ever.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-    yield
-    theirs = signal.getsignal(signal.SIGINT)
-    if not callable(theirs) or theirs == before:
-        return
-
-    def receive(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, before)
-        theirs(number, frame)
-
-    signal.signal(signal.SIGINT, receive)
 
 
 def _cancel_sent(
@@ -350,3 +327,16 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if received:  # Its default ends the process.
             signal.raise_signal(signal.SIGTERM)
+
+
+def drop_idle_processors() -> None:
+    """Lets harnesses that start in this process drop what has processed a bundle after 2 to 4 seconds.
+
+    Beam keeps it for one to two minutes, for another bundle of the same step: the step with its last
+    element and side inputs, and a buffer of output that was up to 10 MB. A job of this package has
+    many short steps, so that most of them come in one minute. Ten times the titles with 187 stages
+    on Flink needed 1.6 GB in a harness with the minute, and .9 GB with these seconds.
+    """
+    from apache_beam.runners.worker import sdk_worker
+
+    sdk_worker.DEFAULT_BUNDLE_PROCESSOR_CACHE_SHUTDOWN_THRESHOLD_S = _IDLE_SECONDS

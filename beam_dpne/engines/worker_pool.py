@@ -32,7 +32,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn, TextIO
 
 import beam_dpne
-from beam_dpne.engines import harnesses
+from beam_dpne import engines
 
 _LOGGER = logging.getLogger(__name__)
 # As Beam's pool gives them to a harness.
@@ -59,7 +59,6 @@ def main(arguments: list[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO)
     # Python warns of each other thread in a process that forks; see above why these do no harm.
     warnings.filterwarnings("ignore", r".*use of fork\(\) may lead to deadlocks")
-    harnesses.limit_arenas()
     import_all()
     # No fork collects garbage among these objects, which would write to the pages that forks share.
     gc.freeze()
@@ -163,7 +162,7 @@ def _signal(process: int, number: int) -> None:
 def _run_harness(forker: int, url: str, worker_id: str) -> None:
     from apache_beam.runners.worker.sdk_worker import SdkHarness
 
-    harnesses.drop_idle_processors()
+    engines.drop_idle_processors()
     threading.Thread(target=_end_with, args=(forker,), daemon=True).start()
     # A fork has the command line of the pool; on Linux its name says whose harness it is.
     with contextlib.suppress(OSError):

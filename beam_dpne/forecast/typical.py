@@ -15,6 +15,7 @@ from scipy import stats
 from beam_dpne.forecast.simulation import HALF, NEARLY, UsersNeeded
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.strategies import rule_of_sizes
 
 NUMBERS = (10, 100, 1000)
 # Valid n-grams for each released n-gram one word shorter, on which thresholds depend a little (public
@@ -39,9 +40,7 @@ def typical_needs(plan: PrivacyPlan, number: int) -> tuple[UsersNeeded, ...]:
     for length, weights in enumerate(_weights(plan, number), 1):
         valid = 0 if length == 1 else _RELEASED * _VALID_PER_RELEASED[min(length, 4) - 2]
         sizes = {0: valid} if valid else {}
-        rule = plan.strategy_value.rule(
-            plan, length, released=_RELEASED, sizes=sizes, counted=valid
-        )
+        rule = rule_of_sizes(plan, length, released=_RELEASED, sizes=sizes, counted=valid)
         last = rule.rounds[-1]
         loadings = np.array(last.loadings) / last.loading_unit
         # A user with more than Δ n-grams adds a random subset, so that weights vary.
@@ -72,7 +71,7 @@ def _users(threshold: float, stddev: float, mean: float, variance: float, level:
 
 def _weights(plan: PrivacyPlan, number: int) -> Iterator[np.ndarray]:
     """Yields for each length the square root of what a holder spends per n-gram in each round."""
-    if not plan.strategy_value.has_user_budgets:
+    if not plan.is_adaptive:
         yield from np.full((plan.max_length, 1), 1 / math.sqrt(number))
         return
     left = np.array([plan.allotment])

@@ -5,7 +5,7 @@ with μ² and sends weights whose squares never add up to more, over all lengths
 a length
 
 1. a user spends a part of the remaining budget on the user's n-grams that are still open (`spends`),
-2. and divides it among them (`preferences`, `divide`; `contributions.spend` applies both);
+2. and divides it among them (`preferences`, `divide`; `contributions.contribute` applies both);
 3. sums and noise are added to the evidence of earlier rounds (`threshold.decide_round`), and n-grams
    above ρ_r are found (`gram_rounds`, `vocabulary_rounds`);
 4. n-grams below b_r are closed for good (`_cut_cell`).
@@ -38,8 +38,6 @@ from beam_dpne.mechanism.thresholds import vocabulary_threshold
 BUDGET_BITS = 56
 BUDGET_UNITS = 2**BUDGET_BITS
 MAX_BUDGET = 64
-MAX_SPURIOUS_FRACTION = 0.5
-USER_BUDGETS = ("individual", "even")
 LOADING_UNIT = 2**20
 # The numbers down to WORD_HOP, Q_r and E_r were chosen on public text of simulated users.
 LATER_LOADING = 1.2
@@ -93,8 +91,7 @@ def rounds_of(length: int, gram_rounds: int) -> tuple[Round, ...]:
 def user_budget(noise_stddev: float) -> int:
     """Returns μ² = 1/σ² in units of 2^-56, rounded down.
 
-    Args:
-      noise_stddev: σ of a Gaussian mechanism of sensitivity 1 that is as private as the whole run.
+    σ is that of a Gaussian mechanism of sensitivity 1 that is as private as the whole run.
 
     Raises:
       ValueError: if μ² ≥ 64, where 64 bits would not hold it.
@@ -102,8 +99,8 @@ def user_budget(noise_stddev: float) -> int:
     squared = 1 / Fraction(noise_stddev) ** 2
     if squared >= MAX_BUDGET:
         raise ValueError(
-            f"epsilon must be so small that a user's budget is below {MAX_BUDGET}, where the noise "
-            f"has deviation {MAX_BUDGET**-0.5}; got a budget of {float(squared):.4g}. Lower epsilon."
+            f"epsilon must be so small that a user's budget is below {MAX_BUDGET}, got a budget of "
+            f"{float(squared):.4g}. Lower epsilon."
         )
     return math.floor(squared * BUDGET_UNITS)
 
@@ -119,8 +116,7 @@ def round_cap(allotment: int, this_round: Round) -> int:
 def grams_ahead(present: np.ndarray, offsets: np.ndarray, longer: int) -> np.ndarray:
     """Returns Σ_{j>k} m_j, the places where a user's longer n-grams could start: (n,) int64.
 
-    All k-grams of the longer n-gram must be present. A run of n present positions has n − d places for
-    n-grams of length k + d.
+    All k-grams of the longer n-gram must be present.
 
     Args:
       present: (p,) bool: whether the k-gram that starts at a position is open or found.
@@ -150,8 +146,6 @@ def spends(
 ) -> np.ndarray:
     """Returns the amount that each user spends in a round: left·Q·n/(n + kept·Σ m_j).
 
-    It is 0 for users without open n-grams.
-
     Args:
       left: (n,) int64, each user's remaining budget in units of 2^-56.
       counts: (n,) int64, the number of each user's distinct open n-grams.
@@ -172,9 +166,7 @@ def spends(
 def preferences(predictions: np.ndarray, nearness: np.ndarray | float) -> np.ndarray:
     """Returns a_g = pred_g^-¼ (1 − f p_g) with f = NEARLY_OVER, shares before scaling: (m,) float64.
 
-    Args:
-      predictions: (m,) float64, the lower score of the n-gram's prefix and suffix (1 at k = 2).
-      nearness: p_g in [0, 1], see `nearness`; 0 in round 1.
+    `predictions` are the lower scores of prefix and suffix (1 at k = 2); p_g is 0 in round 1.
     """
     roots = np.maximum(predictions, LEAST_PREDICTION)
     for _ in range(PREDICTION_ROOTS):
@@ -185,9 +177,7 @@ def preferences(predictions: np.ndarray, nearness: np.ndarray | float) -> np.nda
 def nearness(cells: np.ndarray, cut_cells: np.ndarray) -> np.ndarray:
     """Returns p_g, the position of an n-gram's evidence between the last cut (0) and threshold (1).
 
-    Args:
-      cells: (m,) integers, the cell of the evidence in the last round.
-      cut_cells: (m,) int64, the lowest open cell of the n-gram's class in that round.
+    `cells` are those of the evidence in the last round, `cut_cells` the lowest open ones: (m,) each.
     """
     places = (cells - cut_cells + 0.5) / np.maximum(1, -cut_cells)
     return np.clip(places, 0.0, 1.0)
@@ -196,10 +186,7 @@ def nearness(cells: np.ndarray, cut_cells: np.ndarray) -> np.ndarray:
 def divide(
     spent: np.ndarray, offsets: np.ndarray, shares: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Divides the amount that each user spends into weights ∝ shares, whose squares fit in it.
-
-    Weights are rounded down. Where the integers still cost too much, each is lowered by a unit until
-    they fit.
+    """Divides the amount that each user spends into weights ∝ shares, rounded down until they fit.
 
     Args:
       spent: (n,) int64, in units of 2^-56.
@@ -226,12 +213,7 @@ def divide(
 def costs(weights: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Returns ⌈Σ w²/2^8⌉ for each user, exactly; squares of whole weights would overflow 64 bits.
 
-    Args:
-      weights: (m,) int64 in [0, 2^36), in units of 2^-32.
-      offsets: (n + 1,) int64.
-
-    Returns:
-      (n,) int64, in units of 2^-56.
+    Weights are (m,) int64 in [0, 2^36), in units of 2^-32; costs (n,) int64 in units of 2^-56.
     """
     high, low = weights >> 18, weights & (2**18 - 1)
     sums = [_sums(part, offsets) for part in (high * high, high * low, low * low)]
@@ -256,10 +238,7 @@ def vocabulary_rounds(
     user's weights in round r. A word stays open if w_r ≥ ℓ_r ρ°/√(Σ_{s>r} ν_s/ν_1) − hop, with
     ℓ_r = √(ν_r/ν_1), where ρ° is the threshold of the norm μ at E_R δ_T.
 
-    Args:
-      allotment: the amount that a user may spend at this length, in units of 2^-56.
-      delta: δ_T.
-      max_contributions: Δ.
+    `allotment` is what a user may spend at this length, in units of 2^-56; delta is δ_T.
     """
 
     def threshold_of(amount: int, this_round: Round) -> float:
@@ -294,13 +273,9 @@ def vocabulary_rounds(
 
 @functools.lru_cache(maxsize=1024)
 def gram_rounds(fraction: float, rounds: tuple[Round, ...]) -> tuple[RoundRule, ...]:
-    """Returns the rules of the rounds at k ≥ 2 for candidates of one class.
+    """Returns the rules of the rounds at k ≥ 2 for candidates of one class, with fraction = p_c ≤ ½.
 
     ρ_r solves P(an n-gram without weight is open until r and then Y_r > ρ_r) = E_r · fraction.
-
-    Args:
-      fraction: p_c, at most ½.
-      rounds: the rounds of the length.
     """
     loadings = [_loading(each, rounds[0]) for each in rounds]
     law, rules = NOTHING_YET, []

@@ -99,7 +99,7 @@ def contribute(
     if not len(batch.users):
         return None
     limit = plan.contribution_limits[length - 1]
-    if not plan.strategy_value.has_user_budgets:
+    if not plan.is_adaptive:
         sub_key = run_key.sub_key("subset", length)
         grams = extract_grams(batch, length=length)
         return limit_contributions(grams, max_contributions=limit, sub_key=sub_key), batch

@@ -280,7 +280,7 @@ def rule_of_round(
     run_key: RunKey,
 ) -> LengthRule:
     """Returns the rule of a length k ≥ 2 after the sums of round 1, of all hash ranges."""
-    if not plan.strategy_value.has_classes:
+    if not plan.is_adaptive:
         return rule_for(plan, length, run_key)(previous)
     counted = counted_classes(previous, plan.held_stddev)
     parts = [held_sums(shard, counted) for shard in shards]

@@ -8,8 +8,7 @@ from typing import Any
 from beam_dpne.mechanism.group_privacy import GaussianNoise
 from beam_dpne.ngrams.decoding import LengthReport, length_report
 from beam_dpne.ngrams.elements import GramSet
-from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.strategies import LengthPlan
+from beam_dpne.ngrams.plan import LengthPlan, PrivacyPlan
 from beam_dpne.release.ledger import Contents, counted_columns, counts_of
 from beam_dpne.release.schema import Argument, Length
 
@@ -78,7 +77,7 @@ def reported_contents(plan: PrivacyPlan, reports: Sequence[LengthReport]) -> Con
     return Contents(
         program="ngrams",
         found=[
-            _length(length, report, with_rounds=plan.strategy_value.has_user_budgets)
+            _length(length, report, with_rounds=plan.is_adaptive)
             for length, report in zip(plan.lengths, ordered, strict=True)
         ],
         counts=counts,

@@ -248,7 +248,7 @@ class CountHeld(UnhintedTransform):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.plan.strategy_value.has_classes:
+        if not self.plan.is_adaptive:
             raise ValueError(
                 f"plan must have strategy='adaptive', got strategy={self.plan.strategy!r}; use "
                 "SampleSpurious."

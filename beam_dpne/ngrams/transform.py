@@ -182,7 +182,7 @@ class Graph:
         released: list[PCollection[GramSet]] = []
         everybody, prune = users, None
         for length in range(1, self.plan.max_length + 1):
-            if self.plan.strategy_value.has_user_budgets:
+            if self.plan.is_adaptive:
                 found, present, after_first, users = self._rounds(length, users, prune, released)
                 # Users have the same positions after the first round of length 1, and only less
                 # budget. So that round's stage need not put out its input too.

@@ -24,7 +24,6 @@ from beam_dpne.ngrams.elements import (
 from beam_dpne.ngrams.plan import PrivacyPlan
 
 _USERS = "users"
-
 _CONTRIBUTIONS = "contributions"
 
 
@@ -237,12 +236,11 @@ class SpendBudgets(UnhintedTransform):
       run_key: the secret of the run.
       previous: PCollection of one `GramSet`, S_{k−1}, whose scores predict weights (k ≥ 2).
       present: PCollections of one `PresentGrams` after each of the rounds 1..r−1.
-      prune: in round 1 of a length k ≥ 2, a `PruneInvalid` that is applied to the users in the same
-        step, which saves engines a stage; by default they have been pruned already.
+      prune: in round 1 of a length k ≥ 2, a `PruneInvalid` that is applied in the same step; by
+        default the users have been pruned already.
 
     Raises:
-      ValueError: if the plan has another strategy, a side input is missing, or `prune` is given in
-        another round.
+      ValueError: if the plan has another strategy, or a side input is missing.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -271,25 +269,20 @@ class SpendBudgets(UnhintedTransform):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.plan.strategy_value.has_user_budgets:
+        if not self.plan.is_adaptive:
             raise ValueError(
                 f"plan must have strategy='adaptive', got strategy={self.plan.strategy!r}; use "
                 "LimitContributions."
             )
-        if not 1 <= self.round_number <= self.plan.rounds_of(self.length):
+        last = self.plan.rounds_of(self.length)
+        if not len(self.present) + 1 == self.round_number <= last:
             raise ValueError(
-                f"round_number must be one of the {self.plan.rounds_of(self.length)} rounds of "
-                f"length {self.length}, got round_number={self.round_number}."
-            )
-        if len(self.present) != self.round_number - 1:
-            raise ValueError(
-                f"present must be of the {self.round_number - 1} rounds before, got "
-                f"{len(self.present)}."
+                f"round_number must be one of the {last} rounds of length {self.length}, after one "
+                f"present set for each round before, got round_number={self.round_number} and "
+                f"{len(self.present)} sets."
             )
         if (self.previous is None) != (self.length == 1):
             raise ValueError("previous must be given at length 2 and more, and only there.")
-        if self.prune is not None and (self.length == 1 or self.round_number > 1):
-            raise ValueError("prune may be given in round 1 of length 2 and more only.")
 
     def expand(self, users: PCollection[UserBatch]) -> SpendResult:
         """Applies `contribute` to each batch, after `prune_invalid` if `prune` is given."""
@@ -346,7 +339,6 @@ def _spend_and_report(
     shorter: PresentGrams | None = None,
     **settings: Any,
 ) -> Iterator[Any]:
-    """Spends, after pruning if a rule for it is given; `shorter` are the rows of the positions then."""
     progress.enter("users", length)
     if pruning is not None:
         released = settings["previous"]

@@ -18,6 +18,7 @@ from beam_dpne.mechanism.rules import ClassRule, LengthRule
 from beam_dpne.ngrams.classes import Members, class_sizes
 from beam_dpne.ngrams.elements import GramSet, SpuriousGrams, unpack_pairs
 from beam_dpne.ngrams.plan import ESTIMATE_SAMPLES, PrivacyPlan
+from beam_dpne.ngrams.strategies import rule_of_sizes
 
 
 def rule_for(plan: PrivacyPlan, length: int, run_key: RunKey) -> Callable[[GramSet], LengthRule]:
@@ -33,7 +34,7 @@ def rule_for(plan: PrivacyPlan, length: int, run_key: RunKey) -> Callable[[GramS
 
 def _rule(previous: GramSet, *, plan: PrivacyPlan, length: int, run_key: RunKey) -> LengthRule:
     sizes: Mapping[int, int] = {}
-    if length > 1 and plan.strategy_value.has_classes:
+    if length > 1 and plan.is_adaptive:
         sizes = class_sizes(previous)
     elif length > 1 and (valid := count_valid(previous, plan.pruning)):
         sizes = {0: valid}
@@ -41,9 +42,7 @@ def _rule(previous: GramSet, *, plan: PrivacyPlan, length: int, run_key: RunKey)
     if counted and plan.valid_count == "estimate":
         estimate = estimate_valid_kgrams(previous, run_key.sub_key("estimate", length))
         counted = max(1, estimate)
-    return plan.strategy_value.rule(
-        plan, length, released=len(previous), sizes=sizes, counted=counted
-    )
+    return rule_of_sizes(plan, length, released=len(previous), sizes=sizes, counted=counted)
 
 
 def count_valid(previous: GramSet, pruning: str) -> int:

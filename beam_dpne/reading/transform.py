@@ -4,7 +4,7 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import apache_beam as beam
@@ -74,9 +74,9 @@ class ReadDocuments(DisplayedTransform):
 
     Cost:
       One pass. Large plain files of lines (JSONL, sequences, CSV and TSV without quoting) in UTF-8
-      or another encoding that keeps ASCII are split by bytes, and Parquet files by row groups. A file
-      with quoting, a JSON array, a compressed file and a file in another encoding are one piece of
-      work each. A worker holds a few blocks and at most one record of `max_record_bytes`.
+      are split by bytes, and Parquet files by row groups. A file with quoting, a JSON array, a
+      compressed file and a file in another encoding are one piece of work each. A worker holds a few
+      blocks and at most one record of `max_record_bytes`.
 
     Attributes:
       inputs: Paths or globs of files, or folders whose files are all of one format, local or on any
@@ -87,8 +87,8 @@ class ReadDocuments(DisplayedTransform):
       user_field: Name of the user's field: text or integers, compared as UTF-8 text.
       text_field: Name of the text's field, or several names. With several, each text is a document of
         the user, and a record without any text is a reject.
-      encoding: Python's codec for the text of files other than Parquet. None means UTF-8, or UTF-16 or
-        UTF-32 if a file begins with their byte order mark.
+      encoding: Encoding of files other than Parquet, by Python's name. None means UTF-8, or UTF-16
+        where a header line of CSV or TSV, or a JSON array, begins with its byte order mark.
       delimiter: One ASCII character between the fields of CSV or TSV, or its name: `comma`,
         `semicolon`, `tab`, `pipe`, `colon`, `space`. None means a comma for CSV and a tab for TSV.
       quoting: Whether fields of CSV or TSV may be enclosed in quotes: `quoted`, `none`, or `auto`,
@@ -105,8 +105,6 @@ class ReadDocuments(DisplayedTransform):
         `PrivateNgrams(user_field=…, text_field=…)`, too, and leave `described` out.
       block_bytes: Bytes of decompressed text in one batch.
       split_bytes: Approximate bytes of one piece of work.
-      on_start: Function that a worker calls before it looks for files; if it raises, the run fails.
-        It shows a launcher that workers run.
       shown_inputs: Paths, globs or folders that display data name in place of `inputs`. A launcher that
         has already found the files gives the operator's own words here, since engines show them to
         people who may not know the names of the files. None means `inputs`.
@@ -144,7 +142,6 @@ class ReadDocuments(DisplayedTransform):
     fields: Sequence[str] | None = ReadOptions.fields
     block_bytes: int = ReadOptions.block_bytes
     split_bytes: int = ReadOptions.split_bytes
-    on_start: Callable[[], None] | None = None
     shown_inputs: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
@@ -177,8 +174,6 @@ class ReadDocuments(DisplayedTransform):
         """Adds the steps that find the files when the pipeline runs, and read them."""
         options = self.options
         inputs = input_or_inputs | "Inputs" >> beam.Create([tuple(self.inputs)])
-        if self.on_start is not None:
-            inputs = inputs | "Canary" >> beam.Map(_call_before, self.on_start)
         items = (
             inputs | "Match" >> beam.FlatMap(_work_items, options) | "Spread" >> beam.Reshuffle()
         )
@@ -285,12 +280,6 @@ def _read_text(item: WorkItem, options: ReadOptions) -> Generator[tuple[Batch, i
                 f"{item.file.path} is shorter than when the run began. It was cut or replaced."
             )
     progress.advance_bytes(size - reported)
-
-
-def _call_before(inputs: tuple[str, ...], function: Callable[[], None]) -> tuple[str, ...]:
-    """Calls a function and returns the inputs as they are."""
-    function()
-    return inputs
 
 
 def _work_items(patterns: tuple[str, ...], options: ReadOptions) -> Iterator[WorkItem]:

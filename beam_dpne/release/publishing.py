@@ -78,9 +78,6 @@ class WriteRelease(DisplayedTransform):
         replaces its ledger. Then its parts are deleted, and so are files that a killed run has left;
         other files are never deleted.
       rows_per_part: Number of rows of a part; the rows of all lengths are cut together.
-      permit: Function that the worker calls just before it publishes; if it raises an error, nothing
-        is published. With it, a launcher that has given up a run keeps the engine's job, which may
-        still be running, from publishing.
       tally: Tallies of the records that were read (`ReadDocuments`); None if they were not counted.
       max_rejected: Largest share of those records that may be rejected, in [0, 1]; above it nothing
         is published. Beam's counters `beam_dpne:rejected_records.*` count them by reason.
@@ -117,7 +114,6 @@ class WriteRelease(DisplayedTransform):
     notes: ReleaseNotes = NO_NOTES
     overwrite: bool = False
     rows_per_part: int = 1_000_000
-    permit: Callable[[], None] | None = None
     tally: PCollection[Tally] | None = dataclasses.field(default=None, repr=False)
     max_rejected: float = DEFAULT_MAX_REJECTED
 
@@ -170,7 +166,6 @@ class WriteRelease(DisplayedTransform):
             None if self.tally is None else AsIter(self.tally),
             *beside,
             describe=describe,
-            permit=self.permit,
             max_rejected=self.max_rejected,
             output=self.output,
             output_format=self.output_format,
@@ -229,13 +224,10 @@ def _publish(
     tallies: Iterable[Tally] | None,
     *beside: Iterable[Any],
     describe: Callable[..., Described],
-    permit: Callable[[], None] | None,
     max_rejected: float,
     **settings: Any,
 ) -> str:
     """Publishes the one release that the input describes, if it may be published."""
-    if permit is not None:
-        permit()
     if tallies is not None:
         tally = add_up(tallies)
         require_few_rejected(tally, max_rejected)

@@ -1,14 +1,12 @@
-"""Files that the launcher and the workers of one run share: the run key, and markers of its state."""
+"""The file with the run key, which the launcher and the workers of one run share."""
 
-import dataclasses
 import functools
 import hashlib
-import os
 
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from beam_dpne.errors import RunKeyError, SharedStorageError
+from beam_dpne.errors import RunKeyError
 from beam_dpne.mechanism.randomness import RunKey
 
 # Bytes of a key file that are read; a key has 64 digits, and white space may follow it.
@@ -103,65 +101,3 @@ def _read(path: str) -> RunKey:
             "every worker read it, so it must be on storage that they share."
         ) from None
     return RunKey.from_hex(text)
-
-
-@dataclasses.dataclass(frozen=True)
-class Markers:
-    """Marker files in a run's temporary folder, by which launcher and workers signal each other.
-
-    The launcher makes the file `wanted` before it submits a job, and deletes it when it gives the run
-    up. The first step of the job makes the file `started`. Both are needed because an engine keeps a
-    job whose workers cannot start (with a wrong Python, for example) in the state RUNNING for ever, and
-    may run a job that was cancelled. Such a job must not publish.
-
-    Attributes:
-      folder: The run's temporary folder.
-    """
-
-    folder: str
-
-    @property
-    def wanted(self) -> str:
-        """Path of the file that exists as long as the launcher wants the release."""
-        return FileSystems.join(self.folder, "wanted")
-
-    @property
-    def started(self) -> str:
-        """Path of the file that exists once a worker has done the first step."""
-        return FileSystems.join(self.folder, "started")
-
-    def require_wanted(self) -> None:
-        """Raises SharedStorageError unless this process finds the launcher's marker."""
-        if not FileSystems.exists(self.wanted):
-            raise SharedStorageError(
-                f"temp_location must be shared by launcher and workers, got {self.folder}, where a "
-                "worker does not find the launcher's marker. It is also missing if the launcher gave "
-                "this run up. Nothing is published."
-            )
-
-    def report_start(self) -> None:
-        """Makes the marker of a worker's start.
-
-        Raises:
-          SharedStorageError: The marker cannot be made, or the run is not wanted any more.
-        """
-        self.require_wanted()
-        make_marker(self.started)
-
-
-def make_marker(path: str) -> None:
-    """Makes a marker file and, on a local file system, its folder.
-
-    Raises:
-      SharedStorageError: The file cannot be made.
-    """
-    try:
-        if FileSystems.get_scheme(path) is None:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-        with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-            file.write(b"1\n")
-    except (OSError, BeamIOError) as error:
-        raise SharedStorageError(
-            f"temp_location must be writable by launcher and workers, got {os.path.dirname(path)} "
-            f"({type(error).__name__})."
-        ) from None

@@ -1,49 +1,26 @@
-"""The experiments of private n-gram probabilities in one command: tables, pictures and a summary.
+"""The experiments of private n-gram probabilities in one command: tables in one folder.
 
-Not private: results are counted on the data, under run keys that are public. Only for public data.
+NOT private: results are counted on the data, under run keys that are public. Only for public data.
 """
 
-import functools
-import hashlib
+import argparse
 import os
 import pathlib
+import tempfile
 from collections.abc import Sequence
 
-from beam_dpne.cli.options import Option
-from beam_dpne.errors import UsageError
 from beam_dpne.reading.options import ReadOptions
-from pipelines.experiments import bayesian_figures, bayesian_parts, bayesian_tables
+from pipelines.experiments import bayesian_parts, bayesian_tables, runner
 from pipelines.experiments.bayesian_measuring import BayesianData, measure
 from pipelines.experiments.corpora import Source
 from pipelines.experiments.experiments import Part
 from pipelines.experiments.paper_probabilities import NO_GUARANTEE
-from pipelines.experiments.program import (
-    TITLES_FILE,
-    Report,
-    Values,
-    common_options,
-    fixed_key,
-    run_study,
-)
-from pipelines.experiments.study import Study
 
 PUBLIC_FILE = "reddit_titles_public_trigrams.tsv.gz"
 EXPERIMENTS = (
     *("epsilon", "users", "users_paper_limit", "contributions", "vocabulary", "public_quality"),
-    *("k_anonymity", "perplexity", "running_text", "membership", "counterexample", "pipeline"),
+    *("k_anonymity", "perplexity", "running_text", "membership", "counterexample"),
 )
-OPTIONS = (
-    *common_options(
-        EXPERIMENTS, "Few values and a small vocabulary: to see that it works, in seconds."
-    ),
-    Option(
-        name="public",
-        path="file",
-        help="Public text, one document a line, or a file of counts; without it, the counts that "
-        "ship with this program.",
-    ),
-)
-TITLE = "# Private n-gram probabilities: experiments"
 _INTRODUCTION = (
     "The figures and the table of Ramadan, Withers and Orr, *N-grams Bayesian Differential Privacy*, "
     "run again by `pipelines/reproduce_bayesian.py`, with ours beside them: δ = 1e-7; under "
@@ -64,55 +41,48 @@ _PAPER = (
 
 
 def main(argv: Sequence[str], data: pathlib.Path) -> int:
-    """Runs the experiments.
+    """Runs the experiments and returns the exit status.
 
     Args:
       argv: options.
       data: folder of the data that ship with the repository.
     """
-    return run_study(
-        argv,
-        program="reproduce_bayesian.py",
-        description=__doc__,
-        title=TITLE,
-        options=OPTIONS,
-        parts=EXPERIMENTS,
-        make=functools.partial(_make, data=data),
+    parser = runner.program("reproduce_bayesian.py", __doc__)
+    runner.add_study_options(parser, EXPERIMENTS)
+    parser.add_argument(
+        "--public",
+        help="public text, one document a line, or a file of counts (default: the counts that ship)",
     )
+    return runner.run(parser, argv, lambda given: _command(given, data))
 
 
-def _make(values: Values, cache: pathlib.Path, report: Report, *, data: pathlib.Path) -> Study:
-    if values["public"] and not os.path.isfile(values["public"]):
-        raise UsageError(f"public must name an existing file, got public={values['public']}.")
-    public = values["public"] or str(data / PUBLIC_FILE)
-    is_public = values["public_data"] or not values["titles"]
-    private = source_of(values["titles"] or str(data / TITLES_FILE), public, is_public=is_public)
-    known = BayesianData(private, public, cache)
-    report("reading and counting …")
-    scale = bayesian_parts.QUICK if values["quick"] else bayesian_parts.DEFAULT
-    everybody, largest = len(known.corpus.users), len(known.exact.public)
-    experiments = bayesian_parts.all_experiments(scale.within(largest), everybody)
-    public_digest = hashlib.sha256(pathlib.Path(public).read_bytes()).hexdigest()
-    return Study(
-        title=TITLE,
-        paragraphs=(_INTRODUCTION, _ZEROS, f"**{_PAPER}**"),
-        sources={bayesian_parts.CORPUS: private},
-        parts=tuple(
-            Part(name=experiment.name, experiments=(experiment,))
-            for experiment in experiments
-            if experiment.name in values["parts"]
-        ),
-        makers=bayesian_tables.MAKERS,
-        drawers=bayesian_figures.DRAWERS,
-        measure=lambda run, run_key: measure(run, known, run_key),
-        key_of=fixed_key,
-        keys=f"numbers, public {public_digest}",
-        overview=bayesian_parts.targets_of(experiments),
-        columns={"of the paper's mechanism": NO_GUARANTEE},
-    )
+def _command(given: argparse.Namespace, data: pathlib.Path) -> None:
+    runner.check_parts(given, EXPERIMENTS)
+    if given.public and not os.path.isfile(given.public):
+        raise ValueError(f"public must name an existing file, got public={given.public}.")
+    public = given.public or str(data / PUBLIC_FILE)
+    private = source_of(given.titles or str(data / runner.TITLES_FILE), public)
+    with tempfile.TemporaryDirectory() as cache:
+        known = BayesianData(private, public, pathlib.Path(cache))
+        scale = bayesian_parts.QUICK if given.quick else bayesian_parts.DEFAULT
+        everybody, largest = len(known.corpus.users), len(known.exact.public)
+        experiments = bayesian_parts.all_experiments(scale.within(largest), everybody)
+        study = runner.Study(
+            title="# Private n-gram probabilities: experiments",
+            paragraphs=(_INTRODUCTION, _ZEROS, f"**{_PAPER}**"),
+            data={private.title: private.note},
+            parts=[
+                Part(name=experiment.name, experiments=(experiment,))
+                for experiment in experiments
+                if experiment.name in given.parts
+            ],
+            makers=bayesian_tables.MAKERS,
+            measure=lambda run, run_key: measure(run, known, run_key),
+        )
+        runner.run_study(study, given)
 
 
-def source_of(path: str, public: str, *, is_public: bool = False) -> Source:
+def source_of(path: str, public: str) -> Source:
     """Returns the private texts, and how they are read."""
     name = os.path.basename(path)
     return Source(
@@ -121,5 +91,4 @@ def source_of(path: str, public: str, *, is_public: bool = False) -> Source:
         note=f"{name}, tokenizer words; public: {os.path.basename(public)}",
         reading=ReadOptions(),
         tokenizer="words",
-        is_public=is_public,
     )

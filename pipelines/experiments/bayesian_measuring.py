@@ -2,12 +2,8 @@
 
 import dataclasses
 import functools
-import json
 import math
 import pathlib
-import subprocess
-import sys
-import tempfile
 import time
 from typing import Any
 
@@ -18,16 +14,13 @@ from beam_dpne.bayesian.backoff import adapted_model
 from beam_dpne.bayesian.posterior import discounted
 from beam_dpne.bayesian.public_counts_files import read_public_counts, read_shorter_counts
 from beam_dpne.bayesian.public_orders import PublicOrders
-from beam_dpne.errors import RunError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, laplaces
 from beam_dpne.reading.files import match_inputs
-from beam_dpne.release.reading import read_release
 from pipelines.experiments.bayesian_mechanisms import TOKENIZER, World, release
 from pipelines.experiments.bayesian_membership import attack, counterexample, pair_of
 from pipelines.experiments.bayesian_runs import PUBLIC, BayesianRun
 from pipelines.experiments.corpora import Source
-from pipelines.experiments.cost import environment
 from pipelines.experiments.divergence import best_floor, kl_divergence, with_floor
 from pipelines.experiments.exact_counts import ExactCounts, count_exactly
 from pipelines.experiments.perplexity import CoveredSentences, covered_sentences, perplexity
@@ -132,9 +125,6 @@ def measure(run: BayesianRun, data: BayesianData, run_key: RunKey) -> dict[str, 
       run: The run.
       data: Its data.
       run_key: Key of all noise.
-
-    Raises:
-      RunError: a process failed.
     """
     if run.kind != "counterexample":
         _ = data.exact  # not counted as time of the run
@@ -200,43 +190,6 @@ def _counterexample(run: BayesianRun, data: BayesianData, run_key: RunKey) -> di
     return attack(counterexample(), run, run_key)
 
 
-def _pipeline(run: BayesianRun, data: BayesianData, run_key: RunKey) -> dict[str, Any]:
-    """Runs `beam-dpne bayesian` in a separate process, and compares it with the simulation."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        (folder / "run.key").write_text(f"{run.key:064x}", encoding="ascii")
-        command = [sys.executable, "-m", "pipelines.experiments.cost", str(folder / "cost.json")]
-        command += ["bayesian", "--input", data.private.path, "--public", data.public]
-        command += ["--run_key_file", str(folder / "run.key"), *_options(run)]
-        command += ["--output", str(folder / "release"), "--quiet", *data.private.options]
-        started = time.monotonic()
-        ended = subprocess.run(command, stdout=subprocess.DEVNULL, env=environment(), check=False)
-        seconds = time.monotonic() - started
-        if ended.returncode:
-            raise RunError(f"beam-dpne bayesian ended with status {ended.returncode}.")
-        cost = json.loads((folder / "cost.json").read_text(encoding="utf-8"))
-        rows = read_release(str(folder / "release")).table()
-    described = data.private.reading.describe([data.private.path])
-    world = dataclasses.replace(data.world(run), described=described)
-    simulated = release(world, run, RunKey.from_hex(f"{run.key:064x}"))
-    texts = world.exact.public.texts().to_pylist()
-    of_text = dict(zip(rows["ngram"].to_pylist(), rows["probability"].to_pylist(), strict=True))
-    found = np.array([of_text[text] for text in texts])
-    difference = float(np.abs(found - simulated).max() / simulated.max())
-    judged = _judged(world.exact.distribution, found)
-    return {"pipeline_seconds": seconds, "difference": difference, **cost, **judged}
-
-
-def _options(run: BayesianRun) -> list[str]:
-    """Returns the plan as options of the program."""
-    plan = run.plan
-    names = (
-        *("epsilon", "delta", "length", "vocabulary_size"),
-        *("max_count", "max_contributions"),
-    )
-    return [text for name in names for text in (f"--{name}", str(getattr(plan, name)))]
-
-
 def _worse_public(exact: ExactCounts, scale: float) -> ExactCounts:
     """Adds Laplace noise to the public counts; the rows stay where they are, in the old order."""
     public = exact.public
@@ -251,5 +204,4 @@ _MEASURES = {
     "running_text": _running_text,
     "membership": _membership,
     "counterexample": _counterexample,
-    "pipeline": _pipeline,
 }

@@ -31,7 +31,6 @@ TABLE_VOCABULARIES = (10_000, 60_000)
 TABLE_ANONYMITY = 50
 MEMBERSHIP_VOCABULARY = 10_000
 CORPUS = "titles"
-TARGETS = ("epsilon", "users", "users_paper_limit", "perplexity", "running_text")
 COMPARED = (COUNTS, LOG_GLOBAL, PAPER, LAPLACE, LAPLACE_PUBLIC, PUBLIC, PUBLIC_PLUS_ONE)
 FEW = (COUNTS, PAPER, LAPLACE, LAPLACE_PUBLIC, PUBLIC)
 
@@ -114,29 +113,6 @@ def all_experiments(scale: Scale, everybody: int) -> tuple[Experiment, ...]:
         _running_texts(scale),
         _attacks(scale),
         _counterexample(scale),
-        _whole(scale),
-    )
-
-
-def targets_of(experiments: Sequence[Experiment]) -> Experiment:
-    """Returns the overview, with the rows of other experiments under the labels "name: label"."""
-    rows = [
-        dataclasses.replace(row, label=f"{experiment.name}: {row.label}")
-        for experiment in experiments
-        if experiment.name in TARGETS
-        for row in experiment.rows
-    ]
-    return Experiment(
-        corpus=CORPUS,
-        name="targets",
-        title="Targets",
-        kind="targets",
-        rows=tuple(rows),
-        notes=(
-            "Every mechanism's distribution is mixed with 1 % of the uniform one, so that zeros have a "
-            "divergence. *Best floor*: for each mechanism the share that suits it best in hindsight, "
-            "chosen on the private data; that is more than any baseline could really do.",
-        ),
     )
 
 
@@ -386,25 +362,6 @@ def _counterexample(scale: Scale) -> Experiment:
             "that user the paper's noise is thousands of times larger, so that the noise reveals "
             "whether the user is there.",
         ),
-    )
-
-
-def _whole(scale: Scale) -> Experiment:
-    curves = _curves(
-        (COUNTS,),
-        (TARGET_EPSILON,),
-        scale.few_keys,
-        lambda at: {"epsilon": at, "vocabulary_size": scale.vocabulary_size},
-        kind="pipeline",
-    )
-    return Experiment(
-        corpus=CORPUS,
-        name="pipeline",
-        title="The program itself, beginning to end, against the simulation",
-        kind="pipeline",
-        swept="ε",
-        rows=curves,
-        notes=("Largest difference of a probability, over the largest probability.",),
     )
 
 

@@ -12,7 +12,6 @@ from beam_dpne.documents.group_by_user import hash_users
 from beam_dpne.elements.arrays import hash_words
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.evaluation.index import GramIndex, index_corpus
-from beam_dpne.evaluation.secrecy import Secrecy, secrecy_of
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
@@ -37,8 +36,6 @@ class Source:
       reading: How the file is read.
       tokenizer: Name of the tokenizer.
       one_in: 1 for all users, or n for a keyed n-th of them.
-      options: Options with which `beam-dpne` reads the file the same way.
-      is_public: Whether the data are public, so that numbers counted on them are no secret.
     """
 
     path: str
@@ -47,13 +44,6 @@ class Source:
     reading: ReadOptions
     tokenizer: str
     one_in: int = 1
-    options: tuple[str, ...] = ()
-    is_public: bool = False
-
-    @property
-    def secrecy(self) -> Secrecy:
-        """The mark of files whose numbers were counted on these data."""
-        return secrecy_of(is_public=self.is_public)
 
     @functools.cached_property
     def digest(self) -> str:

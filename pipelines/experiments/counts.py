@@ -3,7 +3,6 @@
 Not private: results are counted on the data, under run keys that are public. Only for public data.
 """
 
-import argparse
 import dataclasses
 import functools
 import itertools
@@ -19,10 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.cli import display
-from beam_dpne.cli.options import Option, add_options, integer, number, numbers, with_defaults
-from beam_dpne.cli.parsing import OneLineParser
 from beam_dpne.counts.defaults import COUNT_SHARE
-from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.evaluation.counts import (
     TOP_K,
@@ -32,10 +28,11 @@ from beam_dpne.evaluation.counts import (
     total_quality,
 )
 from beam_dpne.evaluation.index import GramIndex, index_corpus
-from beam_dpne.evaluation.secrecy import NOTICE
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
+from beam_dpne.validation import check_integer
+from pipelines.experiments import runner
 from pipelines.experiments.corpora import Source
 from pipelines.experiments.count_runs import (
     JudgedLength,
@@ -44,48 +41,9 @@ from pipelines.experiments.count_runs import (
     judge_release,
     places_in,
 )
-from pipelines.experiments.program import TITLES_FILE, fixed_key, run_program
+from pipelines.experiments.runner import fixed_key
 from pipelines.experiments.saved_corpora import load_corpus, save_corpus
 
-PROGRAM = "measure_counts.py"
-OPTIONS = (
-    Option(
-        name="input",
-        path="file",
-        help="Texts of users, JSON lines with user and text; without it, the sample of titles that "
-        "ships with this program.",
-    ),
-    Option(
-        name="deal",
-        default=0,
-        parse=integer,
-        help="The input has one text a line and no users: deal the texts to so many made-up users.",
-    ),
-    Option(name="epsilon", default=(4.0,), parse=numbers, help="ε, or several with commas."),
-    Option(name="delta", default=1e-7, parse=number, help="δ of each release."),
-    Option(name="max_length", default=5, parse=integer, help="T, the longest n-grams."),
-    Option(name="keys", default=3, parse=integer, help="Number of run keys; tables show medians."),
-    Option(
-        name="count_share",
-        default=COUNT_SHARE,
-        parse=number,
-        help="Part of the budget for numbers of users.",
-    ),
-    Option(
-        name="max_contributions",
-        default=100,
-        parse=integer,
-        help="Δ of the paper's algorithm (one_round).",
-    ),
-    Option(name="top_k", default=TOP_K, parse=integer, help="k of the top k."),
-    Option(
-        name="cache",
-        path="directory",
-        help="Local directory that keeps the data and releases without numbers of users, both as "
-        "secret as the data, so that changed estimates are measured again in seconds.",
-    ),
-    Option(name="quiet", flag=True, help="No progress on stderr."),
-)
 # Ends of the bands of released numbers of users in the last table.
 BANDS = (0, 30, 100, 300, 1000, 3000, 10**12)
 Number = float | int | None
@@ -102,29 +60,32 @@ def main(argv: Sequence[str], data: pathlib.Path) -> int:
       argv: Options.
       data: Folder of the data that ship with the repository.
     """
-    parser = OneLineParser(
-        prog=PROGRAM,
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_options(parser, "measuring", OPTIONS)
-    parser.set_defaults(command=functools.partial(_command, data=data))
-    return run_program(parser, argv)
+    parser = runner.program("measure_counts.py", __doc__)
+    add = parser.add_argument
+    add("--input", help="JSON lines with user and text (default: the sample of titles)")
+    add("--deal", type=int, default=0, help="deal the lines to so many made-up users")
+    add("--epsilon", type=_floats, default=(4.0,), help="ε, or several with commas")
+    add("--delta", type=float, default=1e-7, help="δ of each release")
+    add("--max_length", type=int, default=5, help="T, the longest n-grams")
+    add("--keys", type=int, default=3, help="number of run keys; tables show medians")
+    add("--count_share", type=float, default=COUNT_SHARE, help="part for numbers of users")
+    add("--max_contributions", type=int, default=100, help="Δ of the paper's algorithm")
+    add("--top_k", type=int, default=TOP_K, help="k of the top k")
+    add("--cache", help="directory that keeps the data and releases, as secret as the data")
+    add("--quiet", action="store_true", help="no progress on stderr")
+    return runner.run(parser, argv, lambda given: _command(vars(given), data))
 
 
-def _command(parsed: argparse.Namespace, beam_arguments: Sequence[str], data: pathlib.Path) -> None:
-    if beam_arguments:
-        raise UsageError(f"{PROGRAM} has no option {beam_arguments[0].split('=')[0]}.")
-    values = with_defaults(parsed, OPTIONS)
+def _floats(text: str) -> tuple[float, ...]:
+    return tuple(float(part) for part in text.split(","))
+
+
+def _command(values: Mapping[str, Any], data: pathlib.Path) -> None:
     for name in ("keys", "top_k", "max_length"):
-        if values[name] < 1:
-            raise UsageError(f"{name} must be at least 1, got {name}={values[name]}.")
-    if values["deal"] < 0:
-        raise UsageError(f"deal must be at least 0, got deal={values['deal']}.")
+        check_integer(name, values[name], 1)
+    check_integer("deal", values["deal"], 0)
     plans = [(epsilon, _plans(epsilon, values)) for epsilon in values["epsilon"]]
-    if values["input"]:
-        display.print_line(NOTICE)
+    print(runner.NOTICE)
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(values["cache"] or temporary)
         cache = _cache(values, data, folder)
@@ -145,7 +106,7 @@ def _plans(epsilon: float, values: Mapping[str, Any]) -> dict[str, PrivacyPlan]:
 
 def _cache(values: Mapping[str, Any], data: pathlib.Path, folder: pathlib.Path) -> ReleaseCache:
     """Returns the cache of releases of the input, which is read if a release is missing."""
-    path = values["input"] or str(data / TITLES_FILE)
+    path = values["input"] or str(data / runner.TITLES_FILE)
     kind = "sequences" if values["deal"] else "auto"
     source = Source(
         path=path,

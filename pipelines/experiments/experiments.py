@@ -57,6 +57,11 @@ class Experiment:
         return [run for row in self.rows for run in row.runs]
 
     @property
+    def is_short(self) -> bool:
+        """Whether the table is short enough to be read; otherwise only its CSV is written."""
+        return self.kind != "anonymity"
+
+    @property
     def corpora(self) -> list[str]:
         """Names of the data of all runs, each once."""
         return list(dict.fromkeys(run.corpus for run in self.runs))

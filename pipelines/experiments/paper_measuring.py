@@ -3,8 +3,6 @@
 import json
 import os
 import pathlib
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,7 +14,6 @@ import pyarrow as pa
 
 from beam_dpne.cli.runners import CachedOptions, EmbeddedRunner
 from beam_dpne.elements import progress
-from beam_dpne.errors import RunError
 from beam_dpne.evaluation.coverage import Coverage, evaluate, released_codes
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.decoding import DecodeGrams, LengthReport, ListReport
@@ -26,8 +23,7 @@ from beam_dpne.set_union.threshold import release_items
 from pipelines.experiments import union_policies
 from pipelines.experiments.baselines import dpsu_all, dpsu_even, dpsu_single
 from pipelines.experiments.corpora import Corpora
-from pipelines.experiments.cost import environment
-from pipelines.experiments.runs import BaselineRun, CostRun, NgramRun, Run, UnionRun
+from pipelines.experiments.runs import BaselineRun, NgramRun, Run, UnionRun
 from pipelines.experiments.saved_corpora import documents_of, load_corpus
 from pipelines.experiments.union_policies import UnionParameters
 
@@ -52,8 +48,6 @@ def measure(run: Run, corpora: Corpora, run_key: RunKey) -> dict[str, Any]:
     Raises:
       RunError: a process failed.
     """
-    if isinstance(run, CostRun):
-        return _measure_cost(run, corpora)
     corpora.corpus(run.corpus)
     if isinstance(run, NgramRun):
         released, bounds, seconds = _run_ngrams(run, corpora, run_key)
@@ -134,24 +128,6 @@ def _run_baseline(
         run_key=run_key,
     )
     return result.released, time.monotonic() - started
-
-
-def _measure_cost(run: CostRun, corpora: Corpora) -> dict[str, Any]:
-    """Runs the program as its users do, in a separate process from the file to the release."""
-    source = corpora.sources[run.corpus]
-    with tempfile.TemporaryDirectory() as folder:
-        plan = pathlib.Path(folder, "plan.json")
-        plan.write_text(run.plan.to_json(), encoding="utf-8")
-        cost_file = pathlib.Path(folder, "cost.json")
-        command = [sys.executable, "-m", "pipelines.experiments.cost", str(cost_file), "ngrams"]
-        command += ["--input", source.path, "--plan", str(plan), *source.options, "--quiet"]
-        command += ["--output", str(pathlib.Path(folder, "release"))]
-        started = time.monotonic()
-        ended = subprocess.run(command, stdout=subprocess.DEVNULL, env=environment(), check=False)
-        seconds = time.monotonic() - started
-        if ended.returncode:
-            raise RunError(f"beam-dpne ngrams ended with status {ended.returncode}.")
-        return {"seconds": seconds, **json.loads(cost_file.read_text(encoding="utf-8"))}
 
 
 def _pipeline() -> beam.Pipeline:

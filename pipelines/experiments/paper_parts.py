@@ -17,7 +17,7 @@ from pipelines.experiments import printed as papers
 from pipelines.experiments import union_policies
 from pipelines.experiments.dealing import LONG, SHORT
 from pipelines.experiments.experiments import Experiment, Part, Row
-from pipelines.experiments.runs import BaselineRun, CostRun, NgramRun, Run, UnionRun
+from pipelines.experiments.runs import BaselineRun, NgramRun, Run, UnionRun
 from pipelines.experiments.union_policies import UnionParameters
 
 BASELINES = ("DPSU-all", "DPSU-even", "DPSU-single")
@@ -38,7 +38,6 @@ MSNBC: Mapping[str, Any] = {"epsilon": 1.0, "delta": 1e-7, "max_length": 6}
 TITLES: Mapping[str, Any] = {"epsilon": 4.0, "delta": 1e-7}
 UNION: Mapping[str, Any] = {"epsilon": 3.0, "delta": math.exp(-10)}
 MSNBC_LIMIT, TITLES_LIMIT, SPURIOUS_LIMIT, UNION_LIMIT = 10, 100, 300, 100
-TARGET_LIMITS = (10, 50, 100, 300)
 TARGET_LENGTH, TABLE_LENGTH = 7, 9
 SPURIOUS_FRACTIONS = papers.DPNE_TABLE_3.columns
 
@@ -94,11 +93,6 @@ def all_parts(scale: Scale, *, titles: str, sweeps: str) -> tuple[Part, ...]:
       sweeps: name of the corpus for sweeps, which may be a sample of it.
     """
     return (
-        Part(
-            name="targets",
-            title="Targets",
-            experiments=(_targets(scale, titles),),
-        ),
         Part(name="msnbc", title="DPNE on MSNBC", experiments=(_table_5(scale),)),
         Part(
             name="titles",
@@ -367,32 +361,3 @@ def _best(scale: Scale, titles: str) -> tuple[Experiment, ...]:
             )
         )
     return tuple(made)
-
-
-def _targets(scale: Scale, titles: str) -> Experiment:
-    """The runs that the targets are judged by: all of them are rows of other tables, but the costs."""
-    keys = scale.keys[:3]
-    plan = {**TITLES, "max_length": TARGET_LENGTH}
-    rows = [_named(row, "titles") for row in _three(titles, keys, TITLES_LIMIT, **plan)]
-    rows += [_named(row, "msnbc") for row in _three("msnbc", keys, MSNBC_LIMIT, **MSNBC)]
-    limits = [limit for limit in TARGET_LIMITS if limit in scale.union_limits]
-    rows.append(_union_row(keys, titles, DEFAULT_POLICY, None))
-    rows += [_union_row(keys, titles, policy, n) for n in limits for policy in PUBLISHED]
-    for label, paper in (
-        ("cost one_round", {"strategy": "one_round", "max_contributions": TITLES_LIMIT}),
-        ("cost adaptive", {}),
-    ):
-        made = PrivacyPlan(**plan, **paper, count_share=0.0)
-        runs = tuple(CostRun(corpus=titles, plan=made, key=key) for key in keys)
-        rows.append(Row(label=label, runs=runs))
-    return Experiment(
-        name="targets",
-        title="What was asked for, and what was measured",
-        corpus=titles,
-        kind="targets",
-        rows=tuple(rows),
-    )
-
-
-def _named(row: Row, prefix: str) -> Row:
-    return dataclasses.replace(row, label=f"{prefix}: {row.label}")

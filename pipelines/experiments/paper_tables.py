@@ -6,22 +6,14 @@ from typing import Any
 
 from pipelines.experiments.experiments import Experiment
 from pipelines.experiments.paper_parts import (
-    DEFAULT_UNION,
     OTHER_POLICIES,
     OURS,
-    OURS_EVEN,
     PAPER,
     PUBLISHED,
-    TARGET_LIMITS,
 )
-from pipelines.experiments.printed import DPNE_TABLE_5, PrintedTable
-from pipelines.experiments.results import Results
+from pipelines.experiments.printed import PrintedTable
 from pipelines.experiments.runs import Result
-from pipelines.experiments.tables import TARGET_HEADINGS, Cell, Makers
-
-_PAPER_NAMES = {PAPER: "DPNE"}
-_PAPER_TOTAL = sum(value or 0 for value in DPNE_TABLE_5.rows["DPNE"])
-_GIGABYTE = 1e9
+from pipelines.experiments.tables import Cell, Makers, Results
 
 
 def real_total(result: Result) -> int:
@@ -206,94 +198,6 @@ def _anonymity(experiment: Experiment, results: Results) -> Any:
     return headings, rows, ["Of the first key."]
 
 
-def _targets(experiment: Experiment, results: Results) -> Any:
-    """Requirements beside measurements, and whether they are met."""
-    rows = [*_ngram_targets(experiment, results), *_union_targets(experiment, results)]
-    rows += _cost_targets(experiment, results)
-    notes = [
-        "Medians of the keys; real n-grams. The costs are of processes that ran one after the other in "
-        "turn, on whatever else the machine did."
-    ]
-    return TARGET_HEADINGS, rows, notes
-
-
-def _ngram_targets(experiment: Experiment, results: Results) -> list[tuple[Cell, ...]]:
-    baseline = median_real(_found(experiment, results, f"titles: {PAPER}"))
-    rows = []
-    for corpus, base, wanted in (
-        ("msnbc", float(_PAPER_TOTAL), {OURS: 1.85, OURS_EVEN: 1.4}),
-        ("titles", baseline, {OURS: 2.5, OURS_EVEN: 1.75}),
-    ):
-        whose = "the paper's DPNE" if corpus == "msnbc" else "DPNE (one_round, Δ = 100), T = 7"
-        for label, least in wanted.items():
-            measured = median_real(_found(experiment, results, f"{corpus}: {label}"))
-            rows.append(
-                _judged(f"{corpus}, {label}: real n-grams over {whose}", measured, base, least)
-            )
-    return rows
-
-
-def _union_targets(experiment: Experiment, results: Results) -> list[tuple[Cell, ...]]:
-    measured = median_real(_found(experiment, results, DEFAULT_UNION))
-    best: dict[str, tuple[float, Any]] = {}
-    for row in experiment.rows:
-        size = median_real(results.of(row)) if row.label in PUBLISHED else None
-        if size is not None:
-            best[row.label] = max(best.get(row.label, (0.0, None)), (size, row.at))
-    rows = []
-    if "weighted_gaussian" in best:
-        size, limit = best["weighted_gaussian"]
-        limits = ", ".join(map(str, TARGET_LIMITS))
-        title = (
-            f"set union, default, over weighted Gaussian with its best Δ_0 of {limits} ({limit})"
-        )
-        rows.append(_judged(title, measured, size, 1.9))
-        policy = max(best, key=lambda name: best[name])
-        size, limit = best[policy]
-        title = f"set union, default, over the best published policy ({policy}, Δ_0 = {limit})"
-        rows.append(_judged(title, measured, size, 1.2))
-    return rows
-
-
-def _cost_targets(experiment: Experiment, results: Results) -> list[tuple[Cell, ...]]:
-    ours = _found(experiment, results, "cost adaptive")
-    theirs = _found(experiment, results, "cost one_round")
-    rows = []
-    for title, field, unit, most in (
-        ("time of a whole run on titles, s", "seconds", 1.0, 3.0),
-        ("CPU time of it, s", "cpu_seconds", 1.0, None),
-        ("peak memory of it, GB", "peak_bytes", _GIGABYTE, 1.3),
-    ):
-        measured, base = (_median(found, _scaled(field, unit)) for found in (ours, theirs))
-        rows.append(
-            _judged(f"adaptive over one_round: {title}", measured, base, most, at_most=True)
-        )
-    return rows
-
-
-def _judged(
-    title: str,
-    measured: float | None,
-    base: float | None,
-    asked: float | None,
-    at_most: bool = False,
-) -> tuple[Cell, ...]:
-    sign = "≤" if at_most else "≥"
-    wanted = None if asked is None else f"{sign} {asked:g} ×"
-    if measured is None or not base:
-        return (title, None, None, None, wanted, None)
-    ratio = measured / base
-    met = None
-    if asked is not None:
-        met = "yes" if (ratio <= asked if at_most else ratio >= asked) else "no"
-    digits = 2 if measured < 1000 else 0
-    return (title, _rounded(measured, digits), _rounded(base, digits), round(ratio, 3), wanted, met)
-
-
-def _rounded(value: float, digits: int) -> Cell:
-    return round(value, digits) if digits else round(value)
-
-
 def _all(experiment: Experiment, results: Results) -> list[Result]:
     return [found for row in experiment.rows for found in results.of(row)]
 
@@ -310,10 +214,6 @@ def _released(found: Result) -> int:
 
 def _bound(found: Result) -> float:
     return round(sum(row["spurious_bound"] for row in found["lengths"]), 1)
-
-
-def _scaled(field: str, unit: float) -> Callable[[Result], float]:
-    return lambda found: found[field] / unit
 
 
 def _median(found: Sequence[Result], value: Callable[[Result], float]) -> Any:
@@ -345,5 +245,4 @@ MAKERS: Makers = {
     "union": _union,
     "sizes": _sizes,
     "anonymity": _anonymity,
-    "targets": _targets,
 }

@@ -1,14 +1,11 @@
 """Descriptions of the runs of experiments, under which results are filed."""
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar, Protocol
 
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.version import __version__
 from pipelines.experiments.union_policies import UnionParameters
 
 
@@ -48,22 +45,6 @@ class NgramRun:
     def parameters(self) -> dict[str, Any]:
         """Returns everything on which the result depends except the data, as JSON types."""
         return {"kind": self.kind, "plan": self.plan.to_dict(), "key": self.key}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CostRun(NgramRun):
-    """A run of `beam-dpne ngrams` as another process, for its time and memory.
-
-    The number of the key is also the number of the repetition.
-    """
-
-    order: ClassVar[int] = 2
-    kind: ClassVar[str] = "cost"
-
-    @property
-    def description(self) -> str:
-        """Description in one line for the operator."""
-        return f"{self.corpus}, cost of {self.plan.strategy} as a process, key {self.key}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -182,18 +163,5 @@ class AnyRun(Hashable, Protocol):
         ...
 
 
-Run = NgramRun | BaselineRun | UnionRun | CostRun
+Run = NgramRun | BaselineRun | UnionRun
 Result = Mapping[str, Any]
-
-
-def fingerprint(run: AnyRun, data: str, keys: str) -> str:
-    """Returns the name under which a result is kept, 32 hexadecimal digits.
-
-    Args:
-      run: The run.
-      data: Digest of the data and of how they are read.
-      keys: Text that identifies the run keys for which numbers stand.
-    """
-    whole = {**run.parameters(), "data": data, "keys": keys, "version": __version__}
-    text = json.dumps(whole, sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -4,15 +4,23 @@ import dataclasses
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pipelines.experiments.experiments import Experiment
-from pipelines.experiments.results import Results
-from pipelines.experiments.runs import Result
+from pipelines.experiments.experiments import Experiment, Row
+from pipelines.experiments.runs import AnyRun, Result
 
 Cell = str | int | float | None
+
+
+class Results(dict[AnyRun, Result]):
+    """The results of runs."""
+
+    def of(self, row: Row) -> list[Result]:
+        """Returns the results of a row that are there."""
+        return [self[run] for run in row.runs if run in self]
+
+
 # Headings, rows and notes of an experiment's table.
 Made = tuple[Sequence[str], Iterable[Sequence[Cell]], Sequence[str]]
 Makers = Mapping[str, Callable[[Experiment, Results], Made]]
-TARGET_HEADINGS = ("what", "ours", "compared with", "ratio", "asked", "met")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +56,7 @@ def table_of(experiment: Experiment, results: Results, makers: Makers) -> Table:
         title=experiment.title,
         headings=tuple(headings),
         rows=tuple(map(tuple, rows)),
-        notes=(*notes, *experiment.notes, *_unfinished(experiment, results)),
+        notes=(*notes, *experiment.notes),
     )
 
 
@@ -74,8 +82,3 @@ def cell_text(cell: Cell) -> str:
     if isinstance(cell, float):
         return f"{cell:,.0f}" if cell.is_integer() and abs(cell) >= 10 else f"{cell:,g}"
     return f"{cell:,}" if isinstance(cell, int) else cell
-
-
-def _unfinished(experiment: Experiment, results: Results) -> list[str]:
-    missing = sum(len(row.runs) - len(results.of(row)) for row in experiment.rows)
-    return [f"Runs that have not been made yet: {missing}."] if missing else []

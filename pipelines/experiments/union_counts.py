@@ -3,9 +3,10 @@
 Not private: results are counted on the data, under run keys that are public. Only for public data.
 """
 
+import argparse
 import statistics
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -90,18 +91,18 @@ def judge_union(
     )
 
 
-def print_counts(values: Mapping[str, Any], found: Mapping[str, Iterable[CountedUnion]]) -> None:
+def print_counts(given: argparse.Namespace, found: Mapping[str, Iterable[CountedUnion]]) -> None:
     """Prints the medians over run keys of each policy's figures.
 
     Args:
-      values: The options of the program.
+      given: The options of the program.
       found: The figures of each run key, by policy.
     """
     rows = [
         [policy, *map(_cell, zip(*figures, strict=True), _FORMS)]
         for policy, figures in found.items()
     ]
-    title = f"Numbers of users at ε = {values['epsilon']:g}, medians of {values['keys']} keys"
+    title = f"Numbers of users at ε = {given.epsilon:g}, medians of {given.keys} keys"
     display.print_table(title, _HEADINGS, rows)
 
 

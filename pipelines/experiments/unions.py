@@ -15,57 +15,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from beam_dpne.cli import display
-from beam_dpne.cli.options import (
-    Option,
-    add_options,
-    integer,
-    integers,
-    names,
-    number,
-    with_defaults,
-)
-from beam_dpne.cli.parsing import OneLineParser
 from beam_dpne.counts.defaults import COUNT_SHARE
-from beam_dpne.errors import UsageError
-from beam_dpne.evaluation.secrecy import NOTICE
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DEFAULT_POLICY, DESCENT_POLICIES, POLICIES
 from beam_dpne.set_union.threshold import release_items
 from beam_dpne.set_union.transform import run_context
-from beam_dpne.validation import check_choice
-from pipelines.experiments import union_policies
+from beam_dpne.validation import check_choice, check_integer
+from pipelines.experiments import runner, union_policies
 from pipelines.experiments.corpora import Corpora, Source
 from pipelines.experiments.paper_parts import PUBLISHED
-from pipelines.experiments.program import TITLES_FILE, fixed_key, run_program
+from pipelines.experiments.runner import fixed_key
 from pipelines.experiments.union_counts import CountedUnion, judge_union, print_counts
 from pipelines.experiments.union_policies import UnionParameters
 
-PROGRAM = "measure_unions.py"
-OPTIONS = (
-    Option(
-        name="input",
-        path="file",
-        help="Texts of users, JSON lines with user and text; without it, the sample of titles that "
-        "ships with this program.",
-    ),
-    Option(name="epsilon", default=3.0, parse=number, help="ε of each release."),
-    Option(name="delta", default=math.exp(-10), parse=number, help="δ of each release."),
-    Option(name="limits", default=(100, 300, 1000), parse=integers, help="Δ_0, with commas."),
-    Option(name="shards", default=(1, 2, 8, 64, 512), parse=integers, help="M, with commas."),
-    Option(
-        name="policies",
-        default=(*POLICIES, *union_policies.POLICIES),
-        parse=names,
-        help="Policies, with commas; the default policy is always measured too.",
-    ),
-    Option(
-        name="counts",
-        flag=True,
-        help="Measure numbers of users instead, at the first of the limits.",
-    ),
-    Option(name="keys", default=3, parse=integer, help="Number of run keys; tables show medians."),
-)
+EVERY = (*POLICIES, *union_policies.POLICIES)
 _CORPUS, _WORDS = "input", "words"
 # A promise that holds for every input that fits in memory here; each shard may have all users.
 _MOST_USERS = 10_000_000
@@ -85,54 +49,49 @@ def main(argv: Sequence[str], data: pathlib.Path) -> int:
       argv: Options.
       data: Folder of the data that ship with the repository.
     """
-    parser = OneLineParser(
-        prog=PROGRAM,
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_options(parser, "measuring", OPTIONS)
-    parser.set_defaults(command=functools.partial(_command, data=data))
-    return run_program(parser, argv)
+    parser = runner.program("measure_unions.py", __doc__)
+    add = parser.add_argument
+    add("--input", help="JSON lines with user and text (default: the sample of titles)")
+    add("--epsilon", type=float, default=3.0, help="ε of each release")
+    add("--delta", type=float, default=math.exp(-10), help="δ of each release")
+    add("--limits", type=runner.numbers, default=(100, 300, 1000), help="Δ_0, with commas")
+    add("--shards", type=runner.numbers, default=(1, 2, 8, 64, 512), help="M, with commas")
+    add("--policies", type=runner.names, default=EVERY, help="beside the default, with commas")
+    add("--counts", action="store_true", help="measure numbers of users, at the first limit")
+    add("--keys", type=int, default=3, help="number of run keys; tables show medians")
+    return runner.run(parser, argv, lambda given: _command(given, data))
 
 
-def _command(parsed: argparse.Namespace, beam_arguments: Sequence[str], data: pathlib.Path) -> None:
-    if beam_arguments:
-        raise UsageError(f"{PROGRAM} has no option {beam_arguments[0].split('=')[0]}.")
-    values = with_defaults(parsed, OPTIONS)
-    for policy in values["policies"]:
-        check_choice("policies", policy, (*POLICIES, *union_policies.POLICIES))
-    for name in ("limits", "shards"):
-        values[name] = values[name] if isinstance(values[name], tuple) else (values[name],)
-    if values["keys"] < 1:
-        raise UsageError(f"keys must be at least 1, got keys={values['keys']}.")
-    budget = {"epsilon": values["epsilon"], "delta": values["delta"], "count_share": 0.0}
+def _command(given: argparse.Namespace, data: pathlib.Path) -> None:
+    for policy in given.policies:
+        check_choice("policies", policy, EVERY)
+    check_integer("keys", given.keys, 1)
+    budget = {"epsilon": given.epsilon, "delta": given.delta, "count_share": 0.0}
+    wanted = [policy for policy in EVERY if policy in (DEFAULT_POLICY, *given.policies)]
     by_policy = {
-        policy: [_plan(budget, policy, limit) for limit in values["limits"]]
-        for policy in (*POLICIES, *union_policies.POLICIES)
-        if policy in (DEFAULT_POLICY, *values["policies"])
+        policy: [_plan(budget, policy, limit) for limit in given.limits] for policy in wanted
     }
-    by_shards = [_sharded(budget, shards) for shards in values["shards"]]
-    counted = {
-        policy: (own[0], dataclasses.replace(own[0], count_share=COUNT_SHARE))
-        for policy, own in by_policy.items()
-        if isinstance(own[0], SetUnionPlan)
-    }
-    if values["input"]:
-        if not pathlib.Path(values["input"]).is_file():
-            raise UsageError(f"input must name an existing file, got {values['input']}.")
-        display.print_line(NOTICE)
-    path = values["input"] or str(data / TITLES_FILE)
+    by_shards = [_sharded(budget, shards) for shards in given.shards]
+    if given.input and not pathlib.Path(given.input).is_file():
+        raise ValueError(f"input must name an existing file, got {given.input}.")
+    print(runner.NOTICE)
+    path = given.input or str(data / runner.TITLES_FILE)
     source = Source(path=path, title="", note="", reading=ReadOptions(), tokenizer=_WORDS)
     with tempfile.TemporaryDirectory() as folder:
         corpora = Corpora({_CORPUS: source}, pathlib.Path(folder), fixed_key(0), {})
-        if values["counts"]:
-            judge = functools.partial(_judge, corpora, values["keys"])
-            print_counts(values, {policy: judge(*plans) for policy, plans in counted.items()})
+        if given.counts:
+            judged = {
+                policy: _judge(
+                    corpora, given.keys, own, dataclasses.replace(own, count_share=COUNT_SHARE)
+                )
+                for policy, (own, *_) in by_policy.items()
+                if isinstance(own, SetUnionPlan)
+            }
+            print_counts(given, judged)
             return
-        measure = functools.partial(_measure, corpora, values["keys"])
-        _print_policies(values, {name: [*map(measure, own)] for name, own in by_policy.items()})
-        _print_shards(values, [*map(measure, by_shards)])
+        measure = functools.partial(_measure, corpora, given.keys)
+        _print_policies(given, {name: [*map(measure, own)] for name, own in by_policy.items()})
+        _print_shards(given, [*map(measure, by_shards)])
 
 
 def _plan(budget: Mapping[str, Any], policy: str, limit: int) -> SetUnionPlan | UnionParameters:
@@ -183,7 +142,7 @@ def _judge(
     return judged
 
 
-def _print_policies(values: Mapping[str, Any], measured: Mapping[str, list[Measured]]) -> None:
+def _print_policies(given: argparse.Namespace, measured: Mapping[str, list[Measured]]) -> None:
     """Prints the items of each policy at each limit, and the default's over the best of each."""
     first, *_ = measured[DEFAULT_POLICY]
     rows = []
@@ -193,13 +152,13 @@ def _print_policies(values: Mapping[str, Any], measured: Mapping[str, list[Measu
         rows.append(
             [policy, *(f"{each.items:,.0f}" for each in own), f"{own[0].seconds:.1f} s", ratio]
         )
-    limits = [f"{limit:,}" for limit in values["limits"]]
+    limits = [f"{limit:,}" for limit in given.limits]
     headings = ("policy", *limits, "time", "default over its best")
-    title = f"Items over the number of items per user; ε = {values['epsilon']:g}"
-    display.print_table(f"{title}, medians of {values['keys']} keys", headings, rows)
+    title = f"Items over the number of items per user; ε = {given.epsilon:g}"
+    display.print_table(f"{title}, medians of {given.keys} keys", headings, rows)
 
 
-def _print_shards(values: Mapping[str, Any], measured: Sequence[Measured]) -> None:
+def _print_shards(given: argparse.Namespace, measured: Sequence[Measured]) -> None:
     """Prints the items and the time of the default with several numbers of shards."""
     most = max(each.items for each in measured)
     rows = [
@@ -209,7 +168,7 @@ def _print_shards(values: Mapping[str, Any], measured: Sequence[Measured]) -> No
             f"{1 - each.items / most:.1%}" if most else "-",
             f"{each.seconds:.1f} s",
         ]
-        for shards, each in zip(values["shards"], measured, strict=True)
+        for shards, each in zip(given.shards, measured, strict=True)
     ]
-    title = f"{DEFAULT_POLICY} over the number of shards; ε = {values['epsilon']:g}"
+    title = f"{DEFAULT_POLICY} over the number of shards; ε = {given.epsilon:g}"
     display.print_table(title, ("shards", "items", "loss", "time of all shards"), rows)

@@ -3,7 +3,6 @@
 import csv
 import json
 import random
-import re
 import shutil
 
 import pandas
@@ -12,8 +11,6 @@ import pytest
 
 from beam_dpne import join_tokens
 from beam_dpne.cli import evaluating
-from beam_dpne.cli.options import options_of
-from beam_dpne.cli.options_by_command import EVALUATE
 from beam_dpne.errors import RunError
 from beam_dpne.evaluation.secrecy import NOTICE, PREFIX, SECRET
 from beam_dpne.release.reading import read_release
@@ -349,28 +346,6 @@ def test_an_output_in_a_release_is_refused_and_the_release_stays(judge, made, wh
     assert not (made / "release" / "sub").exists()
 
 
-@pytest.mark.parametrize("where", ["link", "link/sub", "inner/deeper", "way/../link"])
-def test_links_into_a_release_are_followed(judge, made, tmp_path, where):
-    (tmp_path / "link").symlink_to(made / "release")
-    (tmp_path / "way").mkdir()
-    (tmp_path / "inner").symlink_to(made / "items" / "missing")
-    before = snapshot(made)
-    ended = judge("--output", f"{tmp_path}/{where}")
-    assert ended.status == 2
-    assert "output must be outside every release" in ended.err
-    assert snapshot(made) == before
-
-
-def test_a_release_named_by_a_link_or_by_its_ledger_is_guarded_too(cli, made, tmp_path):
-    (tmp_path / "link").symlink_to(made / "release")
-    for release in (tmp_path / "link", made / "release" / "ledger.json"):
-        files = ("--input", made / "notes.jsonl", "--release", release)
-        ended = cli("evaluate", *files, "--output", made / "release" / "x")
-        assert ended.status == 2
-        assert "output must be outside every release" in ended.err
-        assert cli("evaluate", *files, "--quiet").status == 0
-
-
 @pytest.mark.parametrize("kind", ["file", "missing in file"])
 def test_an_output_that_cannot_be_a_directory_is_refused_before_data_are_read(
     judge, tmp_path, kind
@@ -384,48 +359,6 @@ def test_an_output_that_cannot_be_a_directory_is_refused_before_data_are_read(
 
 
 # Options
-
-
-def test_the_options_are_those_of_ngrams_for_reading_and_seven_more(cli):
-    shown = cli("evaluate", "--help").out
-    names = set(re.findall(r"^  --(\w+)", shown, re.MULTILINE))
-    assert names == {option.name for option in options_of(EVALUATE)}
-    assert {option.name for option in EVALUATE["evaluating"]} == {
-        *("release", "k_anonymity", "top_k", "output", "quiet"),
-        *("failure_log", "failure_log_remote"),
-    }
-    assert "NOT private" in shown
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--k_anonymity", "0,5"), "k_anonymity must be numbers of at least 1, got 0"),
-        (("--k_anonymity", "few"), "--k_anonymity"),
-        (("--top_k", "0"), "top_k must be at least 1, got top_k=0"),
-        (("--tokenizer", "nobodys"), "tokenizer must be one of"),
-        (("--output", ""), "output must be the path of a directory, got output=''"),
-        (("--runner", "FlinkRunner"), "beam-dpne evaluate has no option --runner"),
-        (("--epsilon", "1"), "beam-dpne evaluate has no option --epsilon"),
-        (("--strict",), "malformed JSON"),
-        (("--text_field", "body"), "body"),
-    ],
-)
-def test_wrong_options_are_refused_in_one_line(judge, options, message):
-    ended = judge("--quiet", *options)
-    assert (ended.status, ended.out) == (2, "")
-    assert message in ended.err
-    assert ended.err.count("\n") == 1
-
-
-@pytest.mark.parametrize("missing", ["input", "release"])
-def test_input_and_release_are_required(cli, made, missing):
-    given = {"input": made / "notes.jsonl", "release": made / "release"}
-    del given[missing]
-    ((name, value),) = given.items()
-    ended = cli("evaluate", f"--{name}", value)
-    assert (ended.status, ended.out) == (2, "")
-    assert f"{missing} must be given" in ended.err
 
 
 def test_a_directory_without_a_release_is_refused(cli, made, tmp_path):
@@ -443,23 +376,6 @@ def test_a_damaged_release_is_refused(cli, made, tmp_path):
     ended = cli("evaluate", "--input", made / "notes.jsonl", "--release", tmp_path, "--quiet")
     assert (ended.status, ended.out) == (2, "")
     assert "The release is damaged" in ended.err
-
-
-def test_the_tokenizer_of_the_msnbc_program_is_found_in_the_file(cli, tmp_path):
-    from beam_dpne.cli.msnbc import main
-
-    names = "frontpage news tech"
-    visits = ["1 2 ", "1 1 3 "] * 200
-    head = f"% Different categories found in input file:\n\n{names}\n\n\n% Sequences:\n\n"
-    data = tmp_path / "few.seq"
-    data.write_text(head + "\n".join(visits) + "\n")
-    options = ("--epsilon", "9", "--max_length", "2", "--quiet")
-    assert main(["--output", str(tmp_path / "r"), *options], data) == 0
-    files = ("--input", data, "--input_format", "sequences", "--release", tmp_path / "r")
-    ended = cli("evaluate", *files, "--output", tmp_path / "e", "--quiet")
-    assert ended.status == 0, ended.err
-    row = by_length(evaluation_of(tmp_path / "e"))[1]
-    assert (row["real"], row["spurious"]) == (3, 0)
 
 
 @pytest.mark.engines

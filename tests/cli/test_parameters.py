@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from beam_dpne.cli.main import COMMANDS
+from beam_dpne.cli.commands import COMMANDS
 from beam_dpne.cli.parsing import all_parameters
 from beam_dpne.validation import parameters_of
 
@@ -74,7 +74,7 @@ def test_commands_and_the_version_are_listed(cli):
         ("ngrams", (*RUN, "--max_contributions", "1,2"), "max_contributions must have one value for"),
         ("ngrams", (*RUN, "--workers", "257"), "workers must be an integer from 0 to 256"),
         ("ngrams", (*RUN, "--tokenizer", "wrds"), "tokenizer must be words, unicode_words"),
-        ("ngrams", (*RUN, "--user_field", "text"), "user_field and text_field must differ"),
+        ("ngrams", (*RUN, "--user_field", "text"), "text_field must name a field that user_field"),
         ("ngrams", (*RUN, "--encoding", "utf-99"), "encoding must be"),
         ("ngrams", (*RUN, "--overwrite=yes"), "overwrite must be true or false"),
         ("ngrams", (*RUN, "--max_rejected", "2"), "max_rejected must be a number in [0, 1]"),
@@ -179,6 +179,13 @@ def test_help_and_a_wrong_parameter_do_not_wait_for_beam(program, arguments):
     )
     ended = program.run_python(script)
     assert ended.out.splitlines()[-1] == "[]"
+
+
+def test_a_rare_parameter_as_an_option_is_refused_with_the_way_to_give_it(program):
+    ended = program.run_python(
+        "from beam_dpne.cli.main import main\nmain(['ngrams', '--rounds', '2'])"
+    )
+    assert ended.err.startswith("beam-dpne: error: rounds has no option; give it in a JSON file")
 
 
 def test_an_unknown_option_is_refused_with_the_one_that_was_meant(cli):

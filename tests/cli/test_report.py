@@ -91,7 +91,7 @@ def test_a_report_is_replaced_only_if_that_is_asked_for(cli, folder, tmp_path):
         (("{folder}/none",), "does not exist: there is no release"),
         (
             ("{folder}", "--leave_out", "guarantee"),
-            "leave_out must be a list, each of it one of",
+            "leave_out must be a list",
         ),
         (("{folder}", "--search_rows", -1), "search_rows must be an integer of at least 0"),
         (("{folder}", "--format", "pdf"), "format must be one of html, markdown"),

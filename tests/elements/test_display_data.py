@@ -30,7 +30,6 @@ from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.reading.rejects import WriteRejects
 from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.storage import run_files
-from beam_dpne.storage.run_files import Markers
 from tests.test_public_api import OWN_SAMPLES, SAMPLES, SECRET, public_transforms
 
 each_transform = pytest.mark.parametrize(
@@ -92,14 +91,13 @@ def job(tmp_path):
         "rejects": str(tmp_path / "rejects"),
         "key": RunKeyFile.checked(str(folder / "run.key")),
         "store": SetStore(folder=str(folder / "sets"), limit=1),
-        "marks": Markers(str(folder)),
     }
 
 
 def whole_graph(job):
     """A pipeline in which each public transform occurs."""
     pipeline = beam.Pipeline(runner=FnApiRunner())
-    read = pipeline | ReadDocuments(inputs=job["inputs"], on_start=job["marks"].report_start)
+    read = pipeline | ReadDocuments(inputs=job["inputs"])
     _ = read.rejects | WriteRejects(path=job["rejects"])
     keyed = {"described": read.described, "store": job["store"]}
     plans = {
@@ -112,9 +110,7 @@ def whole_graph(job):
         _ = released.released | f"{name}: decode" >> DecodeGrams()
         _ = released.released | f"{name}: report" >> ListReport()
         _ = released.rows
-        _ = released | f"{name}: publish" >> WriteRelease(
-            output=job["output"], permit=job["marks"].require_wanted
-        )
+        _ = released | f"{name}: publish" >> WriteRelease(output=job["output"])
     public = PublicCounts.of([(WORD,)], [1])
     rows = pipeline | beam.Create([{"user": USER, "text": TEXT}])
     for kind, plan in [

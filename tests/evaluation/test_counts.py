@@ -23,7 +23,7 @@ from beam_dpne.ngrams.transform import run_context
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
 from pipelines.experiments.count_runs import judge_release, make_release
-from pipelines.experiments.program import fixed_key
+from pipelines.experiments.runner import fixed_key
 from tests.evaluation.test_evaluation import DOCUMENTS, GRAMS, grams_of
 from tests.support import tickets
 

@@ -33,8 +33,8 @@ _MODULES = (
 )
 _MODULES += (rules, thresholds, tolerances)
 # Names of choices, and limits that refuse.
-_NO_NUMBERS = {"MAX_BUDGET", "USER_BUDGETS", "OF_ONE_STRATEGY", "STRATEGIES", "VALID_COUNTS"}
-_NO_NUMBERS |= {"PRUNING_RULES", *(name for name in vars(policies) if name.endswith("POLICIES"))}
+_NO_NUMBERS = {"MAX_BUDGET"}
+_NO_NUMBERS |= {*(name for name in vars(policies) if name.endswith("POLICIES"))}
 
 
 def constants() -> dict[str, str]:

@@ -49,18 +49,6 @@ def test_the_rounds_of_words_may_together_spend_the_budget_and_no_more(budget, o
     assert budget * (1 - 1e-12) - 2 <= together <= budget * (1 + 1e-12)
 
 
-def test_budget_shares_are_what_quotas_leave():
-    """ν_r = Q_r Π_{s<r}(1 − Q_s); they sum to 1, as the last quota is 1, and so do the errors."""
-    for rounds in (adaptive.WORD_ROUNDS, *adaptive.GRAM_ROUNDS.values()):
-        rest = Fraction(1)
-        for own in rounds:
-            quota = Fraction(own.quota)
-            assert own.budget_share == pytest.approx(float(quota * rest), rel=1e-15)
-            rest *= 1 - quota
-        assert rest == 0
-        assert math.fsum(own.error_share for own in rounds) == pytest.approx(1, abs=1e-15)
-
-
 # Step 1.
 
 
@@ -95,25 +83,6 @@ def test_a_user_spends_the_formulas_part_and_never_more_than_what_is_left(users)
                 exact = Fraction(rest) * Fraction(quota) * n / max(n + Fraction(kept) * m, 1)
                 assert 0 <= some <= rest
                 assert abs(some - exact) <= 1 + exact * Fraction(1, 2**50)
-
-
-def test_less_is_kept_for_longer_grams_while_words_are_found():
-    for favour, expected in {
-        "balanced": (0.4, 1.2),
-        "words": (0.2, 1.2),
-        "long": (0.8, 2.0),
-    }.items():
-        kept = [adaptive.kept_ahead(length, favour) for length in (1, 2, 5)]
-        assert kept == [expected[0], expected[1], expected[1]]
-
-
-def test_the_last_round_of_the_last_length_spends_everything_that_is_left():
-    left = np.array([0, 1, 2**53 + 1, WHOLE, WHOLE - 1])
-    own = np.array([1, 2, 3, 49, 10**6])
-    spent = adaptive.spends(left, own, np.zeros(5, np.int64), 1.0, 1.2)
-    assert (left - spent <= left * 2.0**-52).all()
-    assert spent[0] == 0
-    assert adaptive.spends(left, np.zeros(5, np.int64), own, 1.0, 1.2).tolist() == [0] * 5
 
 
 # Step 2.
@@ -172,15 +141,6 @@ def test_weights_of_a_user_do_not_depend_on_the_batch(users, rng):
     assert [divided([user])[0] for user in users] == together
     order = rng.sample(range(len(users)), len(users))
     assert divided([users[place] for place in order]) == [together[place] for place in order]
-
-
-@given(st.lists(BUDGETS, min_size=1, max_size=20))
-def test_one_gram_gets_the_largest_weight_that_the_budget_pays(budgets):
-    spent = np.array(budgets)
-    weights, cost = adaptive.divide(spent, np.arange(spent.size + 1), np.ones(spent.size))
-    for weight, some, paid in zip(weights.tolist(), budgets, cost.tolist(), strict=True):
-        assert paid <= some
-        assert (weight + 2) ** 2 > some * 2**8 >= weight**2
 
 
 @given(

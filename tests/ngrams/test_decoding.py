@@ -1,7 +1,5 @@
 """Released sets to rows; the text form of an n-gram and back."""
 
-import contextlib
-
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
@@ -12,7 +10,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from beam_dpne import DecodeGrams, GramSet, join_tokens, length_rule, split_ngram
-from beam_dpne.elements.rows import ROW_SCHEMA
 from beam_dpne.ngrams.decoding import decode_sets
 from beam_dpne.ngrams.elements import pack_pairs
 
@@ -70,12 +67,6 @@ def test_join_and_split_are_inverse(tokens):
     assert not set("\t\n\r") & set(ngram)
 
 
-@given(st.text(st.sampled_from("\\esntr ab"), max_size=8))
-def test_what_splits_is_what_join_writes(text):
-    with contextlib.suppress(ValueError):
-        assert join_tokens(split_ngram(text)) == text
-
-
 @pytest.mark.parametrize(
     "text", ["", " ", "a  b", "a ", "\\", "a\\", r"\x", r"a\e", r"\e\e", r"\ a"]
 )
@@ -114,24 +105,6 @@ def test_pairs_of_prefix_and_last_word_are_spelled_out():
         (3, "a b c", 9.0),
         (3, "c c a", 8.0),
     ]
-
-
-def test_equal_scores_are_sorted_by_the_bytes_of_the_text():
-    words = ["", "\t", " ", "!", "z", "é", "\uffff", "🙂"]
-    rows = rows_of([vocabulary(words, [1] * len(words))])
-    ngrams = [ngram for _, ngram, _ in rows]
-    assert ngrams == sorted(map(join_tokens, ([word] for word in words)), key=str.encode)
-
-
-@pytest.mark.parametrize("pruning", ["both", "single"])
-def test_lengths_without_grams_give_no_rows(pruning):
-    nothing = [gram_set(length, [], [], pruning) for length in (2, 3, 4)]
-    assert [row[1] for row in rows_of([WORDS, *nothing])] == ["a", "c", "b"]
-    assert rows_of([vocabulary([], []), *nothing]) == []
-
-
-def test_rows_have_the_schema_of_a_release():
-    assert [rows.schema for rows in decode_sets([WORDS])] == [ROW_SCHEMA]
 
 
 @pytest.mark.parametrize("lengths", [1, 2])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from beam_dpne import CountHeld, PrivacyPlan, RunKey
+from beam_dpne import RunKey
 from beam_dpne.ngrams import tolerances
 from beam_dpne.ngrams.elements import HistogramShard
 from beam_dpne.ngrams.held_counts import (
@@ -142,16 +142,6 @@ def test_counts_have_noise_of_the_stated_deviation():
     assert abs(np.corrcoef(edges.T)[0, 1]) < 0.12
 
 
-def test_counts_of_two_lengths_have_independent_noise():
-    """One noise for all lengths would cancel in a difference."""
-    copies = range(2000)
-    shown = [
-        [estimates(COUNTED, [], length, 20.0, KEY, copy=copy)[0] for copy in copies]
-        for length in (2, 3)
-    ]
-    assert abs(np.corrcoef(shown)[0, 1]) < 0.15
-
-
 def test_an_estimate_is_taken_at_the_upper_edge_of_the_cell_of_its_count():
     cells = [3000, 7, None]
     described = describe(COUNTED.groups, cells, 20.0)
@@ -213,13 +203,3 @@ def test_the_mean_of_expected_spurious_is_at_most_what_is_tolerated(held, fracti
     spread = found.std() / math.sqrt(runs)
     assert found.mean() <= tolerated + 4 * spread
     assert tolerances.LARGEST_PROBABILITY == 0.35
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [({"strategy": "one_round"}, "plan must have strategy='adaptive'"), ({}, "length must be")],
-)
-def test_a_count_needs_classes_and_a_length_of_two(changes, message):
-    plan = PrivacyPlan(epsilon=1, delta=1e-6, max_length=2, **changes)
-    with pytest.raises(ValueError, match=message):
-        CountHeld(plan=plan, length=1, histogram_ranges=1, previous=None, run_key=KEY)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import tracemalloc
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +29,7 @@ def released_sets(draw):
     words = draw(st.lists(draw(st.sampled_from([WORDS, ORDINARY])), unique=True))
     words = sorted(words, key=str.encode) if draw(st.booleans()) else words
     pruning = draw(st.sampled_from(["both", "single"]))
-    is_public, is_counted = draw(st.booleans()), draw(st.booleans())
+    is_counted = draw(st.booleans())
     numbers = st.sampled_from([1.0, 1.0000001, 1.0000004, 2.5])
     sets = []
     for length in (1, 2, 3):
@@ -52,9 +51,8 @@ def released_sets(draw):
             scores=np.array(scores, np.float64),
             words=pa.array(words, pa.string()) if length == 1 else None,
             rule=length_rule(length=length, noise_stddev=1, threshold=0, valid=9, pruning=pruning),
-            is_public=is_public and length == 1,
         )
-        if is_counted and not grams.is_public:
+        if is_counted:
             users = np.random.default_rng(len(words)).integers(0, 3, (keys.size, 3))
             grams = dataclasses.replace(grams, users=users)
         sets.append(grams)
@@ -82,8 +80,7 @@ def plain_table(sets):
                 words = [*before[prefix], last]
             texts.append(words)
             users = () if grams.users is None else grams.users[row].tolist()
-            if not grams.is_public:
-                rows.append((grams.length, join_tokens(words), grams.scores[row], *users))
+            rows.append((grams.length, join_tokens(words), grams.scores[row], *users))
     counted = any(grams.users is not None for grams in sets)
     schema = COUNTED_ROW_SCHEMA if counted else ROW_SCHEMA
     columns = list(map(list, zip(*rows, strict=True))) or [[] for _ in schema]
@@ -153,25 +150,3 @@ def test_names_and_bytes_of_parts_depend_on_every_row_and_not_on_the_pieces(
         changed.append(parts_of([*scores[:row], 0.5, *scores[row + 1 :]], texts))
         changed.append(parts_of(scores, [*texts[:row], "x", *texts[row + 1 :]]))
     assert len({part.name for parts in changed for part, _ in parts}) == 2 * len(changed)
-
-
-def test_parts_of_many_rows_are_made_from_few_python_objects(monkeypatch):
-    monkeypatch.setattr(rows_module, "_ROWS_AT_ONCE", 2**12)
-    size = 200_000
-    rng = np.random.default_rng(1)
-    words = GramSet(
-        length=1,
-        keys=np.arange(size),
-        scores=rng.random(size),
-        words=pa.array([f"w{number:06d}" for number in range(size)]),
-        users=rng.integers(0, 10**6, (size, 3)),
-    )
-    tracemalloc.start()
-    rows = ReleasedRows.of([words])
-    parts = render_parts(PROGRAMS["ngrams"], rows, "jsonl", 2**14)
-    assert sum(part.rows for part, _ in parts) == size
-    kept, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    # The order of the rows, 4 bytes each, is kept; the bytes of a part, 2 MB, are there three times.
-    assert kept < 8 * size + 2**20
-    assert peak < 24 * size + 8 * 2**20

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from beam_dpne import HistogramShard, PresentGrams, RunKey, UserBatch
+from beam_dpne import HistogramShard, RunKey
 from beam_dpne.elements import coders
 from beam_dpne.mechanism.cells import evidence_noise, noisy_cells, scores
 from beam_dpne.mechanism.randomness import keyed_hashes, normals
-from beam_dpne.mechanism.rules import UNITS, LengthRule, RoundRule, length_rule
+from beam_dpne.mechanism.rules import UNITS, LengthRule, RoundRule
 from beam_dpne.ngrams import adaptive
-from beam_dpne.ngrams.candidates import keep_present
 from beam_dpne.ngrams.elements import ROOT
 from beam_dpne.ngrams.histogram import merge_shards, shard_open
 from beam_dpne.ngrams.threshold import decide_round, merge_present, noise_bits, present_part
@@ -107,34 +106,6 @@ def test_the_noise_of_a_round_adds_the_loaded_noise_of_the_rounds_before():
         )
     with pytest.raises(ValueError, match="zip"):
         evidence_noise(bits[:2], rule_of(2).rounds[2], 1.0)
-
-
-def test_words_are_judged_by_the_noise_and_the_weight_of_one_round_alone():
-    rng = np.random.default_rng(4)
-    bits = [random_bits(rng, 1000) for _ in range(2)]
-    second = rule_of(1).rounds[1]
-    assert second.loadings == (0, 1)
-    np.testing.assert_array_equal(evidence_noise(bits, second, 1.0), normals(bits[1]))
-    weights = [rng.integers(0, 2**40, 1000) for _ in range(2)]
-    zero = np.zeros(1000)
-    alone = noisy_cells([np.zeros(1000, np.int64), weights[1]], zero, second)
-    assert noisy_cells(weights, zero, second).tolist() == alone.tolist()
-
-
-def test_scores_are_the_evidence_over_its_information_at_cell_middles():
-    for rule in (*rule_of(2).rounds, *rule_of(1).rounds):
-        cells = np.array([-3, 0, 1, 700])
-        middles = (rule.threshold_units + (2 * cells + 1) / 2 * rule.cell_units) / UNITS
-        np.testing.assert_allclose(scores(cells, rule), middles / rule.score_divisor, rtol=1e-15)
-    for rule in rule_of(2).rounds:
-        loadings = [Fraction(loading, rule.loading_unit) for loading in rule.loadings]
-        assert rule.score_divisor == float(sum(loading**2 for loading in loadings))
-
-
-@given(st.floats(-9, 99))
-def test_a_threshold_in_units_is_not_below_that_of_the_formula(threshold):
-    (own,) = length_rule(length=2, noise_stddev=1.0, threshold=threshold).rounds
-    assert 0 <= own.threshold_units - Fraction(threshold) * UNITS < 1
 
 
 # Decisions.
@@ -373,29 +344,3 @@ def test_what_is_present_is_sorted_and_says_found_or_the_cell(length):
     for name, found, cell in zip(names, merged.found, merged.cells, strict=True):
         was_found, place = by_name[name]
         assert (found, cell) == ((1, 0) if was_found else (0, place))
-
-
-@pytest.mark.parametrize("length", [1, 2])
-def test_nothing_stands_where_no_shard_is_left(length):
-    empty = merge_present([], dataclasses.replace(ROOT, length=length - 1), 2)
-    assert (len(empty), empty.length, empty.round) == (0, length, 2)
-    assert (empty.words is None) == (length > 1)
-
-
-def test_positions_of_another_round_are_refused():
-    none = np.zeros(0, np.int64)
-    batch = UserBatch(
-        length=2,
-        round=1,
-        size=0,
-        users=np.zeros((0, 2), np.uint64),
-        offsets=np.zeros(1, np.int64),
-        ids=none.astype(np.int32),
-    )
-    present = PresentGrams(
-        length=2, round=2, keys=none, cells=none.astype(np.int32), found=none.astype(np.int8)
-    )
-    wrong = dataclasses.replace(present, length=3, round=1)
-    for before in (None, wrong):
-        with pytest.raises(ValueError, match="round 1 of length 2"):
-            keep_present(batch, present, before)

@@ -1,7 +1,6 @@
 """No two runs share noise unless key, parameters and input are the same."""
 
 import dataclasses
-import itertools
 
 import apache_beam as beam
 import pyarrow as pa
@@ -12,9 +11,7 @@ from beam_dpne import (
     DecodeGrams,
     PrivacyPlan,
     PrivateNgrams,
-    PrivateSetUnion,
     RunKey,
-    SetUnionPlan,
 )
 from beam_dpne.cli.runners import EmbeddedRunner
 from beam_dpne.ngrams.transform import run_context
@@ -38,14 +35,6 @@ def scores(transform, runner=None) -> dict[str, float]:
         released = (pipeline | beam.Create([BATCH]) | transform).released
         tables = keep(released | DecodeGrams())
     return {row["ngram"]: row["score"] for table in tables for row in table.to_pylist()}
-
-
-def union_scores(transform) -> dict[str, float]:
-    """Runs a set union and returns the scores of its items."""
-    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        sets = keep((pipeline | beam.Create([BATCH]) | transform).released)
-    pairs = (zip(found.items.to_pylist(), found.scores.tolist(), strict=True) for found in sets)
-    return dict(itertools.chain.from_iterable(pairs))
 
 
 @pytest.fixture(scope="module")
@@ -75,32 +64,10 @@ def test_one_key_gives_one_release_on_both_embedded_runners(one_round):
         assert scores(transform, EmbeddedRunner()) == first[plan.strategy], plan.strategy
 
 
-def test_one_key_under_another_epsilon_draws_other_noise(one_round):
-    """With the same noise z, (score - weight) / sigma would be the same under both plans."""
-    other = dataclasses.replace(ONE_ROUND, epsilon=4)
-    runs = {ONE_ROUND: one_round, other: scores(PrivateNgrams(plan=other, run_key=KEY))}
-    noise = [
-        [(found[word] - USERS / 2) / plan.lengths[0].noise_stddev for word in sorted(WORDS)]
-        for plan, found in runs.items()
-    ]
-    # Two draws are that close with odds of 1 to 28, and three of four words with 1 to 5,000.
-    apart = sorted(abs(a - b) for a, b in zip(*noise, strict=True))
-    assert apart[2] > 1 / 16
-
-
 def test_one_key_under_another_tokenizer_draws_other_noise_though_tokens_are_equal(one_round):
     """A tokenizer's name is a part of what a key is bound to, since its tokens are."""
     other = scores(PrivateNgrams(plan=ONE_ROUND, run_key=KEY, tokenizer="whitespace"))
     assert_other_noise(one_round, other, WORDS)
-
-
-def test_one_key_under_another_tokenizer_draws_other_noise_for_a_set_union():
-    plan = SetUnionPlan(epsilon=8, delta=1e-4, policy="weighted_gaussian", max_contributions=4)
-    first, second = (
-        union_scores(PrivateSetUnion(plan=plan, run_key=KEY, tokenizer=tokenizer))
-        for tokenizer in ("words", "whitespace")
-    )
-    assert_other_noise(first, second, WORDS)
 
 
 @pytest.mark.parametrize("plan", [ADAPTIVE, ONE_ROUND], ids=lambda plan: plan.strategy)
@@ -123,23 +90,3 @@ def test_a_run_key_is_bound_to_every_parameter_and_the_tokenizer(plan):
     contexts += [run_context(plan, name) for name in ("words", "whitespace", "tokens")]
     contexts += [run_context(ONE_ROUND if plan is ADAPTIVE else ADAPTIVE, "words")]
     assert len(set(contexts)) == len(contexts)
-
-
-@pytest.mark.parametrize("header", ["% Sequences: hello", "% any\n% Sequences:"])
-def test_no_line_of_a_sequences_file_makes_other_users_a_header(header, tmp_path):
-    from beam_dpne.reading.files import match_inputs
-    from beam_dpne.reading.options import ReadOptions
-    from beam_dpne.reading.transform import plan_reads, read_item
-
-    path = tmp_path / "a.seq"
-    path.write_text("a b\n" * 5 + header + "\n" + "d d\n" * 5)
-    options = ReadOptions(input_format="sequences")
-    files = match_inputs([str(path)])
-    read = [
-        batch.documents
-        for item in plan_reads(files[0], options)
-        for batch in read_item(item, options)
-    ]
-    texts = [text for batch in read for text in batch.column("text").to_pylist()]
-    assert texts.count("a b") == 5
-    assert texts.count("d d") == 5

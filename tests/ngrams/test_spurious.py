@@ -4,7 +4,6 @@ import dataclasses
 
 import apache_beam as beam
 import numpy as np
-import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that
 from scipy import stats
@@ -65,33 +64,6 @@ def test_each_has_the_cell_and_the_round_in_which_noise_alone_finds_it():
         assert grams.rule == rule_of(1.0), "grams that somebody holds are decided by the same rule"
 
     drawn(check)
-
-
-@pytest.mark.parametrize("case", ["nothing is valid", "no rounds"])
-def test_nothing_is_drawn_where_nothing_may_be_released(case):
-    def check(grams):
-        assert grams.keys.size == grams.cells.size == grams.rounds.size == 0
-
-    empty = GramSet(length=1, keys=np.zeros(0, np.int64), scores=np.zeros(0), parent_size=1)
-    if case == "no rounds":
-        drawn(check, threshold=None)
-    else:
-        drawn(check, previous=empty)
-
-
-def test_draws_follow_the_key():
-    keys = []
-    for run_key in (KEY, KEY, RunKey(bytes(32))):
-        grams = sample_spurious(WORDS, rule=rule_of(1.0), run_key=run_key)
-        keys.append(grams.keys.tolist())
-
-        def check(found, expected=grams):
-            assert found.keys.tolist() == expected.keys.tolist()
-            assert found.cells.tolist() == expected.cells.tolist()
-
-        drawn(check, run_key=run_key)
-    assert keys[0] == keys[1]
-    assert keys[0] != keys[2]
 
 
 def test_draws_of_two_classes_are_independent():

@@ -17,10 +17,9 @@ from beam_dpne import GramSet, PrivacyPlan, RunKey
 from beam_dpne.mechanism.randomness import keyed_bits
 from beam_dpne.mechanism.thresholds import spurious_threshold
 from beam_dpne.ngrams import classes
-from beam_dpne.ngrams.classes import Lists, Members, names_of
+from beam_dpne.ngrams.classes import Members
 from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
 from beam_dpne.ngrams.valid import (
-    _exact_dot,
     count_valid,
     estimate_valid_kgrams,
     rule_for,
@@ -91,45 +90,6 @@ def test_counts_beyond_64_bits_are_exact():
         assert count_valid(vocabulary, pruning) == 2**80
 
 
-def test_sums_of_products_beyond_63_bits_are_exact():
-    cases = ([2**31, 2**31 - 1, 0, 5], [2**32] * 3, list(range(100)), [], [2**62, 1])
-    for values in cases:
-        array = np.array(values, np.int64)
-        assert _exact_dot(array, array) == sum(value**2 for value in values)
-
-
-def test_draws_from_as_many_members_as_ids_allow_are_exact():
-    """As many as ids allow: 2^31 − 1 on either side, split in exact integers, in two cells."""
-    words = 2**31 - 1
-    members = words * words
-    middles = np.array([0, 1])
-    candidates = Members(
-        left=Lists(names_of(middles, np.array([-3, -3])), np.array([1, words - 1])),
-        right=Lists(names_of(middles, np.array([0, 0])), np.array([words, words])),
-        left_order=EveryRow(),
-        right_order=EveryRow(),
-    )
-    assert candidates.sizes() == {-3: members}
-    for number in (0, 1, words, 5 * words - 1, (words - 1) * words + 7, members - 1):
-        drawn = candidates.draw({-3: blocks_of([-(-(number << 128) // members)])})
-        prefix, second = unpack_pairs(drawn[-3])
-        assert (prefix[0], second[0] % words) == divmod(number, words)
-
-
-class EveryRow:
-    """Rows in their own order, without an array of them."""
-
-    def __getitem__(self, place):
-        return place
-
-
-def test_the_estimate_of_bigrams_is_exact():
-    """At k = 2 every pair of words is valid."""
-    for words in (1, 3, 900):
-        assert estimate_valid_kgrams(vocabulary_of(words), sub_key(0)) == words**2
-    assert estimate_valid_kgrams(vocabulary_of(0), sub_key(0)) == 0
-
-
 def test_the_estimate_has_the_mean_and_variance_of_its_binomial_law():
     """count ~ Binomial(N, |V_k|/(|S_1||S_{k−1}|)), N = ⌈p|S_1||S_{k−1}|⌉, and #V_k = ⌈count/p⌉."""
     previous, _, vocabulary = random_chain(
@@ -149,25 +109,6 @@ def test_the_estimate_has_the_mean_and_variance_of_its_binomial_law():
     assert stats.chi2.sf(statistic, observed.size - 1) > FALSE_FAILURE
     spread = math.sqrt(pairs * chance * (1 - chance) / draws)
     assert abs(estimates.mean() - chance * pairs) < 5 * spread
-
-
-def test_the_estimate_of_large_sets_samples_about_a_million_pairs():
-    """p < 1: four standard deviations, a false failure in 16,000 keys."""
-    rng = np.random.default_rng(4)
-    words, size = 400, 8000
-    keys = np.unique(rng.integers(0, words, size) << 32 | rng.integers(0, words, size))
-    previous = GramSet(
-        length=2,
-        keys=keys,
-        scores=np.ones(keys.size),
-        parent_size=words,
-        vocabulary_size=words,
-    )
-    exact, pairs = count_valid(previous, "both"), keys.size * words
-    assert pairs > 2 * 10**6
-    chance = exact / pairs
-    spread = pairs * math.sqrt(chance * (1 - chance) / 10**6)
-    assert abs(estimate_valid_kgrams(previous, sub_key(1)) - exact) < 4 * spread
 
 
 def test_an_estimate_moves_the_threshold_and_the_rule_still_says_the_exact_number():

@@ -86,7 +86,7 @@ def run_lengths(
         return [run.settled(released) for released in run.release([users])]
     released = [words_as_set(vocabulary)]
     batches = [users]
-    if plan.strategy_value.has_user_budgets:
+    if plan.is_adaptive:
         batches = [dataclasses.replace(users, left=np.full(len(users.users), plan.allotment))]
     present = None
     for length in range(2, plan.max_length + 1):

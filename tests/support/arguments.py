@@ -6,7 +6,7 @@ import pathlib
 import tempfile
 from collections.abc import Sequence
 
-from beam_dpne.cli.main import COMMANDS
+from beam_dpne.cli.commands import COMMANDS
 from beam_dpne.cli.parsing import add_options, all_parameters
 
 

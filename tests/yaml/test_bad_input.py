@@ -43,7 +43,7 @@ def refused(config, rows=ROWS, transform="PrivateNgrams", given="Create", *argum
     ("config", "rows", "sentence"),
     [
         ({"text_field": "body"}, ROWS, "text_field must name a field of the documents, got"),
-        ({"user_field": "users"}, ROWS, "Did you mean 'user'?"),
+        ({"user_field": "users"}, ROWS, "user_field must name a field"),
         ({"text_field": ["text", "body"]}, ROWS, "must name a field of the documents, got"),
         ({"user_field": "text"}, ROWS, "each field once"),
         ({}, [{"user": {"id": CANARY}, "text": "a"}], "user_field must name a field of type str"),

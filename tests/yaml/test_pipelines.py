@@ -102,7 +102,7 @@ def test_rows_of_the_readers_of_beam_are_refused_before_the_run(rows, kind, tmp_
     else:
         getattr(frame, f"to_{kind.lower()}")(path, index=False)
     source = {"type": f"ReadFrom{kind}", "config": {"path": str(path)}}
-    with pytest.raises(ValueError, match=f"documents must not come from ReadFrom.*ReadFrom{kind}"):
+    with pytest.raises(ValueError, match=f"documents must not come from .*ReadFrom{kind}"):
         run_yaml(pipeline(source, tmp_path / "release"))
     assert not (tmp_path / "release").exists()
 

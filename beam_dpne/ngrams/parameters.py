@@ -1,0 +1,268 @@
+"""The parameters of a plan of n-grams, with their ranges, defaults and checks."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from beam_dpne.counts.defaults import COUNT_SHARE
+from beam_dpne.mechanism import gaussian
+from beam_dpne.validation import MAX_USERS, Parameter, PlanParameters, check_count
+
+STRATEGIES = ("adaptive", "one_round")
+PRUNING_RULES = ("both", "single")
+VALID_COUNTS = ("exact", "estimate")
+# Defaults that depend on the strategy; a parameter that only one of them has is None with the other.
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "adaptive": {
+        "max_contributions": 1000,
+        "vocabulary_delta_share": 0.1,
+        "rounds": 3,
+        "user_budgets": "individual",
+        "favour": "balanced",
+    },
+    "one_round": {
+        "max_contributions": 100,
+        "vocabulary_delta_share": 0.5,
+        "noise_growth": 1.0,
+    },
+}
+_OF_ONE_STRATEGY = ("noise_growth", "rounds", "user_budgets", "favour")
+# Beyond it some thresholds of rounds do not exist.
+_MAX_ADAPTIVE_FRACTION = 0.5
+_MAX_LENGTH = 100
+_MIN_SPURIOUS_FRACTION = 1e-100
+_MIN_SHARE = 1e-9
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NgramsParameters(PlanParameters):
+    """The fields of `PrivacyPlan`, complete and checked one against another.
+
+    Raises:
+      ValueError: naming the parameter, its requirement and the value.
+    """
+
+    decides_defaults: ClassVar[str] = "strategy"
+
+    max_length: Annotated[
+        int,
+        Parameter(
+            least=1,
+            most=_MAX_LENGTH,
+            help="Number of words in the longest n-gram, T. More lengths share the same budget, "
+            "so that each has more noise.",
+        ),
+    ] = 5
+    strategy: Annotated[
+        str,
+        Parameter(
+            choices=STRATEGIES,
+            help="How users spend their budget. With adaptive, each user divides one budget among "
+            "lengths and rounds according to the n-grams that the user has, which releases two to "
+            "three times as much. one_round is the mechanism of the paper, with one round for "
+            "each length.",
+        ),
+    ] = "adaptive"
+    max_contributions: Annotated[
+        int | tuple[int, ...] | None,
+        Parameter(
+            least=1,
+            default_text="1000, one_round 100",
+            help="Largest number of distinct n-grams that one user adds at one length (with "
+            "adaptive, in each round of it), Δ: one number, or one for each length. The number "
+            "that a typical user has is sensible; a larger one raises the threshold without any "
+            "gain. It must not be computed from the private data.",
+        ),
+    ] = None
+    count_share: Annotated[
+        float,
+        Parameter(
+            least=0,
+            most=0.9,
+            help="Part of the budget that measures how many users have each released row, from "
+            "1e-6; 0 switches it off. The rows then have the columns users, users_low and "
+            "users_high, an estimate and its 95 % interval, and come in the order of users. With "
+            "0.15 about 7 to 10 % fewer rows are released.",
+        ),
+    ] = COUNT_SHARE
+    spurious_fraction: Annotated[
+        float,
+        Parameter(
+            least=_MIN_SPURIOUS_FRACTION,
+            below=1,
+            rare=True,
+            help="Upper bound η on the expected number of released n-grams of each length that "
+            "nobody has, as a fraction of the released n-grams one word shorter. A larger η "
+            "releases more n-grams of both kinds, real and spurious.",
+        ),
+    ] = 0.01
+    rounds: Annotated[
+        int | None,
+        Parameter(
+            least=1,
+            most=3,
+            rare=True,
+            default_text="3, one_round none",
+            help="Number of rounds of each length of two words and more. Later rounds spend only "
+            "on n-grams that are undecided, so that more are released; each round is a pass over "
+            "the data. Only adaptive has it.",
+        ),
+    ] = None
+    user_budgets: Annotated[
+        str | None,
+        Parameter(
+            choices=("individual", "even"),
+            rare=True,
+            default_text="individual, one_round none",
+            help="How a user's budget is divided among lengths. individual divides it by the "
+            "n-grams that the user has. even gives each length the same part, which needs "
+            "ordinary composition only and releases less. Only adaptive has it.",
+        ),
+    ] = None
+    favour: Annotated[
+        str | None,
+        Parameter(
+            choices=("words", "balanced", "long"),
+            rare=True,
+            default_text="balanced, one_round none",
+            help="The lengths of which more is released, at the cost of the others. words keeps "
+            "less of a user's budget for longer n-grams, long keeps more. Choose it by the "
+            "purpose of the release, and never by looking at the data. Only adaptive has it, and "
+            "with even budgets only balanced is allowed.",
+        ),
+    ] = None
+    vocabulary_delta_share: Annotated[
+        float | None,
+        Parameter(
+            above=0,
+            below=1,
+            rare=True,
+            default_text="0.1, one_round 0.5",
+            help="Share of delta that bounds the probability of releasing a single word that only "
+            "one user has. The noise gets the rest of delta. A small share raises the threshold "
+            "of single words; a large share raises the noise of all lengths.",
+        ),
+    ] = None
+    pruning: Annotated[
+        str,
+        Parameter(
+            choices=PRUNING_RULES,
+            rare=True,
+            help="Which n-grams are candidates. With both, these are the n-grams whose prefix and "
+            "suffix were released; with single, those whose prefix and last word were released. "
+            "both gives fewer candidates and so a lower threshold; the privacy is the same. "
+            "adaptive has only both.",
+        ),
+    ] = "both"
+    valid_count: Annotated[
+        str,
+        Parameter(
+            choices=VALID_COUNTS,
+            rare=True,
+            help="How the number of candidates is computed. exact counts them; estimate uses the "
+            "estimate of the paper, which only one_round has, and only with pruning both.",
+        ),
+    ] = "exact"
+    noise_growth: Annotated[
+        float | None,
+        Parameter(
+            above=0,
+            rare=True,
+            default_text="1, adaptive none",
+            help="Ratio c of the noise of each length to the noise of the length before, e.g. "
+            "0.8. A ratio below 1 favours long n-grams; 1 treats all lengths alike. It is refused "
+            "if it would leave some length without budget. Only one_round has it.",
+        ),
+    ] = None
+    budget_shares: Annotated[
+        tuple[float, ...] | None,
+        Parameter(
+            above=0,
+            rare=True,
+            help="Share of the lengths' budget for each length, e.g. 0.2, 0.4 and 0.4 for a "
+            "max_length of 3, instead of noise_growth. There must be one share for each length, "
+            "and they must sum to 1. Only one_round has them.",
+        ),
+    ] = None
+    max_tokens_per_user: Annotated[
+        int,
+        Parameter(
+            least=1,
+            most=MAX_USERS,
+            rare=True,
+            help="Largest number of tokens of one user that are read. Users above it keep a "
+            "random subset of their documents. It bounds the cost of floating point, so a number "
+            "that is too large for epsilon is refused.",
+        ),
+    ] = 1_000_000
+
+    def __post_init__(self):
+        super().__post_init__()
+        defaults = DEFAULTS[self.strategy]
+        for name in _OF_ONE_STRATEGY:
+            if name not in defaults and getattr(self, name) is not None:
+                self._refuse(name, "left out")
+        for name, value in defaults.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        if isinstance(self.max_contributions, tuple):
+            check_count("max_contributions", self.max_contributions, self.max_length)
+        if self.strategy == "adaptive":
+            self._check_adaptive()
+        else:
+            self._check_one_round()
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether each user divides one budget among rounds, and candidates have classes."""
+        return self.strategy == "adaptive"
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """f_k, the part of the lengths' budget that each length has; they sum to 1."""
+        if self.budget_shares is not None:
+            return gaussian.normalise_shares(self.budget_shares)
+        return gaussian.growth_shares(self.noise_growth or 1.0, self.max_length)
+
+    def _check_adaptive(self) -> None:
+        if self.budget_shares is not None:
+            self._refuse("budget_shares", "left out")
+        for name, only in (("valid_count", "exact"), ("pruning", "both")):
+            if getattr(self, name) != only:
+                self._refuse(name, repr(only))
+        if self.spurious_fraction > _MAX_ADAPTIVE_FRACTION:
+            self._refuse("spurious_fraction", f"at most {_MAX_ADAPTIVE_FRACTION}")
+        if self.user_budgets == "even" and self.favour != "balanced":
+            raise ValueError(
+                "favour must be 'balanced' with user_budgets='even', where each length has a part of "
+                f"the budget, got favour={self.favour!r}."
+            )
+
+    def _check_one_round(self) -> None:
+        shares = self.budget_shares
+        if shares is not None:
+            if self.noise_growth != 1.0:
+                raise ValueError("Give budget_shares or noise_growth, not both.")
+            check_count("budget_shares", shares, self.max_length)
+            if abs(math.fsum(shares) - 1) > 1e-9:
+                raise ValueError(
+                    f"budget_shares must sum to 1, got {shares}, which sum to {math.fsum(shares)}."
+                )
+        elif not math.isfinite(self.noise_growth or 1.0) or min(self.shares) < _MIN_SHARE:
+            raise ValueError(
+                f"noise_growth must leave each length a share of at least {_MIN_SHARE}, got "
+                f"noise_growth={self.noise_growth} with max_length={self.max_length}; move it nearer "
+                "to 1."
+            )
+        if self.pruning == "single" and self.valid_count == "estimate":
+            raise ValueError(
+                "valid_count must be 'exact' with pruning='single', got valid_count='estimate': "
+                "there |V_k| is a product and needs no estimate."
+            )
+
+    def _refuse(self, name: str, requirement: str) -> None:
+        raise ValueError(
+            f"{name} must be {requirement} with strategy={self.strategy!r}, got "
+            f"{name}={getattr(self, name)!r}."
+        )

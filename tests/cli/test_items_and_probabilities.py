@@ -1,0 +1,81 @@
+"""`beam-dpne set-union` and `bayesian`, as far as they differ from `ngrams`."""
+
+import json
+
+import pytest
+
+from beam_dpne.release.files import read_ledger
+from beam_dpne.release.reading import read_release
+from beam_dpne.set_union.policies import POLICIES
+
+BUDGET = ("--epsilon", 10, "--delta", 1e-4, "--quiet")
+KEY = "0f1e2d3c" * 8
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """200 users with two items that all have and one of their own, a key, and public counts."""
+    folder = tmp_path_factory.mktemp("items")
+    rows = [
+        {"user": f"u{n}", "text": ["tea", "green tea", f"own {n}"], "words": "good morning you"}
+        for n in range(200)
+    ]
+    (folder / "items.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (folder / "key").write_text(KEY)
+    (folder / "public.tsv").write_text("good morning\t9\nmorning you\t5\nyou there\t2\n")
+    return folder
+
+
+def rows_of(folder):
+    return read_release(str(folder)).table().to_pylist()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_each_policy_releases_what_many_share_and_nothing_of_one_user(cli, data, tmp_path, policy):
+    given = ("--input", data / "items.jsonl", "--tokenizer", "tokens", "--output", tmp_path)
+    ended = cli("set-union", *given, *BUDGET, "--policy", policy)
+    assert ended.status == 0, ended.err
+    assert {row["item"] for row in rows_of(tmp_path)} == {"tea", "green tea"}
+    assert policy in ended.out
+
+
+def test_one_key_gives_one_set_however_the_work_is_divided(cli, data, tmp_path):
+    given = ("--input", data / "items.jsonl", "--tokenizer", "tokens", *BUDGET)
+    key = ("--run_key_file", data / "key")
+    for name, others in {"a": (), "b": ("--workers", 0, "--partitions", 5)}.items():
+        assert cli("set-union", *given, *key, *others, "--output", tmp_path / name).status == 0
+    assert rows_of(tmp_path / "a") == rows_of(tmp_path / "b")
+
+
+def test_rare_parameters_reach_the_ledger(cli, data, tmp_path):
+    given = ("--input", data / "items.jsonl", "--tokenizer", "tokens", "--output", tmp_path)
+    ended = cli("set-union", *given, *BUDGET, "--policy", "policy_gaussian", "--shards", 3)
+    assert ended.status == 0, ended.err
+    assert read_ledger(str(tmp_path))["plan"]["shards"] == 3
+
+
+def test_probabilities_are_those_of_the_public_n_grams(cli, data, tmp_path):
+    given = ("--input", data / "items.jsonl", "--text_field", "words", "--length", 2)
+    given = (*given, "--public", data / "public.tsv", *BUDGET, "--run_key_file", data / "key")
+    for name, others in {"a": (), "b": ("--workers", 0, "--partitions", 3)}.items():
+        ended = cli("bayesian", *given, *others, "--output", tmp_path / name)
+        assert ended.status == 0, ended.err
+    rows = rows_of(tmp_path / "a")
+    assert rows == rows_of(tmp_path / "b")
+    assert {row["ngram"] for row in rows} == {"good morning", "morning you", "you there"}
+    assert min(rows, key=lambda row: row["probability"])["ngram"] == "you there"
+
+
+@pytest.mark.parametrize(
+    ("public", "message"),
+    [
+        ("items.jsonl", "public must not be private data"),
+        ("none.tsv", "public"),
+    ],
+)
+def test_public_counts_that_cannot_be_used_are_refused(cli, data, tmp_path, public, message):
+    given = ("--input", data / "items.jsonl", "--text_field", "words", "--length", 2)
+    ended = cli("bayesian", *given, "--public", data / public, *BUDGET, "--output", tmp_path / "o")
+    assert ended.status == 2
+    assert message in ended.err
+    assert not (tmp_path / "o" / "ledger.json").exists()
