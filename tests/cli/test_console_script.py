@@ -15,8 +15,6 @@ from tests.conftest import ROOT
 
 BUDGET = [
     *("--epsilon", "10", "--delta", "1e-4", "--max_length", "2", "--max_contributions", "5"),
-    # So few spurious n-grams are allowed that none is seen.
-    *("--spurious_fraction", "1e-9"),
 ]
 ROOMS = {
     *("accounting", "airflow", "audit", "bayesian", "cli", "counts", "documents", "elements"),

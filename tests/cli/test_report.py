@@ -42,7 +42,7 @@ def test_equal_releases_give_equal_files(cli, folder, tmp_path):
 def test_a_report_has_a_name_by_default(cli, folder, tmp_path, monkeypatch, given, name):
     monkeypatch.chdir(tmp_path)
     ended = cli("report", folder, *given)
-    assert ended.status == 0, ended.err
+    assert (ended.status, ended.err) == (0, f"beam-dpne: the report is in {name}.\n")
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
