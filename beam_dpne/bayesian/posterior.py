@@ -6,8 +6,8 @@ The noisy count of gram i is c_i + N(0, σ²), with σ known. Given public count
     b(w) ~ N(0, τ²),  r_i ~ N(−v_i/2, v_i),  v_i = κ² + 1/α'_i + 1/m_i.
 
 α' are the public counts less a discount (`discounted`). They are levelled if the noisy counts show that
-the public counts say little about the private texts (`_levelled`). e^μ is the ratio of the private to
-the public total. b(w) says how much more the word w is used in the private texts, at any position of
+the public counts say little about the private texts (`prior_levels`). e^μ is the ratio of the private
+to the public total. b(w) says how much more the word w is used in the private texts, at any position of
 any gram; through it a rare gram without signal learns from all others. r_i is the rest of gram i. Its
 variance is κ² for the part that the words do not explain, 1/α'_i for the sampling of the public count,
 and 1/m_i for the sampling of the private count, whose expectation is m_i = exp(μ + log α'_i + Σ b). The
@@ -34,31 +34,22 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import linalg
 
+from beam_dpne.bayesian.posterior_means import posterior_means
+from beam_dpne.bayesian.prior_levels import MOST_SAMPLING, TOTAL_STDDEV, levelled
+
 _Floats = npt.NDArray[np.float64]
 _Integers = npt.NDArray[np.int64]
 
 _DISCOUNT = 0.9  # subtracted from each public count
 _LEAST_PRIOR = 0.1  # the prior count of public counts of 1 and 0
-_TOTAL_STDDEV = 2.0  # of the prior of μ, whose mean is 0: e^μ is within e^±4 almost surely
 _WORD_SPREAD, _SPREAD = 0.1, 0.2  # the prior guesses of τ and of κ
 _WORDS_GUESSED, _GRAMS_GUESSED = 5.0, 100.0  # the weights of these guesses, in words and in grams
 _LEAST_SPREAD, _MOST_SPREAD = 0.05, 1.5
 _SPREADS = np.geomspace(_LEAST_SPREAD, _MOST_SPREAD, 18)  # the candidates for κ
-_LEVELS = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # in units of the mean prior count
-_LEVEL_DOUBT = 20.0  # twice the log likelihood that any level but the first must gain
-_LEVEL_SPREAD = 0.5  # of words and grams together, before τ and κ are fitted
-_LEVEL_ROUNDS = 5
-_LEAST_RATIO = 1e-6
-_LOG_RATIOS = np.arange(-8.0, 0.0, 0.5).tolist()
-_MOST_SAMPLING = 2.0  # cap on 1/α' + 1/m, since a normal describes sampling badly where it is large
-_MOST_LOG = 60.0  # of a count, so that nothing overflows
 _NO_NOISE = 1e-3  # with a smaller σ, whole numbers are as good as exact
 _ROUNDS, _SETTLED = 30, 1e-4
 _SOLVER_STEPS, _SOLVER_TOLERANCE = 40, 1e-6
 _LEAST_STEP = 1e-3
-_MODE_STEPS = 100
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
-_NODE_SPREAD = 1.2  # spreads the nodes beyond the curvature at the mode, since tails are not normal
 
 
 def probabilities(
@@ -96,10 +87,10 @@ def probabilities(
         shares = counts if counts.any() else prior
         return shares / shares.sum()
     values = noisy.astype(np.float64)
-    levelled, total = _levelled(values, prior, stddev)
-    data = _counts_of(values, np.log(levelled), grams, stddev)
+    level, total = levelled(values, prior, stddev)
+    data = _counts_of(values, np.log(level), grams, stddev)
     fitted = _fit(data, total)
-    means = _posterior_means(data, fitted.log_means, fitted.spreads(data))
+    means = posterior_means(values, stddev, fitted.log_means, fitted.spreads(data))
     if not means.any():
         # Counts far below zero, whose sum no total fits, make all means smaller than the least float.
         # The counts themselves are then the better estimate.
@@ -148,7 +139,7 @@ class _Words:
         """Returns v, the variance of r: (V,), in squared logarithms."""
         # (V,) 1/α' + 1/m. The exponent is cut off, since 1/m would overflow for a tiny m.
         sampling = np.exp(-counts.log_public) + np.exp(np.minimum(-self.log_means, 1.0))
-        return self.gram_spread**2 + np.minimum(sampling, _MOST_SAMPLING)
+        return self.gram_spread**2 + np.minimum(sampling, MOST_SAMPLING)
 
 
 class _Normal(NamedTuple):
@@ -204,54 +195,6 @@ def _check(
         raise ValueError(f"public must be counts >= 0, got {public.min()}.")
 
 
-def _levelled(noisy: _Floats, prior: _Floats, stddev: float) -> tuple[_Floats, float]:
-    """Returns the prior counts at the level that fits the noisy counts best, and a first μ.
-
-    If public counts say little about the private texts, a constant is added to all prior counts, so
-    that common grams have a smaller share and rare ones a larger. There are so many rare grams that
-    together they show this whatever the noise. Mostly nothing is added.
-    """
-    fits = [_fit_of_level(noisy, prior, level, stddev) for level in _LEVELS]
-    # (levels,) The first level, which adds nothing, is preferred in doubt.
-    likelihoods = np.array([fit for fit, _ in fits])
-    likelihoods[0] += _LEVEL_DOUBT
-    best = int(np.argmax(likelihoods))
-    return _at_level(prior, _LEVELS[best]), fits[best][1]
-
-
-def _at_level(prior: _Floats, level: float) -> _Floats:
-    """Returns prior counts with the same sum, to which a part of their mean is added."""
-    return (prior + level * prior.mean()) / (1 + level)
-
-
-def _fit_of_level(
-    noisy: _Floats, prior: _Floats, level: float, stddev: float
-) -> tuple[float, float]:
-    """Returns twice the log posterior of a level, and the best μ of 0, a fit, and a grid."""
-    shares = _at_level(prior, level)
-    ratio = 1.0
-    # The ratio of totals is fitted by least squares, in a few rounds, since the weights depend on it.
-    for _ in range(_LEVEL_ROUNDS):
-        means = ratio * shares
-        variances = stddev**2 + means**2 * _level_spreads(prior, means)
-        total = float((shares * noisy / variances).sum())
-        ratio = max(total / float((shares**2 / variances).sum()), _LEAST_RATIO)
-    fits = []
-    # Least squares may give next to no total, although the prior of μ would rather have a small one.
-    for log_ratio in (0.0, math.log(ratio), *_LOG_RATIOS):
-        means = math.exp(log_ratio) * shares
-        variances = stddev**2 + means**2 * _level_spreads(prior, means)
-        squares = (noisy - means) ** 2 / variances
-        misfit = float((squares + np.log(variances)).sum())
-        fits.append((-misfit - (log_ratio / _TOTAL_STDDEV) ** 2, log_ratio))
-    return max(fits)
-
-
-def _level_spreads(prior: _Floats, means: _Floats) -> _Floats:
-    """Returns the variances of logarithms before words and spreads are fitted."""
-    return _LEVEL_SPREAD**2 + np.minimum(1 / prior + 1 / means, _MOST_SAMPLING)
-
-
 def _counts_of(
     noisy: _Floats,
     log_public: _Floats,
@@ -288,7 +231,7 @@ def _linearise(counts: _Counts, words: _Words) -> _Normal:
 def _improve(counts: _Counts, words: _Words) -> _Words:
     """Takes a Gauss–Newton step of μ, then of b, shortened until the fit is not worse."""
     normal = _linearise(counts, words)
-    precision = _TOTAL_STDDEV**-2
+    precision = TOTAL_STDDEV**-2
     slope = float((normal.slopes * normal.residuals / normal.variances).sum())
     shift = (slope - precision * words.total) / (float(normal.weights.sum()) + precision)
     shift = min(max(shift, -1.0), 1.0)
@@ -326,7 +269,7 @@ def _misfit(counts: _Counts, words: _Words, variances: _Floats) -> float:
     with np.errstate(over="ignore"):
         squares = (counts.noisy - np.exp(words.log_means)) ** 2 / variances
         penalty = (words.effects**2).sum() / words.word_spread**2
-        return float(squares.sum() + penalty + (words.total / _TOTAL_STDDEV) ** 2)
+        return float(squares.sum() + penalty + (words.total / TOTAL_STDDEV) ** 2)
 
 
 def _solve(
@@ -382,47 +325,3 @@ def _fit_of_spread(normal: _Normal, rest: _Floats, spread: float) -> float:
     variances = rest + spread**2 * normal.slopes**2
     likelihood = -(normal.residuals**2 / variances + np.log(variances)).sum()
     return float(likelihood) - _GRAMS_GUESSED * (2 * math.log(spread) + (_SPREAD / spread) ** 2)
-
-
-def _posterior_means(counts: _Counts, log_means: _Floats, variances: _Floats) -> _Floats:
-    """Returns E exp(η) for η ~ N(log m − v/2, v), given exp(η) + N(0, σ²): (V,), each > 0."""
-    centres = log_means - 0.5 * variances
-    modes = _modes(counts, centres, variances)
-    widths = _NODE_SPREAD / np.sqrt(_curvatures(counts, modes, variances))
-    # The Gauss–Hermite nodes are around each mode. `heights`, (V,), is the largest log density over the
-    # nodes, which is subtracted before exp so that nothing overflows.
-    heights = np.full(log_means.size, -np.inf)
-    nodes = [modes + widths * node for node in _NODES]
-    logs = []
-    for node, at in zip(_NODES, nodes, strict=True):
-        misfit = ((counts.noisy - np.exp(at)) / counts.stddev) ** 2
-        logs.append(0.5 * (node**2 - misfit - (at - centres) ** 2 / variances))
-        heights = np.maximum(heights, logs[-1])
-    mass = mean = np.zeros(log_means.size)
-    for weight, log, at in zip(_WEIGHTS, logs, nodes, strict=True):
-        density = weight * np.exp(log - heights)
-        mass, mean = mass + density, mean + density * np.exp(np.minimum(at, _MOST_LOG))
-    return mean / mass
-
-
-def _modes(counts: _Counts, centres: _Floats, variances: _Floats) -> _Floats:
-    """Returns the mode of each posterior of η, by Newton steps of at most 1 from the prior's: (V,)."""
-    modes = centres.copy()
-    for _ in range(_MODE_STEPS):
-        means = np.exp(modes)
-        pull = (counts.noisy - means) * means / counts.stddev**2
-        slopes = pull - (modes - centres) / variances
-        # A step of 1 is a factor e of the count; beyond it the curvature at this point is no guide.
-        steps = np.clip(slopes / _curvatures(counts, modes, variances), -1.0, 1.0)
-        modes = modes + steps
-        if np.abs(steps).max() < _SETTLED:
-            break
-    return modes
-
-
-def _curvatures(counts: _Counts, logs: _Floats, variances: _Floats) -> _Floats:
-    """Returns minus the second derivative of the log posterior of η, kept above 1/v: (V,)."""
-    means = np.exp(logs)
-    exact = means**2 - (counts.noisy - means) * means
-    # Where the likelihood is not concave (means < noisy/2), half of the Gauss–Newton term replaces it.
-    return np.maximum(exact, 0.5 * means**2) / counts.stddev**2 + 1 / variances

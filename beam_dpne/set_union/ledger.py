@@ -122,7 +122,7 @@ def _mechanism(plan: SetUnionPlan, released: int) -> UnionMechanism:
 def _check_items(plan: SetUnionPlan, items: ItemSet) -> None:
     """Raises ValueError if the ledger would claim a guarantee that the run did not have."""
     wanted = plan.report()
-    for name in ("noise_scale", "threshold", "sensitivity", "count_share"):
+    for name in ("noise_stddev", "threshold", "sensitivity", "count_share"):
         if not math.isclose(wanted[name], items.report.get(name, 0), rel_tol=1e-12):
             raise ValueError(f"items must be of a run under this plan: its {name} is another one.")
     if (items.users is None) != (plan.count_noise is None):

@@ -1,51 +1,21 @@
-"""SetUnionPlan: the public parameters of a private set union, and the noise that follows from them.
-
-**The items and the numbers of users.** A part c of the budget (count_share) measures how many users
-have each released item (`counts`), after the items are known.
-
-Given the past, a user moves the weights of round r by at most S in ℓ2, and then the sums of users by
-vectors of length 1 at most. These are rounds of one adaptive composition of Gaussian mechanisms, with
-Σ_r (S/σ_r)² ≤ (1 − c) μ² for the items and c μ² for the sums: together they are as private as one
-Gaussian mechanism of sensitivity/σ = μ, for (ε, δ_G). The rest of δ is δ_T, as without counts: the
-argument for items of one user alone compares with a run that releases none of them (`weights`), and
-what follows the released set is the same function of it in both runs.
-"""
+"""SetUnionPlan: the public parameters of a private set union, and the noise that follows from them."""
 
 import dataclasses
 import functools
 import math
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 from beam_dpne.counts.budget import check_count_noise, check_count_share
 from beam_dpne.counts.defaults import COUNT_SHARE
 from beam_dpne.counts.rule import MOST_TOTALS, CountNoise
 from beam_dpne.mechanism import finite_noise, gaussian, thresholds
 from beam_dpne.set_union import policies
-from beam_dpne.set_union.policies import SPARE, RoundShares, UpdatePolicy
+from beam_dpne.set_union.policies import SPARE, RoundShares, UnionRound, UpdatePolicy
 from beam_dpne.validation import MAX_USERS, Parameter, PlanParameters
 
 _MAX_CUTOFF = 8000.0
 _MAX_CONTRIBUTIONS = 10_000_000
 _ERROR = finite_noise.RELATIVE_ERRORS["gaussian"]
-
-
-class UnionRound(NamedTuple):
-    """The numbers that decide one round.
-
-    Attributes:
-      number: the round's number, from 1.
-      noise_stddev: σ of the noise on each item, in units of weight.
-      threshold: ρ, in units of weight; each user has a budget of 1 in each round.
-      cutoff: Γ, in units of weight; None for policies without a cutoff.
-      cut: items whose noisy weight is below it are closed for later rounds, in units of weight; None
-        in the last round, and in rounds that close nothing but what they find.
-    """
-
-    number: int
-    noise_stddev: float
-    threshold: float
-    cutoff: float | None
-    cut: float | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -201,10 +171,14 @@ class SetUnionPlan(PlanParameters):
 
     @property
     def decision_count(self) -> int:
-        """The largest number of decisions about items that may depend on one user."""
-        return self.update_policy.decision_count(
-            max_contributions=self.contribution_limit, max_users=self.max_users
-        )
+        """The largest number of decisions about items that may depend on one user.
+
+        Under a cutoff users' weights follow those of others, so that all decisions of each round may;
+        otherwise, given the rounds before, those about the user's items do.
+        """
+        policy = self.update_policy
+        users = self.max_users if policy.has_cutoff else 1
+        return len(policy.rounds) * users * self.contribution_limit
 
     @property
     def count_decisions(self) -> int:
@@ -307,7 +281,7 @@ class SetUnionPlan(PlanParameters):
 
     @property
     def noise_stddev(self) -> float:
-        """σ of the noise on each item in the last round, in units of weight."""
+        """σ of the last round, in units of weight."""
         return self.union_rounds[-1].noise_stddev
 
     @property
@@ -315,47 +289,28 @@ class SetUnionPlan(PlanParameters):
         """ρ of the last round, in units of weight."""
         return self.union_rounds[-1].threshold
 
-    @property
-    def cutoff(self) -> float | None:
-        """Γ of the last round, in units of weight; None without a cutoff."""
-        return self.union_rounds[-1].cutoff
-
     def report(self) -> dict[str, Any]:
-        """Returns how the budget is spent, as JSON types, for the ledger: public numbers only.
-
-        Noise, threshold and cutoff are those of the last of `rounds`.
-        """
+        """Returns how the budget is spent, as JSON types, for the ledger: public numbers only."""
+        last = self.union_rounds[-1]
         return {
             "policy": self.policy,
-            "noise": "gaussian",
-            "noise_scale": self.noise_stddev,
-            "noise_stddev": self.noise_stddev,
-            "threshold": self.threshold,
-            "cutoff": self.cutoff,
+            "noise_stddev": last.noise_stddev,
+            "threshold": last.threshold,
+            "cutoff": last.cutoff,
             "shards": self.shard_count,
-            "max_contributions": self.contribution_limit,
             "sensitivity": self.sensitivity,
-            "rounding_bound": self.rounding_bound,
-            "max_users": self.max_users,
-            "numerical_slack": self.numerical_slack,
-            "gaussian_delta": self.gaussian_delta,
-            "vocabulary_delta": self.vocabulary_delta,
             "count_share": self.count_share,
-            "rounds": [
-                {
-                    "noise_stddev": each.noise_stddev,
-                    "threshold": each.threshold,
-                    "cutoff": each.cutoff,
-                    "cut": each.cut,
-                }
-                for each in self.union_rounds
-            ],
+            "rounds": [each._asdict() for each in self.union_rounds],
         }
 
     def _round(self, number: int, share: RoundShares) -> UnionRound:
         """Returns the numbers of a round that has a share of the budget."""
         stddev = self.composed_noise_scale / math.sqrt((1 - self.count_share) * share.budget)
-        threshold = self._threshold(stddev, self.vocabulary_delta * share.delta)
+        threshold = thresholds.vocabulary_threshold(
+            noise_stddev=stddev,
+            delta=self.vocabulary_delta * share.delta,
+            max_contributions=self.contribution_limit,
+        )
         margin = self.update_policy.cutoff_margin
         return UnionRound(
             number=number,
@@ -363,12 +318,6 @@ class SetUnionPlan(PlanParameters):
             threshold=threshold,
             cutoff=None if margin is None else threshold + margin * stddev,
             cut=None if share.cut is None else share.cut * stddev,
-        )
-
-    def _threshold(self, noise_stddev: float, delta: float) -> float:
-        """Returns ρ, above which items of one user alone come with a probability of at most δ."""
-        return thresholds.vocabulary_threshold(
-            noise_stddev=noise_stddev, delta=delta, max_contributions=self.contribution_limit
         )
 
     def _check_shards(self) -> None:

@@ -50,6 +50,25 @@ class RoundShares(NamedTuple):
     cut: float | None = None
 
 
+class UnionRound(NamedTuple):
+    """The numbers that decide one round.
+
+    Attributes:
+      number: the round's number, from 1.
+      noise_stddev: σ of the noise on each item, in units of weight.
+      threshold: ρ, in units of weight; each user has a budget of 1 in each round.
+      cutoff: Γ, in units of weight; None for policies without a cutoff.
+      cut: items whose noisy weight is below it are closed for later rounds, in units of weight; None
+        in the last round, and in rounds that close nothing but what they find.
+    """
+
+    number: int
+    noise_stddev: float
+    threshold: float
+    cutoff: float | None
+    cut: float | None
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UpdatePolicy:
     """A way to divide users' budgets, with the parameters that only some policies have.
@@ -91,15 +110,6 @@ class UpdatePolicy:
     def has_cutoff(self) -> bool:
         """Whether items are filled up to a cutoff; a user's weights then depend on other users."""
         return self.cutoff_margin is not None
-
-    def decision_count(self, *, max_contributions: int, max_users: int) -> int:
-        """Returns the largest number of decisions that may depend on one user.
-
-        Under a cutoff, all decisions of each round may depend on one user, since users' weights follow
-        those of others. Otherwise, given the rounds before, those about the user's items do.
-        """
-        users = max_users if self.has_cutoff else 1
-        return len(self.rounds) * users * max_contributions
 
     def with_parameters(self, **parameters: Any) -> "UpdatePolicy":
         """Returns the policy with other parameters; None leaves a parameter at its default.

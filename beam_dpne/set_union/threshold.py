@@ -16,8 +16,8 @@ from beam_dpne.mechanism.rules import UNITS, cell_units
 from beam_dpne.mechanism.thresholds import GRID_BITS
 from beam_dpne.set_union import weights as union_weights
 from beam_dpne.set_union.elements import ItemSet, ItemSums, UserItems
-from beam_dpne.set_union.plan import SetUnionPlan, UnionRound
-from beam_dpne.set_union.policies import SPARE_UNITS
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.policies import SPARE_UNITS, UnionRound
 from beam_dpne.set_union.user_counts import count_items
 
 # Weights in units of 2^-50 are a whole number of units of 2^-32 and a rest of so many bits.

@@ -5,6 +5,16 @@ are S, the items, and then sums with Gaussian noise, to which every user adds ve
 most, given S. They are a function of S and of each user's own items, under all policies: a user's
 weights may follow those of others, but the rows that a user holds do not. All items of a user that
 were released count, also those beyond max_contributions.
+
+**The items and the numbers of users.** A part c of the budget (count_share) measures how many users
+have each released item (`counts`), after the items are known.
+
+Given the past, a user moves the weights of round r by at most S in ℓ2, and then the sums of users by
+vectors of length 1 at most. These are rounds of one adaptive composition of Gaussian mechanisms, with
+Σ_r (S/σ_r)² ≤ (1 − c) μ² for the items and c μ² for the sums: together they are as private as one
+Gaussian mechanism of sensitivity/σ = μ, for (ε, δ_G). The rest of δ is δ_T, as without counts: the
+argument for items of one user alone compares with a run that releases none of them (`weights`), and
+what follows the released set is the same function of it in both runs.
 """
 
 import dataclasses

@@ -15,8 +15,8 @@ import mpmath
 import numpy as np
 
 from beam_dpne.mechanism.randomness import RunKey, encrypt_blocks, keyed_bits, keyed_hashes
-from beam_dpne.set_union.plan import SetUnionPlan, UnionRound
-from beam_dpne.set_union.policies import DESCENT_POLICIES
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.policies import DESCENT_POLICIES, UnionRound
 from beam_dpne.set_union.transform import run_context
 
 ONE = 2**50

@@ -107,7 +107,7 @@ def test_the_constants_of_the_paper():
     found = weighted.noise_stddev, weighted.threshold
     assert found == pytest.approx((1.33279, 6.82366), rel=2e-3, abs=5e-6)
     descent = SetUnionPlan(epsilon=3, delta=E10, policy="policy_gaussian", count_share=0)
-    assert descent.cutoff == descent.threshold + 5 * descent.noise_stddev
+    assert descent.union_rounds[-1].cutoff == descent.threshold + 5 * descent.noise_stddev
 
 
 PUBLIC = [(3.0, E10, 100), (0.3, 1e-7, 1), (1.0, 1e-2, 20), (2.0, 0.3, 300)]

@@ -117,7 +117,7 @@ def test_shards_divide_users_and_run_on_their_own():
     assert sum(sizes) == 300
     assert min(sizes) > 60
     most = max(sums_of(weights.histogram(users, plan, KEY)).values())
-    assert most == 3 * (int(plan.cutoff * ONE) // 3)
+    assert most == 3 * (int(plan.union_rounds[-1].cutoff * ONE) // 3)
 
 
 @pytest.mark.parametrize("policy", DESCENT_POLICIES)
