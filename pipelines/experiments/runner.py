@@ -20,7 +20,7 @@ from pipelines.experiments.tables import Makers, Results, Table, cell_text, mark
 
 TITLES_FILE = "reddit_titles_sample.jsonl.gz"
 NOTICE = (
-    "Not private: counted on the data, under run keys that are the public numbers 1, 2, 3, …; only for "
+    "NOT PRIVATE: counted on the data, under run keys that are the public numbers 1, 2, 3, …; only for "
     "public data."
 )
 SUMMARY = "README.md"
@@ -93,7 +93,7 @@ def run(
     given = parser.parse_args(argv)
     try:
         command(given)
-    except (ValueError, BeamDpneError) as error:
+    except (ValueError, OSError, BeamDpneError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
     return 0

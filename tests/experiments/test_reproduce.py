@@ -76,7 +76,7 @@ def test_table_5_has_every_row_of_the_paper_and_ours(data, tmp_path, capsys):
     assert rows["DPSU-single"]["real"] == ""
     for label in (parts.PAPER, parts.OURS):
         assert int(rows[label]["real"]) == sum(int(rows[label][str(k)]) for k in range(1, 7)) > 0
-    assert "Not private" in (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "NOT PRIVATE" in (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "DPNE, Table 5" in capsys.readouterr().out
 
 

@@ -46,7 +46,7 @@ def test_tables_have_the_items_of_each_policy_and_of_each_number_of_shards(tmp_p
         (line,) = [line for line in shown.splitlines() if re.search(rf"│ {policy} ", line)]
         assert int(line.split("│")[2].replace(",", "")) == released(policy=policy)
     for shards in (1, 3):
-        (line,) = [line for line in shown.splitlines() if re.match(rf"│ {shards} +│", line)]
+        (line,) = [line for line in shown.splitlines() if re.match(rf"│ +{shards} +│", line)]
         assert int(line.split("│")[2]) == released(shards=shards, max_contributions=100)
 
 
