@@ -120,6 +120,7 @@ def test_options_in_running_text_exist():
         "environment_cache_millis",
         "temp_location",
         "alsoStartLoopbackWorker",
+        "serve_loopback_worker",
     }
     for page in PAGES:
         for name in re.findall(r"`--([a-zA-Z_]+)[^`]*`", text_of(page)):

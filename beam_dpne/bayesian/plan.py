@@ -27,7 +27,7 @@ class BayesianPlan(PlanParameters):
     Example:
       >>> plan = BayesianPlan(epsilon=0.2, delta=1e-7, max_contributions=25)
       >>> round(plan.sensitivity, 6), round(plan.noise_stddev, 2)
-      (5.0, 107.14)
+      (5.0, 107.25)
       >>> BayesianPlan.from_json(plan.to_json()) == plan
       True
 

@@ -56,7 +56,7 @@ class PrivacyPlan(NgramsParameters):
       >>> plan = PrivacyPlan(
       ...     epsilon=1, delta=1e-7, max_length=6, max_contributions=10, strategy="one_round")
       >>> [round(length.noise_stddev, 3) for length in plan.lengths][:2]
-      [12.776, 12.776]
+      [12.789, 12.789]
       >>> PrivacyPlan.from_json(plan.to_json()) == plan
       True
 

@@ -243,6 +243,7 @@ class SpendBudgets(UnhintedTransform):
       ValueError: if the plan has another strategy, or a side input is missing.
 
     Example:
+      >>> import numpy as np, pyarrow as pa
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
       >>> from beam_dpne import PrivacyPlan, RunKey, SpendBudgets, UserBatch
       >>> batch = UserBatch(  # one user with the text "a b a b"

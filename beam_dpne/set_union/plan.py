@@ -34,7 +34,7 @@ class SetUnionPlan(PlanParameters):
       >>> plan = SetUnionPlan(
       ...     epsilon=3, delta=math.exp(-10), policy="weighted_gaussian", count_share=0)
       >>> round(plan.noise_stddev, 4), round(plan.threshold, 4)
-      (1.3328, 6.8237)
+      (1.3342, 6.832)
       >>> SetUnionPlan.from_json(plan.to_json()) == plan
       True
 

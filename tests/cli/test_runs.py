@@ -60,13 +60,13 @@ def rows_of(folder):
     return read_release(str(folder)).table().to_pylist()
 
 
-def test_the_table_is_on_stdout_and_the_progress_on_stderr(release):
+def test_the_table_is_on_stdout_and_progress_is_not(release):
     ended, place = release("--title", "Notes", "--unit", "a customer")
     assert ended.status == 0, ended.err
     assert "Title: Notes\nOne user is a customer.\n" in ended.out
     assert "n-grams" in ended.out
     assert f"Files: {place} (start with ledger.json)" in ended.out
-    assert "beam-dpne:" in ended.err
+    assert "beam-dpne:" not in ended.out
     texts = {row["ngram"] for row in rows_of(place)}
     assert {"good", "morning", "good morning"} <= texts
 
