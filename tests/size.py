@@ -14,7 +14,7 @@ import tokenize
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Code lines and modules of each area.
 LIMITS = {
-    "beam_dpne": (19_500, 190),
+    "beam_dpne": (19_500, 195),
     "pipelines": (4_300, 50),
     "deploy": (1_500, 20),
     "templates": (240, 2),
