@@ -9,6 +9,8 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
+    if name.startswith("__"):  # An import asks for such names, and must not load SciPy.
+        raise AttributeError(name)
     from scipy import special
 
     # The next use finds the function in this module.

@@ -257,7 +257,8 @@ def test_a_giant_users_documents_do_not_depend_on_order_split_or_partition(strat
 @pytest.mark.parametrize("tokens", [[1, "canary"], ["canary", 1], ["canary\ud800"], [b"canary"]])
 def test_tokens_that_are_no_text_are_refused_without_quoting_them(tokens):
     with pytest.raises(
-        (TypeError, ValueError), match=r"Tokens must|text must be|must name a field of type str|UTF-8|surrogates"
+        (TypeError, ValueError),
+        match=r"Tokens must|text must be|must name a field of type str|UTF-8|surrogates",
     ) as refused:
         run_beam([("ann", tokens)], PrivacyPlan(**LOUD, max_length=2), KEY)
     assert "canary" not in "".join(traceback.format_exception(refused.value))
