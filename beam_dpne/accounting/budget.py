@@ -163,8 +163,11 @@ class Budget:
                 )
             self._check_cap(seen, new=name)
         except BaseException:
-            # Nothing has started. If the note cannot be deleted, the run counts as started.
-            directory_at(self.path).remove([name + _SUFFIX])
+            # Nothing has started. If the note cannot be deleted, the run counts as started. A directory
+            # of a bucket deletes only what it has read.
+            directory = directory_at(self.path)
+            directory.read(name + _SUFFIX)
+            directory.remove([name + _SUFFIX])
             raise
         return name
 

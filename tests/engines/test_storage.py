@@ -119,14 +119,15 @@ def test_a_killed_run_leaves_no_release_and_the_next_one_says_so(
 
 
 def test_two_programs_at_once_publish_one_release(bucket, gate, launch):
-    """Both ledgers are held up until both are on their way; keys are fresh, so contents differ."""
-    both = threading.Barrier(2)
+    """Parts and ledgers are held up until both are on their way; keys are fresh, so contents differ."""
+    both = {LEDGER: threading.Barrier(2), ".jsonl": threading.Barrier(2)}
 
-    def hold_ledgers(request):
-        if request.writes(LEDGER):
-            both.wait(timeout=100)
+    def hold(request):
+        for name, barrier in both.items():
+            if request.writes(name):
+                barrier.wait(timeout=100)
 
-    gate.rule = hold_ledgers
+    gate.rule = hold
     options = ("ngrams", "--input", SAMPLE, "--output", bucket.path("o"), *PRIVACY)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         runs = pool.map(lambda _: launch(*options), range(2))
