@@ -8,6 +8,7 @@ of any other error, whose message may quote the data.
 
 import argparse
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -94,8 +95,12 @@ def _run(
 
             output = given.get("output") if command.takes_beam else None
             log = FailureLog(given["failure_log"], output)
+        function = command.function
+        if not gc.isenabled():  # The start of the process saves the time while modules are loaded.
+            gc.freeze()
+            gc.enable()
         with log.listening() if log else contextlib.nullcontext():
-            command.function(made, others)
+            function(made, others)
     except BaseException as error:
         number = received[0] if received else signal.SIGINT * isinstance(error, KeyboardInterrupt)
         if number:

@@ -21,8 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(program: Callable[[], int]) -> int:
     """Runs a program, and returns the exit status; Ctrl-C and SIGTERM end it with one line."""
-    # Nearly all that is made stays until the end; looking for garbage often would cost time.
-    gc.set_threshold(100_000, 50, 100)
+    # What modules make stays until the end; a command looks for garbage when they are loaded.
+    gc.disable()
     try:
         status = program()
     except KeyboardInterrupt:
