@@ -6,13 +6,13 @@ is not enough (`check`).
 
 **Floating point.** A draw decides a cell: given the noise of earlier rounds, an interval of this
 round's noise that is 1/64 of a standard deviation wide or wider. Its probability is right to a relative
-c = 1e-12 (2e-12 for Laplace noise) where it is 3e-27 or more, since `randomness.uniforms` makes U in
+c = 1e-12 where it is 3e-27 or more, since `randomness.uniforms` makes U in
 (0, 1] from 127 bits, which moves it by at most 2^-128 on each side. A user changes at most n decisions,
 so all of them together cost a factor of e^(s/2) in each world, for a slack s = 2cn ≤ ε/1000.
 
-**Far tails.** The other cells are *far*. A draw is far with a probability of at most `FAR_TAILS`. Cells
-beyond the support, where |noise| > −Φ^{-1}(2^-129) = 13.1 σ (`NORMAL_END`) or 128 ln 2 = 88.7 λ
-(`LAPLACE_END`), are among them: there a draw has outcomes that are impossible in the other world.
+**Far tails.** The other cells are *far*. A draw is far with a probability of at most `FAR_TAIL`. Cells
+beyond the support, where |noise| > −Φ^{-1}(2^-129) = 13.1 σ (`NORMAL_END`), are among them: there a
+draw has outcomes that are impossible in the other world.
 far is the probability that any of the n draws is far.
 
 **Both together.** Let P̃ be the distribution of the release that is drawn, P that of the ideal one, N
@@ -31,11 +31,10 @@ from typing import Protocol
 LEAST_UNIFORM = 2.0**-128
 # −Φ^{-1}(LEAST_UNIFORM / 2)
 NORMAL_END = 13.10862617448018
-LAPLACE_END = -math.log(LEAST_UNIFORM)
 # The relative error c of a cell's probability.
-RELATIVE_ERRORS = {"gaussian": 1e-12, "laplace": 2e-12}
-# The probability of all cells below 3e-27; it falls by e^(−10.6/64) or e^(−√2/64) from one to the next.
-FAR_TAILS = {"gaussian": 4e-26, "laplace": 2.8e-25}
+RELATIVE_ERROR = 1e-12
+# The probability of all cells below 3e-27; it falls by e^(−10.6/64) from one to the next.
+FAR_TAIL = 4e-26
 # The part of ε, and of δ, that plans keep back.
 RESERVED = 1e-3
 
@@ -75,18 +74,18 @@ def usable_delta(*, epsilon: float, delta: float) -> float:
     return delta * (1 - RESERVED) * math.exp(-RESERVED * min(epsilon, 1000.0))
 
 
-def slack_of(decisions: int, kind: str = "gaussian") -> float:
+def slack_of(decisions: int) -> float:
     """Returns s = 2cn, the cost of floating point in ε if a user changes so many decisions.
 
     >>> slack_of(100)
     2e-10
     """
-    return 2 * RELATIVE_ERRORS[kind] * decisions
+    return 2 * RELATIVE_ERROR * decisions
 
 
-def far_tails(draws: int, *, epsilon: float, kind: str = "gaussian") -> float:
+def far_tails(draws: int, *, epsilon: float) -> float:
     """Returns the cost of far tails in δ if a user decides about so many draws."""
-    return both_worlds(draws * FAR_TAILS[kind], epsilon)
+    return both_worlds(draws * FAR_TAIL, epsilon)
 
 
 def both_worlds(far: float, epsilon: float) -> float:
@@ -122,6 +121,5 @@ def check(plan: Plan, *, remedy: str) -> None:
         raised = f"delta must be at least {enough:.3g} with {epsilon=}, or " if enough < 1 else ""
         raise ValueError(
             f"{raised}epsilon must be lower with {delta=}: noise of 128 bits ends at {NORMAL_END:.1f} "
-            f"standard deviations (Laplace noise at {LAPLACE_END:.1f} scales), and what its tails lack "
-            f"may cost at most delta/1000. {remedy}"
+            f"standard deviations, and what its tails lack may cost at most delta/1000. {remedy}"
         )

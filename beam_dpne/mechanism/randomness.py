@@ -178,16 +178,6 @@ def normals(bits: np.ndarray) -> np.ndarray:
     return signs(bits) * np.abs(special.ndtri(0.5 * uniforms(bits)))
 
 
-def laplaces(bits: np.ndarray) -> np.ndarray:
-    """Returns Laplace noise of scale 1, right to a relative 1e-12 in both tails, to beyond 60 scales.
-
-    noise = ±|ln U|, at most `finite_noise.LAPLACE_END`. ln U is right to one unit in the last place,
-    7e-15 at 60, and U to a relative 2^-52; an error dx of the quantile changes a tail probability by
-    the factor dx < 1e-14.
-    """
-    return signs(bits) * -special.xlogy(1.0, uniforms(bits))
-
-
 def poisson(bits: np.ndarray, mean: float) -> int:
     """Returns one Poisson draw, the sum of one draw for each block with an equal part of the mean.
 

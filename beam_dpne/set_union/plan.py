@@ -15,7 +15,7 @@ from beam_dpne.validation import MAX_USERS, Parameter, PlanParameters
 
 _MAX_CUTOFF = 8000.0
 _MAX_CONTRIBUTIONS = 10_000_000
-_ERROR = finite_noise.RELATIVE_ERRORS["gaussian"]
+_ERROR = finite_noise.RELATIVE_ERROR
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ References: Ramadan, Withers and Orr, sections 4.2 and 4.5. The paper prints Lap
 import numpy as np
 import numpy.typing as npt
 
-from beam_dpne.mechanism.randomness import RunKey, keyed_bits, laplaces
+from beam_dpne.mechanism.randomness import RunKey, keyed_bits, signs, uniforms
 
 _Floats = npt.NDArray[np.float64]
 _Integers = npt.NDArray[np.int64]
@@ -98,3 +98,8 @@ def _positive(values: _Floats) -> _Floats:
     """Cuts values off at 0 and normalises; returns the uniform distribution if all are 0."""
     kept = np.maximum(values, 0.0)
     return kept / kept.sum() if kept.any() else np.full(kept.size, 1 / kept.size)
+
+
+def laplaces(bits: npt.NDArray[np.uint64]) -> _Floats:
+    """Returns Laplace noise of scale 1, ±|ln U|."""
+    return signs(bits) * -np.log(uniforms(bits))

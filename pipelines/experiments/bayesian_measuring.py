@@ -15,8 +15,9 @@ from beam_dpne.bayesian.posterior import discounted
 from beam_dpne.bayesian.public_counts_files import read_public_counts, read_shorter_counts
 from beam_dpne.bayesian.public_orders import PublicOrders
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
-from beam_dpne.mechanism.randomness import RunKey, keyed_bits, laplaces
+from beam_dpne.mechanism.randomness import RunKey, keyed_bits
 from beam_dpne.reading.files import match_inputs
+from pipelines.experiments.bayesian_baselines import laplaces
 from pipelines.experiments.bayesian_mechanisms import TOKENIZER, World, release
 from pipelines.experiments.bayesian_membership import attack, counterexample, pair_of
 from pipelines.experiments.bayesian_runs import PUBLIC, BayesianRun

@@ -9,8 +9,9 @@ import numpy.typing as npt
 from beam_dpne.bayesian.counting import UserGrams
 from beam_dpne.bayesian.posterior import probabilities
 from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.mechanism.randomness import RunKey, keyed_bits, laplaces, normals
+from beam_dpne.mechanism.randomness import RunKey, keyed_bits, normals
 from pipelines.experiments import membership, paper_probabilities
+from pipelines.experiments.bayesian_baselines import laplaces
 from pipelines.experiments.bayesian_mechanisms import World
 from pipelines.experiments.bayesian_runs import DELTA, LAPLACE, PAPER_SENSITIVITIES, BayesianRun
 from pipelines.experiments.divergence import FLOOR, with_floor

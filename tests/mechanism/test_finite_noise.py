@@ -10,14 +10,13 @@ import pytest
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.counts.rule import MOST_TOTALS
 from beam_dpne.mechanism.finite_noise import (
-    FAR_TAILS,
-    LAPLACE_END,
+    FAR_TAIL,
     LEAST_UNIFORM,
     NORMAL_END,
     both_worlds,
 )
 from beam_dpne.mechanism.gaussian import gaussian_noise_stddev
-from beam_dpne.mechanism.randomness import laplaces, normals, uniforms
+from beam_dpne.mechanism.randomness import normals, uniforms
 from beam_dpne.mechanism.rules import CELLS_PER_STDDEV
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.tolerances import MOST_COUNTED
@@ -25,8 +24,6 @@ from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DESCENT_POLICIES, POLICIES
 
 ALL_ONES = 2**64 - 1
-DRAWS = {"gaussian": normals, "laplace": laplaces}
-ENDS = {"gaussian": NORMAL_END, "laplace": LAPLACE_END}
 EXTREMES = np.array(
     [[0, 0], [0, 1], [0, 2], [ALL_ONES, ALL_ONES], [ALL_ONES, ALL_ONES - 1]], dtype=np.uint64
 )
@@ -38,64 +35,51 @@ def block(place: int) -> np.ndarray:
     return np.array([[whole >> 64, whole & ALL_ONES]], dtype=np.uint64)
 
 
-def upper_tail(x, kind: str) -> mpmath.mpf:
+def upper_tail(x) -> mpmath.mpf:
     """P(noise of scale 1 > x) of ideal noise, x ≥ 0."""
-    return (
-        mpmath.erfc(mpmath.mpf(x) / mpmath.sqrt(2)) / 2
-        if kind == "gaussian"
-        else mpmath.exp(-x) / 2
-    )
+    return mpmath.erfc(mpmath.mpf(x) / mpmath.sqrt(2)) / 2
 
 
-@pytest.mark.parametrize("kind", DRAWS)
-def test_the_named_end_is_the_largest_noise_of_the_generator_at_its_extreme_blocks(kind):
-    noise = DRAWS[kind](EXTREMES)
+def test_the_named_end_is_the_largest_noise_of_the_generator_at_its_extreme_blocks():
+    noise = normals(EXTREMES)
     assert uniforms(EXTREMES).min() == LEAST_UNIFORM
-    assert (noise.max(), noise.min()) == (ENDS[kind], -ENDS[kind])
-    assert np.abs(noise[2]) < ENDS[kind]
+    assert (noise.max(), noise.min()) == (NORMAL_END, -NORMAL_END)
+    assert np.abs(noise[2]) < NORMAL_END
     assert (noise[3:] == 0).all()
-
-
-def test_the_ends_are_the_quantiles_of_the_least_uniform():
     with mpmath.workdps(60):
         normal = mpmath.sqrt(2) * mpmath.erfinv(1 - mpmath.mpf(2) ** -128)
         assert pytest.approx(float(normal), rel=1e-14) == NORMAL_END
-        assert pytest.approx(float(128 * mpmath.log(2)), rel=1e-14) == LAPLACE_END
-    assert (round(NORMAL_END, 1), round(LAPLACE_END, 1)) == (13.1, 88.7)
 
 
-@pytest.mark.parametrize("kind", DRAWS)
-def test_cells_below_3e_27_have_together_at_most_the_far_tail(kind):
-    """Cells as wide as those that leave: a 64th of a standard deviation, √2 λ for Laplace noise."""
+def test_cells_below_3e_27_have_together_at_most_the_far_tail():
+    """Cells as wide as those that leave: a 64th of a standard deviation."""
     with mpmath.workdps(60):
-        deviation = mpmath.sqrt(2) if kind == "laplace" else mpmath.mpf(1)
-        width = deviation / CELLS_PER_STDDEV
-        low, high = mpmath.mpf(0), mpmath.mpf(ENDS[kind])
+        width = mpmath.mpf(1) / CELLS_PER_STDDEV
+        low, high = mpmath.mpf(0), mpmath.mpf(NORMAL_END)
         for _ in range(150):
             middle = (low + high) / 2
-            mass = upper_tail(middle, kind) - upper_tail(middle + width, kind)
+            mass = upper_tail(middle) - upper_tail(middle + width)
             low, high = (middle, high) if mass > mpmath.mpf("3e-27") else (low, middle)
-        far = 2 * upper_tail(low, kind)
-    assert 0.9 * FAR_TAILS[kind] < far <= FAR_TAILS[kind]
+        far = 2 * upper_tail(low)
+    assert 0.9 * FAR_TAIL < far <= FAR_TAIL
 
 
-@pytest.mark.parametrize(("kind", "near"), [("gaussian", 10.5), ("laplace", 56.0)])
-def test_a_cell_that_is_not_far_has_its_probability_to_a_relative_1e_12(kind, near):
+def test_a_cell_that_is_not_far_has_its_probability_to_a_relative_1e_12():
     """Counted on the generator: places m of U between the borders of a cell, by bisection."""
 
     def first_place(border: float) -> int:
         low, high = 0, 2**127
         while low < high:
             middle = (low + high) // 2
-            if abs(DRAWS[kind](block(middle))[0]) <= border:
+            if abs(normals(block(middle))[0]) <= border:
                 high = middle
             else:
                 low = middle + 1
         return low
 
-    width = (math.sqrt(2) if kind == "laplace" else 1.0) / CELLS_PER_STDDEV
+    near, width = 10.5, 1 / CELLS_PER_STDDEV
     with mpmath.workdps(60):
-        exact = upper_tail(near, kind) - upper_tail(near + width, kind)
+        exact = upper_tail(near) - upper_tail(near + width)
         assert exact > mpmath.mpf("3e-27")
         drawn = mpmath.mpf(first_place(near) - first_place(near + width)) / 2**128
         assert abs(drawn / exact - 1) < 2e-12
@@ -165,10 +149,9 @@ def test_a_set_union_pays_for_every_item_that_a_user_decides_about(policy, count
     plan = SetUnionPlan(**given, policy=policy, count_share=count_share, max_items_per_user=500)
     followers = 1000 if policy in DESCENT_POLICIES else 1
     items = len(plan.union_rounds) * 40 * followers
-    kind = "gaussian"
-    expected = items * FAR_TAILS[kind]
+    expected = items * FAR_TAIL
     if count_share:
-        expected += (500 + MOST_TOTALS) * FAR_TAILS["gaussian"]
+        expected += (500 + MOST_TOTALS) * FAR_TAIL
     expected = expected * (1 + math.exp(2)) + 3e-12 * plan.delta
     assert plan.far_tails == pytest.approx(expected, rel=1e-12, abs=0)
 
@@ -181,7 +164,7 @@ def test_n_grams_pay_for_every_decision_of_a_user():
     held = 2 * MOST_COUNTED  # The candidates of each counted group, at lengths 2 and 3.
     assert plan.decisions == 9 * 1000 + counts + held
     assert plan.numerical_slack == pytest.approx(plan.decisions * 2e-12, rel=1e-12, abs=0)
-    far = plan.decisions * FAR_TAILS["gaussian"] * (1 + math.exp(2))
+    far = plan.decisions * FAR_TAIL * (1 + math.exp(2))
     assert plan.far_tails == pytest.approx(far, rel=1e-12, abs=0)
 
 
