@@ -335,4 +335,4 @@ def _spent(total: Total) -> str:
 
 
 def _today() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    return datetime.datetime.now(datetime.UTC).date().isoformat()

@@ -120,7 +120,7 @@ class FailureLog:
 
     def keep(self, error: BaseException) -> str:
         """Writes the failure; returns a sentence for stderr that names the file."""
-        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         parts = [f"== {now}, beam-dpne {__version__}: what was raised ==", whole_chain(error)]
         if isinstance(error, RunError) and error.details is not None:
             with contextlib.suppress(Exception):  # The engine may be gone.

@@ -58,7 +58,7 @@ class UnicodeWords:
                 "tokenizer='unicode_words' needs the package regex: pip install "
                 "'beam-dpne[unicode]', on the workers too."
             ) from None
-        self.version = f"1, regex {regex.__version__}"
+        self.version = f"2, regex {regex.__version__}"
         self._boundary = regex.compile(r"(?V1w)\b")
         self._letter_or_digit = regex.compile(r"[\p{L}\p{N}]")
 

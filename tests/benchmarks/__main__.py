@@ -243,7 +243,7 @@ def describe() -> dict[str, Any]:
     packages = ("apache-beam", "numpy", "pyarrow", "scipy", "beam-dpne")
     versions = {name: importlib.metadata.version(name) for name in packages}
     return {
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
         "versions": {"python": platform.python_version(), **versions},
         "load": round(os.getloadavg()[0], 2),
