@@ -14,13 +14,13 @@ from beam_dpne.set_union.transform import PrivateSetUnionResult as PrivateSetUni
 
 # isort: split
 # Rows of a release, the text of an n-gram, and what a ledger says of a run.
-from beam_dpne.documents.text import join_tokens as join_tokens
-from beam_dpne.documents.text import split_ngram as split_ngram
 from beam_dpne.elements.rows import CountedItem as CountedItem
 from beam_dpne.elements.rows import CountedNgram as CountedNgram
 from beam_dpne.elements.rows import NgramProbability as NgramProbability
 from beam_dpne.elements.rows import ReleasedItem as ReleasedItem
 from beam_dpne.elements.rows import ReleasedNgram as ReleasedNgram
+from beam_dpne.elements.rows import join_tokens as join_tokens
+from beam_dpne.elements.rows import split_ngram as split_ngram
 from beam_dpne.ngrams.decoding import DecodeGrams as DecodeGrams
 from beam_dpne.ngrams.decoding import LengthReport as LengthReport
 from beam_dpne.ngrams.decoding import ListReport as ListReport
@@ -66,7 +66,7 @@ from beam_dpne.set_union.elements import ItemSet as ItemSet
 
 # isort: split
 # Strategies, rules, keys and storage.
-from beam_dpne.elements.side_inputs import SetStore as SetStore
+from beam_dpne.elements.coders import SetStore as SetStore
 from beam_dpne.mechanism.randomness import RunKey as RunKey
 from beam_dpne.mechanism.rules import LengthRule as LengthRule
 from beam_dpne.mechanism.rules import RoundRule as RoundRule

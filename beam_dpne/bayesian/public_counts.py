@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.bayesian.plan import MAX_LENGTH
-from beam_dpne.documents.text import SEPARATOR, escape_token
 from beam_dpne.elements.batches import NO_GRAM
-from beam_dpne.elements.coders import register_batches
-from beam_dpne.elements.side_inputs import StoredFile, cached_for_sets
+from beam_dpne.elements.coders import StoredFile, cached_for_sets, register_batches
+from beam_dpne.elements.rows import SEPARATOR, escape_token
 from beam_dpne.errors import PublicCountsError
 
 MAX_COUNT = 2**53

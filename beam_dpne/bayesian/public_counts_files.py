@@ -12,8 +12,8 @@ from apache_beam.io.filesystems import FileSystems
 from beam_dpne.bayesian import arpa
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.text_counts import count_text
-from beam_dpne.documents.text import split_ngram
 from beam_dpne.documents.tokenizers import Tokenizer
+from beam_dpne.elements.rows import split_ngram
 from beam_dpne.errors import InputError, PublicCountsError
 from beam_dpne.reading.files import guarded
 from beam_dpne.reading.text import TextStream

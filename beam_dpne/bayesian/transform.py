@@ -25,8 +25,8 @@ from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform, create_public
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import SumBundle, UserBatch
+from beam_dpne.elements.coders import SetStore
 from beam_dpne.elements.rows import NgramProbability
-from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run

@@ -9,7 +9,7 @@ from beam_dpne.cli.budgets import remark_on_prior
 from beam_dpne.cli.parsing import Made
 from beam_dpne.cli.runners import BeamOptions, beam_options
 from beam_dpne.documents.tokenizers import Tokenizer
-from beam_dpne.elements.side_inputs import SetStore
+from beam_dpne.elements.coders import SetStore
 from beam_dpne.errors import UsageError
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.transform import PrivateNgrams

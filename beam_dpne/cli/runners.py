@@ -33,7 +33,7 @@ from apache_beam.runners.worker import sdk_worker
 
 from beam_dpne import engines
 from beam_dpne.cli.failures import printable_reason
-from beam_dpne.elements import side_inputs
+from beam_dpne.elements import coders
 from beam_dpne.engines.flink import failures_at_flink
 from beam_dpne.errors import RunError, UsageError
 from beam_dpne.release.files import absolute, is_local
@@ -270,7 +270,7 @@ def run_folder(options: BeamOptions, release: str) -> Iterator[str]:
             os.makedirs(given, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".beam_dpne-", dir=given) as folder:
             yield folder
-            side_inputs.forget()
+            coders.forget()
         return
     output = absolute(release).rstrip("/")
     # There is no directory beside a bucket.
@@ -279,7 +279,7 @@ def run_folder(options: BeamOptions, release: str) -> Iterator[str]:
     try:
         yield folder
     finally:
-        side_inputs.forget()
+        coders.forget()
         with contextlib.suppress(Exception):
             if FileSystems.exists(folder) or FileSystems.match([f"{folder}/*"])[0].metadata_list:
                 FileSystems.delete([folder])

@@ -25,7 +25,7 @@ from beam_dpne.counts.measuring import (
 from beam_dpne.counts.rule import CountNoise, CountRule, count_rule
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import SumBundle, UserBatch, apply
-from beam_dpne.elements.side_inputs import cached_for_sets
+from beam_dpne.elements.coders import cached_for_sets
 from beam_dpne.elements.threads import map_in_threads
 from beam_dpne.engines import holds_flattens_back
 from beam_dpne.mechanism.randomness import RunKey

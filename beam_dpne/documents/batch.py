@@ -6,21 +6,306 @@ batches, users become strings, and texts become strings or lists of strings.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
+from apache_beam.typehints.native_type_compatibility import convert_to_python_type
+from apache_beam.typehints.row_type import RowTypeConstraint
 
-from beam_dpne.documents.columns import TEXT, TOKEN_LISTS, USER, normalized_batches
-from beam_dpne.documents.row_types import KINDS, REMEDY, check_element_type, type_name
-from beam_dpne.documents.sources import require_rows_by_name
-from beam_dpne.elements.display_data import DisplayedTransform
-from beam_dpne.reading.batches import record_batch
+from beam_dpne.elements.arrays import is_list, is_text
+from beam_dpne.elements.batches import DisplayedTransform
+from beam_dpne.reading.batches import NAMED_USER, as_text, plain, record_batch
 from beam_dpne.reading.options import names_of
+
+_USERS = (str, int, np.integer)
+_TEXTS = (str, list, tuple)
+_LISTS = (list, tuple, Sequence, Iterable)
+_NEVER_DOCUMENTS = (str, bytes, int, float, list, set, frozenset, np.ndarray, type(None))
+_SHOWN = 30
+KINDS = (
+    "rows with field names (NamedTuple, beam.Row, dict, dataclass), pyarrow.RecordBatch, or plain "
+    "tuples of (user, text)"
+)
+REMEDY = (
+    "Convert it before, copy a field within a field into a field of the document, and drop documents "
+    "without a user, whose integers become floats in a data frame."
+)
+
+
+def check_element_type(element_type: Any, user_field: str, text_fields: Sequence[str]) -> bool:
+    """Checks the known fields of a PCollection's element type.
+
+    Args:
+      element_type: Type of the elements, as Beam has inferred it or as it was declared.
+      user_field: Name of the users' field.
+      text_fields: Names of the texts' fields.
+
+    Returns:
+      Whether plain tuples may be read by position. They may not if all elements have named fields by
+      their type, since a tuple could be in the order of those fields.
+
+    Raises:
+      ValueError: A field is missing, its type is impossible for a user or a text, or no element of
+        the type can be a document.
+    """
+    element_type = _python_type(element_type)
+    kinds = list(_members_of_union(element_type) or [element_type])
+    if all(_is_never_document(kind, len(text_fields)) for kind in kinds):
+        raise ValueError(
+            f"documents must be {KINDS}, got elements of type {_shown(element_type)}. Read files with "
+            "ReadDocuments, and make a RecordBatch of a data frame by its from_pandas."
+        )
+    wanted = [("user_field", user_field, _USERS)]
+    wanted += [("text_field", name, _TEXTS) for name in text_fields]
+    without_fields = False
+    for kind in kinds:
+        fields = _fields_of_type(kind)
+        if fields is None:
+            without_fields = True
+            # A plain tuple of a user and a text has no names of fields.
+            members = _members_of_tuple(kind)
+            fields = dict(zip([user_field, *text_fields], members, strict=False))
+        for option, name, types_of in wanted if fields else ():
+            _check_field(option, name, fields, types_of)
+    return without_fields
+
+
+def _check_field(option: str, name: str, fields: dict[str, Any], wanted: tuple[type, ...]) -> None:
+    """Raises ValueError unless a row type has a field that may have one of the wanted types."""
+    if name not in fields:
+        more = ", …" if len(fields) > _SHOWN else ""
+        raise ValueError(
+            f"{option} must name a field of the documents, got {option}={name!r}. Their fields are "
+            f"{', '.join(list(fields)[:_SHOWN])}{more}."
+        )
+    kind = _python_type(fields[name])
+    if not _may_be(kind, wanted):
+        kinds = "str or int" if wanted is _USERS else "str, or a list of str"
+        raise ValueError(
+            f"{option} must name a field of type {kinds}, got {option}={name!r}, which has type "
+            f"{_shown(kind)}. {REMEDY}"
+        )
+
+
+def _is_never_document(kind: Any, texts: int) -> bool:
+    """Returns whether no element of a type is a document with a number of texts."""
+    if _fields_of_type(kind) is not None:
+        return False
+    if members := _members_of_tuple(kind):
+        return len(members) != 2 or texts != 1
+    kind = typing.get_origin(kind) or kind
+    is_frame = str(getattr(kind, "__module__", "")).partition(".")[0] == "pandas"
+    return is_frame or (isinstance(kind, type) and issubclass(kind, _NEVER_DOCUMENTS))
+
+
+def _shown(kind: Any) -> str:
+    """Returns a type for an error."""
+    return str(kind) if typing.get_origin(kind) is not None else type_name(kind)
+
+
+def type_name(kind: Any) -> str:
+    """Returns the name of a class; Beam names classes of rows by random numbers."""
+    name = getattr(kind, "__name__", str(kind))
+    return "row" if name.startswith("BeamSchema_") else name
+
+
+def _python_type(kind: Any) -> Any:
+    """Returns the type of Python for one that Beam has inferred, or the type itself if it has none."""
+    try:
+        return convert_to_python_type(kind)
+    except (AttributeError, ValueError):
+        return kind
+
+
+def _may_be(hint: Any, wanted: tuple[type, ...]) -> bool:
+    """Returns whether a value of a declared type can have a wanted type, as for any unknown type."""
+    hint = _python_type(getattr(hint, "__supertype__", hint))
+    members = _members_of_union(hint)
+    if members:
+        return any(_may_be(each, wanted) for each in members)
+    if _fields_of_type(hint) is not None:
+        return False
+    origin = typing.get_origin(hint)
+    if origin in _LISTS:
+        tokens = [each for each in typing.get_args(hint) if each is not Ellipsis]
+        return list in wanted and all(_may_be(each, (str,)) for each in tokens)
+    kind = origin or hint
+    if hint is Any or not isinstance(kind, type):
+        return True
+    related = any(issubclass(kind, each) or issubclass(each, kind) for each in wanted)
+    return related and kind is not bool
+
+
+def _fields_of_type(kind: Any) -> dict[str, Any] | None:
+    """Returns the types of a row type's fields by name, or None if it is not a row type."""
+    if isinstance(kind, RowTypeConstraint):
+        kind = kind.user_type
+    if not isinstance(kind, type):
+        return None
+    names = getattr(kind, "_fields", None) if issubclass(kind, tuple) else None
+    if dataclasses.is_dataclass(kind):
+        names = [field.name for field in dataclasses.fields(kind)]
+    if names is None:
+        return None
+    try:
+        hints = typing.get_type_hints(kind)
+    except (NameError, TypeError):
+        hints = {}
+    return {name: hints.get(name, Any) for name in names}
+
+
+def _members_of_union(hint: Any) -> Iterable[Any]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return typing.get_args(hint)
+    return getattr(hint, "union_types", ())
+
+
+def _members_of_tuple(kind: Any) -> tuple[Any, ...]:
+    """Returns the types of a plain tuple's members, or () for other types and unknown lengths."""
+    members = typing.get_args(kind)
+    return members if typing.get_origin(kind) is tuple and Ellipsis not in members else ()
+
+
+USER, TEXT = "user", "text"
+TOKEN_LISTS = pa.list_(pa.string())
+
+
+def normalized_batches(
+    batch: pa.RecordBatch, user_field: str, text_fields: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yields the documents of each text column, as batches with columns `user` and `text`.
+
+    Args:
+      batch: Any record batch that has the columns.
+      user_field: Name of the users' column.
+      text_fields: Names of the texts' columns. If there are several, null texts are left out.
+
+    Raises:
+      ValueError: A column is missing or there are two of its name, or a row has no user or no text.
+      TypeError: A column has a wrong type.
+    """
+    for name in (user_field, *text_fields):
+        if batch.schema.names.count(name) != 1:
+            raise ValueError(
+                f"A batch of documents must have one column {name!r}, got "
+                f"{batch.schema.names.count(name)} of them. Name its columns with user_field and "
+                "text_field."
+            )
+    users = user_column(batch.column(user_field), user_field)
+    columns = [text_column(batch.column(name), name) for name in text_fields]
+    if not any(column.null_count for column in columns):
+        yield from (record_batch(users, texts) for texts in columns)
+        return
+    # (rows,) bool for each text column, whether the row has a text there.
+    present = [column.is_valid() for column in columns]
+    if not np.logical_or.reduce([mask.to_numpy(zero_copy_only=False) for mask in present]).all():
+        raise ValueError(
+            "Each document must have a text, got a null in "
+            f"{' and '.join(map(repr, text_fields))}; drop those documents."
+        )
+    for texts, mask in zip(columns, present, strict=True):
+        yield record_batch(users.filter(mask), texts.filter(mask))
+
+
+def user_column(users: pa.Array, name: str = USER) -> pa.Array:
+    """Returns users as strings, with integers as decimal digits, and keeps 16-byte names.
+
+    Raises:
+      TypeError: The column has another type.
+      ValueError: A user is null or empty.
+    """
+    kind = plain(users.type)
+    if users.type != NAMED_USER:
+        if not (_may_be_text(kind) or pa.types.is_integer(kind)):
+            raise TypeError(
+                f"The column {name!r} must hold strings, integers or fixed_size_binary(16), "
+                f"got {kind}. {REMEDY}"
+            )
+        users = _cast(as_text(users), pa.string(), name)
+    if users.null_count:
+        raise ValueError(f"The column {name!r} must not have nulls; drop those documents.")
+    if users.type != NAMED_USER and not pc.call_function("binary_length", [users]).to_numpy().all():
+        raise ValueError(f"The column {name!r} must not have empty users; drop those documents.")
+    return users
+
+
+def text_column(texts: pa.Array, name: str) -> pa.Array:
+    """Returns texts as strings, or lists of tokens as lists of strings, and keeps nulls.
+
+    Raises:
+      TypeError: The column has another type.
+      ValueError: A token is null.
+    """
+    kind = plain(texts.type)
+    if is_list(kind) and _may_be_text(plain(kind.value_type)):
+        lists = cast("pa.ListArray", _cast(texts, TOKEN_LISTS, name))
+        if lists.flatten().null_count:
+            raise ValueError(f"The column {name!r} must not have null tokens; leave them out.")
+        return lists
+    if _may_be_text(kind):
+        return _cast(as_text(texts), pa.string(), name)
+    raise TypeError(f"The column {name!r} must hold texts, or lists of texts, got {kind}. {REMEDY}")
+
+
+def _may_be_text(kind: pa.DataType) -> bool:
+    """Returns whether a column's values can be cast to strings without changing their meaning."""
+    return is_text(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind)
+
+
+def _cast(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    """Casts a column; its error has only the type of Arrow's error, whose message may quote data."""
+    if values.type == kind:
+        return values
+    try:
+        return values.cast(kind)
+    except pa.ArrowException as error:
+        raise ValueError(
+            f"The column {name!r} cannot be cast from {values.type} to {kind} "
+            f"({type(error).__name__}); give smaller batches, or cast it before."
+        ) from None
+
+
+# Classes are compared by name, so that Beam's data frames and pandas are not imported for this.
+_BY_POSITION = {"_ArrowTableToBeamRows", "DataFrameToRowsFn", "UnbatchPandas"}
+
+
+def require_rows_by_name(documents: PCollection) -> None:
+    """Raises ValueError if a step before the documents turns tables into rows by position."""
+    for step in steps_before(documents):
+        kinds = {type(step.transform), type(getattr(step.transform, "fn", None))}
+        if any(kind.__name__ in _BY_POSITION for kind in kinds):
+            raise ValueError(
+                f"documents must not come from the step {step.full_label!r}, where Beam pairs values "
+                "with the names of fields by their position, so that users and texts may change "
+                "places. Read the files by name, with ReadDocuments, ReadFromParquetBatched, or "
+                "ReadFromParquet without as_rows."
+            )
+
+
+def steps_before(documents: PCollection) -> Iterator[Any]:
+    """Yields the steps from which elements come, also by side inputs, and the steps around them."""
+    seen: set[int] = set()
+    waiting: list[Any] = [documents]
+    while waiting:
+        step = getattr(waiting.pop(), "producer", None)
+        inputs = getattr(step, "inputs", ())
+        while step is not None and id(step) not in seen:
+            seen.add(id(step))
+            waiting.extend(side.pvalue for side in getattr(step, "side_inputs", ()))
+            yield step
+            # The inputs of a step around another one are those of its first inner steps, except where
+            # it has no inner steps.
+            waiting.extend(inputs)
+            inputs, step = (), step.parent
+
 
 Text = str | list[str]
 

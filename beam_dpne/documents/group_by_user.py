@@ -11,7 +11,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 
 from beam_dpne.documents import tokenizers
-from beam_dpne.documents.batch import require_one_release
+from beam_dpne.documents.batch import TEXT, USER, require_one_release
 from beam_dpne.documents.blocks import (
     bounded_batches,
     bounded_blocks,
@@ -20,14 +20,12 @@ from beam_dpne.documents.blocks import (
     split_by_user,
     user_order,
 )
-from beam_dpne.documents.columns import TEXT, USER
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import (
     hash_words,
     ranges,
 )
-from beam_dpne.elements.batches import NO_GRAM, DocumentBlock, UserBatch, apply
-from beam_dpne.elements.display_data import DisplayedTransform
+from beam_dpne.elements.batches import NO_GRAM, DisplayedTransform, DocumentBlock, UserBatch, apply
 from beam_dpne.elements.threads import TaskQueue
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.documents.words import MAX_OFFSET, bounds_of, whitespace, words
-from beam_dpne.elements.text_types import is_list, is_text
+from beam_dpne.elements.arrays import is_list, is_text
 from beam_dpne.errors import TokenizerError
 
 Tokenizer = Callable[[pa.Array], pa.ListArray]

@@ -13,10 +13,8 @@ from beam_dpne.documents.batch import BatchDocuments, checked_names, require_one
 from beam_dpne.documents.group_by_user import GroupByUser
 from beam_dpne.documents.key_context import check_run_key, require_identified
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
-from beam_dpne.elements.batches import UserBatch
-from beam_dpne.elements.coders import Storable, spill
-from beam_dpne.elements.display_data import DisplayedTransform
-from beam_dpne.elements.side_inputs import SetStore
+from beam_dpne.elements.batches import DisplayedTransform, UserBatch
+from beam_dpne.elements.coders import SetStore, Storable, spill
 from beam_dpne.elements.threads import MOST_WORKERS
 from beam_dpne.engines import check_options
 from beam_dpne.mechanism.randomness import RunKey

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne.elements.text_types import is_text
+from beam_dpne.elements.arrays import is_text
 from beam_dpne.errors import TokenizerError
 
 Bytes = npt.NDArray[np.uint8]

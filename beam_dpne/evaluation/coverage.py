@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne.documents.text import SEPARATOR, split_ngram
+from beam_dpne.elements.rows import SEPARATOR, split_ngram
 from beam_dpne.evaluation.corpus import Corpus
 from beam_dpne.evaluation.index import Found, GramIndex, LengthIndex
 

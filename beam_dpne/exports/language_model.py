@@ -22,8 +22,8 @@ from beam_dpne.bayesian.backoff import adapted_model
 from beam_dpne.bayesian.public_counts import PublicCounts, from_codes
 from beam_dpne.bayesian.public_counts_files import read_public_counts, read_shorter_counts
 from beam_dpne.bayesian.public_orders import PublicOrders
-from beam_dpne.documents.text import escape_token
 from beam_dpne.documents.tokenizers import Tokenizer
+from beam_dpne.elements.rows import escape_token
 from beam_dpne.errors import ExportError
 from beam_dpne.exports.source import Floats, Rendered, Source, is_unbroken
 

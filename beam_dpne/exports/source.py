@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_dpne.documents.text import split_ngram
+from beam_dpne.elements.rows import split_ngram
 from beam_dpne.errors import ExportError
 from beam_dpne.release.reading import Contents
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.documents.text import SEPARATOR, escape_item
+from beam_dpne.elements.rows import SEPARATOR, escape_item
 from beam_dpne.exports.source import Rendered, Source
 
 # Spreadsheets take a cell that begins with one of these as a formula; the last four are the full-width

@@ -20,7 +20,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from beam_dpne.documents.text import escape_token
+from beam_dpne.elements.rows import escape_token
 from beam_dpne.errors import ExportError
 from beam_dpne.exports.source import Rendered, Source, is_unbroken
 

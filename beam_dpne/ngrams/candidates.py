@@ -2,10 +2,16 @@
 
 import numpy as np
 
-from beam_dpne.elements.arrays import distinct, offsets_of, places_among, places_in, rows_of_entries
+from beam_dpne.elements.arrays import (
+    KeyTable,
+    distinct,
+    offsets_of,
+    places_among,
+    places_in,
+    rows_of_entries,
+)
 from beam_dpne.elements.batches import NO_GRAM, UserBatch
-from beam_dpne.elements.key_table import KeyTable
-from beam_dpne.elements.side_inputs import cached_for_sets
+from beam_dpne.elements.coders import cached_for_sets
 from beam_dpne.ngrams.elements import (
     Contributions,
     GramSet,

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from beam_dpne.elements.side_inputs import cached_for_sets
+from beam_dpne.elements.coders import cached_for_sets
 from beam_dpne.mechanism import randomness
 from beam_dpne.ngrams.elements import GramSet, pack_pairs, unpack_pairs
 from beam_dpne.ngrams.tolerances import BINS_PER_OCTAVE, HIGHEST_BIN, LOWEST_BIN

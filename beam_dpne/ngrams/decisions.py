@@ -8,10 +8,8 @@ import apache_beam as beam
 from apache_beam.pvalue import AsIter, PCollection
 
 from beam_dpne.elements import progress
-from beam_dpne.elements.batches import UnhintedTransform, apply
-from beam_dpne.elements.coders import spill
-from beam_dpne.elements.display_data import DisplayedTransform
-from beam_dpne.elements.side_inputs import SetStore
+from beam_dpne.elements.batches import DisplayedTransform, UnhintedTransform, apply
+from beam_dpne.elements.coders import SetStore, spill
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams.elements import ROOT, GramSet, HistogramShard, PresentGrams

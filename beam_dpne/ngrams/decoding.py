@@ -8,7 +8,7 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
-from beam_dpne.documents import text
+from beam_dpne.elements import rows
 from beam_dpne.elements.batches import UnhintedTransform, apply
 from beam_dpne.elements.rows import longest_beside_shorter
 from beam_dpne.mechanism.rules import GroupRule, LengthRule
@@ -16,7 +16,7 @@ from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.released_rows import ReleasedRows
 
 # Ledgers tell their readers of this function under this module's name.
-unescape_item = text.unescape_item
+unescape_item = rows.unescape_item
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -11,8 +11,7 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements.coders import register_batches
-from beam_dpne.elements.side_inputs import StoredFile
+from beam_dpne.elements.coders import StoredFile, register_batches
 from beam_dpne.mechanism.rules import LengthRule
 
 SECOND_BITS = 32

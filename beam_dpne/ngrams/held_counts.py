@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from beam_dpne.elements.arrays import rows_of_entries
-from beam_dpne.elements.side_inputs import cached_for_sets
+from beam_dpne.elements.coders import cached_for_sets
 from beam_dpne.mechanism import randomness, special
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, UNITS, GroupRule, LengthRule

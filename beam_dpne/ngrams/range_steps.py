@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton, PBegin, PCollection
 
-from beam_dpne.elements.batches import SumBundle, UnhintedTransform, apply
-from beam_dpne.elements.display_data import DisplayedTransform
+from beam_dpne.elements.batches import DisplayedTransform, SumBundle, UnhintedTransform, apply
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams import held_counts

@@ -14,9 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne.documents import text
 from beam_dpne.elements.arrays import byte_order
-from beam_dpne.elements.rows import COUNTED_ROW_SCHEMA, ROW_SCHEMA, SCORE_DECIMALS
+from beam_dpne.elements.rows import (
+    COUNTED_ROW_SCHEMA,
+    ROW_SCHEMA,
+    SCORE_DECIMALS,
+    SEPARATOR,
+    escape_token,
+)
 from beam_dpne.ngrams.elements import GramSet, unpack_pairs
 
 # Words with one of these sort or read otherwise than by their own bytes; the empty word does as well.
@@ -104,7 +109,7 @@ class ReleasedRows:
         # One Arrow column for each word of the n-grams, which are then joined row by row.
         words, _ = self._words
         columns = [words.take(pa.array(ids)) for ids in word_ids(self.sets, place, rows)]
-        return pc.call_function("binary_join_element_wise", [*columns, pa.scalar(text.SEPARATOR)])
+        return pc.call_function("binary_join_element_wise", [*columns, pa.scalar(SEPARATOR)])
 
     @functools.cached_property
     def _words(self) -> tuple[pa.Array, bool]:
@@ -121,7 +126,7 @@ class ReleasedRows:
             return words, ascending.true_count == len(ascending)
         starts = range(0, len(words), _ESCAPED_AT_ONCE)
         parts = (words.slice(start, _ESCAPED_AT_ONCE).to_pylist() for start in starts)
-        escaped = [pa.array(map(text.escape_token, part), pa.string()) for part in parts]
+        escaped = [pa.array(map(escape_token, part), pa.string()) for part in parts]
         return pa.concat_arrays(escaped), False
 
     @functools.cached_property
@@ -151,7 +156,7 @@ class ReleasedRows:
         last, *before = word_ids(self.sets, place, np.arange(len(self.sets[place])))[::-1]
         # A blank follows all words but the last one.
         words, _ = self._words
-        blanks = pa.scalar(text.SEPARATOR)
+        blanks = pa.scalar(SEPARATOR)
         followed = pc.call_function("binary_join_element_wise", [words, pa.scalar(""), blanks])
         return [_ranks(words)[last], *(_ranks(followed)[ids] for ids in before)]
 

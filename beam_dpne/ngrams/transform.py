@@ -12,8 +12,8 @@ from beam_dpne.documents.key_context import key_context
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.coders import SetStore
 from beam_dpne.elements.rows import CountedNgram, ReleasedNgram
-from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.decisions import DecideRound, NoisyThreshold, RoundResult
 from beam_dpne.ngrams.elements import ROOT, GramSet, HistogramShard, PresentGrams

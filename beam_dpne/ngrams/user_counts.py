@@ -16,8 +16,7 @@ from beam_dpne.counts.measuring import CountSums, Held
 from beam_dpne.counts.rule import CountRule
 from beam_dpne.elements.arrays import distinct, offsets_of, rows_of_entries
 from beam_dpne.elements.batches import UnhintedTransform, UserBatch, apply
-from beam_dpne.elements.coders import spill
-from beam_dpne.elements.side_inputs import SetStore
+from beam_dpne.elements.coders import SetStore, spill
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.candidates import prune_invalid, rows_at_positions
 from beam_dpne.ngrams.elements import GramSet, unpack_pairs

@@ -8,8 +8,7 @@ import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, DoOutputsTuple, PCollection, TaggedOutput
 
 from beam_dpne.elements import progress
-from beam_dpne.elements.batches import UnhintedTransform, UserBatch, apply
-from beam_dpne.elements.display_data import DisplayedTransform
+from beam_dpne.elements.batches import DisplayedTransform, UnhintedTransform, UserBatch, apply
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.candidates import (
     extract_grams,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements.text_types import is_text
+from beam_dpne.elements.arrays import is_text
 from beam_dpne.errors import InputError
 
 # Type of the users of `sequences`, where each line of each file is a user: the file's index, and the

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from beam_dpne.elements.text_types import is_list, is_text
+from beam_dpne.elements.arrays import is_list, is_text
 from beam_dpne.errors import InputError
 from beam_dpne.reading.batches import Batch, as_text, batch_of, plain
 from beam_dpne.reading.files import InputFile

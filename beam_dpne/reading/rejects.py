@@ -18,7 +18,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import AsIter, PCollection
 
-from beam_dpne.elements.display_data import DisplayedTransform
+from beam_dpne.elements.batches import DisplayedTransform
 from beam_dpne.errors import TooManyRejectedError
 
 NOT_DECODED = "not valid in its encoding (UTF-8 by default)"

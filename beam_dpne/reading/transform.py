@@ -15,7 +15,7 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.elements import progress
-from beam_dpne.elements.display_data import DisplayedTransform
+from beam_dpne.elements.batches import DisplayedTransform
 from beam_dpne.errors import InputError
 from beam_dpne.reading.batches import Batch
 from beam_dpne.reading.files import InputFile, guarded, match_inputs, open_raw

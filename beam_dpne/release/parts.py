@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from beam_dpne.documents.text import escape_item, unescape_item
 from beam_dpne.elements.rows import (
     COUNTED_ITEM_SCHEMA,
     COUNTED_ROW_SCHEMA,
@@ -20,7 +19,9 @@ from beam_dpne.elements.rows import (
     PROBABILITY_SCHEMA,
     ROW_SCHEMA,
     Rows,
+    escape_item,
     pieces,
+    unescape_item,
 )
 from beam_dpne.release.schema import PART_PATTERN
 

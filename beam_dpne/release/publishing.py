@@ -17,7 +17,7 @@ from apache_beam.pvalue import AsIter, PCollection, PValue
 from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.elements import progress
-from beam_dpne.elements.display_data import DisplayedTransform
+from beam_dpne.elements.batches import DisplayedTransform
 from beam_dpne.elements.rows import longest_beside_shorter
 from beam_dpne.errors import ReleaseError
 from beam_dpne.reading.rejects import (

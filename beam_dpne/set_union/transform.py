@@ -15,8 +15,7 @@ from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import join_words
-from beam_dpne.elements.batches import SumBundle, UserBatch
-from beam_dpne.elements.display_data import DisplayedTransform
+from beam_dpne.elements.batches import DisplayedTransform, SumBundle, UserBatch
 from beam_dpne.elements.rows import CountedItem, ReleasedItem
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription

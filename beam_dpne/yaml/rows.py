@@ -1,7 +1,7 @@
 """Records of files as rows with a schema, read by the names of their fields as the programs read them.
 
 Beam's readers of files for YAML pair values with names by position, so that rows of theirs are
-refused as documents (`beam_dpne.documents.sources`). Here the columns of a batch have the names of the
+refused as documents (`beam_dpne.documents.batch`). Here the columns of a batch have the names of the
 fields in each file and record. A private transform straight behind this reader takes the batches, and
 other steps take rows, which are made of them by the names of the columns.
 """
@@ -18,10 +18,7 @@ from apache_beam.pvalue import AsIter, PBegin, PCollection
 from apache_beam.typehints.row_type import RowTypeConstraint
 
 from beam_dpne.cli.runners import is_classic_template
-from beam_dpne.documents.batch import BatchDocuments
-from beam_dpne.documents.columns import TEXT, USER
-from beam_dpne.documents.row_types import check_element_type
-from beam_dpne.documents.sources import steps_before
+from beam_dpne.documents.batch import TEXT, USER, BatchDocuments, check_element_type, steps_before
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.errors import UsageError
 from beam_dpne.reading.files import match_inputs

@@ -19,7 +19,7 @@ from beam_dpne.bayesian.counting import NgramProbabilities, NoisyCounts
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.transform import BayesianCounts, probabilities_of, run_context
-from beam_dpne.elements.side_inputs import SetStore
+from beam_dpne.elements.coders import SetStore
 from beam_dpne.mechanism.randomness import RunKey
 from tests.oracle.bayesian import (
     Documents,

@@ -32,9 +32,12 @@ from beam_dpne import (
     SetUnionPlan,
     WriteRelease,
 )
-from beam_dpne.documents.batch import documents_of
-from beam_dpne.documents.columns import normalized_batches, user_column
-from beam_dpne.documents.row_types import check_element_type
+from beam_dpne.documents.batch import (
+    check_element_type,
+    documents_of,
+    normalized_batches,
+    user_column,
+)
 from beam_dpne.release.files import read_ledger
 
 KEY = RunKey(bytes(range(32)))

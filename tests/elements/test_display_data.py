@@ -26,7 +26,7 @@ from beam_dpne import (
     SetUnionPlan,
     WriteRelease,
 )
-from beam_dpne.elements.display_data import DisplayedTransform
+from beam_dpne.elements.batches import DisplayedTransform
 from beam_dpne.reading.rejects import WriteRejects
 from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.storage import run_files

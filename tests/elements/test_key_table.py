@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from beam_dpne.elements.arrays import places_among
-from beam_dpne.elements.key_table import KeyTable
+from beam_dpne.elements.arrays import KeyTable, places_among
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 50, 5_000, 100_000])

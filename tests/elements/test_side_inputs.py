@@ -12,9 +12,8 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import GramSet, PrivacyPlan, PrivateNgrams, RunKey, length_rule
-from beam_dpne.elements import side_inputs
-from beam_dpne.elements.coders import BatchCoder, spill
-from beam_dpne.elements.side_inputs import SetStore
+from beam_dpne.elements import coders
+from beam_dpne.elements.coders import BatchCoder, SetStore, spill
 from beam_dpne.ngrams import decisions, elements
 from beam_dpne.ngrams.elements import PresentGrams
 from tests.ngrams.test_oracle import KEY, run_kernels, words_of
@@ -142,14 +141,14 @@ def test_the_program_leaves_no_temporary_files(cli, tmp_path):
         *("--epsilon", 10, "--delta", 1e-4, "--max_length", 2),
     )
     seen = []
-    store = side_inputs.store
+    store = coders.store_file
 
     def watched(folder, *others):
         seen.append(pathlib.Path(folder).parent)
         return store(folder, *others)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(side_inputs, "store", watched)
+        patch.setattr(coders, "store_file", watched)
         limited = ("--side_input_limit", 1, "--temp_location", temporary)
         ended = cli(*options, "--output", tmp_path / "a", *limited)
     assert ended.status == 0, ended.err
@@ -166,13 +165,13 @@ def test_a_remote_set_is_fetched_once_by_all_threads_and_a_damaged_one_is_refuse
     tmp_path, monkeypatch
 ):
     opened = []
-    real = side_inputs.FileSystems.open
+    real = coders.FileSystems.open
 
     def counted(path, **settings):
         opened.append(path)
         return real(path, **settings)
 
-    monkeypatch.setattr(side_inputs.FileSystems, "open", counted)
+    monkeypatch.setattr(coders.FileSystems, "open", counted)
     kept = spill(VOCABULARY, SetStore(folder=far(tmp_path / "far"), limit=10))
     encoded = BatchCoder(GramSet).encode(kept)
     with ThreadPoolExecutor(8) as threads:
@@ -180,10 +179,10 @@ def test_a_remote_set_is_fetched_once_by_all_threads_and_a_damaged_one_is_refuse
     assert len(opened) == 1
     assert all(one is sets[0] for one in sets)
     (file,) = (tmp_path / "far").iterdir()
-    side_inputs.forget()
+    coders.forget()
     for damaged in (b"damaged", b""):
         file.write_bytes(damaged)
-        with pytest.raises(side_inputs.SharedStorageError, match="not what the run stored"):
+        with pytest.raises(coders.SharedStorageError, match="not what the run stored"):
             BatchCoder(GramSet).decode(encoded)
 
 

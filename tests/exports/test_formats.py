@@ -19,8 +19,8 @@ from tokenizers import Tokenizer
 
 from beam_dpne import PublicCounts, join_tokens, read_release, split_ngram
 from beam_dpne.bayesian.public_counts_files import read_public_counts
-from beam_dpne.documents.text import unescape_item
 from beam_dpne.documents.tokenizers import words as split_words
+from beam_dpne.elements.rows import unescape_item
 from beam_dpne.exports import language_model
 from beam_dpne.exports.source import is_unbroken
 from beam_dpne.exports.tables import unguard

@@ -21,8 +21,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey, split_ngram
-from beam_dpne.documents.text import escape_item, unescape_item
-from beam_dpne.elements.rows import COUNTED_ITEM_SCHEMA, ITEM_SCHEMA, ROW_SCHEMA
+from beam_dpne.elements.rows import (
+    COUNTED_ITEM_SCHEMA,
+    ITEM_SCHEMA,
+    ROW_SCHEMA,
+    escape_item,
+    unescape_item,
+)
 from beam_dpne.errors import ReleaseError
 from beam_dpne.release.files import read_ledger
 from beam_dpne.release.parts import OUTPUT_FORMATS
