@@ -14,7 +14,7 @@ from beam_dpne.elements.arrays import places_in
 from beam_dpne.elements.batches import NO_GRAM, UserBatch
 from beam_dpne.elements.coders import MAX_ELEMENT_BYTES, register_batches
 from beam_dpne.elements.rows import PROBABILITY_SCHEMA, in_order, rounded_probabilities
-from beam_dpne.mechanism import integer_noise, randomness
+from beam_dpne.mechanism import finite_noise, randomness
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, normals
 
 
@@ -204,7 +204,7 @@ def noisy_values(
     """
     rows = np.arange(start, start + len(table))
     draws = normals(keyed_bits(run_key.sub_key("gram noise", plan.length), rows, 0))
-    return table + integer_noise.integer_normals(draws, plan.noise_stddev)
+    return table + finite_noise.integer_normals(draws, plan.noise_stddev)
 
 
 def cut_values(start: int, values: np.ndarray) -> Iterator[NoisyCounts]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from beam_dpne.bayesian.counting import NgramProbabilities
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.mechanism.group_privacy import GaussianNoise
+from beam_dpne.mechanism.gaussian import GaussianNoise
 from beam_dpne.release.ledger import Contents
 from beam_dpne.release.schema import ProbabilityMechanism
 

@@ -5,7 +5,7 @@ import functools
 import math
 from typing import Annotated, Any, ClassVar
 
-from beam_dpne.mechanism import finite_noise, gaussian, integer_noise
+from beam_dpne.mechanism import finite_noise, gaussian
 from beam_dpne.validation import MAX_USERS, Parameter, PlanParameters
 
 MAX_LENGTH = 5
@@ -107,14 +107,14 @@ class BayesianPlan(PlanParameters):
     def numerical_slack(self) -> float:
         """The most that floating point may cost of ε; it is a part of the reserve.
 
-        One user changes the values of at most W grams; see `integer_noise`.
+        One user changes the values of at most W grams; see `finite_noise`.
         """
-        return integer_noise.epsilon_slack(stddev=self.noise_stddev, draws=self.contribution_limit)
+        return finite_noise.integer_slack(stddev=self.noise_stddev, draws=self.contribution_limit)
 
     @property
     def far_tails(self) -> float:
         """The most that noise in far tails may cost of δ; it is a part of the reserve."""
-        return integer_noise.delta_slack(
+        return finite_noise.integer_far_tails(
             stddev=self.noise_stddev, draws=self.contribution_limit, epsilon=self.epsilon
         )
 
@@ -153,7 +153,7 @@ class BayesianPlan(PlanParameters):
 
     def _check_noise(self) -> None:
         """Checks that noise of 128 bits and floating point are good enough for the budget."""
-        if self.noise_stddev > integer_noise.MAX_STDDEV:
+        if self.noise_stddev > finite_noise.INTEGER_MAX_STDDEV:
             raise ValueError(
                 f"max_contributions must be lower, got max_contributions={self.max_contributions}: the "
                 "noise has more steps than its integers hold. Lower it or max_count, or raise epsilon."

@@ -7,7 +7,7 @@ user's data and of released sets alone. The sums get Gaussian noise with 1/σ_A�
 measurement is μ-Gaussian-DP given everything released before, and composes with it.
 
 Weights are exact integers in units of 2^-32. Released are only *cells*, 64 to a standard deviation,
-whose probabilities are right to a relative 1e-12 (`mechanism.cells`).
+whose probabilities are right to a relative 1e-12 (`mechanism.thresholds`).
 """
 
 import dataclasses
@@ -20,9 +20,9 @@ from beam_dpne.counts.rule import EXACT, CountNoise, CountRule
 from beam_dpne.elements.arrays import rows_of_entries
 from beam_dpne.elements.coders import register_batches
 from beam_dpne.mechanism import randomness
-from beam_dpne.mechanism.cells import cells_above
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, UNITS
+from beam_dpne.mechanism.thresholds import cells_above
 
 _SMALL = 1 - 2.0**-50
 _NORM_MARGIN = 2.0**-30

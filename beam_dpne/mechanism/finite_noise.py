@@ -22,11 +22,21 @@ P̃(E) ≤ far + P̃(E ∩ N) ≤ far + e^(s/2) P(E ∩ N), and P(E ∩ N) ≤ e
 P̃(E) ≤ e^(ε' + s) P̃'(E) + e^(s/2) δ' + far·(1 + e^(ε' + s/2)). With s ≤ ε/1000 and
 far·(1 + e^ε) ≤ δ/1000 this is at most e^ε P̃'(E) + δ. The worlds may be exchanged.
 
+**Noise on the integers.** J = round(σ·x), x from `randomness.normals`, where counts of n-grams are
+released. U has a grid of 2^-127, so an integer's probability is off by at most 2^-128: a relative 1e-12
+where it is at least 3e-27. And σ·x is off by at most 2.5e-14·σ (13.1 standard deviations at most, each
+factor right to a relative 1e-15, U to a relative 2^-52), which moves the two borders of an integer's
+cell: a relative 1e-12 up to σ = 20, and 5e-14·σ beyond. Integers that are less probable than 3e-27 have
+together, on both sides, a probability of at most 6e-27·(1 + σ/8), since it falls by a factor of at most
+exp(−8/σ) from each to the next there.
+
 Plans import this module, so it imports neither Beam nor Arrow.
 """
 
 import math
-from typing import Protocol
+from typing import Any
+
+import numpy as np
 
 LEAST_UNIFORM = 2.0**-128
 # −Φ^{-1}(LEAST_UNIFORM / 2)
@@ -37,30 +47,12 @@ RELATIVE_ERROR = 1e-12
 FAR_TAIL = 4e-26
 # The part of ε, and of δ, that plans keep back.
 RESERVED = 1e-3
-
-
-class Plan(Protocol):
-    """The part of a plan that is checked."""
-
-    @property
-    def epsilon(self) -> float:
-        """ε of the whole run."""
-        ...
-
-    @property
-    def delta(self) -> float:
-        """δ of the whole run."""
-        ...
-
-    @property
-    def numerical_slack(self) -> float:
-        """s, the cost of floating point in ε."""
-        ...
-
-    @property
-    def far_tails(self) -> float:
-        """The cost of far tails in δ: far·(1 + e^ε)."""
-        ...
+# Of noise on the integers: its largest σ, the relative error of an integer's probability, up to σ = 20
+# and for each unit of σ, and the probability of a far integer.
+INTEGER_MAX_STDDEV = 2.0**40
+INTEGER_ERROR = 2e-12
+INTEGER_ERROR_PER_STDDEV = 1e-13
+INTEGER_FAR = 6e-27
 
 
 def usable_epsilon(epsilon: float) -> float:
@@ -100,11 +92,11 @@ def both_worlds(far: float, epsilon: float) -> float:
         return math.inf
 
 
-def check(plan: Plan, *, remedy: str) -> None:
+def check(plan: Any, *, remedy: str) -> None:
     """Refuses a plan whose reserve does not pay for floating point and far tails.
 
     Args:
-      plan: the plan.
+      plan: the plan, with epsilon, delta, and what both cost: numerical_slack in ε, far_tails in δ.
       remedy: a sentence about other parameters that can be changed.
 
     Raises:
@@ -123,3 +115,23 @@ def check(plan: Plan, *, remedy: str) -> None:
             f"{raised}epsilon must be lower with {delta=}: noise of 128 bits ends at {NORMAL_END:.1f} "
             f"standard deviations, and what its tails lack may cost at most delta/1000. {remedy}"
         )
+
+
+def integer_normals(normals: np.ndarray, stddev: float) -> np.ndarray:
+    """Returns Gaussian noise, rounded to the nearest integer: (n,) int64.
+
+    Args:
+      normals: (n,) float64, draws of `randomness.normals`.
+      stddev: σ > 0, at most `INTEGER_MAX_STDDEV`.
+    """
+    return np.rint(normals * stddev).astype(np.int64)
+
+
+def integer_slack(*, stddev: float, draws: int) -> float:
+    """Returns the cost of floating point in ε, if one user changes so many integers."""
+    return 2 * draws * max(INTEGER_ERROR, INTEGER_ERROR_PER_STDDEV * stddev)
+
+
+def integer_far_tails(*, stddev: float, draws: int, epsilon: float) -> float:
+    """Returns the cost of far integers in δ, if one user changes so many integers."""
+    return both_worlds(draws * INTEGER_FAR * (1 + stddev / 8), epsilon)

@@ -208,26 +208,17 @@ def _poisson_quantile(half: float, lower: bool, mean: float) -> int:
 
 
 def scaled_integers(bits: np.ndarray, bound: int) -> np.ndarray:
-    """Returns integers uniform over range(bound), as ⌊bits · bound / 2^128⌋.
+    """Returns integers uniform over range(bound), as ⌊bits · bound / 2^128⌋: (n,) int64.
 
     Each value's probability is right to a relative bound · 2^-128.
 
     Args:
       bits: (n, 2) uint64, the high and the low half of 128 bits.
-      bound: at least 1; from 2^63 on Python integers compute the values, one by one.
-
-    Returns:
-      Shape (n,), dtype int64 if bound < 2^63, else object.
+      bound: from 1 to 2^63 − 1.
     """
-    if bound < 2**63:
-        high, carried = _product(bits[:, 0], bound)
-        more, _ = _product(bits[:, 1], bound)
-        return (high + (carried + more < carried)).astype(np.int64)
-    values = [
-        (((first << 64) | last) * bound) >> 128
-        for first, last in zip(bits[:, 0].tolist(), bits[:, 1].tolist(), strict=True)
-    ]
-    return np.array(values, dtype=object)
+    high, carried = _product(bits[:, 0], bound)
+    more, _ = _product(bits[:, 1], bound)
+    return (high + (carried + more < carried)).astype(np.int64)
 
 
 def _product(values: np.ndarray, factor: int) -> tuple[np.ndarray, np.ndarray]:

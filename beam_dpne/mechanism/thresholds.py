@@ -1,22 +1,40 @@
-"""Thresholds of words, items and n-grams, and the error bounds of set union.
+"""Thresholds, and the noisy decision: integer weights, keyed noise, and the cells that are released.
 
-Plain functions of public parameters. A user who holds words or items that nobody else holds must not be
-seen through them: the threshold keeps the probability that any of them is released at δ. How much
-weight t such items can have depends on the policy, and each function below is one such case; the
-strategy `adaptive` has its thresholds in `ngrams.adaptive`. At lengths k ≥ 2 the threshold limits the
-spurious n-grams instead. DPSU is Gopi et al., "Differentially Private Set Union" (ICML 2020); DPNE is
-Kim et al., "Differentially Private n-gram Extraction" (NeurIPS 2021).
+Words or items of one user alone must not show that user: a threshold keeps the probability that any of
+them is released at δ. At lengths k ≥ 2 the threshold limits spurious n-grams instead. The strategy
+`adaptive` has its thresholds in `ngrams.adaptive`. DPSU is Gopi et al., "Differentially Private Set
+Union" (ICML 2020); DPNE is Kim et al., "Differentially Private n-gram Extraction" (NeurIPS 2021).
+
+Weights are int64 in units of 2^-32. A round decides by the *evidence* Y = Σ_s ℓ_s w_s of the rounds s
+so far, with w_s = weight + noise. With one round this is the noisy weight. Evidence is released only
+as a *cell*, its distance from the threshold in steps of one 64th of its standard deviation. Cells ≥ 0
+are released and cells < 0 are not, so the cell is the decision. `scores` returns the middle of a cell.
+
+The arithmetic is exact where privacy depends on it: loadings ℓ_s are fractions, and the distance of
+Σ ℓ_s·weight_s from the threshold is exact. It is split into whole cells before the (floating) noise is
+added, so that no rounding grows with the weight. A cell's probability is right to a relative 1e-12
+(see `randomness.normals`).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from beam_dpne.mechanism import special
+from beam_dpne.mechanism import randomness, special
+from beam_dpne.mechanism.rules import (
+    CELLS_PER_STDDEV,
+    NOTHING_YET,
+    UNITS,
+    NullLaw,
+    RoundRule,
+)
 
 GRID_BITS = 50
 EXACT_HELD = 1_000_000
+# Noise ends at 13.1 standard deviations of its round.
+_LAST_CELL = 14 * CELLS_PER_STDDEV
+_BORDERS_AT_ONCE = 2 * CELLS_PER_STDDEV
 
 
 def alone_tail(delta: float, counts: np.ndarray) -> np.ndarray:
@@ -100,3 +118,167 @@ def descent_rounding(*, max_contributions: int, max_users: int) -> float:
     """
     units = math.sqrt(max_contributions) + max_contributions / 8 + 2
     return (max_users + 1) * units * 2.0**-GRID_BITS
+
+
+def equal_weights(counts: np.ndarray) -> np.ndarray:
+    """Returns 1/√n in units of 2^-32, rounded down, so that n · w² ≤ 2^64 in exact arithmetic.
+
+    Args:
+      counts: shape (m,), integers ≥ 1.
+
+    Returns:
+      Shape (m,), dtype int64: isqrt(2^64 // n).
+
+    References: DPNE Algorithm 1, the update of H_k.
+    """
+    # Each distinct count is computed once, by Python's exact integer root.
+    distinct = np.flatnonzero(np.bincount(counts)) if counts.size else counts
+    table = np.zeros(int(counts.max(initial=0)) + 1, dtype=np.int64)
+    for count in distinct.tolist():
+        table[count] = math.isqrt(UNITS * UNITS // count)
+    return table[counts]
+
+
+def evidence_noise(bits: Sequence[np.ndarray], rule: RoundRule, noise_stddev: float) -> np.ndarray:
+    """Returns the noise in the evidence of a round, Σ_s ℓ_s·N(0, noise_stddev²).
+
+    Args:
+      bits: for each of the rounds 1..r, (n, 2) uint64: the keyed bits of each n-gram's noise.
+      rule: the rule of round r.
+      noise_stddev: the standard deviation of each round's noise, in units of weight.
+
+    Returns:
+      Shape (n,), float64, in units of weight.
+    """
+    noise = np.zeros(len(bits[-1]))
+    for loading, round_bits in zip(rule.loadings, bits, strict=True):
+        if loading:
+            noise += (loading / rule.loading_unit) * (randomness.normals(round_bits) * noise_stddev)
+    return noise
+
+
+def noisy_cells(
+    weights: Sequence[np.ndarray],
+    noise: np.ndarray,
+    rule: RoundRule,
+    thresholds: np.ndarray | None = None,
+) -> np.ndarray:
+    """Returns the cell of each n-gram's evidence: ≥ 0 exactly when Σ ℓ_s·weight_s + noise > ρ.
+
+    Each weight is split exactly, in integers, into whole cells and the rest.
+
+    Args:
+      weights: for each of the rounds 1..r, (n,) int64, in units of 2^-32.
+      noise: (n,) float64, in units of weight; see `evidence_noise`.
+      rule: the rule of round r.
+      thresholds: (n,) int64, ρ of each n-gram in units of 2^-32, if they differ; by default the rule's.
+
+    Returns:
+      Shape (n,), dtype int64.
+
+    References: DPNE Algorithm 1, "if H_k[u] + N(0, σ_k²) > ρ_k".
+    """
+    width, unit = rule.cell_units, rule.loading_unit
+    own = rule.threshold_units if thresholds is None else thresholds
+    whole, part = np.divmod(np.broadcast_to(np.asarray(own, np.int64), noise.shape), width)
+    cells, rest = -whole, -part * unit
+    for loading, column in zip(rule.loadings, weights, strict=True):
+        if loading:
+            whole, part = np.divmod(column, width)
+            more, fraction = np.divmod(loading * whole, unit)
+            cells += more
+            rest += fraction * width + loading * part
+    more, rest = np.divmod(rest, width * unit)
+    return cells_above(cells + more, rest / unit, noise * UNITS, width)
+
+
+def null_law(rules: Sequence[RoundRule], noise_stddev: float) -> NullLaw:
+    """Returns the law of the evidence of an n-gram without weight that is open after these rounds."""
+    law = NOTHING_YET
+    for rule in rules:
+        stddev = noise_stddev * rule.loadings[-1] / rule.loading_unit
+        law = law.cut(stddev, rule.cut, rule.threshold)
+    return law
+
+
+def spurious_cells(
+    bits: np.ndarray, rules: Sequence[RoundRule], round_number: int, noise_stddev: float
+) -> np.ndarray:
+    """Returns cells ≥ 0 with the law of `noisy_cells` at weight 0, given release in this round.
+
+    They are drawn by inverting the survival function of Y_r, given that the n-gram was open until
+    then, at the borders of cells. Each cell's probability is right to a relative 1e-12.
+
+    Args:
+      bits: shape (n, 2), uint64.
+      rules: the rules of the rounds of the n-grams' class.
+      round_number: r ≥ 1.
+      noise_stddev: the standard deviation of each round's noise, in units of weight.
+
+    Returns:
+      Shape (n,), dtype int64.
+    """
+    this_round = rules[round_number - 1]
+    law = null_law(rules[: round_number - 1], noise_stddev)
+    stddev = noise_stddev * this_round.loadings[-1] / this_round.loading_unit
+    threshold, width = this_round.threshold_units, this_round.cell_units
+    last = _LAST_CELL + max(0, -threshold // width)
+    # (last,) float64 in units of weight: the upper borders of cells 0, 1, …, last − 1.
+    borders = (threshold + width * np.arange(1, last + 1)) / UNITS
+    draws = this_round.null_probability * randomness.uniforms(bits)
+    survival = _survival(law, stddev, borders, down_to=draws.min(initial=1.0))
+    # Survival falls from border to border; negated it ascends, as searchsorted needs it.
+    return np.searchsorted(-survival, -draws, "right")
+
+
+def _survival(law: NullLaw, stddev: float, borders: np.ndarray, *, down_to: float) -> np.ndarray:
+    """Returns the probabilities of evidence above the first borders, until one is below `down_to`.
+
+    Nearly all draws are of the lowest cells, so that most borders are never reached.
+    """
+    parts = []
+    for start in range(0, borders.size, _BORDERS_AT_ONCE):
+        parts.append(law.tail(stddev, borders[start : start + _BORDERS_AT_ONCE]))
+        if parts[-1][-1] < down_to:
+            break
+    return np.concatenate(parts)
+
+
+def scores(cells: np.ndarray, rule: RoundRule, thresholds: np.ndarray | None = None) -> np.ndarray:
+    """Returns the middle of each cell over the score divisor, in units of weight: (n,) float64.
+
+    Args:
+      cells: (n,) int64.
+      rule: the rule of the round.
+      thresholds: as for `noisy_cells`.
+    """
+    own = rule.threshold_units if thresholds is None else thresholds
+    return middles(cells, own, rule.cell_units) / rule.score_divisor
+
+
+def cells_above(
+    whole: np.ndarray, rest: np.ndarray, noise: np.ndarray, width: int | np.ndarray
+) -> np.ndarray:
+    """Returns the cell of whole·width + rest + noise: ≥ 0 exactly when this sum is positive.
+
+    Args:
+      whole: (n,) int64, whole cells, split off exactly before floating point begins.
+      rest: (n,) float64 in [0, width], in units of 2^-32.
+      noise: (n,) float64, in units of 2^-32.
+      width: the width of a cell, or of each of them, in units of 2^-32.
+
+    Returns:
+      (n,) int64.
+    """
+    return whole + np.ceil((rest + noise) / width).astype(np.int64) - 1
+
+
+def middles(cells: np.ndarray, threshold_units: int | np.ndarray, width: int) -> np.ndarray:
+    """Returns the middle of each cell, in units of weight: (n,) float64.
+
+    Args:
+      cells: (n,) int64.
+      threshold_units: ρ in units of 2^-32, where cell 0 begins; one, or (n,) int64.
+      width: the width of a cell, in units of 2^-32.
+    """
+    return (2 * threshold_units + (2 * cells + 1) * width) / (2 * UNITS)

@@ -18,8 +18,8 @@ from beam_dpne.elements.arrays import (
 )
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism import randomness
-from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.mechanism.thresholds import equal_weights
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.candidates import (
     extract_grams,

@@ -61,7 +61,7 @@ class NoisyThreshold(_Decision):
     """Releases the n-grams whose evidence, weights plus noise, exceeds the threshold in some round.
 
     Noise is keyed by the n-gram, so every worker adds the same noise to it. A noisy weight is released
-    as its cell only (see `mechanism.cells`). Drawn spurious n-grams that somebody holds are dropped,
+    as its cell only (`mechanism.thresholds`). Drawn spurious n-grams that somebody holds are dropped,
     since they are decided by the noise on their weights. At length 1 only words with a positive weight
     may be released.
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from beam_dpne.mechanism.group_privacy import GaussianNoise
+from beam_dpne.mechanism.gaussian import GaussianNoise
 from beam_dpne.ngrams.decoding import LengthReport, length_report
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.plan import LengthPlan, PrivacyPlan

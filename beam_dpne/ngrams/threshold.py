@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.elements.arrays import byte_order, join_words, places_among
-from beam_dpne.mechanism import cells as mechanism_cells
 from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism import thresholds as mechanism_cells
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams.classes import join_classes, suffix_bins

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from beam_dpne.mechanism import cells, randomness
+from beam_dpne.mechanism import randomness, thresholds
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import ClassRule, LengthRule
 from beam_dpne.ngrams.classes import Members, class_sizes
@@ -145,7 +145,7 @@ def _sampled_class(
     drawn_cells = np.zeros(keys.size, dtype=np.int64)
     for found in np.unique(rounds).tolist():
         inside = rounds == found
-        drawn_cells[inside] = cells.spurious_cells(
+        drawn_cells[inside] = thresholds.spurious_cells(
             noise[inside], own.rounds, found, rule.noise_stddev
         )
     return SpuriousGrams(

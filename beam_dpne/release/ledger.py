@@ -21,7 +21,7 @@ from beam_dpne.counts.rule import CountNoise
 from beam_dpne.documents.key_context import MECHANISM_VERSION
 from beam_dpne.documents.tokenizers import tokenizer_name
 from beam_dpne.documents.transform import DocumentsTransform
-from beam_dpne.mechanism.group_privacy import GaussianNoise, group_sizes
+from beam_dpne.mechanism.gaussian import GaussianNoise, group_sizes
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release import schema
 from beam_dpne.release.notes import NO_NOTES, ReleaseNotes

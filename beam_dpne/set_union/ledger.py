@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from beam_dpne.mechanism.group_privacy import GaussianNoise
+from beam_dpne.mechanism.gaussian import GaussianNoise
 from beam_dpne.release.ledger import Contents, counted_columns, counts_of
 from beam_dpne.release.schema import Promise, UnionMechanism
 from beam_dpne.set_union.elements import ItemSet

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from beam_dpne.elements import arrays
 from beam_dpne.elements.arrays import join_words
-from beam_dpne.mechanism import cells as mechanism_cells
 from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism import thresholds as mechanism_cells
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS, cell_units
 from beam_dpne.mechanism.thresholds import GRID_BITS

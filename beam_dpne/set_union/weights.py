@@ -51,9 +51,8 @@ from beam_dpne.elements import arrays
 from beam_dpne.elements.arrays import merge_hashes, merge_words, places_in, used_words
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism import randomness
-from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.mechanism.thresholds import GRID_BITS
+from beam_dpne.mechanism.thresholds import GRID_BITS, equal_weights
 from beam_dpne.set_union.descent import descend
 from beam_dpne.set_union.elements import (
     ItemSums,

@@ -16,9 +16,9 @@ import numpy as np
 
 from beam_dpne.evaluation.corpus import Corpus
 from beam_dpne.mechanism import finite_noise, gaussian, randomness, thresholds
-from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
+from beam_dpne.mechanism.thresholds import equal_weights
 from beam_dpne.validation import check_budget
 from pipelines.experiments.ranked import RankedGrams, sorted_distinct
 from pipelines.experiments.saved_corpora import user_hashes

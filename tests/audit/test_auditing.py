@@ -8,7 +8,7 @@ from beam_dpne.audit.auditing import EXCEEDED, PASSED, WEAK, audit_plan, games_o
 from beam_dpne.audit.text_games import gram_claim
 from beam_dpne.bayesian import counting
 from beam_dpne.counts import measuring
-from beam_dpne.mechanism import cells
+from beam_dpne.mechanism import thresholds
 
 FEW = 200
 RUNS = 20_000
@@ -106,9 +106,9 @@ def exceeding(audit):
 
 
 def test_a_mistake_in_the_noise_of_probabilities_is_shown(monkeypatch):
-    noise = counting.integer_noise.integer_normals
+    noise = counting.finite_noise.integer_normals
     monkeypatch.setattr(
-        counting.integer_noise, "integer_normals", lambda draws, steps: noise(draws, steps / 4)
+        counting.finite_noise, "integer_normals", lambda draws, steps: noise(draws, steps / 4)
     )
     audit = audit_plan(BayesianPlan(epsilon=4, delta=1e-7), runs=4000)
     assert audit.verdict == EXCEEDED
@@ -116,9 +116,9 @@ def test_a_mistake_in_the_noise_of_probabilities_is_shown(monkeypatch):
 
 
 def test_a_mistake_in_the_noise_of_n_grams_is_shown(monkeypatch):
-    noise = cells.evidence_noise
+    noise = thresholds.evidence_noise
     monkeypatch.setattr(
-        cells, "evidence_noise", lambda bits, rule, stddev: noise(bits, rule, stddev / 4)
+        thresholds, "evidence_noise", lambda bits, rule, stddev: noise(bits, rule, stddev / 4)
     )
     audit = audit_plan(grams(strategy="one_round", count_share=0), runs=2000)
     assert "n-grams of many users" in exceeding(audit)

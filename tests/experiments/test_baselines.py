@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from beam_dpne.evaluation.corpus import corpus_of, read_corpus
-from beam_dpne.mechanism.gaussian import compose_noise_stddevs, gaussian_delta
+from beam_dpne.mechanism.gaussian import gaussian_delta
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, keyed_hashes
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
@@ -183,7 +183,7 @@ def test_noise_is_that_of_the_papers_set_union():
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-7), (4.0, 1e-7), (0.1, 1e-3)])
 def test_parts_cost_the_budget_together_and_no_more(parts, epsilon, delta):
     noise = union_noise(epsilon=epsilon, delta=delta, max_contributions=50, parts=parts)
-    composed = compose_noise_stddevs([noise.noise_stddev] * parts)
+    composed = math.fsum(each**-2 for each in [noise.noise_stddev] * parts) ** -0.5
     spent = gaussian_delta(epsilon=epsilon, noise_stddev=composed)
     assert 0.499 * delta < spent <= 0.5 * delta
     alone = max(

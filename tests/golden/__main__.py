@@ -13,7 +13,7 @@ import tempfile
 
 from beam_dpne.counts import rule
 from beam_dpne.documents.key_context import MECHANISM_VERSION, tokenizer_identity
-from beam_dpne.mechanism import finite_noise, gaussian, integer_noise, rules, thresholds
+from beam_dpne.mechanism import finite_noise, gaussian, rules, thresholds
 from beam_dpne.ngrams import adaptive, tolerances
 from beam_dpne.ngrams import plan as ngrams_plan
 from beam_dpne.set_union import policies
@@ -26,7 +26,6 @@ _MODULES = (
     adaptive,
     finite_noise,
     gaussian,
-    integer_noise,
     ngrams_plan,
     policies,
     rule,

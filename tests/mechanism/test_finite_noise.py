@@ -11,12 +11,16 @@ from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.counts.rule import MOST_TOTALS
 from beam_dpne.mechanism.finite_noise import (
     FAR_TAIL,
+    INTEGER_FAR,
     LEAST_UNIFORM,
     NORMAL_END,
     both_worlds,
+    integer_far_tails,
+    integer_normals,
+    integer_slack,
 )
 from beam_dpne.mechanism.gaussian import gaussian_noise_stddev
-from beam_dpne.mechanism.randomness import normals, uniforms
+from beam_dpne.mechanism.randomness import RunKey, keyed_bits, normals, uniforms
 from beam_dpne.mechanism.rules import CELLS_PER_STDDEV
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.tolerances import MOST_COUNTED
@@ -173,3 +177,72 @@ def test_sensible_plans_have_nearly_the_noise_of_their_whole_budget():
         plan = PrivacyPlan(epsilon=epsilon, delta=1e-7)
         whole = gaussian_noise_stddev(epsilon=epsilon, delta=0.9e-7)
         assert 1 < plan.noise_stddev / whole < 1.0015
+
+
+def drawn(place: int, stddev: float) -> int:
+    """The noise's size for U = (2·place + 1)/2^128, through the code."""
+    return abs(int(integer_normals(normals(block(place)), stddev)[0]))
+
+
+def first_place(size: int, stddev: float) -> int:
+    """The least place in range(2^127) whose noise is at most `size`: noise falls as U grows."""
+    low, high = 0, 2**127
+    while low < high:
+        middle = (low + high) // 2
+        if drawn(middle, stddev) <= size:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def two_sided_tail(size: int, stddev: float) -> mpmath.mpf:
+    """P(|noise| > size) of noise rounded without error."""
+    return mpmath.erfc((mpmath.mpf(size) + mpmath.mpf(1) / 2) / mpmath.mpf(stddev) / mpmath.sqrt(2))
+
+
+@pytest.mark.parametrize("stddev", [0.4, 1.0, 3.7, 8.0, 50.0, 400.0, 123456.7, 1e7])
+def test_each_integers_probability_is_right_to_the_stated_error(stddev):
+    worst = mpmath.mpf(0)
+    with mpmath.workdps(60):
+        for deviations in (0.0, 0.3, 1.0, 2.5, 5.0, 8.0, 9.5, 10.3):
+            size = round(deviations * stddev)
+            below = mpmath.mpf(1) if size == 0 else two_sided_tail(size - 1, stddev)
+            exact = below - two_sided_tail(size, stddev)
+            if exact / 2 < 3e-27:
+                continue
+            upper = 2**127 if size == 0 else first_place(size - 1, stddev)
+            measured = mpmath.mpf(upper - first_place(size, stddev)) / 2**127
+            worst = max(worst, abs(measured / exact - 1))
+    assert 0 < worst < integer_slack(stddev=stddev, draws=1) / 2
+
+
+@pytest.mark.parametrize("stddev", [0.4, 1.0, 8.0, 300.0, 1e5])
+def test_integers_that_are_less_probable_are_within_the_far_tails(stddev):
+    with mpmath.workdps(60):
+        size = 0
+        step = 2 ** max(0, math.ceil(math.log2(15 * stddev + 1)))
+        while step:
+            wider = size + step
+            mass = (two_sided_tail(wider - 1, stddev) - two_sided_tail(wider, stddev)) / 2
+            if mass >= 3e-27:
+                size = wider
+            step //= 2
+        assert two_sided_tail(size, stddev) <= INTEGER_FAR * (1 + stddev / 8)
+
+
+def test_noise_has_the_moments_of_the_rounded_normal():
+    draws = normals(keyed_bits(RunKey(bytes(32)).sub_key("noise"), np.arange(200_000), 0))
+    noise = integer_normals(draws, 3.0)
+    assert noise.dtype == np.int64
+    # Rounding adds 1/12 to the variance. Six deviations of each estimate: odds below 1e-8.
+    assert abs(noise.mean()) < 6 * 3.02 / 200_000**0.5
+    assert abs(noise.var() - (9 + 1 / 12)) < 6 * 9.1 * (2 / 200_000) ** 0.5
+
+
+def test_slacks_grow_with_what_one_user_changes():
+    assert integer_slack(stddev=1.0, draws=10) == pytest.approx(4e-11)
+    assert integer_slack(stddev=1e6, draws=10) == pytest.approx(2e-6)
+    assert integer_far_tails(stddev=1.0, draws=10, epsilon=1.0) < 1e-24
+    assert integer_far_tails(stddev=1.0, draws=10, epsilon=60.0) > 0.01
+    assert integer_far_tails(stddev=1.0, draws=10, epsilon=1e9) == math.inf

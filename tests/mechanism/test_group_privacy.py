@@ -12,12 +12,10 @@ from scipy import special
 
 from beam_dpne import PrivacyPlan
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.mechanism.gaussian import gaussian_delta
-from beam_dpne.mechanism.group_privacy import (
+from beam_dpne.mechanism.gaussian import (
     SIZES,
     GaussianNoise,
-    gaussian_group_delta,
-    gaussian_group_epsilon,
+    gaussian_delta,
     group_delta,
     group_sizes,
 )
@@ -39,6 +37,11 @@ BUDGETS = list(itertools.product((0.01, 0.1, 1.0, 4.0, 10.0), (1e-12, 1e-7, 1e-3
 def noise_of(epsilon: float, delta: float) -> GaussianNoise:
     plan = PrivacyPlan(epsilon=epsilon, delta=delta, max_tokens_per_user=1000, strategy="one_round")
     return GaussianNoise(plan.gaussian_epsilon, plan.gaussian_delta, 1 / plan.noise_stddev)
+
+
+def row_of(noise: GaussianNoise, users: int) -> dict:
+    rows = group_sizes(epsilon=noise.epsilon, delta=noise.delta, gaussian=noise)
+    return {row["users"]: row for row in rows}[users]
 
 
 @pytest.mark.parametrize("users", [1, *SIZES])
@@ -94,21 +97,21 @@ def test_the_gaussian_curve_of_a_group_is_that_of_dp_accounting(users):
         other = privacy_loss_mechanism.GaussianPrivacyLoss(
             standard_deviation=1 / noise.mu, sensitivity=users
         )
-        found = gaussian_group_delta(noise, users=users)
+        row = row_of(noise, users)
+        found = row["gaussian_delta"]
         expected = other.get_delta_for_epsilon(users * noise.epsilon)
         assert found == pytest.approx(expected, rel=1e-6), (epsilon, delta)
-        at_delta = gaussian_group_epsilon(noise, users=users)
-        expected = other.get_delta_for_epsilon(at_delta)
+        expected = other.get_delta_for_epsilon(row["gaussian_epsilon"])
         assert expected == pytest.approx(noise.delta, rel=1e-6), (epsilon, delta)
 
 
 def test_the_gaussian_curve_costs_more_than_one_user_and_less_than_any_mechanism_might():
     for (epsilon, delta), users in itertools.product(BUDGETS, SIZES):
         noise = noise_of(epsilon, delta)
-        exact = gaussian_group_delta(noise, users=users)
+        exact = row_of(noise, users)["gaussian_delta"]
         general = group_delta(epsilon=noise.epsilon, delta=noise.delta, users=users)
         assert noise.delta < exact <= general, (epsilon, delta, users)
-        assert gaussian_group_epsilon(noise, users=users) > users * noise.epsilon
+        assert row_of(noise, users)["gaussian_epsilon"] > users * noise.epsilon
 
 
 def test_users_who_spend_in_different_rounds_and_directions_cost_no_more_than_g_times_mu():

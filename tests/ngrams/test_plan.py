@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_dpne import PrivacyPlan
-from beam_dpne.mechanism.gaussian import compose_noise_stddevs, gaussian_noise_stddev
+from beam_dpne.mechanism.gaussian import gaussian_noise_stddev
 from tests.support.refusals import not_refused
 
 GOOD = {"epsilon": 1.0, "delta": 1e-6, "max_length": 3, "strategy": "one_round"}
@@ -324,6 +324,6 @@ def test_the_lengths_together_spend_epsilon_and_delta_and_no_more(plan):
 def test_shares_that_nearly_sum_to_one_spend_no_more_than_one(parts, excess):
     shares = [min(1.0, part / math.fsum(parts) * (1 + excess)) for part in parts]
     plan = PrivacyPlan(**GOOD | {"max_length": len(parts)}, budget_shares=shares)
-    together = compose_noise_stddevs([length.noise_stddev for length in plan.lengths])
+    together = math.fsum(length.noise_stddev**-2 for length in plan.lengths) ** -0.5
     needed = gaussian_noise_stddev(epsilon=plan.gaussian_epsilon, delta=plan.gaussian_delta)
     assert together > needed

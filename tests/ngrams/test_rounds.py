@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from beam_dpne import HistogramShard, RunKey
 from beam_dpne.elements import coders
-from beam_dpne.mechanism.cells import evidence_noise, noisy_cells, scores
 from beam_dpne.mechanism.randomness import keyed_hashes, normals
 from beam_dpne.mechanism.rules import UNITS, LengthRule, RoundRule
+from beam_dpne.mechanism.thresholds import evidence_noise, noisy_cells, scores
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.elements import ROOT
 from beam_dpne.ngrams.histogram import merge_shards, shard_open

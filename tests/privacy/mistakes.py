@@ -112,7 +112,7 @@ MISTAKES = (
     ),
     Mistake(
         "R1: equal weights are rounded up",
-        "mechanism/cells.py",
+        "mechanism/thresholds.py",
         "math.isqrt(UNITS * UNITS // count)",
         "1 + math.isqrt(UNITS * UNITS // count)",
         ("privacy/test_sensitivity.py",),
@@ -161,7 +161,7 @@ MISTAKES = (
     ),
     Mistake(
         "R3: noise has half its deviation",
-        "mechanism/cells.py",
+        "mechanism/thresholds.py",
         "(randomness.normals(round_bits) * noise_stddev)",
         "(randomness.normals(round_bits) * noise_stddev / 2)",
         ("privacy/test_statistics.py",),
@@ -218,7 +218,7 @@ MISTAKES = (
     ),
     Mistake(
         "section 4: later rounds are drawn from a Gaussian tail",
-        "mechanism/cells.py",
+        "mechanism/thresholds.py",
         "law = null_law(rules[: round_number - 1], noise_stddev)",
         "law = NOTHING_YET",
         ("privacy/test_null_law.py", "privacy/test_held_conditions.py"),

@@ -11,7 +11,7 @@ from beam_dpne.audit import text_games
 from beam_dpne.audit.auditing import games_of
 from beam_dpne.audit.bounds import lower_bound
 from beam_dpne.audit.games import key_of
-from beam_dpne.mechanism import cells
+from beam_dpne.mechanism import thresholds
 from beam_dpne.mechanism.rules import NOTHING_YET
 from beam_dpne.ngrams import threshold
 
@@ -59,7 +59,7 @@ MISTAKES = {
         lambda shard, run_key, _, places=None: right_bits(shard, run_key, 1, places),
     ),
     "the evidence of later rounds is drawn from a Gaussian tail": (
-        cells,
+        thresholds,
         "null_law",
         lambda *_: NOTHING_YET,
     ),

@@ -16,8 +16,8 @@ import pytest
 from scipy import integrate, special, stats
 
 from beam_dpne import HistogramShard, PrivacyPlan, RunKey
-from beam_dpne.mechanism.cells import null_law, spurious_cells
 from beam_dpne.mechanism.rules import UNITS, LengthRule
+from beam_dpne.mechanism.thresholds import null_law, spurious_cells
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.threshold import decide_round
 

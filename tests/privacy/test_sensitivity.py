@@ -20,7 +20,7 @@ from beam_dpne.documents.group_by_user import (
     lay_out_positions,
     split_by_user,
 )
-from beam_dpne.mechanism.cells import equal_weights
+from beam_dpne.mechanism.thresholds import equal_weights
 from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
 from beam_dpne.ngrams.contributions import limit_contributions
 from beam_dpne.ngrams.elements import pack_pairs

@@ -14,9 +14,9 @@ import pytest
 from scipy import stats
 
 from beam_dpne import GramSet, HistogramShard, RunKey, length_rule
-from beam_dpne.mechanism.cells import evidence_noise, noisy_cells
 from beam_dpne.mechanism.randomness import keyed_hashes
 from beam_dpne.mechanism.rules import UNITS, LengthRule, RoundRule
+from beam_dpne.mechanism.thresholds import evidence_noise, noisy_cells
 from beam_dpne.ngrams.elements import pack_pairs
 from beam_dpne.ngrams.valid import count_valid, sample_spurious
 from tests.support.grams import decide
