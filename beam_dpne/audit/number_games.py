@@ -21,7 +21,7 @@ from beam_dpne.audit.games import (
 )
 from beam_dpne.bayesian.counting import UserGrams, add_up, limit_grams, noisy_values
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.counts.measuring import CountSums, Held, measure, no_sums, sum_counts
+from beam_dpne.counts.measuring import CountSums, Held, measure, sum_counts
 from beam_dpne.counts.rule import CountNoise, CountRule, count_rule
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
@@ -137,7 +137,9 @@ def worst_number_of_rows() -> int:
         rule = count_rule([np.ones(rows)])
         if rule.bounds.size < _LEAST_CLASSES:
             return 0.0
-        return float(np.linalg.norm(rule.group_sizes * rule.group_weights) / rule.bounds[-1])
+        return float(
+            np.linalg.norm(np.bincount(rule.groups) * rule.group_weights) / rule.bounds[-1]
+        )
 
     return max(_NUMBERS_OF_ROWS, key=filled)
 
@@ -153,7 +155,7 @@ def _play_sums(rule: CountRule, judged: CountRule, noise: CountNoise, *, people:
         user = dataclasses.replace(user, masses=people * user.masses, totals=people * user.totals)
         moved = user.masses / (UNITS * measured_by.row_weights)
 
-        def ratios(sums: CountSums, world: str) -> np.ndarray:
+        def ratios(sums: list[CountSums], world: str) -> np.ndarray:
             seen = measure(sums, measured_by, noise, key.bound_to(world))
             together = (
                 moved * seen.masses / seen.mass_stddevs**2,
@@ -162,7 +164,7 @@ def _play_sums(rule: CountRule, judged: CountRule, noise: CountNoise, *, people:
             sums_of_copies = [each.reshape(runs, -1).sum(axis=1) for each in together]
             return np.sum(sums_of_copies, axis=0)[:, np.newaxis]
 
-        return Seen(ratios(user, "with"), ratios(no_sums(many), "without"))
+        return Seen(ratios([user], "with"), ratios([], "without"))
 
     return play
 

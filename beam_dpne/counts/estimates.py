@@ -26,12 +26,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from beam_dpne.counts.blocks import blocks
-from beam_dpne.counts.curves import fit_curve
-from beam_dpne.counts.factors import FactorModel
+from beam_dpne.counts.factors import FactorModel, exp, large_blocks, log, solve, weighted_mean
 from beam_dpne.counts.measuring import MeasuredCounts
-from beam_dpne.counts.numerics import exp, log
-from beam_dpne.counts.rule import CountRule
+from beam_dpne.counts.rule import CountRule, blocks
 from beam_dpne.mechanism import special
 
 CONFIDENCE = 0.95
@@ -40,32 +37,9 @@ MOST_USERS = 2.0**53
 # Scores below count as this where their logarithm is needed.
 _LEAST_SCORE = 2.0**-10
 _NO_BOUND = np.iinfo(np.int64).max
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Estimates:
-    """Numbers of users who hold each row.
-
-    Attributes:
-      table: (n, 3) int64 ≥ 0, the estimate and the lower and the upper end of its interval.
-    """
-
-    table: np.ndarray
-
-    @property
-    def users(self) -> np.ndarray:
-        """The estimates: (n,) int64."""
-        return self.table[:, 0]
-
-    @property
-    def low(self) -> np.ndarray:
-        """The lower ends of the intervals: (n,) int64."""
-        return self.table[:, 1]
-
-    @property
-    def high(self) -> np.ndarray:
-        """The upper ends of the intervals: (n,) int64."""
-        return self.table[:, 2]
+# Spread of masses around the curve that is expected before the data, relative, and its weight in rows.
+SPREAD, SPREAD_ROWS = 0.35, 5.0
+ROWS_OF_A_KNOT, MOST_KNOTS = 40, 8
 
 
 def estimate_users(
@@ -73,8 +47,8 @@ def estimate_users(
     rule: CountRule,
     scores: Sequence[np.ndarray],
     parents: np.ndarray | None = None,
-) -> Estimates:
-    """Returns the estimates for all rows.
+) -> np.ndarray:
+    """Returns the estimated number of users of each row, and the ends of its interval: (n, 3) int64.
 
     Args:
       measured: the noisy sums.
@@ -84,7 +58,7 @@ def estimate_users(
         or -1; None if there are none.
     """
     if not measured.masses.size:
-        return Estimates(np.zeros((0, 3), np.int64))
+        return np.zeros((0, 3), np.int64)
     masses, variances = _expected_masses(measured, rule, scores)
     model = FactorModel.of(measured, rule, masses, variances)
     fit, covariance = model.fitted()
@@ -100,7 +74,7 @@ def estimate_users(
         estimates[rows, 2] = np.ceil(np.minimum(users * reach, MOST_USERS))
     if parents is not None:
         _bound_by_parents(estimates, rule, parents)
-    return Estimates(estimates)
+    return estimates
 
 
 def _expected_masses(
@@ -113,7 +87,7 @@ def _expected_masses(
             continue
         noisy, stddevs = measured.masses[first:last], measured.mass_stddevs[first:last]
         places = log(np.maximum(each, _LEAST_SCORE))
-        fitted = fit_curve(places, noisy, stddevs)
+        fitted = _fit_curve(places, noisy, stddevs)
         for rows in blocks(0, last - first):
             curve, spread = fitted.at(places[rows])
             noise, prior = stddevs[rows] ** 2, (spread * curve) ** 2
@@ -151,3 +125,82 @@ def _bound_by_parents(estimates: np.ndarray, rule: CountRule, parents: np.ndarra
                 there = parent >= 0
                 bounds = np.where(there[:, np.newaxis], estimates[parent], _NO_BOUND)
                 estimates[rows] = np.minimum(estimates[rows], bounds)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class _Curve:
+    """A piecewise linear function of the log score, and the relative spread of masses around it.
+
+    Attributes:
+      knots: (p,) float64, ascending log scores.
+      heights: (p,) float64, the curve at the knots.
+      least: the least value of the curve.
+      squares: (p,) float64, the squared spread at the knots.
+    """
+
+    knots: np.ndarray
+    heights: np.ndarray
+    least: float
+    squares: np.ndarray
+
+    def at(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the expected masses at some log scores, and the relative spread around them."""
+        basis = _hats(places, self.knots)
+        return np.maximum(basis @ self.heights, self.least), np.sqrt(basis @ self.squares)
+
+
+def _fit_curve(places: np.ndarray, masses: np.ndarray, stddevs: np.ndarray) -> _Curve:
+    """Fits a piecewise linear curve to noisy masses, and the spread of the true ones around it.
+
+    Args:
+      places: (n,) float64, log scores of the rows of one length.
+      masses: (n,) float64, their noisy masses.
+      stddevs: (n,) float64, the standard deviations of the noise.
+    """
+    count = int(np.clip(places.size // ROWS_OF_A_KNOT, 1, MOST_KNOTS)) + 1
+    knots = np.unique(np.quantile(places, np.linspace(0, 1, count)))
+    least = max(float(masses.max()), float(stddevs.min())) / 1000
+    level = max(weighted_mean(masses, stddevs**-2), least)
+    heights = np.zeros(0)
+    for turn in range(4):
+        normal, right = np.zeros((knots.size, knots.size)), np.zeros(knots.size)
+        for rows in large_blocks(0, places.size):
+            basis = _hats(places[rows], knots)
+            # The first weights are those of a level curve.
+            curve = np.maximum(basis @ heights, least) if turn else np.full(len(basis), level)
+            weights = 1 / (stddevs[rows] ** 2 + (SPREAD * curve) ** 2)
+            normal += basis.T @ (weights[:, None] * basis)
+            right += basis.T @ (weights * masses[rows])
+        heights = solve(normal, right)
+    curve = _Curve(knots=knots, heights=heights, least=least, squares=np.zeros(knots.size))
+    return dataclasses.replace(curve, squares=_squares(curve, places, masses, stddevs))
+
+
+def _squares(
+    curve: _Curve, places: np.ndarray, masses: np.ndarray, stddevs: np.ndarray
+) -> np.ndarray:
+    """Returns the squared spread at each knot, by the method of moments within its hat function.
+
+    E[(mass − curve)² − noise²] = (spread · curve)².
+    """
+    # Sums over the rows of each hat function h: Σ h·excess, Σ h·scale, the same again for the mean of
+    # the scale, and Σ h.
+    excesses, scales, means, norms = np.zeros((4, curve.knots.size))
+    for rows in large_blocks(0, places.size):
+        expected, _ = curve.at(places[rows])
+        noise = stddevs[rows] ** 2
+        weights = (noise + (SPREAD * expected) ** 2) ** -2
+        excess = weights * ((masses[rows] - expected) ** 2 - noise) * expected**2
+        scale = weights * expected**4
+        for knot, hat in enumerate(_hats(places[rows], curve.knots).T):
+            excesses[knot] += hat @ excess
+            scales[knot] += hat @ scale
+            means[knot] += (scale * hat).sum()
+            norms[knot] += hat.sum()
+    prior = SPREAD_ROWS * (means / norms)
+    return np.clip((excesses + prior * SPREAD**2) / (scales + prior), 0.05**2, 9.0)
+
+
+def _hats(places: np.ndarray, knots: np.ndarray) -> np.ndarray:
+    """Returns the values of the hat functions of all knots at some places: (n, p) float64."""
+    return np.stack([np.interp(places, knots, row) for row in np.eye(knots.size)], axis=1)

@@ -6,14 +6,13 @@ its mass, that mass's logarithm and error; all else is computed in blocks of row
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from beam_dpne.counts.blocks import add_by_group, blocks, weighted_mean
 from beam_dpne.counts.measuring import MeasuredCounts
-from beam_dpne.counts.numerics import exp, inverse, log, solve
-from beam_dpne.counts.rule import CountRule
+from beam_dpne.counts.rule import CountRule, blocks
 
 # Of the regression log κ = β_0 + β_1 (k − 1) + β_2 log mass: what public titles give, and how far other
 # text may be from it.
@@ -35,6 +34,10 @@ PROFILE, FALL = 4.0, 2.5
 NOTICED, CERTAIN = 2.0, 4.0
 _PASSES = 25
 _HALVINGS = 30
+# Sums whose last digits depend on blocks go over blocks of this size: a length of fewer rows is one
+# block, so that its estimates do not depend on blocks at all.
+_ROWS_OF_A_LARGE_BLOCK = 2**18
+_DIGITS = 2.0**30
 
 
 class Block(NamedTuple):
@@ -120,7 +123,7 @@ class FactorModel:
         """Returns the model for estimated masses and their relative variances, (n,) each."""
         units = np.zeros(rule.group_weights.size)
         for rows in blocks(0, masses.size):
-            add_by_group(units, rule.groups[rows], masses[rows])
+            np.add.at(units, rule.groups[rows], masses[rows])
         totals, errors = _totals(measured, rule, masses, units)
         logs = np.empty(masses.size)
         for rows in blocks(0, masses.size):
@@ -151,7 +154,7 @@ class FactorModel:
             step = solve(fit.jacobian.T @ fit.weights @ fit.jacobian + precision, step)
             coefficients = coefficients + np.clip(step, -0.5, 0.5)
         fit = self._fit(coefficients, scale)
-        return fit, inverse(fit.jacobian.T @ fit.weights @ fit.jacobian + precision)
+        return fit, _inverse(fit.jacobian.T @ fit.weights @ fit.jacobian + precision)
 
     def _fit(self, coefficients: np.ndarray, scale: float) -> Fit:
         # (6, g) float64: sums over the rows of each group, of users, variances, factors and
@@ -162,7 +165,7 @@ class FactorModel:
             derivatives = (block.users * column for column in block.columns.T)
             columns = (block.users, block.variances, block.factors, *derivatives)
             for total, values in zip(sums, columns, strict=True):
-                add_by_group(total, block.groups, values)
+                np.add.at(total, block.groups, values)
         sums /= self.units
         totals, variances, factors = sums[:3]
         factors = factors / self.units
@@ -173,7 +176,7 @@ class FactorModel:
             scale=scale,
             totals=totals,
             jacobian=np.stack(list(sums[3:]), axis=1),
-            weights=inverse(covariance),
+            weights=_inverse(covariance),
             residual=self.totals - totals,
             factors=factors,
             variances_of_totals=np.diag(covariance) - scale * factors,
@@ -289,7 +292,41 @@ def _profile(rule: CountRule, scaled: np.ndarray, bound: int) -> np.ndarray:
         middle = (low + high) / 2
         held[:] = 0
         for rows in blocks(0, scaled.size):
-            add_by_group(held, rule.groups[rows], np.minimum(1, scaled[rows] * 2.0**middle))
+            np.add.at(held, rule.groups[rows], np.minimum(1, scaled[rows] * 2.0**middle))
         norm = math.sqrt(float(((held * rule.group_weights) ** 2).sum()))
         low, high = (middle, high) if norm < 0.75 * bound else (low, middle)
     return held
+
+
+def large_blocks(first: int, last: int) -> Iterator[slice]:
+    """Yields the rows from `first` up to `last` in blocks for sums that depend on how they are cut."""
+    return blocks(first, last, _ROWS_OF_A_LARGE_BLOCK)
+
+
+def weighted_mean(values: np.ndarray, weights: np.ndarray) -> float:
+    """Returns Σ weights·values / Σ weights, of two arrays of equal size."""
+    total, norm = 0.0, 0.0
+    for rows in large_blocks(0, values.size):
+        total += float((values[rows] * weights[rows]).sum())
+        norm += float(weights[rows].sum())
+    return total / norm
+
+
+def solve(matrix: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Solves a symmetric system, with a ridge so small that it only prevents division by 0."""
+    ridge = 1e-9 * np.trace(matrix) / len(matrix)
+    return np.linalg.solve(matrix + ridge * np.eye(len(matrix)), values)
+
+
+def _inverse(matrix: np.ndarray) -> np.ndarray:
+    return solve(matrix, np.eye(len(matrix)))
+
+
+def log(values: np.ndarray | float) -> np.ndarray:
+    """Returns the logarithm, rounded so that processors with other last digits agree."""
+    return np.rint(np.log(values) * _DIGITS) / _DIGITS
+
+
+def exp(values: np.ndarray) -> np.ndarray:
+    """Returns the exponential function of rounded values, see `log`."""
+    return np.exp(np.rint(values * _DIGITS) / _DIGITS)

@@ -11,13 +11,12 @@ whose probabilities are right to a relative 1e-12 (`mechanism.thresholds`).
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from beam_dpne.counts.blocks import blocks
-from beam_dpne.counts.rule import EXACT, CountNoise, CountRule
-from beam_dpne.elements.arrays import rows_of_entries
+from beam_dpne.counts.rule import EXACT, CountNoise, CountRule, blocks
+from beam_dpne.elements.arrays import distinct, offsets_of, rows_of_entries
 from beam_dpne.elements.coders import register_batches
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
@@ -40,20 +39,26 @@ class Held:
     offsets: np.ndarray
     rows: np.ndarray
 
+    @classmethod
+    def of(cls, users: np.ndarray, rows: np.ndarray, *, user_count: int, row_count: int) -> "Held":
+        """Returns what users hold, from pairs of a user's number and a row, (p,) integers each."""
+        (user, row), _ = distinct((users, rows), (max(1, user_count), max(1, row_count)))
+        return cls(offsets=offsets_of(np.bincount(user, minlength=user_count)), rows=row)
+
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class CountSums:
     """Sums over some users, or a part of them by rows; as private as the data.
 
     Attributes:
-      rows: (n,) int32, or int64 of 2^31 rows and more, ascending: the rows that some of the users
-        hold; None stands for all rows.
-      masses: (n,) int64 in units of 2^-32: Σ_u a_g·t_u of each of these rows.
+      rows: (m,) int32, or int64 of 2^31 rows and more, ascending: the rows that some of the users
+        hold.
+      masses: (m,) int64 in units of 2^-32: Σ_u a_g·t_u of each of these rows.
       totals: (g, J + 1) int64: Σ_u c_G of each group over the users of each class; it is empty in all
         parts but the first.
     """
 
-    rows: np.ndarray | None = None
+    rows: np.ndarray
     masses: np.ndarray
     totals: np.ndarray
 
@@ -118,7 +123,9 @@ def sum_counts(held: Held, rule: CountRule) -> CountSums:
     classes = np.searchsorted(rule.bounds.astype(np.float64) ** 2, norms)
     totals = np.zeros((size, rule.bounds.size), np.int64)
     np.add.at(totals, (group, classes[user]), numbers)
-    return CountSums(masses=masses, totals=totals)
+    # In a batch few rows are held.
+    held_rows = np.flatnonzero(masses).astype(np.int32 if masses.size < 2**31 else np.int64)
+    return CountSums(rows=held_rows, masses=masses[held_rows], totals=totals)
 
 
 def _sums_of_users(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -127,45 +134,40 @@ def _sums_of_users(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     return before[offsets[1:]] - before[offsets[:-1]]
 
 
-def of_held_rows(sums: CountSums) -> CountSums:
-    """Returns sums of all rows as sums of those that somebody holds, which in a batch are few."""
-    kind = np.int32 if sums.masses.size < 2**31 else np.int64
-    rows = np.flatnonzero(sums.masses).astype(kind)
-    return dataclasses.replace(sums, rows=rows, masses=sums.masses[rows])
-
-
 def add_sums(parts: Sequence[CountSums]) -> CountSums:
-    """Adds up sums over different users: all of them of all rows, or all of held rows."""
-    totals = np.sum([part.totals for part in parts], axis=0)
-    held = [part.rows for part in parts if part.rows is not None]
-    if not held:
-        return CountSums(masses=np.sum([part.masses for part in parts], axis=0), totals=totals)
-    if len(held) < len(parts):
-        raise ValueError("Sums of held rows cannot be added to sums of all rows.")
-    rows, place = np.unique(np.concatenate(held), return_inverse=True)
+    """Adds up sums over different users."""
+    rows, place = np.unique(np.concatenate([part.rows for part in parts]), return_inverse=True)
     masses = np.zeros(rows.size, np.int64)
     np.add.at(masses, place, np.concatenate([part.masses for part in parts]))
-    return CountSums(rows=rows, masses=masses, totals=totals)
-
-
-def no_sums(rule: CountRule) -> CountSums:
-    """Returns the sums over nobody."""
     return CountSums(
-        masses=np.zeros(rule.row_weights.size, np.int64),
-        totals=np.zeros((rule.group_weights.size, rule.bounds.size), np.int64),
+        rows=rows, masses=masses, totals=np.sum([part.totals for part in parts], axis=0)
     )
 
 
-def measure(sums: CountSums, rule: CountRule, noise: CountNoise, run_key: RunKey) -> MeasuredCounts:
-    """Adds noise to the sums of all users: the only step from private sums to public numbers."""
-    masses = np.empty(rule.row_weights.size)
+def measure(
+    pieces: Iterable[CountSums], rule: CountRule, noise: CountNoise, run_key: RunKey
+) -> MeasuredCounts:
+    """Adds noise to the sums of all users: the only step from private sums to public numbers.
+
+    Args:
+      pieces: sums over all users, cut by users and rows in any way.
+      rule: the rule by which they were summed.
+      noise: the noise.
+      run_key: bound to the run's parameters.
+    """
+    sums = np.zeros(rule.row_weights.size, np.int64)
+    totals = np.zeros((rule.group_weights.size, rule.bounds.size), np.int64)
+    for piece in pieces:
+        sums[piece.rows] += piece.masses  # rows are distinct, so that each is added once
+        if piece.totals.size:
+            totals += piece.totals
+    masses = np.empty(sums.size)
     for rows in blocks(0, masses.size):
-        items = np.arange(rows.start, rows.stop)
-        draws = _normals(run_key, "count masses", items)
-        noisy = _noisy(sums.masses[rows], noise.row_stddev * UNITS, draws)
+        draws = _normals(run_key, "count masses", np.arange(rows.start, rows.stop))
+        noisy = _noisy(sums[rows], noise.row_stddev * UNITS, draws)
         masses[rows] = noisy / (UNITS * rule.row_weights[rows])
     # (g, J + 1) int64: Σ c_G d_G, on which a user of class j has an effect of at most M_j.
-    values = sums.totals * rule.group_weights[:, np.newaxis]
+    values = totals * rule.group_weights[:, np.newaxis]
     stddevs = noise.group_stddev * np.broadcast_to(rule.bounds, values.shape)
     draws = _normals(run_key, "count totals", np.arange(values.size)).reshape(values.shape)
     return MeasuredCounts(

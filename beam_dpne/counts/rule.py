@@ -21,12 +21,12 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from beam_dpne.counts.blocks import blocks
-
+# The default part of a budget; about 7 % fewer n-grams are released.
+COUNT_SHARE = 0.15
 # Weights a_g are in 1..256, so that a row that is predicted to be 2^16 times rarer differs.
 MOST_WEIGHT = 256
 MOST_GROUP_WEIGHT = 1024
@@ -47,6 +47,10 @@ EXACT = 2**53
 LEAST_SCORE = 2.0**-10
 # The first class is bounded by this many rows of the group with the smallest weight.
 FIRST_CLASS_ROWS = 4
+# With more noise on the totals of groups, a cell of the least private class of users might leave int64.
+_MOST_STDDEV = 2.0**26
+# Columns of all rows are computed in blocks of this size, some MB each.
+_ROWS_OF_A_BLOCK = 2**16
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -71,11 +75,6 @@ class CountRule:
     def offsets(self) -> np.ndarray:
         """The first row of each length, and the number of rows: (T + 1,) int64."""
         return np.concatenate(([0], np.cumsum(self.sizes, dtype=np.int64)))
-
-    @functools.cached_property
-    def group_sizes(self) -> np.ndarray:
-        """The number of rows of each group: (g,) int64."""
-        return np.bincount(self.groups, minlength=self.group_weights.size)
 
 
 def count_rule(
@@ -176,12 +175,33 @@ class CountNoise:
     def of_budget(cls, mu: float) -> "CountNoise":
         """Returns the noise for 1/σ_A² + 1/σ_B² ≤ μ².
 
+        Raises:
+          ValueError: if the noise does not fit into integers.
+
         Example:
           >>> CountNoise.of_budget(1.0)
           CountNoise(row_stddev=1.11803398875..., group_stddev=2.2360679775...)
         """
         margin = 1 + 1e-12
-        return cls(
-            row_stddev=margin / (mu * math.sqrt(1 - GROUP_SHARE)),
-            group_stddev=margin / (mu * math.sqrt(GROUP_SHARE)),
-        )
+        row_stddev = margin / (mu * math.sqrt(1 - GROUP_SHARE))
+        group_stddev = margin / (mu * math.sqrt(GROUP_SHARE))
+        if max(row_stddev, group_stddev) > _MOST_STDDEV:
+            raise ValueError(
+                "count_share must be larger, or 0, with so small a budget: the noise on a number of "
+                f"users would have a standard deviation of {row_stddev:.2g}."
+            )
+        return cls(row_stddev=row_stddev, group_stddev=group_stddev)
+
+
+def required_noise(noise: CountNoise | None) -> CountNoise:
+    """Returns the noise of a measurement; raises ValueError if the plan has none."""
+    if noise is None:
+        raise ValueError("count_share must be above 0 to count users, got count_share=0.0.")
+    return noise
+
+
+def blocks(first: int, last: int, size: int | None = None) -> Iterator[slice]:
+    """Yields the rows from `first` up to `last` in blocks, in order, so that no step is large."""
+    size = size or _ROWS_OF_A_BLOCK
+    for start in range(first, last, size):
+        yield slice(start, min(start + size, last))

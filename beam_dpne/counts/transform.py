@@ -13,15 +13,7 @@ import numpy as np
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from beam_dpne.counts.estimates import estimate_users
-from beam_dpne.counts.measuring import (
-    CountSums,
-    Held,
-    add_sums,
-    measure,
-    no_sums,
-    of_held_rows,
-    sum_counts,
-)
+from beam_dpne.counts.measuring import CountSums, Held, add_sums, measure, sum_counts
 from beam_dpne.counts.rule import CountNoise, CountRule, count_rule
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import SumBundle, UserBatch, apply
@@ -82,8 +74,7 @@ def count_in_memory(
         return _sum_batch(batch, *released, rows=rows, sets=len(released))
 
     pieces = map_in_threads(summed, batches, workers)
-    together = [add_sums(pieces)] if pieces else []
-    return estimated(released, together, rows=rows, noise=noise, run_key=run_key)
+    return estimated(released, pieces, rows=rows, noise=noise, run_key=run_key)
 
 
 def count_in_beam(
@@ -122,7 +113,8 @@ def count_in_beam(
     grouped = pieces | "ByRows" >> beam.GroupByKey()
     merge = beam.MapTuple(lambda _, pieces: add_sums(list(pieces)))
     sums = AsIter(apply(grouped, "SumRows", merge, CountSums))
-    estimate = beam.ParDo(_Estimate(rows, noise, run_key), sums, *sides[:-1])
+    how = {"rows": rows, "noise": noise, "run_key": run_key}
+    estimate = beam.FlatMap(_estimate, sums, *sides[:-1], how=how)
     return apply(released[-1], "Estimate", estimate, kind)
 
 
@@ -138,13 +130,11 @@ def _sum_batch(batch: Any, *beside: Any, rows: CountedRows, sets: int) -> CountS
     """Counts in one batch; the released sets are the last of the side inputs."""
     progress.enter("count")
     released = beside[len(beside) - sets :]
-    return of_held_rows(sum_counts(rows.held(batch, released), rule_of(rows, *released)))
+    return sum_counts(rows.held(batch, released), rule_of(rows, *released))
 
 
 def _pieces(sums: CountSums) -> Iterator[tuple[int, CountSums]]:
     """Cuts sums of held rows by ranges of rows, so that no element is large."""
-    if sums.rows is None:
-        raise ValueError("Sums must be of held rows.")
     ranges = sums.rows // _ROWS_OF_A_PIECE
     # The first piece has the totals, also if nobody holds one of its rows.
     numbers = np.union1d(ranges, 0)
@@ -158,20 +148,9 @@ def _pieces(sums: CountSums) -> Iterator[tuple[int, CountSums]]:
         yield number, piece
 
 
-class _Estimate(beam.DoFn):
-    """Adds noise to the sums of all users, and gives each released set its estimates."""
-
-    def __init__(self, rows: CountedRows, noise: CountNoise, run_key: RunKey):
-        self._rows = rows
-        self._noise = noise
-        self._run_key = run_key
-
-    def process(self, element: Any, pieces: Iterable[CountSums], *shorter: Any) -> Iterator[Any]:
-        """Returns all sets, given the last one and those before it."""
-        released = [*shorter, element]
-        yield from estimated(
-            released, pieces, rows=self._rows, noise=self._noise, run_key=self._run_key
-        )
+def _estimate(last: Any, pieces: Iterable[CountSums], *shorter: Any, how: dict) -> list[Any]:
+    """Returns all sets, given the last one and those before it."""
+    return estimated([*shorter, last], pieces, **how)
 
 
 @cached_for_sets(maxsize=1)
@@ -190,13 +169,6 @@ def estimated(
 ) -> list[Any]:
     """Returns released sets with their estimates, from sums over all users, cut by rows in any way."""
     rule = rule_of(rows, *released)
-    sums = no_sums(rule)
-    for piece in pieces:
-        # Rows are distinct, so that each is added once.
-        sums.masses[slice(None) if piece.rows is None else piece.rows] += piece.masses
-        if piece.totals.size:
-            sums.totals[:] += piece.totals
-    measured = measure(sums, rule, noise, run_key)
-    del sums
-    estimates = estimate_users(measured, rule, rows.scores(released), rows.parents(released))
-    return rows.with_users(released, estimates.table)
+    measured = measure(pieces, rule, noise, run_key)
+    users = estimate_users(measured, rule, rows.scores(released), rows.parents(released))
+    return rows.with_users(released, users)

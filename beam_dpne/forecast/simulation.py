@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import optimize
 
-from beam_dpne.counts.measuring import CountSums, add_sums, sum_counts
+from beam_dpne.counts.measuring import add_sums, sum_counts
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.evaluation.corpus import Corpus
 from beam_dpne.evaluation.index import GramIndex
@@ -62,9 +62,10 @@ class _Repeated(InMemory):
         sums = add_sums(
             [sum_counts(held_grams(batch, released, pruning=pruning), rule) for batch in users]
         )
-        sums = CountSums(
-            masses=_times(sums.masses, self.repeats), totals=_times(sums.totals, self.repeats)
-        )
+        repeated = {
+            name: _times(getattr(sums, name), self.repeats) for name in ("masses", "totals")
+        }
+        sums = dataclasses.replace(sums, **repeated)
         return count_users(released, [sums], plan=self.plan, run_key=self.run_key)
 
 

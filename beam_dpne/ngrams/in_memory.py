@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
-from beam_dpne.counts.budget import required_noise
+from beam_dpne.counts.rule import required_noise
 from beam_dpne.counts.transform import count_in_memory
 from beam_dpne.documents.group_by_user import lay_out
 from beam_dpne.elements import progress

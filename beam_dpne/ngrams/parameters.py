@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from beam_dpne.counts.defaults import COUNT_SHARE
+from beam_dpne.counts.rule import COUNT_SHARE
 from beam_dpne.mechanism import gaussian
 from beam_dpne.validation import MAX_USERS, Parameter, PlanParameters, check_count
 
@@ -80,8 +80,8 @@ class NgramsParameters(PlanParameters):
         Parameter(
             least=0,
             most=0.9,
-            help="Part of the budget that measures how many users have each released row, from "
-            "1e-6; 0 switches it off. The rows then have the columns users, users_low and "
+            help="Part of the budget that measures how many users have each released row; "
+            "0 switches it off. The rows then have the columns users, users_low and "
             "users_high, an estimate and its 95 % interval, and come in the order of users. With "
             "0.15 about 7 to 10 % fewer rows are released.",
         ),

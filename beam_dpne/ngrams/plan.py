@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import math
 
-from beam_dpne.counts.budget import check_count_noise, check_count_share
 from beam_dpne.counts.rule import MOST_TOTALS, CountNoise
 from beam_dpne.mechanism import finite_noise, gaussian, thresholds
 from beam_dpne.mechanism.rules import RoundRule
@@ -65,10 +64,9 @@ class PrivacyPlan(NgramsParameters):
 
     def __post_init__(self):
         super().__post_init__()
-        check_count_share(self.count_share)
         limit = f"max_tokens_per_user={self.max_tokens_per_user}"
         finite_noise.check(self, remedy=f"Lower {limit}, if a public bound allows it.")
-        check_count_noise(self.count_share, self.count_noise)
+        _ = self.count_noise  # refused here if the budget is too small
         if self.is_adaptive:
             adaptive.user_budget(self.ngrams_noise_stddev)
             # No class has a larger probability; without thresholds a run would stop in its middle.

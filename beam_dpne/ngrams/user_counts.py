@@ -11,10 +11,9 @@ import numpy as np
 from apache_beam.pvalue import PCollection
 
 from beam_dpne.counts import transform as counting
-from beam_dpne.counts.budget import required_noise
 from beam_dpne.counts.measuring import CountSums, Held
-from beam_dpne.counts.rule import CountRule
-from beam_dpne.elements.arrays import distinct, offsets_of, rows_of_entries
+from beam_dpne.counts.rule import CountRule, required_noise
+from beam_dpne.elements.arrays import rows_of_entries
 from beam_dpne.elements.batches import UnhintedTransform, UserBatch, apply
 from beam_dpne.elements.coders import SetStore, spill
 from beam_dpne.mechanism.randomness import RunKey
@@ -206,6 +205,5 @@ def held_grams(batch: UserBatch, released: Sequence[GramSet], *, pruning: str) -
         rows.append(ids[place].astype(np.int64) + first)
         first += len(grams)
         batch = prune_invalid(batch, grams, pruning=pruning, ids=ids)
-    sizes = (max(1, numbers.size), max(1, first))
-    (user, row), _ = distinct((np.concatenate(users), np.concatenate(rows)), sizes)
-    return Held(offsets=offsets_of(np.bincount(user, minlength=numbers.size)), rows=row)
+    pairs = np.concatenate(users), np.concatenate(rows)
+    return Held.of(*pairs, user_count=numbers.size, row_count=first)

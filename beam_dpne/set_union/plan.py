@@ -5,9 +5,7 @@ import functools
 import math
 from typing import Annotated, Any, ClassVar
 
-from beam_dpne.counts.budget import check_count_noise, check_count_share
-from beam_dpne.counts.defaults import COUNT_SHARE
-from beam_dpne.counts.rule import MOST_TOTALS, CountNoise
+from beam_dpne.counts.rule import COUNT_SHARE, MOST_TOTALS, CountNoise
 from beam_dpne.mechanism import finite_noise, gaussian, thresholds
 from beam_dpne.set_union import policies
 from beam_dpne.set_union.policies import SPARE, RoundShares, UnionRound, UpdatePolicy
@@ -141,7 +139,6 @@ class SetUnionPlan(PlanParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count_share(self.count_share)
         self._check_shards()
         self._check_noise()
 
@@ -339,7 +336,7 @@ class SetUnionPlan(PlanParameters):
         if self.update_policy.has_cutoff:
             others = f"max_users={self.max_users}, {others}"
         finite_noise.check(self, remedy=f"Lower {others}, if public bounds allow it.")
-        check_count_noise(self.count_share, self.count_noise)
+        _ = self.count_noise  # refused here if the budget is too small
         highest = max(each.cutoff or 0 for each in self.union_rounds)
         if highest > _MAX_CUTOFF:
             raise ValueError(

@@ -23,10 +23,10 @@ from collections.abc import Sequence
 import numpy as np
 from apache_beam.pvalue import PCollection
 
-from beam_dpne.counts.budget import required_noise
 from beam_dpne.counts.measuring import Held
+from beam_dpne.counts.rule import required_noise
 from beam_dpne.counts.transform import count_in_beam, count_in_memory
-from beam_dpne.elements.arrays import distinct, offsets_of, places_in, rows_of_entries
+from beam_dpne.elements.arrays import places_in, rows_of_entries
 from beam_dpne.elements.batches import UnhintedTransform, UserBatch
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.set_union.elements import ItemSet, UserItems
@@ -151,7 +151,5 @@ def held_items(items: UserItems, released: ItemSet) -> Held:
     """
     rows = places_in(items.words, released.items).astype(np.int64)[items.items]
     place = np.flatnonzero(rows >= 0)
-    pairs = (rows_of_entries(items.offsets)[place], rows[place])
-    sizes = (max(1, len(items.users)), max(1, len(released)))
-    (user, row), _ = distinct(pairs, sizes)
-    return Held(offsets=offsets_of(np.bincount(user, minlength=len(items.users))), rows=row)
+    users = rows_of_entries(items.offsets)[place]
+    return Held.of(users, rows[place], user_count=len(items.users), row_count=len(released))

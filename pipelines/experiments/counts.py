@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.cli import display
-from beam_dpne.counts.defaults import COUNT_SHARE
+from beam_dpne.counts.rule import COUNT_SHARE
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.evaluation.counts import (
     TOP_K,

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from beam_dpne.cli import display
-from beam_dpne.counts.defaults import COUNT_SHARE
+from beam_dpne.counts.rule import COUNT_SHARE
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DEFAULT_POLICY, DESCENT_POLICIES, POLICIES

@@ -109,7 +109,7 @@ def test_a_share_of_the_budget_is_kept_for_counts_and_without_it_nothing_is_meas
         CountUsers(plan=without, released=(), run_key=KEY)
 
 
-@pytest.mark.parametrize("share", [-0.1, 1e-9, 0.95, 1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("share", [-0.1, 1e-18, 0.95, 1.0, float("nan"), float("inf")])
 def test_impossible_shares_are_refused(share):
     with pytest.raises(ValueError, match="count_share must be"):
         PrivacyPlan(epsilon=1, delta=1e-7, count_share=share)

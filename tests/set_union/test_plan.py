@@ -39,7 +39,7 @@ BAD = [
     *(("max_shard_users", value) for value in NOT_COUNTS),
     *(("shards", value) for value in ("3", 2.5, True, 0, -1, 2**17)),
     *(("cutoff_margin", value) for value in ("1", True, [1.0], math.nan, math.inf, -0.1, 1e6)),
-    *(("count_share", value) for value in ("x", True, math.nan, math.inf, -0.1, 1e-9, 0.95, 1)),
+    *(("count_share", value) for value in ("x", True, math.nan, math.inf, -0.1, 1e-18, 0.95, 1)),
     *(("vocabulary_delta_share", value) for value in ("x", True, math.nan, 0, 1, -0.1, 1.5)),
 ]
 

@@ -59,10 +59,14 @@ def batch_of(users: list[list[str]]) -> UserBatch:
 
 
 def sums_of(users: list[list[str]], released: ItemSet):
-    """The sums before noise, by the functions of the pass."""
-    rows = _ItemRows()
-    held = rows.held(batch_of(users), [released])
-    return sum_counts(held, count_rule(rows.scores([released])))
+    """The sums before noise of all rows and groups, by the functions of the pass."""
+    rule = count_rule([released.scores])
+    masses = np.zeros(len(released), np.int64)
+    totals = np.zeros((rule.group_weights.size, rule.bounds.size), np.int64)
+    if users:
+        sums = sum_counts(_ItemRows().held(batch_of(users), [released]), rule)
+        masses[sums.rows], totals = sums.masses, sums.totals
+    return masses, totals
 
 
 @given(crowds(), st.integers(0, 7))
@@ -72,9 +76,8 @@ def test_one_user_moves_the_sums_by_vectors_of_length_one_in_exact_integers(crow
     place %= len(users)
     rule = count_rule([released.scores])
     whole = sums_of(users, released)
-    without = sums_of([*users[:place], *users[place + 1 :]], released) if len(users) > 1 else None
-    masses = whole.masses - (0 if without is None else without.masses)
-    totals = whole.totals - (0 if without is None else without.totals)
+    without = sums_of([*users[:place], *users[place + 1 :]], released)
+    masses, totals = (one - other for one, other in zip(whole, without, strict=True))
     assert sum(int(mass) ** 2 for mass in masses) <= 2**64
     known = set(released.items.to_pylist()) & set(users[place])
     event(f"rows of the user: {len(known)}")
