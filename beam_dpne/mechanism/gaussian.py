@@ -28,7 +28,7 @@ import numpy as np
 
 from beam_dpne.mechanism import special
 from beam_dpne.mechanism.special import find_root
-from beam_dpne.validation import check_budget, check_delta
+from beam_dpne.validation import DELTA, check_budget
 
 # Plans raise noise by this much, relatively: more than the errors of the root and of sums of shares.
 ROOT_MARGIN = 1e-10
@@ -86,7 +86,7 @@ def gaussian_epsilon(*, delta: float, noise_stddev: float) -> float:
     """
     if not (math.isfinite(noise_stddev) and noise_stddev > 0):
         raise ValueError(f"noise_stddev must be a finite number > 0, got {noise_stddev=}.")
-    check_delta(delta)
+    DELTA.checked(delta)
     target = math.log(delta)
 
     def excess(epsilon: float) -> float:
