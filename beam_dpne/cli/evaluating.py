@@ -11,19 +11,17 @@ from beam_dpne.cli.parsing import Made
 from beam_dpne.cli.settings import Evaluating
 from beam_dpne.elements import progress
 from beam_dpne.errors import UsageError
-from beam_dpne.evaluation.corpus import Corpus, read_corpus
-from beam_dpne.evaluation.counts import CountQuality, qualities, rows_of_table
-from beam_dpne.evaluation.coverage import Coverage, Evaluation, evaluate, released_codes
-from beam_dpne.evaluation.index import index_corpus
-from beam_dpne.evaluation.plots import (
-    budget_text,
-    caption_text,
+from beam_dpne.evaluation.corpus import Corpus, index_corpus, read_corpus
+from beam_dpne.evaluation.counts import CountQuality, evaluate_counts, rows_of_table
+from beam_dpne.evaluation.coverage import Coverage, evaluate, released_codes
+from beam_dpne.evaluation.reports import (
+    NOTICE,
+    check_output,
     evaluation_picture,
-    names_text,
+    report_files,
     require_matplotlib,
+    write_report,
 )
-from beam_dpne.evaluation.reports import check_apart, check_writable, report_files, write_report
-from beam_dpne.evaluation.secrecy import NOTICE
 from beam_dpne.reading.files import InputFile, match_inputs
 from beam_dpne.reading.headers import check_fields
 from beam_dpne.reading.rejects import describe
@@ -52,8 +50,7 @@ def run(made: Made, _beam_arguments: list[str]) -> None:
         )
     if output is not None:
         require_matplotlib()
-        check_apart(output, release)
-        check_writable(output)
+        check_output(output, release)
     tokenizer = made[parameters.Tokenizing].tokenizer or ledger["tokenizer"]
     reading = jobs.reading_options(made, tokenizer)
     files = match_inputs(inputs, reading.input_format)
@@ -67,16 +64,16 @@ def run(made: Made, _beam_arguments: list[str]) -> None:
         corpus = read_corpus(files, reading, tokenizer, strict=evaluating.strict)
         index = index_corpus(corpus, longest)
         levels = tuple(sorted(set(evaluating.k_anonymity)))
-        evaluation = evaluate(index, released_codes(corpus, table), k_anonymity=levels)
+        coverage = evaluate(index, released_codes(corpus, table), k_anonymity=levels)
         rows = rows_of_table(index, table)
-        counts = qualities(index, rows, evaluating.top_k)
+        counts = evaluate_counts(index, rows, top_k=evaluating.top_k)
     notes, noun = _notes(ledger, corpus), "items" if is_items else "n-grams"
     if output is not None:
-        caption = _caption(ledger, release, files)
-        picture = evaluation_picture(evaluation, rows, caption=caption, noun=noun)
+        caption = _caption(ledger, release, inputs)
+        picture = evaluation_picture(coverage, rows, caption=caption, noun=noun)
         compared = _compared(ledger, release, files, corpus, notes)
-        write_report(output, release, report_files(evaluation, counts, compared, picture))
-    _print(evaluating, corpus, evaluation, counts, ledger)
+        write_report(output, report_files(coverage, counts, compared, picture))
+    _print(evaluating, corpus, coverage, counts, ledger)
     for note in notes:
         display.print_line(f"· {note}")
     if output is not None:
@@ -90,7 +87,7 @@ def _notes(ledger: Ledger, corpus: Corpus) -> list[str]:
         notes.append("The release has no numbers of users, so only its scores are compared.")
     limit = ledger["plan"].get("max_tokens_per_user")
     if limit is not None:
-        above = int((corpus.occurrences(1) > limit).sum())
+        above = int((corpus.count_by_user(corpus.codes >= 0) > limit).sum())
         notes.append(
             f"Users with more than {limit:,} tokens, of whom the run read a part: {above:,}."
         )
@@ -105,17 +102,15 @@ def _notes(ledger: Ledger, corpus: Corpus) -> list[str]:
     return notes
 
 
-def _caption(ledger: Ledger, release: str, files: Sequence[InputFile]) -> str:
-    """Returns the caption of the pictures, which names files without their folders."""
+def _caption(ledger: Ledger, release: str, inputs: Sequence[str]) -> str:
+    """Returns the caption of the picture, which names files without their folders."""
     plan, title = ledger["plan"], ledger.get("notes", {}).get("title")
     content = ledger["parts"][0]["name"].split("-")[1]
-    folder = ledger_path(release)[: -len(LEDGER_NAME)]
-    named = f"“{title}”" if title else names_text([folder or os.getcwd()])
-    return caption_text(
-        budget_text([plan["epsilon"]], [plan["delta"]]),
-        names_text([file.path for file in files]),
-        f"{named} ({content})",
-    )
+    folder = os.path.basename(os.path.abspath(ledger_path(release)[: -len(LEDGER_NAME)]))
+    data = ", ".join(os.path.basename(path.rstrip("/")) for path in inputs)
+    named = f"“{title}”" if title else folder
+    budget = f"ε = {plan['epsilon']:g}, δ = {plan['delta']:g}"
+    return f"{budget} · data: {data} · release: {named} ({content})"
 
 
 def _compared(
@@ -142,7 +137,7 @@ def _compared(
 def _print(
     evaluating: Evaluating,
     corpus: Corpus,
-    evaluation: Evaluation,
+    coverage: Sequence[Coverage],
     counts: Sequence[CountQuality],
     ledger: Ledger,
 ) -> None:
@@ -154,7 +149,7 @@ def _print(
         f"{corpus.tokens:,} tokens in {corpus.document_lengths.size:,} documents of "
         f"{len(corpus.users):,} users"
     )
-    rows = evaluation.lengths if is_items else evaluation.rows
+    rows = coverage[:-1] if is_items else coverage
     # The last row is of all lengths together.
     shown = counts[:-1] if is_items else counts
     _print_coverage(rows, noun)

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+import os
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -13,7 +14,6 @@ from beam_dpne.cli.parsing import Made
 from beam_dpne.cli.settings import Forecasting, Planning
 from beam_dpne.errors import InputError, UsageError
 from beam_dpne.evaluation.corpus import read_corpus
-from beam_dpne.evaluation.plots import names_text
 from beam_dpne.forecast.crowd import with_documents
 from beam_dpne.forecast.forecasting import MOST_REPEATS, Forecaster, LengthForecast
 from beam_dpne.forecast.profiles import PROFILES, read_profile
@@ -102,7 +102,8 @@ def _forecast(made: Made, plans: Sequence[PrivacyPlan]) -> None:
             display.print_notice(f"beam-dpne: simulations for ε = {plan.epsilon:g}")
         forecasts.append(forecaster.forecast(plan, lambda: None))
     _print_forecast(users, plans, forecasts, _notes(forecaster))
-    display.print_line(f"Public text: {names_text(like)}.")
+    names = ", ".join(os.path.basename(path.rstrip("/")) for path in like)
+    display.print_line(f"Public text: {names}.")
 
 
 def _forecaster(made: Made, like: Sequence[str]) -> Forecaster:

@@ -1,29 +1,57 @@
-"""The files of an evaluation, tables and pictures for the operator, which must not be in a release."""
+"""The files of an evaluation, tables and a picture for the operator, which must not be in a release.
+
+Every file says that it is as secret as the data: in its name, at the beginning of JSON, in a column of
+every row of a table (so that programs that read tables need no option), and in a banner of the picture.
+"""
 
 import contextlib
+import csv
 import dataclasses
+import importlib.util
+import io
 import json
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from beam_dpne.errors import ReportError
-from beam_dpne.evaluation.counts import CountQuality
-from beam_dpne.evaluation.coverage import Anonymity, Coverage, Evaluation
-from beam_dpne.evaluation.secrecy import NOTICE, PREFIX, SECRET, table_text
+import numpy as np
+
+from beam_dpne.errors import PlotsUnavailableError, ReportError
+from beam_dpne.evaluation.counts import FACTOR, CountQuality, JudgedRows
+from beam_dpne.evaluation.coverage import Coverage
 from beam_dpne.release.files import is_inside, real_path, release_around, release_folder
 from beam_dpne.storage.access import directory_at
 from beam_dpne.storage.directories import reason
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NOTICE = (
+    "NOT PRIVATE. Computed from the private data and as secret as they are: for the operator only, "
+    "never to be published, and not covered by the guarantee of the release."
+)
+BANNER = "NOT PRIVATE: computed from the private data, as secret as the data"
+MARK = "NOT PRIVATE: as secret as the data"
+PREFIX = "not_private_"
 _COVERAGE = (
-    *("released", "real", "spurious", "spurious_ratio", "occurrences", "occurrences_covered"),
-    *("occurrence_share", "pairs", "pairs_covered", "missing_mass", "missing_occurrences"),
+    *("length", "released", "real", "spurious", "spurious_ratio", "occurrences"),
+    *("occurrences_covered", "occurrence_share", "pairs", "pairs_covered", "missing_mass"),
     *("users", "mean_user_share", "median_user_share"),
 )
-_COUNTS = tuple(field.name for field in dataclasses.fields(CountQuality) if field.name != "length")
+_STYLE = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e2e8f0",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "font.size": 9,
+}
+_BLUE, _ORANGE, _GREY, _RED = "#2b6cb0", "#dd6b20", "#718096", "#c53030"
 
 
 def report_files(
-    evaluation: Evaluation,
+    coverage: Sequence[Coverage],
     counts: Sequence[CountQuality],
     compared: Mapping[str, Any],
     picture: bytes,
@@ -31,28 +59,56 @@ def report_files(
     """Returns the files of an evaluation, each of which says that it is not private.
 
     Args:
-      evaluation: Evaluation of a release.
+      coverage: Coverage of each length of a release, and of all together.
       counts: Quality of its numbers of users and scores, of each length and of all together.
       compared: Description of the release and the data, as JSON types.
       picture: The picture of the evaluation.
 
     Returns:
       The bytes of each file by its name: all figures as JSON; one CSV each of coverage, of k-anonymity
-      and of the quality of counts, which say in a column of every row that they are not private; and
-      the picture.
+      and of the quality of counts; and the picture.
     """
+    covered = [_named({name: getattr(row, name) for name in _COVERAGE}) for row in coverage]
+    levels = [[level._asdict() for level in row.k_anonymity] for row in coverage]
+    qualities = [_named(dataclasses.asdict(row)) for row in counts]
+    whole = {
+        "notice": NOTICE,
+        **compared,
+        "coverage": [
+            {**row, "k_anonymity": of_row} for row, of_row in zip(covered, levels, strict=True)
+        ],
+        "counts": qualities,
+    }
+    of_lengths = [
+        {"length": row["length"], **level}
+        for row, of_row in zip(covered, levels, strict=True)
+        for level in of_row
+    ]
+    text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
     files = {
-        "evaluation.json": _json(evaluation, counts, compared),
-        "coverage.csv": _csv(("length", *_COVERAGE), _coverage_rows(evaluation)),
-        "k_anonymity.csv": _csv(("length", *Anonymity._fields), _anonymity_rows(evaluation)),
-        "counts.csv": _csv(("length", *_COUNTS), _count_rows(counts)),
+        "evaluation.json": f"{text}\n".encode(),
+        "coverage.csv": _csv(covered),
+        "k_anonymity.csv": _csv(of_lengths),
+        "counts.csv": _csv(qualities),
         "evaluation.png": picture,
     }
     return {PREFIX + name: data for name, data in files.items()}
 
 
-def check_apart(output: str, release: str) -> None:
-    """Checks that a directory is neither a release nor inside one.
+def _named(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {**row, "length": "all" if row["length"] is None else row["length"]}
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, [*rows[0], "privacy"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({**row, "privacy": MARK} for row in rows)
+    return text.getvalue().encode()
+
+
+def check_output(output: str, release: str) -> None:
+    """Checks that a directory can be written, and is neither a release nor inside one.
 
     Links are followed, and all directories above are checked too.
 
@@ -62,7 +118,7 @@ def check_apart(output: str, release: str) -> None:
       release: Path of a release's directory, or of its ledger.
 
     Raises:
-      ReportError: The directory is a release, or inside one.
+      ReportError: The directory is a release, inside one, or cannot be written.
     """
     if not output:
         raise ReportError("output must be the path of a directory, got output=''.")
@@ -73,33 +129,20 @@ def check_apart(output: str, release: str) -> None:
             f"output must be outside every release, got output={output}, which is in "
             f"{folder or '/'}: files computed from the private data are as secret as the data."
         )
-
-
-def check_writable(output: str) -> None:
-    """Checks that files can be written into a directory, and leaves none there.
-
-    Raises:
-      ReportError: No file can be written there.
-    """
     with _writing_to(output):
-        directory = directory_at(output)
-        directory.names()
-        directory.probe()
+        directory_at(output).probe()
 
 
-def write_report(output: str, release: str, files: Mapping[str, bytes]) -> None:
+def write_report(output: str, files: Mapping[str, bytes]) -> None:
     """Writes the files of an evaluation; those of an earlier one are replaced.
 
     Raises:
-      ReportError: The directory is inside a release, or cannot be written.
+      ReportError: The directory cannot be written.
     """
-    check_apart(output, release)
     with _writing_to(output):
         directory = directory_at(output)
-        with directory.locked():
-            directory.names()
-            for name, data in files.items():
-                directory.put(name, data)
+        for name, data in files.items():
+            directory.put(name, data)
 
 
 @contextlib.contextmanager
@@ -112,41 +155,72 @@ def _writing_to(output: str) -> Iterator[None]:
         ) from None
 
 
-def _json(
-    evaluation: Evaluation, counts: Sequence[CountQuality], compared: Mapping[str, Any]
+def require_matplotlib() -> None:
+    """Raises PlotsUnavailableError if matplotlib is missing; it is not imported."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise PlotsUnavailableError(
+            "plots need matplotlib, which is not installed: pip install 'beam-dpne[plots]'."
+        )
+
+
+def evaluation_picture(
+    coverage: Sequence[Coverage], rows: Mapping[int, JudgedRows], *, caption: str, noun: str
 ) -> bytes:
-    rows = [
-        {
-            "length": _name(row),
-            **_values(row),
-            "k_anonymity": [anonymity._asdict() for anonymity in row.k_anonymity],
-        }
-        for row in evaluation.rows
-    ]
-    qualities = [dict(zip(("length", *_COUNTS), row, strict=True)) for row in _count_rows(counts)]
-    whole = {"notice": NOTICE, **compared, "coverage": rows, "counts": qualities}
-    return (json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    """Draws released rows, their coverage, and released beside true numbers of users, as PNG.
+
+    Equal figures give equal bytes, since the metadata name no time.
+
+    Args:
+      coverage: Coverage of each length of a release, and of all together.
+      rows: The released rows of each length beside the truth.
+      caption: ε, δ, data and release, so that the picture can be understood alone.
+      noun: Name of the released rows, in the plural.
+    """
+    from matplotlib import colormaps, rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    lengths = coverage[:-1]
+    colours = dict(zip(rows, colormaps["viridis"](np.linspace(0, 0.9, len(rows))), strict=True))
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(13.5, 4.8), dpi=150, layout="constrained")
+        figure.suptitle(BANNER, color=_RED, fontsize=12, fontweight="bold")
+        text = textwrap.fill(f"Released {noun} beside the data · {caption}", 160)
+        figure.supxlabel(text, color=_GREY, fontsize=9, parse_math=False)
+        released, anonymity, users = figure.subplots(1, 3)
+        places = [str(row.length) for row in lengths]
+        real, spurious = [row.real for row in lengths], [row.spurious for row in lengths]
+        released.bar(places, real, color=_BLUE, label="of at least one user")
+        bars = released.bar(places, spurious, bottom=real, color=_ORANGE, label="spurious")
+        released.bar_label(bars, [f"{number:,}" for number in spurious], fontsize=8, padding=2)
+        released.set(title="released, and how many are spurious", xlabel="number of words")
+        for row, colour in zip(lengths, colours.values(), strict=True):
+            known = {each.k: each.share for each in row.k_anonymity if each.share is not None}
+            label = f"{row.length} word{'s' if row.length != 1 else ''}"
+            shares = list(known.values())
+            anonymity.plot(list(known), shares, marker="o", color=colour, label=label)
+        anonymity.set(title="released part of those that k users have", xscale="log", xlabel="k")
+        anonymity.set_ylim(0, 1.03)
+        draw_users(users, rows, colours)
+        for axes in (released, anonymity, users):
+            if axes.get_legend_handles_labels()[0]:
+                axes.legend()
+        buffer = io.BytesIO()
+        metadata = {"Title": BANNER, "Description": caption, "Software": "beam_dpne"}
+        FigureCanvasAgg(figure).print_png(buffer, metadata=metadata)
+    return buffer.getvalue()
 
 
-def _coverage_rows(evaluation: Evaluation) -> list[tuple[Any, ...]]:
-    return [(_name(row), *_values(row).values()) for row in evaluation.rows]
-
-
-def _anonymity_rows(evaluation: Evaluation) -> list[tuple[Any, ...]]:
-    return [(_name(row), *each) for row in evaluation.rows for each in row.k_anonymity]
-
-
-def _count_rows(counts: Sequence[CountQuality]) -> list[tuple[Any, ...]]:
-    return [(_name(row), *(getattr(row, name) for name in _COUNTS)) for row in counts]
-
-
-def _name(row: Coverage | CountQuality) -> int | str:
-    return "all" if row.length is None else row.length
-
-
-def _values(row: Coverage) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in _COVERAGE}
-
-
-def _csv(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
-    return table_text(headings, rows, SECRET).encode()
+def draw_users(axes: "Axes", rows: Mapping[int, JudgedRows], colours: Mapping[int, Any]) -> None:
+    """Draws a point for each real row: the true number of users, and the released one."""
+    axes.set(title="numbers of users", xlabel="in the data", ylabel="in the release")
+    axes.set(xscale="log", yscale="log")
+    most = 10
+    for length, each in reversed(rows.items()):
+        if each.users is not None:
+            real = each.truth > 0
+            truth, users = each.truth[real], np.maximum(each.users[real, 0], 1)
+            axes.scatter(truth, users, s=6, alpha=0.5, linewidths=0, color=colours[length])
+            most = max([most, *truth, *users])
+    for factor, style in ((1 / FACTOR, "--"), (1, "-"), (FACTOR, "--")):
+        axes.plot([1, most], [factor, factor * most], color=_GREY, linewidth=1, linestyle=style)

@@ -20,8 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_dpne.evaluation.corpus import Corpus
-from beam_dpne.evaluation.index import index_corpus
+from beam_dpne.evaluation.corpus import Corpus, index_corpus
 from beam_dpne.forecast.crowd import take
 from beam_dpne.forecast.simulation import UsersNeeded, needs, simulate
 from beam_dpne.ngrams.elements import GramSet

@@ -17,8 +17,7 @@ from scipy import optimize
 
 from beam_dpne.counts.measuring import add_sums, sum_counts
 from beam_dpne.elements.batches import UserBatch
-from beam_dpne.evaluation.corpus import Corpus
-from beam_dpne.evaluation.index import GramIndex
+from beam_dpne.evaluation.corpus import Corpus, GramIndex
 from beam_dpne.forecast.crowd import as_batch
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.elements import Contributions, GramSet, unpack_pairs
@@ -105,7 +104,7 @@ def needs(index: GramIndex, released: Sequence[GramSet], repeats: float) -> list
             prefixes, seconds = unpack_pairs(grams.keys)
             last = vocabulary[seconds] if grams.pruning == "single" else rows[seconds, -1]
             rows = np.concatenate((rows[prefixes], last[:, np.newaxis]), axis=1)
-        ids = index.find(rows).ids
+        ids = index.find(rows)
         is_released = np.zeros(level.users.size, bool)
         is_released[ids[ids >= 0]] = True
         known = level.users >= _FEWEST

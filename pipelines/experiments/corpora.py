@@ -10,8 +10,7 @@ import numpy as np
 
 from beam_dpne.documents.group_by_user import hash_users
 from beam_dpne.elements.arrays import hash_words
-from beam_dpne.evaluation.corpus import Corpus, read_corpus
-from beam_dpne.evaluation.index import GramIndex, index_corpus
+from beam_dpne.evaluation.corpus import Corpus, GramIndex, index_corpus, read_corpus
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions

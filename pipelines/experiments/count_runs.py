@@ -26,9 +26,8 @@ from beam_dpne.documents.group_by_user import (
 )
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
 from beam_dpne.elements.coders import BatchCoder
-from beam_dpne.evaluation.corpus import Corpus
+from beam_dpne.evaluation.corpus import Corpus, GramIndex
 from beam_dpne.evaluation.counts import JudgedRows, rows_of_table
-from beam_dpne.evaluation.index import GramIndex, LengthIndex
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.decoding import ngram_table
 from beam_dpne.ngrams.elements import GramSet
@@ -186,7 +185,7 @@ def make_release(
         held=held,
         ngrams=table.column("ngram").combine_chunks(),
         truth=np.concatenate(truth),
-        common=np.stack([_common(level) for level in index.lengths[: plan.max_length]]),
+        common=np.stack([_common(level.top(_MOST_RANKS)) for level in index.lengths]),
     )
 
 
@@ -275,11 +274,9 @@ def deal_documents(corpus: Corpus, users: int, seed: int) -> Corpus:
     )
 
 
-def _common(level: LengthIndex) -> np.ndarray:
-    """Returns the numbers of users of the most common n-grams of a length: (1000,) int64."""
-    singles = np.ones(min(level.singles, _MOST_RANKS), np.int64)
-    nobody = np.zeros(_MOST_RANKS, np.int64)
-    return -np.sort(-np.concatenate((level.users, singles, nobody)))[:_MOST_RANKS]
+def _common(top: np.ndarray) -> np.ndarray:
+    """Returns the numbers of users of the most common n-grams, and 0 after the last one."""
+    return np.pad(top.astype(np.int64), (0, _MOST_RANKS - top.size))
 
 
 def _source_digest() -> str:

@@ -19,15 +19,8 @@ import pyarrow as pa
 
 from beam_dpne.cli import display
 from beam_dpne.counts.rule import COUNT_SHARE
-from beam_dpne.evaluation.corpus import Corpus, read_corpus
-from beam_dpne.evaluation.counts import (
-    TOP_K,
-    CountQuality,
-    JudgedRows,
-    length_quality,
-    total_quality,
-)
-from beam_dpne.evaluation.index import GramIndex, index_corpus
+from beam_dpne.evaluation.corpus import Corpus, GramIndex, index_corpus, read_corpus
+from beam_dpne.evaluation.counts import TOP_K, CountQuality, JudgedRows, count_quality
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
@@ -289,10 +282,8 @@ def _figures_of_counts(counted: JudgedLength) -> dict[str, Number]:
 
 def _quality(judged: JudgedLength, top_k: int) -> CountQuality:
     if not judged.length:
-        return total_quality([judged.rows])
-    common = judged.common[:top_k]
-    last = int(common[-1]) if common.size else 1
-    return length_quality(judged.length, judged.rows, top_k=common.size, users_of_last=last)
+        return count_quality(judged.rows)
+    return count_quality(judged.rows, judged.length, judged.common[:top_k])
 
 
 def _cell(found: Sequence[Number], form: str) -> str:
@@ -302,12 +293,7 @@ def _cell(found: Sequence[Number], form: str) -> str:
 
 def _together(judged: Sequence[JudgedLength]) -> JudgedLength:
     """Returns the rows of all lengths, under the length 0, which has no top."""
-    counted = [each.rows.users for each in judged if each.rows.users is not None]
-    rows = JudgedRows(
-        truth=np.concatenate([each.rows.truth for each in judged]),
-        scores=np.concatenate([each.rows.scores for each in judged]),
-        users=np.concatenate(counted) if counted else None,
-    )
+    rows = JudgedRows.together([each.rows for each in judged])
     texts = pa.concat_arrays([each.ngrams for each in judged])
     return JudgedLength(length=0, ngrams=texts, rows=rows, common=np.zeros(0, np.int64))
 

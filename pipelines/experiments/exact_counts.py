@@ -8,8 +8,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.evaluation.corpus import Corpus
-from beam_dpne.evaluation.index import places_of
+from beam_dpne.evaluation.corpus import Corpus, places_of
 
 _Integers = npt.NDArray[np.int64]
 

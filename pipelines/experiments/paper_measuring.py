@@ -59,7 +59,7 @@ def measure(run: Run, corpora: Corpora, run_key: RunKey) -> dict[str, Any]:
         released, seconds = _run_union(run, corpora, run_key)
         bounds, max_length = {}, 1
     judged = evaluate(corpora.index(run.corpus, max_length), released, k_anonymity=K_ANONYMITY)
-    rows = [_length(row, bounds.get(row.length or 0, 0.0)) for row in judged.lengths]
+    rows = [_length(row, bounds.get(row.length or 0, 0.0)) for row in judged[:-1]]
     return {"seconds": seconds, "lengths": rows}
 
 

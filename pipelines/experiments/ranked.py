@@ -4,9 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from beam_dpne.elements import progress
-from beam_dpne.evaluation.corpus import Corpus
-from beam_dpne.evaluation.index import group_keys
+from beam_dpne.evaluation.corpus import Corpus, index_corpus
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -34,31 +32,10 @@ class RankedGrams:
 
 
 def rank_grams(corpus: Corpus, max_length: int) -> RankedGrams:
-    """Numbers the n-grams of each length; the numbers do not depend on the order of the input.
-
-    Each length costs one sort of all positions, and 4 bytes for each position.
-    """
-    ids, sizes = [], []
-    numbers, size = np.zeros(corpus.codes.size, dtype=np.int32), 1
-    for length in range(1, max_length + 1):
-        progress.enter("counting", length)
-        numbers, size = _ranked(corpus, length, numbers, size)
-        ids.append(numbers)
-        sizes.append(size)
-    return RankedGrams(corpus=corpus, ids=tuple(ids), sizes=tuple(sizes))
-
-
-def _ranked(corpus: Corpus, length: int, prefixes: np.ndarray, size: int) -> tuple[np.ndarray, int]:
-    """Numbers the n-grams that extend each prefix by the word after it."""
-    begins = np.flatnonzero(prefixes >= 0)
-    begins = begins[begins + length <= corpus.codes.size]
-    word = corpus.codes[begins + length - 1]
-    begins, word = begins[word >= 0], word[word >= 0]
-    keys = prefixes[begins].astype(np.int64) * len(corpus.words) + word
-    groups = group_keys(keys, max(1, size) * len(corpus.words))
-    ids = np.full(corpus.codes.size, -1, dtype=np.int32)
-    ids[begins] = groups.spread(np.arange(groups.keys.size, dtype=np.int32))
-    return ids, groups.keys.size
+    """Numbers the n-grams of each length; the numbers do not depend on the order of the input."""
+    levels = index_corpus(corpus, max_length).lengths
+    sizes = tuple(level.keys.size for level in levels)
+    return RankedGrams(corpus=corpus, ids=tuple(level.ids for level in levels), sizes=sizes)
 
 
 def sorted_distinct(values: np.ndarray) -> np.ndarray:

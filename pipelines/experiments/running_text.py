@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from beam_dpne.bayesian.arpa import Order
 from beam_dpne.bayesian.backoff import Model
-from beam_dpne.evaluation.corpus import BORDER, Corpus
-from beam_dpne.evaluation.index import places_of
+from beam_dpne.evaluation.corpus import BORDER, Corpus, places_of
 
 _Ids = npt.NDArray[np.int64]
 _UNKNOWN, _END = -1, -2

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from beam_dpne.cli import display
-from beam_dpne.evaluation.counts import TOP_K, length_quality, rows_of_table
-from beam_dpne.evaluation.index import GramIndex
+from beam_dpne.evaluation.corpus import GramIndex
+from beam_dpne.evaluation.counts import TOP_K, count_quality, rows_of_table
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.set_union.elements import UserItems, item_table
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -70,12 +70,7 @@ def judge_union(
     table = item_table([release_items(users, plan, run_key)])
     rows = rows_of_table(index, table)[1]
     (words,) = index.lengths[:1]
-    quality = length_quality(
-        1,
-        rows,
-        top_k=min(TOP_K, words.number_of_at_least(1)),
-        users_of_last=words.number_of_users_at_rank(TOP_K),
-    )
+    quality = count_quality(rows, 1, words.top(TOP_K))
     narrow = None
     if rows.users is not None and len(table):
         _, low, high = rows.users.T

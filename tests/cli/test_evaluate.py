@@ -12,7 +12,7 @@ import pytest
 from beam_dpne import join_tokens
 from beam_dpne.cli import evaluating
 from beam_dpne.errors import RunError
-from beam_dpne.evaluation.secrecy import NOTICE, PREFIX, SECRET
+from beam_dpne.evaluation.reports import MARK, NOTICE, PREFIX
 from beam_dpne.release.reading import read_release
 
 pytest_plugins = ["tests.engines.storage"]
@@ -133,7 +133,7 @@ def test_tables_say_the_same_as_the_json_and_every_file_that_it_is_not_private(j
     assert whole["notice"] == NOTICE
     lines = (folder / f"{PREFIX}coverage.csv").read_text().splitlines()
     for row in csv.DictReader(lines):
-        assert row.pop("privacy") == SECRET.cell
+        assert row.pop("privacy") == MARK
         length = "all" if row["length"] == "all" else int(row["length"])
         for name, value in row.items():
             assert value == str(by_length(whole)[length][name])
@@ -156,7 +156,7 @@ def test_pandas_reads_every_table_and_finds_the_mark_in_every_row(judged, judged
         assert set(tables) == {PREFIX + name for name in names}
         for table in tables.values():
             assert table.columns[0] == "length"
-            assert set(table["privacy"]) == {SECRET.cell}
+            assert set(table["privacy"]) == {MARK}
         coverage = tables[f"{PREFIX}coverage.csv"]
         released = [row["released"] for row in evaluation_of(folder)["coverage"]]
         assert coverage["released"].tolist() == released
@@ -200,7 +200,7 @@ def test_counts_are_compared_with_a_plain_count_over_the_files(judged, made):
     lines = (folder / f"{PREFIX}counts.csv").read_text().splitlines()
     table = [dict(row) for row in csv.DictReader(lines)]
     for row, quality in zip(table, counts, strict=True):
-        assert row.pop("privacy") == SECRET.cell
+        assert row.pop("privacy") == MARK
         texts = {name: "" if value is None else str(value) for name, value in quality.items()}
         assert row == texts
 

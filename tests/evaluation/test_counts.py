@@ -4,26 +4,20 @@ import collections
 import random
 import statistics
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from beam_dpne import PrivacyPlan, join_tokens
-from beam_dpne.evaluation.corpus import corpus_of, read_corpus
-from beam_dpne.evaluation.counts import (
-    evaluate_counts,
-    length_quality,
-    total_quality,
-)
-from beam_dpne.evaluation.index import index_corpus
-from beam_dpne.ngrams.transform import run_context
+from beam_dpne import PrivacyPlan, RunKey, join_tokens
+from beam_dpne.evaluation.corpus import corpus_of, index_corpus, read_corpus
+from beam_dpne.evaluation.counts import evaluate_counts, rows_of_table
+from beam_dpne.forecast.crowd import as_batch
+from beam_dpne.ngrams.decoding import ngram_table
+from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
-from pipelines.experiments.count_runs import judge_release, make_release
-from pipelines.experiments.runner import fixed_key
 from tests.evaluation.test_evaluation import DOCUMENTS, GRAMS, grams_of
 from tests.support import tickets
 
@@ -122,7 +116,7 @@ def test_every_measure_is_that_of_a_plain_computation(documents, grams, k, is_co
             rows.append((gram, score, users, max(0, users - below), users + above))
     index = index_corpus(corpus_of(documents), LENGTHS)
     table = released_table(rows, is_counted=is_counted)
-    *lengths, total = evaluate_counts(index, table, top_k=k)
+    *lengths, total = evaluate_counts(index, rows_of_table(index, table), top_k=k)
     assert [quality.length for quality in lengths] == list(range(1, LENGTHS + 1))
     everybody = {}
     for quality in lengths:
@@ -159,7 +153,8 @@ def test_every_measure_is_that_of_a_plain_computation_on_a_larger_corpus(k):
             low, high = round(users * chance.uniform(0.3, 1)), round(users * chance.uniform(1, 3))
             rows.append((gram, round(chance.uniform(0, 9), 1), users, low, high))
     index = index_corpus(corpus_of(documents), LENGTHS)
-    *lengths, _ = evaluate_counts(index, released_table(rows, is_counted=True), top_k=k)
+    judged = rows_of_table(index, released_table(rows, is_counted=True))
+    *lengths, _ = evaluate_counts(index, judged, top_k=k)
     for quality in lengths:
         own = [row for row in rows if len(row[0]) == quality.length]
         check(quality, own, holders(documents, quality.length), k=k, is_counted=True)
@@ -172,7 +167,8 @@ def test_items_are_compared_too():
         {"item": ["a b", "c", "x"], "score": [2.0, 3.0, 9.0], "users": [4, 2, 7]}
         | {"users_low": [2, 1, 1], "users_high": [5, 2, 9]}
     )
-    words, _ = evaluate_counts(index_corpus(corpus, 1), table, top_k=2)
+    index = index_corpus(corpus, 1)
+    words, _ = evaluate_counts(index, rows_of_table(index, table), top_k=2)
     assert (words.real, words.coverage, words.within_factor_two) == (2, 1.0, 1.0)
     assert words.median_relative_error == pytest.approx((1 / 3 + 1) / 2)
     assert words.rank_correlation == pytest.approx(1)
@@ -183,58 +179,25 @@ def test_items_are_compared_too():
     assert words.top_missing == pytest.approx(1 / 4)
 
 
-@settings(max_examples=60, deadline=None)
-@given(DOCUMENTS, GRAMS, st.integers(1, 30))
-def test_numbers_of_users_and_those_at_a_rank_are_those_of_a_plain_count(documents, grams, rank):
-    corpus = corpus_of(documents)
-    index = index_corpus(corpus, 4)
-    code = {word: i for i, word in enumerate(corpus.words.to_pylist())}
-    for level in index.lengths:
-        users = holders(documents, level.length)
-        own = [gram for gram in grams if len(gram) == level.length]
-        codes = np.array([[code.get(word, -1) for word in gram] for gram in own], dtype=np.int64)
-        found = index.users_of(codes.reshape(-1, level.length))
-        assert found.tolist() == [users.get(gram, 0) for gram in own]
-        falling = sorted(users.values(), reverse=True) + [1] * 30
-        assert level.number_of_users_at_rank(rank) == falling[rank - 1]
-
-
-# A default release
-
-
-@pytest.fixture(scope="module")
-def judged_tickets(tmp_path_factory):
-    """The lengths of a default release of made-up tickets at ε = 4, beside the truth."""
-    path = tmp_path_factory.mktemp("tickets") / "tickets.jsonl"
-    tickets.write(path)
-    corpus = read_corpus(match_inputs([str(path)]), ReadOptions(), "words")
-    assert len(corpus.users) == tickets.CUSTOMERS
-    plan = PrivacyPlan(epsilon=4, delta=1e-6)
-    key = fixed_key(1)
-    kept = make_release(
-        corpus,
-        index_corpus(corpus, plan.max_length),
-        plan,
-        key.bound_to(run_context(plan, "words")),
-    )
-    return judge_release(kept, plan, key)
-
-
 def test_intervals_of_a_default_release_cover_the_true_numbers_and_the_top_is_the_true_top(
-    judged_tickets,
+    tmp_path,
 ):
-    for judged in judged_tickets:
-        common = judged.common[:TOP]
-        quality = length_quality(
-            judged.length, judged.rows, top_k=TOP, users_of_last=int(common[-1])
-        )
+    tickets.write(tmp_path / "tickets.jsonl")
+    files = match_inputs([str(tmp_path / "tickets.jsonl")])
+    corpus = read_corpus(files, ReadOptions(), "words")
+    assert len(corpus.users) == tickets.CUSTOMERS
+    plan, key = PrivacyPlan(epsilon=4, delta=1e-6), RunKey(bytes(32))
+    index = index_corpus(corpus, plan.max_length)
+    table = ngram_table(release_ngrams([as_batch(corpus, key)], plan, key))
+    rows = rows_of_table(index, table)
+    *lengths, total = evaluate_counts(index, rows, top_k=TOP)
+    for quality in lengths:
         assert quality.real >= 200
-        assert judged.rows.truth.size - quality.real <= 0.02 * quality.real
+        assert rows[quality.length].truth.size - quality.real <= 0.02 * quality.real
         assert 0.88 <= quality.coverage <= 0.995
         assert quality.rank_correlation > 0.9
-        assert quality.top >= (16 if judged.length <= 3 else 14)
+        assert quality.top >= (16 if quality.length <= 3 else 14)
         assert quality.median_relative_error < 0.25
-    total = total_quality([judged.rows for judged in judged_tickets])
     assert 0.92 <= total.coverage <= 0.98
 
 

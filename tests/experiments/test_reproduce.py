@@ -17,7 +17,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import PrivacyPlan, PrivateSetUnion, SetUnionPlan
-from pipelines.experiments import bayesian_parts
+from pipelines.experiments import bayesian_parts, printed
 from pipelines.experiments import paper_parts as parts
 from pipelines.experiments.bayesian import PUBLIC_FILE, source_of
 from pipelines.experiments.bayesian import main as bayesian_main
@@ -216,3 +216,14 @@ def test_no_vocabulary_is_larger_than_the_public_counts():
 def test_wrong_options_are_refused(program, options, words, data, tmp_path, capsys):
     assert program(["--output", str(tmp_path), *options], data) == 2
     assert words in capsys.readouterr().err
+
+
+def test_printed_tables_have_a_figure_for_each_column_and_add_up():
+    tables = [value for value in vars(printed).values() if isinstance(value, printed.PrintedTable)]
+    assert tables
+    for table in tables:
+        assert all(len(row) == len(table.columns) for row in table.rows.values())
+    assert sum(printed.DPNE_TABLE_5.rows["DPNE"]) == 7739
+    assert sum(printed.DPNE_TABLE_4.rows["DPNE"]) == 480191
+    table = printed.DPNE_TABLE_3
+    assert all(a <= eta for a, eta in zip(table.rows["actual_ratio"], table.columns, strict=True))

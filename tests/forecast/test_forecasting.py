@@ -7,8 +7,7 @@ import pytest
 
 from beam_dpne import PrivacyPlan
 from beam_dpne.errors import UsageError
-from beam_dpne.evaluation.corpus import corpus_of, read_corpus
-from beam_dpne.evaluation.index import index_corpus
+from beam_dpne.evaluation.corpus import corpus_of, index_corpus, read_corpus
 from beam_dpne.forecast.crowd import as_batch, take, with_documents
 from beam_dpne.forecast.forecasting import Forecaster
 from beam_dpne.forecast.profiles import Profile, read_profile
