@@ -1,14 +1,12 @@
-"""BatchDocuments: documents of all forms become record batches of users and texts.
+"""BatchDocuments: elements of every form become record batches of users and texts.
 
 A user and a text are both strings, so that only a name distinguishes them. Rows with field names are
-read by name, in any order of their fields, and only plain tuples of (user, text) by position. In the
-batches, users become strings, and texts become strings or lists of strings.
+read by name, in any order of their fields, and only plain tuples of (user, text) by position. Errors
+name fields and types, and hold no value of an element.
 """
 
 import dataclasses
-import types
-import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import apache_beam as beam
@@ -17,297 +15,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
-from apache_beam.typehints.native_type_compatibility import convert_to_python_type
-from apache_beam.typehints.row_type import RowTypeConstraint
+from apache_beam.typehints.schemas import named_fields_from_element_type
 
 from beam_dpne.elements.arrays import is_list, is_text
 from beam_dpne.elements.batches import DisplayedTransform
-from beam_dpne.reading.batches import NAMED_USER, as_text, plain, record_batch
+from beam_dpne.reading.batches import NAMED_USER, as_text, interleaved, plain
 from beam_dpne.reading.options import names_of
 
+USER, TEXT = "user", "text"
 _USERS = (str, int, np.integer)
 _TEXTS = (str, list, tuple)
-_LISTS = (list, tuple, Sequence, Iterable)
-_NEVER_DOCUMENTS = (str, bytes, int, float, list, set, frozenset, np.ndarray, type(None))
-_SHOWN = 30
-KINDS = (
-    "rows with field names (NamedTuple, beam.Row, dict, dataclass), pyarrow.RecordBatch, or plain "
-    "tuples of (user, text)"
-)
-REMEDY = (
+_REMEDY = (
     "Convert it before, copy a field within a field into a field of the document, and drop documents "
     "without a user, whose integers become floats in a data frame."
 )
-
-
-def check_element_type(element_type: Any, user_field: str, text_fields: Sequence[str]) -> bool:
-    """Checks the known fields of a PCollection's element type.
-
-    Args:
-      element_type: Type of the elements, as Beam has inferred it or as it was declared.
-      user_field: Name of the users' field.
-      text_fields: Names of the texts' fields.
-
-    Returns:
-      Whether plain tuples may be read by position. They may not if all elements have named fields by
-      their type, since a tuple could be in the order of those fields.
-
-    Raises:
-      ValueError: A field is missing, its type is impossible for a user or a text, or no element of
-        the type can be a document.
-    """
-    element_type = _python_type(element_type)
-    kinds = list(_members_of_union(element_type) or [element_type])
-    if all(_is_never_document(kind, len(text_fields)) for kind in kinds):
-        raise ValueError(
-            f"documents must be {KINDS}, got elements of type {_shown(element_type)}. Read files with "
-            "ReadDocuments, and make a RecordBatch of a data frame by its from_pandas."
-        )
-    wanted = [("user_field", user_field, _USERS)]
-    wanted += [("text_field", name, _TEXTS) for name in text_fields]
-    without_fields = False
-    for kind in kinds:
-        fields = _fields_of_type(kind)
-        if fields is None:
-            without_fields = True
-            # A plain tuple of a user and a text has no names of fields.
-            members = _members_of_tuple(kind)
-            fields = dict(zip([user_field, *text_fields], members, strict=False))
-        for option, name, types_of in wanted if fields else ():
-            _check_field(option, name, fields, types_of)
-    return without_fields
-
-
-def _check_field(option: str, name: str, fields: dict[str, Any], wanted: tuple[type, ...]) -> None:
-    """Raises ValueError unless a row type has a field that may have one of the wanted types."""
-    if name not in fields:
-        more = ", …" if len(fields) > _SHOWN else ""
-        raise ValueError(
-            f"{option} must name a field of the documents, got {option}={name!r}. Their fields are "
-            f"{', '.join(list(fields)[:_SHOWN])}{more}."
-        )
-    kind = _python_type(fields[name])
-    if not _may_be(kind, wanted):
-        kinds = "str or int" if wanted is _USERS else "str, or a list of str"
-        raise ValueError(
-            f"{option} must name a field of type {kinds}, got {option}={name!r}, which has type "
-            f"{_shown(kind)}. {REMEDY}"
-        )
-
-
-def _is_never_document(kind: Any, texts: int) -> bool:
-    """Returns whether no element of a type is a document with a number of texts."""
-    if _fields_of_type(kind) is not None:
-        return False
-    if members := _members_of_tuple(kind):
-        return len(members) != 2 or texts != 1
-    kind = typing.get_origin(kind) or kind
-    is_frame = str(getattr(kind, "__module__", "")).partition(".")[0] == "pandas"
-    return is_frame or (isinstance(kind, type) and issubclass(kind, _NEVER_DOCUMENTS))
-
-
-def _shown(kind: Any) -> str:
-    """Returns a type for an error."""
-    return str(kind) if typing.get_origin(kind) is not None else type_name(kind)
-
-
-def type_name(kind: Any) -> str:
-    """Returns the name of a class; Beam names classes of rows by random numbers."""
-    name = getattr(kind, "__name__", str(kind))
-    return "row" if name.startswith("BeamSchema_") else name
-
-
-def _python_type(kind: Any) -> Any:
-    """Returns the type of Python for one that Beam has inferred, or the type itself if it has none."""
-    try:
-        return convert_to_python_type(kind)
-    except (AttributeError, ValueError):
-        return kind
-
-
-def _may_be(hint: Any, wanted: tuple[type, ...]) -> bool:
-    """Returns whether a value of a declared type can have a wanted type, as for any unknown type."""
-    hint = _python_type(getattr(hint, "__supertype__", hint))
-    members = _members_of_union(hint)
-    if members:
-        return any(_may_be(each, wanted) for each in members)
-    if _fields_of_type(hint) is not None:
-        return False
-    origin = typing.get_origin(hint)
-    if origin in _LISTS:
-        tokens = [each for each in typing.get_args(hint) if each is not Ellipsis]
-        return list in wanted and all(_may_be(each, (str,)) for each in tokens)
-    kind = origin or hint
-    if hint is Any or not isinstance(kind, type):
-        return True
-    related = any(issubclass(kind, each) or issubclass(each, kind) for each in wanted)
-    return related and kind is not bool
-
-
-def _fields_of_type(kind: Any) -> dict[str, Any] | None:
-    """Returns the types of a row type's fields by name, or None if it is not a row type."""
-    if isinstance(kind, RowTypeConstraint):
-        kind = kind.user_type
-    if not isinstance(kind, type):
-        return None
-    names = getattr(kind, "_fields", None) if issubclass(kind, tuple) else None
-    if dataclasses.is_dataclass(kind):
-        names = [field.name for field in dataclasses.fields(kind)]
-    if names is None:
-        return None
-    try:
-        hints = typing.get_type_hints(kind)
-    except (NameError, TypeError):
-        hints = {}
-    return {name: hints.get(name, Any) for name in names}
-
-
-def _members_of_union(hint: Any) -> Iterable[Any]:
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return typing.get_args(hint)
-    return getattr(hint, "union_types", ())
-
-
-def _members_of_tuple(kind: Any) -> tuple[Any, ...]:
-    """Returns the types of a plain tuple's members, or () for other types and unknown lengths."""
-    members = typing.get_args(kind)
-    return members if typing.get_origin(kind) is tuple and Ellipsis not in members else ()
-
-
-USER, TEXT = "user", "text"
-TOKEN_LISTS = pa.list_(pa.string())
-
-
-def normalized_batches(
-    batch: pa.RecordBatch, user_field: str, text_fields: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """Yields the documents of each text column, as batches with columns `user` and `text`.
-
-    Args:
-      batch: Any record batch that has the columns.
-      user_field: Name of the users' column.
-      text_fields: Names of the texts' columns. If there are several, null texts are left out.
-
-    Raises:
-      ValueError: A column is missing or there are two of its name, or a row has no user or no text.
-      TypeError: A column has a wrong type.
-    """
-    for name in (user_field, *text_fields):
-        if batch.schema.names.count(name) != 1:
-            raise ValueError(
-                f"A batch of documents must have one column {name!r}, got "
-                f"{batch.schema.names.count(name)} of them. Name its columns with user_field and "
-                "text_field."
-            )
-    users = user_column(batch.column(user_field), user_field)
-    columns = [text_column(batch.column(name), name) for name in text_fields]
-    if not any(column.null_count for column in columns):
-        yield from (record_batch(users, texts) for texts in columns)
-        return
-    # (rows,) bool for each text column, whether the row has a text there.
-    present = [column.is_valid() for column in columns]
-    if not np.logical_or.reduce([mask.to_numpy(zero_copy_only=False) for mask in present]).all():
-        raise ValueError(
-            "Each document must have a text, got a null in "
-            f"{' and '.join(map(repr, text_fields))}; drop those documents."
-        )
-    for texts, mask in zip(columns, present, strict=True):
-        yield record_batch(users.filter(mask), texts.filter(mask))
-
-
-def user_column(users: pa.Array, name: str = USER) -> pa.Array:
-    """Returns users as strings, with integers as decimal digits, and keeps 16-byte names.
-
-    Raises:
-      TypeError: The column has another type.
-      ValueError: A user is null or empty.
-    """
-    kind = plain(users.type)
-    if users.type != NAMED_USER:
-        if not (_may_be_text(kind) or pa.types.is_integer(kind)):
-            raise TypeError(
-                f"The column {name!r} must hold strings, integers or fixed_size_binary(16), "
-                f"got {kind}. {REMEDY}"
-            )
-        users = _cast(as_text(users), pa.string(), name)
-    if users.null_count:
-        raise ValueError(f"The column {name!r} must not have nulls; drop those documents.")
-    if users.type != NAMED_USER and not pc.call_function("binary_length", [users]).to_numpy().all():
-        raise ValueError(f"The column {name!r} must not have empty users; drop those documents.")
-    return users
-
-
-def text_column(texts: pa.Array, name: str) -> pa.Array:
-    """Returns texts as strings, or lists of tokens as lists of strings, and keeps nulls.
-
-    Raises:
-      TypeError: The column has another type.
-      ValueError: A token is null.
-    """
-    kind = plain(texts.type)
-    if is_list(kind) and _may_be_text(plain(kind.value_type)):
-        lists = cast("pa.ListArray", _cast(texts, TOKEN_LISTS, name))
-        if lists.flatten().null_count:
-            raise ValueError(f"The column {name!r} must not have null tokens; leave them out.")
-        return lists
-    if _may_be_text(kind):
-        return _cast(as_text(texts), pa.string(), name)
-    raise TypeError(f"The column {name!r} must hold texts, or lists of texts, got {kind}. {REMEDY}")
-
-
-def _may_be_text(kind: pa.DataType) -> bool:
-    """Returns whether a column's values can be cast to strings without changing their meaning."""
-    return is_text(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind)
-
-
-def _cast(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
-    """Casts a column; its error has only the type of Arrow's error, whose message may quote data."""
-    if values.type == kind:
-        return values
-    try:
-        return values.cast(kind)
-    except pa.ArrowException as error:
-        raise ValueError(
-            f"The column {name!r} cannot be cast from {values.type} to {kind} "
-            f"({type(error).__name__}); give smaller batches, or cast it before."
-        ) from None
-
-
-# Classes are compared by name, so that Beam's data frames and pandas are not imported for this.
+# Beam 2.77 turns tables of Arrow and data frames of pandas into rows by the position of their columns:
+# it pairs the names of the first table with the values of all later ones, so that users and texts of a
+# file with another order of columns change places. No later step can see this. Classes are compared by
+# name, so that Beam's data frames and pandas are not imported for it.
 _BY_POSITION = {"_ArrowTableToBeamRows", "DataFrameToRowsFn", "UnbatchPandas"}
-
-
-def require_rows_by_name(documents: PCollection) -> None:
-    """Raises ValueError if a step before the documents turns tables into rows by position."""
-    for step in steps_before(documents):
-        kinds = {type(step.transform), type(getattr(step.transform, "fn", None))}
-        if any(kind.__name__ in _BY_POSITION for kind in kinds):
-            raise ValueError(
-                f"documents must not come from the step {step.full_label!r}, where Beam pairs values "
-                "with the names of fields by their position, so that users and texts may change "
-                "places. Read the files by name, with ReadDocuments, ReadFromParquetBatched, or "
-                "ReadFromParquet without as_rows."
-            )
-
-
-def steps_before(documents: PCollection) -> Iterator[Any]:
-    """Yields the steps from which elements come, also by side inputs, and the steps around them."""
-    seen: set[int] = set()
-    waiting: list[Any] = [documents]
-    while waiting:
-        step = getattr(waiting.pop(), "producer", None)
-        inputs = getattr(step, "inputs", ())
-        while step is not None and id(step) not in seen:
-            seen.add(id(step))
-            waiting.extend(side.pvalue for side in getattr(step, "side_inputs", ()))
-            yield step
-            # The inputs of a step around another one are those of its first inner steps, except where
-            # it has no inner steps.
-            waiting.extend(inputs)
-            inputs, step = (), step.parent
-
-
-Text = str | list[str]
+_MISSING = object()
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -319,7 +46,7 @@ class BatchDocuments(DisplayedTransform):
     are read by name, in any order of their fields, and their other fields are ignored. Plain tuples
     are (user, text), and nothing else is read by position. A user is str or an integer, which is the
     same user as its decimal digits. A text is str, or a list of str for the tokenizer `tokens`. Rows
-    that Beam makes of tables or data frames are refused, since they may have wrong names (`sources`).
+    that Beam makes of tables or data frames are refused, since they may have wrong names.
 
     Output: `pyarrow.RecordBatch` with columns `user` (string, or the 16-byte names that `ReadDocuments`
     gives to sequences) and `text` (string, or list of string), without nulls.
@@ -332,7 +59,7 @@ class BatchDocuments(DisplayedTransform):
       user_field: Name of the field that holds the user, which is the unit that the guarantee protects.
       text_field: Name of the field that holds the text, or several names. Then each text is a document
         of its user, and a text that is None is left out if the row has another text.
-      batch_size: Largest number of documents in a batch that is made of rows.
+      batch_size: Largest number of rows in a batch that is made of them.
 
     Raises:
       ValueError: batch_size is below 1, two fields are the same, the input is unbounded or not in the
@@ -364,12 +91,21 @@ class BatchDocuments(DisplayedTransform):
 
     def expand(self, documents: PCollection) -> PCollection[pa.RecordBatch]:
         """Checks the input and its known element type, and adds the step that makes batches."""
-        text_fields = checked_names(self.user_field, self.text_field)
+        names = checked_names(self.user_field, self.text_field)
         require_one_release(documents)
-        require_rows_by_name(documents)
-        by_position = check_element_type(documents.element_type, self.user_field, text_fields)
-        batch = beam.ParDo(_Batch(self, by_position)).with_output_types(pa.RecordBatch)
-        return cast("PCollection[pa.RecordBatch]", documents | "Batch" >> batch)
+        for step in steps_before(documents):
+            kinds = {type(step.transform), type(getattr(step.transform, "fn", None))}
+            if any(kind.__name__ in _BY_POSITION for kind in kinds):
+                raise ValueError(
+                    f"documents must not come from the step {step.full_label!r}, where Beam pairs "
+                    "values with the names of fields by their position, so that users and texts may "
+                    "change places. Read the files by name, with ReadDocuments, "
+                    "ReadFromParquetBatched, or ReadFromParquet without as_rows."
+                )
+        by_position = not check_known_fields(documents.element_type, names)
+        batch = beam.ParDo(_Batch(names, self.batch_size, by_position))
+        batches = documents | "Batch" >> batch.with_output_types(pa.RecordBatch)
+        return cast("PCollection[pa.RecordBatch]", batches)
 
 
 def require_one_release(documents: PCollection) -> None:
@@ -400,146 +136,223 @@ def require_one_release(documents: PCollection) -> None:
         )
 
 
-class _Batch(beam.DoFn):
-    """Buffers rows within a bundle, and normalizes record batches."""
-
-    def __init__(self, settings: BatchDocuments, by_position: bool):
-        self._user_field = settings.user_field
-        self._text_fields = names_of(settings.text_field)
-        self._batch_size = settings.batch_size
-        self._by_position = by_position
-
-    def start_bundle(self):
-        self._users: list[str] = []
-        self._texts: list[Text] = []
-
-    def process(self, element) -> Iterator[pa.RecordBatch]:
-        if isinstance(element, pa.RecordBatch | pa.Table):
-            batches = element.to_batches() if isinstance(element, pa.Table) else [element]
-            for batch in batches:
-                yield from normalized_batches(batch, self._user_field, self._text_fields)
-            return
-        fields = self._user_field, self._text_fields
-        for user, text in documents_of(element, *fields, self._by_position):
-            self._users.append(user)
-            self._texts.append(text)
-            if len(self._users) >= self._batch_size:
-                yield self._flush()
-
-    def finish_bundle(self) -> Any:
-        if self._users:
-            yield GlobalWindows.windowed_value(self._flush())
-
-    def _flush(self) -> pa.RecordBatch:
-        users, texts = self._users, self._texts
-        self._users, self._texts = [], []
-        are_tokens = {isinstance(text, list) for text in texts}
-        if len(are_tokens) > 1:
-            raise TypeError("Texts must be all str, or all lists of tokens, got some of each.")
-        kind = TOKEN_LISTS if are_tokens == {True} else pa.string()
-        try:
-            columns = [pa.array(users, pa.string()), pa.array(texts, kind)]
-        except (UnicodeError, pa.ArrowException):
-            raise ValueError("A user or a text cannot be encoded as UTF-8.") from None
-        return record_batch(*columns)
-
-
 def checked_names(user_field: str, text_field: str | Sequence[str]) -> tuple[str, ...]:
-    """Checks names of fields and returns those of the text fields.
+    """Returns the names of the user's and the texts' fields.
 
     Raises:
-      ValueError: A name is empty or not a str, or two names are equal.
+      ValueError: There is no text field, a name is empty or not a str, or two names are equal.
     """
-    names = names_of(text_field)
-    for option, name in (("user_field", user_field), *(("text_field", name) for name in names)):
-        if not (isinstance(name, str) and name):
-            raise ValueError(f"{option} must be the name of a field, got {option}={name!r}.")
-    if not names:
-        raise ValueError("text_field must name at least one field, got text_field=().")
-    if len({user_field, *names}) <= len(names):
+    names = user_field, *names_of(text_field)
+    are_names = all(isinstance(name, str) and name for name in names)
+    if not are_names or not 1 < len(names) == len(set(names)):
         raise ValueError(
-            "user_field and every text_field must be different fields, got "
+            "user_field and every text_field must be names of different fields, got "
             f"user_field={user_field!r}, text_field={text_field!r}."
         )
     return names
 
 
-def documents_of(
-    element: Any, user_field: str, text_fields: Sequence[str], by_position: bool = True
-) -> Iterator[tuple[str, Text]]:
-    """Yields the documents of one element as (user, text), one for each text that is not None.
+def steps_before(documents: PCollection) -> Iterator[Any]:
+    """Yields the steps from which elements come, also by side inputs, and the steps around them."""
+    seen: set[int] = set()
+    waiting: list[Any] = [documents]
+    while waiting:
+        step = getattr(waiting.pop(), "producer", None)
+        if step is None or id(step) in seen:
+            continue
+        seen.add(id(step))
+        waiting += [*step.inputs, *(side.pvalue for side in step.side_inputs)]
+        while step is not None:
+            yield step
+            step = step.parent
+
+
+def known_fields(element_type: Any) -> dict[str, Any]:
+    """Returns the types of the fields of rows by name, and nothing for elements without a schema.
+
+    >>> from beam_dpne import ReleasedItem
+    >>> list(known_fields(ReleasedItem)), known_fields(str)
+    (['item', 'score'], {})
+    """
+    try:
+        return dict(named_fields_from_element_type(element_type))
+    except (KeyError, TypeError, ValueError):
+        return {}
+
+
+def check_known_fields(element_type: Any, names: Sequence[str]) -> bool:
+    """Checks the fields of a PCollection's elements, and returns whether they are known.
+
+    Plain tuples may be read by position only if they are not, since a tuple could be in the order of
+    those fields.
 
     Args:
-      element: An element with named fields, or a plain tuple.
-      user_field: Name of the users' field.
-      text_fields: Names of the texts' fields.
-      by_position: Whether plain tuples of (user, text) are accepted.
+      element_type: Type of the elements, as Beam has inferred it or as it was declared.
+      names: Names of the fields of the user and the texts.
 
     Raises:
-      TypeError, ValueError: The element has other fields or types. The message holds no value of it.
+      ValueError: A field is missing, or its type is impossible for a user or a text.
     """
-    fields = _fields_of_element(element)
-    if fields is None and type(element) is tuple and len(element) == 1 + len(text_fields) == 2:
-        if not by_position:
-            raise TypeError(
-                "Documents must be of the PCollection's element type, which has named fields, got a "
-                "plain tuple, which may be in the order of those fields. Build the row type itself."
-            )
-        fields = {user_field: element[0], text_fields[0]: element[1]}
-    if fields is None:
-        raise TypeError(f"Documents must be {KINDS}, got {type_name(type(element))}.")
-    for name in (user_field, *text_fields):
+    fields = known_fields(element_type)
+    for place, name in enumerate(names if fields else ()):
+        option, kinds, shown = (
+            ("text_field", _TEXTS, "str, or a list of str")
+            if place
+            else ("user_field", _USERS, "str or int")
+        )
         if name not in fields:
             raise ValueError(
-                f"Each document must have the field {name!r}, got a {type_name(type(element))} "
-                "without it. Name the fields of your rows with user_field and text_field."
+                f"{option} must name a field of the documents, got {option}={name!r}. Their fields are "
+                f"{', '.join(fields)}."
             )
-    present = [name for name in text_fields if fields[name] is not None]
-    if not present:
-        raise TypeError(
-            f"Each document must have a text, got None in {' and '.join(map(repr, text_fields))}; "
-            "drop those documents."
-        )
-    user = _checked_user(fields[user_field], user_field)
-    for name in present:
-        yield user, _checked_text(fields[name], name)
+        kind = fields[name]
+        is_known = isinstance(kind, type) and kind not in (Any, object)
+        if is_known and (kind is bool or not issubclass(kind, kinds)):
+            raise ValueError(
+                f"{option} must name a field of type {shown}, got {option}={name!r}, which has type "
+                f"{kind.__name__}. {_REMEDY}"
+            )
+    return bool(fields)
 
 
-def _fields_of_element(element: Any) -> Mapping[str, Any] | None:
-    """Returns the values of an element by field name, or None if it has no field names."""
+class _Batch(beam.DoFn):
+    """Gathers the rows of a bundle in columns, and checks the columns of record batches."""
+
+    def __init__(self, names: Sequence[str], batch_size: int, by_position: bool):
+        self._names = names
+        self._batch_size = batch_size
+        self._by_position = by_position
+
+    def start_bundle(self):
+        self._rows: list[Sequence[Any]] = []
+
+    def process(self, element) -> Iterator[pa.RecordBatch]:
+        if isinstance(element, pa.RecordBatch | pa.Table):
+            for batch in element.to_batches() if isinstance(element, pa.Table) else [element]:
+                yield documents_of(batch, self._names)
+            return
+        self._rows.append(values_of(element, self._names, self._by_position))
+        if len(self._rows) >= self._batch_size:
+            yield self._flush()
+
+    def finish_bundle(self) -> Any:
+        if self._rows:
+            yield GlobalWindows.windowed_value(self._flush())
+
+    def _flush(self) -> pa.RecordBatch:
+        rows, self._rows = self._rows, []
+        return documents_of(batch_of_rows(rows, self._names), self._names)
+
+
+def values_of(element: Any, names: Sequence[str], by_position: bool = True) -> Sequence[Any]:
+    """Returns the user and the texts of a row with named fields, or of a plain tuple."""
     if isinstance(element, Mapping):
+        values = [element.get(name, _MISSING) for name in names]
+    elif (
+        isinstance(element, beam.Row)
+        or hasattr(type(element), "_fields")
+        or dataclasses.is_dataclass(type(element))
+    ):
+        values = [getattr(element, name, _MISSING) for name in names]
+    elif by_position and type(element) is tuple and len(element) == len(names) == 2:
         return element
-    if isinstance(element, beam.Row):
-        return element.as_dict()
-    names = getattr(element, "_fields", None)
-    if isinstance(element, tuple) and names is not None:
-        return dict(zip(names, element, strict=True))
-    if dataclasses.is_dataclass(element) and not isinstance(element, type):
-        return {field.name: getattr(element, field.name) for field in dataclasses.fields(element)}
-    return None
+    else:
+        raise TypeError(
+            "Documents must be rows with field names (NamedTuple, beam.Row, dict, dataclass), "
+            "pyarrow.RecordBatch, or plain tuples of (user, text) if the PCollection's element type "
+            f"has no fields, got {type(element).__name__}."
+        )
+    for name, value in zip(names, values, strict=True):
+        if value is _MISSING:
+            raise ValueError(
+                f"Each document must have the field {name!r}, got one without it. Name the fields of "
+                "your rows with user_field and text_field."
+            )
+    return values
 
 
-def _checked_user(user: Any, field: str) -> str:
-    """Returns a user as text; an integer becomes its decimal digits, as in the readers of files."""
-    if isinstance(user, str) and user:
-        return user
-    if isinstance(user, int | np.integer) and not isinstance(user, bool):
-        return str(int(user))
-    if user is None or user == "":
-        raise ValueError(f"A user must not be None or empty in the field {field!r}. {REMEDY}")
+def batch_of_rows(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> pa.RecordBatch:
+    """Returns rows of a user and texts as a record batch; integers as users become text."""
+    users, *texts = zip(*rows, strict=True)
+    as_digits = [str(user) if _is_integer(user) else user for user in users]
+    columns = []
+    for name, values in zip(names, (as_digits, *texts), strict=True):
+        try:
+            columns.append(pa.array(values))
+        except (OverflowError, UnicodeError, pa.ArrowException) as error:
+            raise TypeError(
+                f"The field {name!r} must hold users or texts of one type, in UTF-8, got values that "
+                f"Arrow refuses by {type(error).__name__}. {_REMEDY}"
+            ) from None
+    return pa.RecordBatch.from_arrays(columns, names=list(names))
+
+
+def _is_integer(user: Any) -> bool:
+    return isinstance(user, int | np.integer) and not isinstance(user, bool)
+
+
+def documents_of(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """Returns the documents of a record batch, with columns `user` and `text`.
+
+    Args:
+      batch: Any record batch that has the columns.
+      names: Names of the users' column and of the texts' columns. If there are several of these, null
+        texts are left out.
+
+    Raises:
+      ValueError: A column is missing or there are two of its name, or a row has no user or no text.
+      TypeError: A column has a wrong type.
+    """
+    for name in names:
+        if batch.schema.names.count(name) != 1:
+            raise ValueError(
+                f"A batch of documents must have one column {name!r}, got "
+                f"{batch.schema.names.count(name)} of them. Name its columns with user_field and "
+                "text_field."
+            )
+    users = _users(batch.column(names[0]), names[0])
+    texts = [_texts(batch.column(name), name) for name in names[1:]]
+    if np.logical_and.reduce(
+        [each.is_null().to_numpy(zero_copy_only=False) for each in texts]
+    ).any():
+        raise ValueError(
+            f"Each document must have a text, got null in {' and '.join(names[1:])}; drop it before."
+        )
+    held = [each for each in texts if each.null_count < len(each)] or texts[:1]
+    if len({each.type for each in held}) > 1:
+        raise TypeError("Texts must be all str, or all lists of tokens, got some of each.")
+    return interleaved(users, held)
+
+
+def _users(users: pa.Array, name: str) -> pa.Array:
+    """Returns users as strings, with integers as decimal digits, and keeps 16-byte names."""
+    kind = plain(users.type)
+    if kind != NAMED_USER:
+        if not (_may_be_text(kind) or pa.types.is_integer(kind)):
+            raise TypeError(f"A user must be str or int, got {_shown(kind)} in {name!r}. {_REMEDY}")
+        users = as_text(users).cast(pa.string())
+    if users.null_count or not pc.call_function("binary_length", [users]).to_numpy().all():
+        raise ValueError(f"A user must not be null or empty, got one in {name!r}. {_REMEDY}")
+    return users
+
+
+def _texts(texts: pa.Array, name: str) -> pa.Array:
+    """Returns texts as strings, or lists of tokens as lists of strings, and keeps nulls."""
+    kind = plain(texts.type)
+    if _may_be_text(kind):
+        return as_text(texts).cast(pa.string())
+    if is_list(kind) and _may_be_text(plain(kind.value_type)):
+        return texts.cast(pa.list_(pa.string()))
     raise TypeError(
-        f"A user must be str or int, got {type_name(type(user))} in the field {field!r}. {REMEDY}"
+        f"A text must be str, or a list of str, got {_shown(kind)} in {name!r}. {_REMEDY}"
     )
 
 
-def _checked_text(text: Any, field: str) -> Text:
-    if isinstance(text, str):
-        return text
-    is_list = isinstance(text, list) or type(text) is tuple
-    wrong = [token for token in text if not isinstance(token, str)] if is_list else [text]
-    if wrong:
-        raise TypeError(
-            f"A text must be str, or a list of str, got {type_name(type(wrong[0]))} in the field "
-            f"{field!r}. {REMEDY}"
-        )
-    return list(text)
+def _may_be_text(kind: pa.DataType) -> bool:
+    """Returns whether a column's values can be cast to strings without changing their meaning."""
+    return is_text(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind)
+
+
+def _shown(kind: pa.DataType) -> str:
+    """Returns a type for an error; names of fields within a field of a row may be values."""
+    return "fields within it" if pa.types.is_nested(kind) else str(kind)

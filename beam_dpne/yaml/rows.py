@@ -18,7 +18,14 @@ from apache_beam.pvalue import AsIter, PBegin, PCollection
 from apache_beam.typehints.row_type import RowTypeConstraint
 
 from beam_dpne.cli.runners import is_classic_template
-from beam_dpne.documents.batch import TEXT, USER, BatchDocuments, check_element_type, steps_before
+from beam_dpne.documents.batch import (
+    TEXT,
+    USER,
+    BatchDocuments,
+    check_known_fields,
+    checked_names,
+    steps_before,
+)
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.errors import UsageError
 from beam_dpne.reading.files import match_inputs
@@ -174,7 +181,9 @@ class PrivateRows(beam.PTransform):
         read = function.description if isinstance(function, _ToRows) else None
         records = rows if step is None or read is None else cast("PCollection", step.inputs[0])
         # Batches, which are checked while they are read only, have the fields of the rows.
-        check_element_type(rows.element_type, transform.user_field, names_of(transform.text_field))
+        check_known_fields(
+            rows.element_type, checked_names(transform.user_field, transform.text_field)
+        )
         readers = _readers_before(rows)
         names = transform.user_field, names_of(transform.text_field)
         for reader in readers:
