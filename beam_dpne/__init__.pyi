@@ -28,10 +28,10 @@ from beam_dpne.ngrams.decoding import RoundReport as RoundReport
 
 # isort: split
 # Releases as files.
-from beam_dpne.release.notes import ReleaseNotes as ReleaseNotes
 from beam_dpne.release.publishing import WriteRelease as WriteRelease
 from beam_dpne.release.reading import Release as Release
 from beam_dpne.release.reading import read_release as read_release
+from beam_dpne.release.schema import ReleaseNotes as ReleaseNotes
 
 # isort: split
 # Steps of a run, for pipelines of one's own.

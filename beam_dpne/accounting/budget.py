@@ -31,7 +31,7 @@ from beam_dpne.accounting.ledgers import (
     read_counted,
 )
 from beam_dpne.errors import BudgetError
-from beam_dpne.release.files import LEDGER_NAME, absolute, is_ledger, real_path
+from beam_dpne.release.reading import LEDGER_NAME, absolute, is_ledger, real_path
 from beam_dpne.storage.access import directory_at
 from beam_dpne.storage.directories import Directory
 

@@ -115,7 +115,7 @@ def expense_of_ledger(ledger: Mapping[str, Any], path: str) -> Expense:
     """Returns the expense that a ledger states, after checks that its numbers fit together.
 
     Args:
-      ledger: A whole ledger (see `beam_dpne.release.files.read_ledger`).
+      ledger: A whole ledger (see `beam_dpne.release.reading.read_ledger`).
       path: Its path, for messages.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any
 
 from beam_dpne.accounting.expense import Expense, expense_of_ledger
 from beam_dpne.errors import BeamDpneError, BudgetError
-from beam_dpne.release.files import LEDGER_NAME, ledger_path, parse_ledger, real_path
+from beam_dpne.release.reading import LEDGER_NAME, ledger_path, parse_ledger, real_path
 from beam_dpne.storage.access import directory_at
 from beam_dpne.storage.directories import reason
 

@@ -106,7 +106,7 @@ class Release(BaseOperator):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Publishes the release of this run, unless an earlier try has; returns its facts."""
-        from beam_dpne.release.files import has_ledger
+        from beam_dpne.release.reading import has_ledger
 
         directory = self.directory(context)
         if has_ledger(directory):
@@ -150,7 +150,7 @@ class Release(BaseOperator):
           AirflowFailException: The release is of another program or budget than the task's.
         """
         from beam_dpne.accounting.budget import open_budget
-        from beam_dpne.release.files import read_ledger
+        from beam_dpne.release.reading import read_ledger
 
         directory, plan = self.directory(context), self._plan()
         ledger = read_ledger(directory)

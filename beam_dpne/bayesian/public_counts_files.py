@@ -17,14 +17,14 @@ from beam_dpne.elements.rows import split_ngram
 from beam_dpne.errors import InputError, PublicCountsError
 from beam_dpne.reading.files import guarded
 from beam_dpne.reading.text import TextStream
-from beam_dpne.release.files import (
+from beam_dpne.release.parts import PART_NAME
+from beam_dpne.release.reading import (
     LEDGER_NAME,
     is_local,
     ledger_path,
+    read_release,
     real_path,
 )
-from beam_dpne.release.parts import PART_NAME
-from beam_dpne.release.reading import read_release
 
 _BLOCK_BYTES = 16 * 2**20
 _LONGEST_LINE = 2**20

@@ -9,10 +9,9 @@ from beam_dpne.accounting.budget import open_budget
 from beam_dpne.accounting.expense import expense_of_plan, program_of
 from beam_dpne.accounting.ledgers import CountedLedger, read_counted
 from beam_dpne.cli import display
-from beam_dpne.cli.failures import check_outside_releases
 from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.errors import BudgetError, UsageError
-from beam_dpne.release.files import has_ledger, real_path
+from beam_dpne.release.reading import check_outside, has_ledger, real_path
 
 
 @dataclasses.dataclass
@@ -33,7 +32,7 @@ def check_budget(path: str, output: str, options: BeamOptions) -> None:
             f"budget must be left out with a template, which is run many times, got budget={path}; the "
             "launcher of each run adds its ledger: beam-dpne account --budget FOLDER --add RELEASE."
         )
-    check_outside_releases("budget", path, output)
+    check_outside("budget", path, output)
     open_budget(path)
 
 

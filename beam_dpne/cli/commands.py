@@ -59,7 +59,7 @@ def _imported(package: str, name: Any) -> Any:
 
 _FILES = ("reading.options:ReadOptions", "cli.parameters:Tokenizing")
 _READING = ("cli.parameters:Input", *_FILES, "cli.parameters:Rejecting")
-_WRITING = ("cli.parameters:Writing", "release.notes:ReleaseNotes")
+_WRITING = ("cli.parameters:Writing", "release.schema:ReleaseNotes")
 _RUNNING = (
     "cli.parameters:Running",
     "cli.parameters:Budgeting",

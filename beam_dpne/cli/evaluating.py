@@ -25,8 +25,7 @@ from beam_dpne.evaluation.reports import (
 from beam_dpne.reading.files import InputFile, match_inputs
 from beam_dpne.reading.headers import check_fields
 from beam_dpne.reading.rejects import describe
-from beam_dpne.release.files import LEDGER_NAME, ledger_path, read_ledger
-from beam_dpne.release.reading import read_release
+from beam_dpne.release.reading import LEDGER_NAME, ledger_path, read_ledger, read_release
 from beam_dpne.storage.access import check_access
 
 _ITEMS, _PROBABILITIES = "set-union", "bayesian"

@@ -21,7 +21,7 @@ import pyarrow as pa
 from beam_dpne.documents.key_context import tokenizer_identity
 from beam_dpne.documents.tokenizers import TOKENIZERS, Tokenizer, failure_of, resolve_tokenizer
 from beam_dpne.errors import RunError, UsageError, may_be_printed
-from beam_dpne.release.files import is_inside, is_local, release_around
+from beam_dpne.release.reading import check_outside, is_local
 from beam_dpne.storage.directories import reason
 from beam_dpne.version import __version__
 
@@ -57,22 +57,6 @@ def _raised(text: str) -> str:
     return next((line for line in lines if line and not line[0].isspace()), "")
 
 
-def check_outside_releases(name: str, path: str, output: str | None) -> None:
-    """Raises UsageError if a path for private files is in a release; links are followed.
-
-    Args:
-      name: name of the parameter that gives the path.
-      path: path of a file or a directory whose content is as private as the data.
-      output: directory of the run's release, or None if the run publishes none.
-    """
-    folder = output if output and is_inside(path, output) else release_around(path)
-    if folder is not None:
-        raise UsageError(
-            f"{name} must be outside every release, got {name}={path}, which is in {folder or '/'}: "
-            "it is as private as the data."
-        )
-
-
 class FailureLog:
     """The failure log of one run: a local file that only its owner can read."""
 
@@ -88,7 +72,7 @@ class FailureLog:
         """
         if not is_local(path):
             raise UsageError(f"failure_log must be a local file, got failure_log={path}.")
-        check_outside_releases("failure_log", path, output)
+        check_outside("failure_log", path, output)
         self._path = os.path.abspath(path)
         try:
             handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

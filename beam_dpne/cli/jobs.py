@@ -13,7 +13,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from beam_dpne.cli import display, parameters, runners
 from beam_dpne.cli.budgets import check_budget, kept_budget
-from beam_dpne.cli.failures import check_outside_releases, with_cause
+from beam_dpne.cli.failures import with_cause
 from beam_dpne.cli.parsing import Made
 from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
@@ -33,9 +33,9 @@ from beam_dpne.reading.rejects import (
     rejected_of,
 )
 from beam_dpne.reading.transform import ReadDocuments
-from beam_dpne.release.files import absolute, is_local, read_ledger, real_path
-from beam_dpne.release.notes import ReleaseNotes
 from beam_dpne.release.publishing import WriteRelease, check_output
+from beam_dpne.release.reading import absolute, check_outside, is_local, read_ledger, real_path
+from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.storage.access import check_access
 from beam_dpne.storage.directories import absolute_path
 from beam_dpne.storage.run_files import RunKeyFile
@@ -311,7 +311,7 @@ def check_rejects(rejects: str, output: str | None) -> None:
       rejects: the directory.
       output: the directory of the run's release, or None if it is not known.
     """
-    check_outside_releases("rejects", rejects, output)
+    check_outside("rejects", rejects, output)
     if not is_local(rejects):
         return
     inner = real_path(rejects)

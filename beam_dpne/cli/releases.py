@@ -14,8 +14,8 @@ from beam_dpne.cli.release_settings import Adding, Exporting, Keeping, Reporting
 from beam_dpne.errors import UsageError
 from beam_dpne.exports.writing import KINDS
 from beam_dpne.exports.writing import export as write_export
-from beam_dpne.release.beside import OutputFile
-from beam_dpne.release.files import LEDGER_NAME
+from beam_dpne.release.publishing import write_file
+from beam_dpne.release.reading import LEDGER_NAME
 from beam_dpne.report.document import PUBLIC, render_report
 from beam_dpne.report.facts import Facts
 from beam_dpne.report.text import shown
@@ -59,16 +59,13 @@ def report(made: Made, _beam_arguments: list[str]) -> None:
     output_format = reporting.format or ("markdown" if is_markdown else "html")
     output = reporting.output or _OUTPUTS[output_format]
     check_access([reporting.release], [])
-    facts = Facts.read(reporting.release)
-    file = OutputFile.at(output, release=reporting.release, overwrite=reporting.overwrite)
-    file.write(
-        render_report(
-            facts,
-            output_format=output_format,
-            left_out={*(PUBLIC if reporting.public else ()), *(reporting.leave_out or ())},
-            search_rows=reporting.search_rows,
-        )
+    page = render_report(
+        Facts.read(reporting.release),
+        output_format=output_format,
+        left_out={*(PUBLIC if reporting.public else ()), *(reporting.leave_out or ())},
+        search_rows=reporting.search_rows,
     )
+    write_file(output, page, release=reporting.release, overwrite=reporting.overwrite)
     display.print_notice(f"beam-dpne: the report is in {output}.")
 
 

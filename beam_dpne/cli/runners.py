@@ -36,7 +36,7 @@ from beam_dpne.cli.failures import printable_reason
 from beam_dpne.elements import coders
 from beam_dpne.engines.flink import failures_at_flink
 from beam_dpne.errors import RunError, UsageError
-from beam_dpne.release.files import absolute, is_local
+from beam_dpne.release.reading import absolute, is_local
 
 _EMBEDDED = ("fnapirunner", "embedded")
 # Prism asks a bundle to give up half of its elements whenever it made no progress for a tenth of a

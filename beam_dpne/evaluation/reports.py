@@ -19,7 +19,7 @@ import numpy as np
 from beam_dpne.errors import PlotsUnavailableError, ReportError
 from beam_dpne.evaluation.counts import FACTOR, CountQuality, JudgedRows
 from beam_dpne.evaluation.coverage import Coverage
-from beam_dpne.release.files import is_inside, real_path, release_around, release_folder
+from beam_dpne.release.reading import check_outside
 from beam_dpne.storage.access import directory_at
 from beam_dpne.storage.directories import reason
 
@@ -118,17 +118,12 @@ def check_output(output: str, release: str) -> None:
       release: Path of a release's directory, or of its ledger.
 
     Raises:
-      ReportError: The directory is a release, inside one, or cannot be written.
+      UsageError: The directory is a release, or inside one.
+      ReportError: It cannot be written.
     """
     if not output:
         raise ReportError("output must be the path of a directory, got output=''.")
-    judged = real_path(release_folder(release))
-    folder = judged if is_inside(output, judged) else release_around(output)
-    if folder is not None:
-        raise ReportError(
-            f"output must be outside every release, got output={output}, which is in "
-            f"{folder or '/'}: files computed from the private data are as secret as the data."
-        )
+    check_outside("output", output, release)
     with _writing_to(output):
         directory_at(output).probe()
 

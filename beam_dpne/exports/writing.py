@@ -8,8 +8,8 @@ from typing import Any
 from beam_dpne.errors import ExportError
 from beam_dpne.exports import card, language_model, tables, vocabularies
 from beam_dpne.exports.source import Rendered, Source
-from beam_dpne.release.beside import OutputFile
-from beam_dpne.release.files import read_ledger
+from beam_dpne.release.publishing import write_file
+from beam_dpne.release.reading import read_ledger
 from beam_dpne.storage.access import check_access
 
 
@@ -106,11 +106,9 @@ def export(
         raise ExportError(
             f"to={to} cannot take a release of beam-dpne {program}. Use one of {others}."
         )
-    file = OutputFile.at(
-        output, release=release, overwrite=overwrite, may_be_inside=kind.render is card.render
-    )
     rendered = kind.render(Source.read(release), **given)
-    file.write(rendered.data)
+    inside = kind.render is card.render
+    write_file(output, rendered.data, release=release, overwrite=overwrite, may_be_inside=inside)
     return rendered
 
 

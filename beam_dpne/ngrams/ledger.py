@@ -10,7 +10,7 @@ from beam_dpne.ngrams.decoding import LengthReport, length_report
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.plan import LengthPlan, PrivacyPlan
 from beam_dpne.release.ledger import Contents, counted_columns, counts_of
-from beam_dpne.release.schema import Argument, Length
+from beam_dpne.release.schema import Length
 
 _INDIVIDUAL_BUDGETS = (
     "Every user has one budget for the n-grams of all lengths, (1 - count_share) * mu^2 with mu = 1 "
@@ -105,10 +105,8 @@ def _grounds(plan: PrivacyPlan) -> dict[str, Any]:
     """Returns the theorems and promises on which the guarantee rests."""
     if plan.user_budgets != "individual":
         return {}
-    argument = Argument(
-        statement=_INDIVIDUAL_BUDGETS, mu=1 / plan.noise_stddev, references=list(_REFERENCES)
-    )
-    return {"individual_budgets": argument}
+    argument = {"statement": _INDIVIDUAL_BUDGETS, "mu": 1 / plan.noise_stddev}
+    return {"individual_budgets": {**argument, "references": list(_REFERENCES)}}
 
 
 def _check_reports(plan: PrivacyPlan, reports: Sequence[LengthReport]) -> None:

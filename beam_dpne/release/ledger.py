@@ -8,8 +8,10 @@ numbers and the grounds of one program, and `files` reads ledgers back.
 
 import dataclasses
 import importlib.metadata
+import inspect
 import json
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,9 +26,15 @@ from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.mechanism.gaussian import GaussianNoise, group_sizes
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release import schema
-from beam_dpne.release.notes import NO_NOTES, ReleaseNotes
-from beam_dpne.release.parts import PROGRAMS, Part
-from beam_dpne.release.schema import AnyLedger, Counts, Length, Section, meanings
+from beam_dpne.release.parts import PROGRAMS
+from beam_dpne.release.schema import (
+    NO_NOTES,
+    AnyLedger,
+    Counts,
+    Length,
+    ReleaseNotes,
+    Section,
+)
 from beam_dpne.validation import about_large_delta
 from beam_dpne.version import __version__
 
@@ -39,6 +47,7 @@ _COMPLETE = (
 _NEIGHBOURS = (
     "Two inputs are neighbours if one user is added or removed with all of that user's documents."
 )
+_IS_ONE_USER = " is one user"
 _STATEMENT = (
     "Parts and ledger together are user-level (epsilon, delta)-differentially private: for any two "
     "inputs that are neighbours and any set O of releases, "
@@ -146,14 +155,14 @@ class Contents(NamedTuple):
 
 
 def whole_ledger(
-    contents: Contents, run: Run, rows: Mapping[str, Any], notes: ReleaseNotes = NO_NOTES
+    contents: Contents, run: Run, rows: int, notes: ReleaseNotes = NO_NOTES
 ) -> AnyLedger:
     """Returns the ledger of a release, before its rows are in files.
 
     Args:
       contents: The contents that depend on the program.
       run: The public facts of the run.
-      rows: Fields of `schema.Rows`.
+      rows: The number of rows.
       notes: The operator's notes on the release.
 
     Raises:
@@ -162,36 +171,37 @@ def whole_ledger(
     plan, found = run.plan, contents.found
     noun = PROGRAMS[contents.program].noun
     packages = {name: importlib.metadata.version(name) for name in _PACKAGES}
-    guarantee = schema.Guarantee(
-        epsilon=plan.epsilon,
-        delta=plan.delta,
-        neighbours=_NEIGHBOURS,
-        user=user_sentence(run.described, notes),
-        statement=_STATEMENT,
-        **contents.grounds,
-    )
     spent = schema.Spent(
         gaussian_delta=plan.gaussian_delta,
         far_tails=plan.far_tails,
         numerical_slack=plan.numerical_slack,
         **contents.spent,
     )
-    groups = _groups(contents, guarantee)
-    is_mechanism = isinstance(found, Section)
-    own: dict[str, Any] = {"mechanism": found} if is_mechanism else {"lengths": list(found)}
-    explained = {
-        "spent": spent,
-        **({"mechanism": found} if is_mechanism else {"lengths": found[0]}),
-        "groups": groups.sizes[0],
-    }
-    if contents.counts is not None:
-        explained["counts"] = contents.counts
+    noise, alone = contents.noise, contents.found_alone
+    sizes = group_sizes(epsilon=plan.epsilon, delta=plan.delta, gaussian=noise)
+    groups = schema.Groups(
+        statement=_GROUPS,
+        held_by_a_group_alone=UNSET if alone is None else _FOUND_ALONE.format(noun=alone),
+        gaussian_noise=_GAUSSIAN,
+        sizes=[schema.GroupSize(**each) for each in sizes],
+    )
+    own = {"mechanism": found} if isinstance(found, Section) else {"lengths": list(found)}
+    counted = {} if contents.counts is None else {"counts": contents.counts}
+    explained = {"spent": spent, **own, "groups": groups.sizes, **counted}
     ledger = schema.LEDGERS[contents.program](
         **own,
+        **counted,
         schema=schema.SCHEMA,
         what=f"A differentially private release of {noun}. {_COMPLETE}",
-        notes=schema.Notes(**notes.to_dict()),
-        guarantee=guarantee,
+        notes=notes,
+        guarantee=schema.Guarantee(
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            neighbours=_NEIGHBOURS,
+            user=user_sentence(run.described, notes),
+            statement=_STATEMENT,
+            **contents.grounds,
+        ),
         groups=groups,
         not_protected=[
             *_NOT_PROTECTED,
@@ -200,7 +210,6 @@ def whole_ledger(
         ],
         plan=json.loads(plan.to_json()),
         spent=spent,
-        counts=UNSET if contents.counts is None else contents.counts,
         run_key=schema.Key(
             given=run.run_key_given,
             mechanism_version=MECHANISM_VERSION,
@@ -209,42 +218,32 @@ def whole_ledger(
         input=input_section(run.described),
         tokenizer=run.tokenizer,
         columns=dict(contents.columns),
-        meanings={name: meanings(section) for name, section in explained.items()},
+        meanings={name: _meanings(section) for name, section in explained.items()},
         versions={"beam_dpne": __version__, **packages, "python": platform.python_version()},
-        rows=schema.Rows(**rows),
+        rows=schema.Rows(count=rows),
     )
-    if rows["count"] != schema.released(ledger):
+    if rows != schema.released(ledger):
         raise ValueError(f"There must be as many rows as {noun} were released.")
     return ledger
 
 
-def _groups(contents: Contents, guarantee: schema.Guarantee) -> schema.Groups:
-    """Returns what the guarantee is worth for groups of users."""
-    sizes = group_sizes(epsilon=guarantee.epsilon, delta=guarantee.delta, gaussian=contents.noise)
-    noun = contents.found_alone
-    return schema.Groups(
-        statement=_GROUPS,
-        held_by_a_group_alone=UNSET if noun is None else _FOUND_ALONE.format(noun=noun),
-        gaussian_noise=_GAUSSIAN,
-        sizes=[schema.GroupSize(**each) for each in sizes],
-    )
-
-
-def with_parts(ledger: AnyLedger, parts: Sequence[Part]) -> AnyLedger:
-    """Returns a ledger that lists the files in which its rows are, instead of their digest."""
-    listed = [schema.ListedPart(**part._asdict()) for part in parts]
-    return msgspec.structs.replace(ledger, rows=UNSET, parts=listed)
+def _meanings(given: Section | Sequence[Section]) -> dict[str, str]:
+    """Returns the meanings of the fields of a section, or of the first of several, from its type."""
+    section = given if isinstance(given, Section) else given[0]
+    listed = (inspect.getdoc(type(section)) or "").partition("Attributes:\n")[2]
+    found = re.findall(r"^  (\w+): (.*(?:\n    .*)*)", listed, re.MULTILINE)
+    return {
+        name: " ".join(text.split()) for name, text in found if getattr(section, name) is not UNSET
+    }
 
 
 def with_notes(ledger: AnyLedger, notes: ReleaseNotes) -> AnyLedger:
-    """Returns a ledger with other notes, and with the phrase that begins with their unit."""
-    read = ledger.input
-    described = None
-    if read["format"] == "sequences" or read["user_field"] is not None:
-        described = InputDescription(user_field=read["user_field"], format=read["format"])
-    guarantee = msgspec.structs.replace(ledger.guarantee, user=user_sentence(described, notes))
-    said = schema.Notes(**notes.to_dict())
-    return msgspec.structs.replace(ledger, notes=said, guarantee=guarantee)
+    """Returns a ledger without notes with these, and with the phrase that begins with their unit."""
+    guarantee = ledger.guarantee
+    if notes.unit is not None:
+        records = guarantee.user.removesuffix(_IS_ONE_USER)
+        guarantee = msgspec.structs.replace(guarantee, user=f"{notes.unit}: {records}")
+    return msgspec.structs.replace(ledger, notes=notes, guarantee=guarantee)
 
 
 def ledger_bytes(ledger: AnyLedger) -> bytes:
@@ -269,18 +268,15 @@ def user_sentence(described: InputDescription | None, notes: ReleaseNotes) -> st
     >>> user_sentence(described, ReleaseNotes())
     'each value of the field "customer_email" is one user'
     """
-    records = _records_of_a_user(described)
+    if described is None:
+        records = "as the input of the pipeline names them"
+    elif described.format == "sequences":
+        records = "each line of a file"
+    else:
+        records = f'each value of the field "{described.user_field}"'
     if notes.unit is not None:
         return f"{notes.unit}: {records}"
-    return records if described is None else f"{records} is one user"
-
-
-def _records_of_a_user(described: InputDescription | None) -> str:
-    if described is None:
-        return "as the input of the pipeline names them"
-    if described.format == "sequences":
-        return "each line of a file"
-    return f'each value of the field "{described.user_field}"'
+    return records if described is None else f"{records}{_IS_ONE_USER}"
 
 
 def input_section(described: InputDescription | None) -> dict[str, Any]:

@@ -1,15 +1,14 @@
 """The parts of a release: files with its rows, as JSON lines, tabs or Parquet."""
 
 import dataclasses
-import functools
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.json
 import pyarrow.parquet
 
 from beam_dpne.elements.rows import (
@@ -23,32 +22,12 @@ from beam_dpne.elements.rows import (
     pieces,
     unescape_item,
 )
-from beam_dpne.release.schema import PART_PATTERN
+from beam_dpne.release.schema import PART_PATTERN, AnyLedger, Part
+from beam_dpne.release.schema import Rows as RowsSection
 
 PART_NAME = re.compile(PART_PATTERN)
 OUTPUT_FORMATS = ("jsonl", "tsv", "parquet")
 _WRITERS = {"jsonl": "jsonl/1", "tsv": "tsv/1", "parquet": f"parquet/1/{pa.__version__}"}
-_PYTHON = {pa.int32(): int, pa.int64(): int, pa.string(): str, pa.float64(): float}
-
-
-class Part(NamedTuple):
-    """One file of a release with some of its rows.
-
-    Attributes:
-      name: File name in the release's directory.
-      rows: Number of n-grams or items in the file.
-      sha256: SHA-256 of the file's bytes, hexadecimal.
-      bytes: Size of the file.
-    """
-
-    name: str
-    rows: int
-    sha256: str
-    bytes: int
-
-
-def _same(text: str) -> str:
-    return text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,16 +39,14 @@ class Program:
       noun: Name of the released rows, in the plural.
       schema: Columns of the rows: numbers, and one column of text.
       counted: Columns of the rows of releases with numbers of users, or None if there are none.
-      to_line: Function that writes a text without tabs and line ends, for tsv.
-      from_line: Inverse of `to_line`.
+      has_free_text: Whether a text may have tabs and line ends, which tsv escapes.
     """
 
     stem: str
     noun: str
     schema: pa.Schema
-    to_line: Callable[[str], str] = _same
-    from_line: Callable[[str], str] = _same
     counted: pa.Schema | None = None
+    has_free_text: bool = False
 
     def schema_of(self, columns: Collection[str]) -> pa.Schema:
         """Returns the columns of a release, from the names of those that its ledger explains."""
@@ -82,31 +59,31 @@ class Program:
 
     def lines(self, rows: pa.Table, name: str) -> list[str]:
         """Returns a column's values as they are written in tsv."""
-        write = self.to_line if name == self.text else repr
-        return [write(value) for value in rows.column(name).to_pylist()]
+        values = rows.column(name).to_pylist()
+        if name != self.text:
+            return list(map(repr, values))
+        return list(map(escape_item, values)) if self.has_free_text else values
 
 
 PROGRAMS = {
     # The text of an n-gram is one line in every format, see `join_tokens`.
-    "ngrams": Program(
-        stem="ngrams",
-        noun="n-grams",
-        schema=ROW_SCHEMA,
-        counted=COUNTED_ROW_SCHEMA,
-    ),
+    "ngrams": Program(stem="ngrams", noun="n-grams", schema=ROW_SCHEMA, counted=COUNTED_ROW_SCHEMA),
     "set-union": Program(
         stem="items",
         noun="items",
         schema=ITEM_SCHEMA,
         counted=COUNTED_ITEM_SCHEMA,
-        to_line=escape_item,
-        from_line=unescape_item,
+        has_free_text=True,
     ),
     "bayesian": Program(
         stem="probabilities", noun="n-gram probabilities", schema=PROBABILITY_SCHEMA
     ),
 }
-_BY_STEM = {program.stem: program for program in PROGRAMS.values()}
+
+
+def program_of(ledger: AnyLedger) -> Program:
+    """Returns the form of the parts of a ledger's release."""
+    return PROGRAMS[str(type(ledger).__struct_config__.tag)]
 
 
 def render_parts(
@@ -120,22 +97,23 @@ def render_parts(
         size = min(rows_per_part, len(rows) - start)
         data = _WRITE[output_format](program, rows.schema, pieces(rows, start, size))
         name = f"{program.stem}-{digest}-{number:05}-of-{count:05}.{output_format}"
-        yield Part(name, size, hashlib.sha256(data).hexdigest(), len(data)), data
+        sha256 = hashlib.sha256(data).hexdigest()
+        yield Part(name=name, rows=size, sha256=sha256, bytes=len(data)), data
 
 
-def parse_part(part: Part, data: bytes, columns: Collection[str]) -> pa.Table:
-    """Returns the rows of one part; its name determines the program and the format.
+def parse_part(program: Program, name: str, data: bytes, columns: Collection[str]) -> pa.Table:
+    """Returns the rows of one part.
 
     Args:
-      part: The part.
+      program: Form of the program's parts.
+      name: Name of the part, which ends in its format.
       data: Its bytes.
       columns: Names of the columns that the ledger explains.
     """
-    program = _BY_STEM[part.name.partition("-")[0]]
-    return _PARSE[part.name.rpartition(".")[2]](program, data, program.schema_of(columns))
+    return _PARSE[name.rpartition(".")[2]](program, data, program.schema_of(columns))
 
 
-def rows_section(program: Program, rows: Rows) -> dict[str, Any]:
+def rows_section(program: Program, rows: Rows) -> RowsSection:
     """Returns the number of rows of a release and their digest, for a ledger without files.
 
     The digest is the SHA-256 of the rows in the order of the release as jsonl: of the files of a
@@ -148,7 +126,7 @@ def rows_section(program: Program, rows: Rows) -> dict[str, Any]:
     digest = hashlib.sha256()
     for piece in pieces(rows):
         digest.update(_write_jsonl(program, rows.schema, [piece]))
-    return {"count": len(rows), "sha256": digest.hexdigest()}
+    return RowsSection(count=len(rows), sha256=digest.hexdigest())
 
 
 def _content_hash(program: Program, rows: Rows, output_format: str, rows_per_part: int) -> str:
@@ -168,18 +146,10 @@ def _content_hash(program: Program, rows: Rows, output_format: str, rows_per_par
     return digest.hexdigest()[:16]
 
 
-@functools.cache
-def _row_type(schema: pa.Schema) -> type[Any]:
-    """Returns the type of a row in jsonl."""
-    fields = [(field.name, _PYTHON[field.type]) for field in schema]
-    return msgspec.defstruct("Row", fields, gc=False)
-
-
 def _write_jsonl(_: Program, schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:
-    encoder, row_type = msgspec.json.Encoder(), _row_type(schema)
-    columns = ([column.to_pylist() for column in piece.columns] for piece in rows)
+    encoder = msgspec.json.Encoder()
     # A list, since msgspec 0.22 never frees the rows that it takes from another iterable.
-    return b"".join(encoder.encode_lines(list(map(row_type, *each))) for each in columns)
+    return b"".join(encoder.encode_lines(piece.to_pylist()) for piece in rows)
 
 
 def _write_tsv(program: Program, schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:
@@ -198,9 +168,11 @@ def _write_parquet(_: Program, schema: pa.Schema, rows: Iterable[pa.Table]) -> b
 
 
 def _parse_jsonl(_: Program, data: bytes, schema: pa.Schema) -> pa.Table:
-    rows = msgspec.json.Decoder(_row_type(schema)).decode_lines(data)
-    columns = [[getattr(row, name) for row in rows] for name in schema.names]
-    return pa.table(columns, schema=schema)
+    if not data:
+        return schema.empty_table()
+    whole = pyarrow.json.ReadOptions(block_size=len(data))
+    columns = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+    return pyarrow.json.read_json(pa.BufferReader(data), whole, columns)
 
 
 def _parse_tsv(program: Program, data: bytes, schema: pa.Schema) -> pa.Table:
@@ -211,8 +183,10 @@ def _parse_tsv(program: Program, data: bytes, schema: pa.Schema) -> pa.Table:
         ),
         convert_options=pyarrow.csv.ConvertOptions(column_types=schema),
     )
+    if not program.has_free_text:
+        return rows
     column = rows.schema.get_field_index(program.text)
-    texts = [program.from_line(line) for line in rows.column(column).to_pylist()]
+    texts = list(map(unescape_item, rows.column(column).to_pylist()))
     return rows.set_column(column, schema.field(column), pa.array(texts, pa.string()))
 
 

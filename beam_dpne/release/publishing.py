@@ -1,4 +1,4 @@
-"""Publishing a release: parts first, then the ledger in one step.
+"""Publishing a release: parts first, then the ledger in one step; and writing files made from one.
 
 The files are a function of the released rows, the ledger and versions, and of nothing else that is
 known about the data. Names of parts are derived from their content, so that a repeated bundle writes
@@ -9,16 +9,19 @@ import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import apache_beam as beam
+import msgspec
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsIter, PCollection, PValue
 from apache_beam.typehints.decorators import IOTypeHints
+from msgspec import UNSET
 
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import DisplayedTransform
-from beam_dpne.elements.rows import longest_beside_shorter
+from beam_dpne.elements.rows import Rows, longest_beside_shorter
 from beam_dpne.errors import ReleaseError
 from beam_dpne.reading.rejects import (
     DEFAULT_MAX_REJECTED,
@@ -28,29 +31,19 @@ from beam_dpne.reading.rejects import (
     report_counts,
     require_few_rejected,
 )
-from beam_dpne.release.files import (
-    LEDGER_NAME,
-    as_release_error,
-    is_ledger,
-    listed_parts,
-)
-from beam_dpne.release.ledger import Run, ledger_bytes, with_parts
-from beam_dpne.release.notes import NO_NOTES, ReleaseNotes
-from beam_dpne.release.parts import (
-    OUTPUT_FORMATS,
-    PART_NAME,
-    Part,
-    render_parts,
-)
-from beam_dpne.release.result import Described, Form, Result, described, described_rows
-from beam_dpne.storage.access import directory_at
-from beam_dpne.storage.directories import Directory
+from beam_dpne.release.ledger import ledger_bytes
+from beam_dpne.release.parts import OUTPUT_FORMATS, PART_NAME, program_of, render_parts
+from beam_dpne.release.reading import LEDGER_NAME, as_release_error, check_outside, is_ledger
+from beam_dpne.release.result import Result, described, described_rows
+from beam_dpne.release.schema import NO_NOTES, AnyLedger, Part, ReleaseNotes
+from beam_dpne.storage.access import check_access, directory_at
+from beam_dpne.storage.directories import Directory, require_file_system
+from beam_dpne.validation import check_choice, check_integer
 
-_WRITABLE = "output must be a directory that can be written, got output={}"
+# What a killed run leaves of a file that it was writing.
 _TEMPORARY_NAME = re.compile(
     rf"\.({PART_NAME.pattern}|{re.escape(LEDGER_NAME)}|probe)\.tmp-[0-9a-f]{{32}}"
 )
-_LedgerFor = Callable[[Sequence[Part]], bytes]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -84,9 +77,9 @@ class WriteRelease(DisplayedTransform):
 
     Raises:
       TypeError: The input is neither a result nor a dict of rows and ledger.
-      ValueError: A field has a wrong value, or rows are unbounded or windowed.
+      ValueError: A field has a wrong value.
       ReleaseError: When the pipeline is built: the output holds files and overwrite is off, or it
-        cannot be read. While running: a release exists and overwrite is off, another run has
+        cannot be written. While running: a release exists and overwrite is off, another run has
         published there meanwhile, the output cannot be written, or rows and ledger do not belong
         together. The existing release stays as it was.
       TooManyRejectedError: While running, before anything is written: a larger share of the records
@@ -120,17 +113,8 @@ class WriteRelease(DisplayedTransform):
     def __post_init__(self):
         super().__init__()
         check_max_rejected(self.max_rejected)
-        if not self.output:
-            raise ValueError("output must be the path of a directory, got output=''.")
-        if self.output_format not in OUTPUT_FORMATS:
-            raise ValueError(
-                f"output_format must be one of {', '.join(OUTPUT_FORMATS)}, "
-                f"got output_format={self.output_format!r}."
-            )
-        if self.rows_per_part < 1:
-            raise ValueError(
-                f"rows_per_part must be at least 1, got rows_per_part={self.rows_per_part}."
-            )
+        check_choice("output_format", self.output_format, OUTPUT_FORMATS)
+        check_integer("rows_per_part", self.rows_per_part, 1)
 
     def default_type_hints(self) -> IOTypeHints:
         """Returns empty hints, since Beam would log a warning about a named tuple as input."""
@@ -146,16 +130,15 @@ class WriteRelease(DisplayedTransform):
     def expand(self, input_or_inputs: Result | Mapping[str, PCollection]) -> PValue:
         """Brings everything to one worker, which publishes it."""
         given = input_or_inputs
-        check_unused(self.output, overwrite=self.overwrite)
+        check_output(self.output, overwrite=self.overwrite)
         if isinstance(given, Result):
             main, shorter = longest_beside_shorter(given.sets)
             beside = (shorter,)
-            describe = functools.partial(_of_sets, given.form, given.run, self.notes)
+            describe = functools.partial(described, given.form, given.run, self.notes)
         elif isinstance(given, Mapping) and set(given) == {"rows", "ledger"}:
-            _check_complete(given)
             main = given["ledger"].pipeline | "Once" >> beam.Create([None])
             beside = (AsIter(given["rows"]), AsIter(given["ledger"]))
-            describe = functools.partial(_of_rows, self.notes)
+            describe = functools.partial(described_rows, self.notes)
         else:
             raise TypeError(
                 "WriteRelease takes the result of PrivateNgrams, PrivateSetUnion or BayesianCounts, or "
@@ -186,44 +169,28 @@ def check_output(output: str, *, overwrite: bool) -> None:
     """
     if not output:
         raise ReleaseError("output must be the path of a directory, got output=''.")
-    check_unused(output, overwrite=overwrite)
-    with as_release_error(_WRITABLE.format(output)):
-        directory_at(output).probe()
-
-
-def check_unused(output: str, *, overwrite: bool) -> None:
-    """Checks that nothing is in the way of a release, and writes nothing.
-
-    Args:
-      output: Directory of the release; it may be missing.
-      overwrite: Whether the directory may have a release, or other files, already.
-
-    Raises:
-      ReleaseError: The path is a file, or the directory is not empty or cannot be read.
-    """
     directory = directory_at(output)
-    with as_release_error(_WRITABLE.format(output)):
-        names = directory.names()
-        _check_replaceable(directory.read(LEDGER_NAME), output)
-        if not overwrite:
-            _check_empty(names, output)
-
-
-def _check_complete(given: Mapping[str, PCollection]) -> None:
-    """Raises ValueError unless rows and ledger are complete at some time."""
-    for name, pcollection in given.items():
-        if not pcollection.is_bounded or not pcollection.windowing.is_default():
-            raise ValueError(
-                f"{name} must be bounded and in the global window with its default trigger, since a "
-                "release is written once. Apply beam.WindowInto(GlobalWindows()) before."
+    with as_release_error(f"output must be a directory that can be written, got output={output}"):
+        names, ledger = directory.names(), directory.read(LEDGER_NAME)
+        if ledger is not None and not is_ledger(ledger):
+            raise ReleaseError(
+                f"output has a {LEDGER_NAME} that beam_dpne did not write, got output={output}. "
+                "Choose another directory."
             )
+        if names and not overwrite:
+            state = "is not empty" if ledger is None else "is a release already"
+            raise ReleaseError(
+                f"output must be an empty or new directory, got output={output}, which {state}. "
+                "Choose another directory, or set overwrite, which deletes only files of a release."
+            )
+        directory.probe()
 
 
 def _publish(
     main: Any,
     tallies: Iterable[Tally] | None,
     *beside: Iterable[Any],
-    describe: Callable[..., Described],
+    describe: Callable[..., tuple[Rows, AnyLedger]],
     max_rejected: float,
     **settings: Any,
 ) -> str:
@@ -233,23 +200,12 @@ def _publish(
         require_few_rejected(tally, max_rejected)
         report_counts(tally)
     progress.enter("publish", None)
-    return publish_release(describe(main, *beside), **settings)
-
-
-def _of_sets(
-    form: Form, run: Run, notes: ReleaseNotes, longest: Any, shorter: Iterable[Any]
-) -> Described:
-    return described(form, run, [*shorter, longest], notes)
-
-
-def _of_rows(
-    notes: ReleaseNotes, _: None, rows: Iterable[Any], ledgers: Iterable[str]
-) -> Described:
-    return described_rows(rows, ledgers, notes)
+    return publish_release(*describe(main, *beside), **settings)
 
 
 def publish_release(
-    release: Described,
+    rows: Rows,
+    ledger: AnyLedger,
     *,
     output: str,
     output_format: str = "jsonl",
@@ -259,7 +215,8 @@ def publish_release(
     """Publishes a release as files that a ledger lists.
 
     Args:
-      release: Its program, rows and ledger.
+      rows: All rows, in order.
+      ledger: The ledger before files.
       output: As in `WriteRelease`, which calls this function in a pipeline.
       output_format: As there.
       overwrite: As there.
@@ -272,12 +229,11 @@ def publish_release(
       ReleaseError: A release exists and overwrite is off, or the output cannot be written. The
         existing release stays as it was.
     """
-    parts = functools.partial(
-        render_parts, release.program, release.rows, output_format, rows_per_part
-    )
+    program = program_of(ledger)
+    parts = functools.partial(render_parts, program, rows, output_format, rows_per_part)
 
-    def ledger_for(listed: Sequence[Part]) -> bytes:
-        return ledger_bytes(with_parts(release.ledger, listed))
+    def ledger_for(listed: Iterable[Part]) -> bytes:
+        return ledger_bytes(msgspec.structs.replace(ledger, rows=UNSET, parts=list(listed)))
 
     directory = directory_at(output)
     with as_release_error(f"The release cannot be published in {output}"), directory.locked():
@@ -285,11 +241,16 @@ def publish_release(
         # in the other order, parts that it wrote after the listing would stay for ever.
         current = directory.read(LEDGER_NAME)
         before = directory.names()
-        _check_replaceable(current, output)
         if current is None or overwrite:
             written = _write(directory, parts(), ledger_for, current)
-            directory.remove(_obsolete(before, overwrite=overwrite) - written)
-        elif current != ledger_for([part for part, _ in parts()]):
+            # Files that came later may belong to another attempt.
+            directory.remove(
+                name
+                for name in before
+                if _TEMPORARY_NAME.fullmatch(name)
+                or (overwrite and PART_NAME.fullmatch(name) and name not in written)
+            )
+        elif current != ledger_for(part for part, _ in parts()):
             raise ReleaseError(
                 f"{output} is a release already; choose another directory or set overwrite."
             )
@@ -300,7 +261,7 @@ def publish_release(
 def _write(
     directory: Directory,
     parts: Iterable[tuple[Part, bytes]],
-    ledger_for: _LedgerFor,
+    ledger_for: Callable[[Iterable[Part]], bytes],
     current: bytes | None,
 ) -> set[str]:
     """Writes the parts and then replaces the current ledger; returns the parts' names.
@@ -315,37 +276,46 @@ def _write(
         directory.replace(LEDGER_NAME, ledger_for(written), seen=current)
     except BaseException:
         with contextlib.suppress(Exception):
-            listed = listed_parts(directory.read(LEDGER_NAME))
-            withdrawn = {part.name for part in written} - listed
-            directory.remove(withdrawn.intersection(directory.names()))
+            ledger, names = directory.read(LEDGER_NAME) or b"", directory.names()
+            new = [part.name for part in written if part.name.encode() not in ledger]
+            directory.remove(name for name in new if name in names)
         raise
     return {part.name for part in written}
 
 
-def _obsolete(before: Iterable[str], *, overwrite: bool) -> set[str]:
-    """Returns those files that were there when the attempt began and are obsolete with a new ledger.
+def write_file(
+    output: str,
+    data: bytes,
+    *,
+    release: str,
+    overwrite: bool,
+    may_be_inside: bool = False,
+) -> None:
+    """Writes a file that is made from a release, such as a report: all of it, or nothing.
 
-    Files that came later may belong to another attempt.
+    Args:
+      output: Its path, local or on any Beam file system; folders that are missing are made.
+      data: Its bytes.
+      release: Path of the release from which it is made.
+      overwrite: Whether a file that exists is replaced.
+      may_be_inside: Whether it may be in the directory of a release.
+
+    Raises:
+      UsageError: The path is in a release.
+      ReleaseError: The path names no file or one that exists, or it cannot be written.
     """
-    return {
-        name
-        for name in before
-        if _TEMPORARY_NAME.fullmatch(name) or (overwrite and PART_NAME.fullmatch(name))
-    }
-
-
-def _check_empty(names: Sequence[str], output: str) -> None:
-    if names:
-        state = "is a release already" if LEDGER_NAME in names else "is not empty"
-        raise ReleaseError(
-            f"output must be an empty or new directory, got output={output}, which {state}. "
-            "Choose another directory, or set overwrite, which deletes only files of a release."
-        )
-
-
-def _check_replaceable(ledger: bytes | None, output: str) -> None:
-    if ledger is not None and not is_ledger(ledger):
-        raise ReleaseError(
-            f"output has a {LEDGER_NAME} that beam_dpne did not write, got output={output}. "
-            "Choose another directory."
-        )
+    require_file_system(output)
+    if not may_be_inside:
+        check_outside("output", output, release)
+    folder, name = FileSystems.split(output)
+    check_access([], [folder])
+    directory = directory_at(folder)
+    with as_release_error(f"output must be where a file can be written, got output={output}"):
+        is_file = output[-1:] not in ("", "/") and name not in ("", LEDGER_NAME)
+        if not is_file or (name in directory.names() and not overwrite):
+            raise ReleaseError(
+                f"output must be a new file, got output={output}. Choose another name, or give "
+                "--overwrite."
+            )
+        with directory.locked():
+            directory.put(name, data)

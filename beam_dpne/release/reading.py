@@ -1,34 +1,186 @@
-"""Reading a release back: `read_release` and the `Release` that it returns.
+"""Reading a release: its ledger, its rows, and the paths that are in a release.
 
 Every part is checked against the ledger that was read first, so the rows are those of one release
 even if another run replaces it meanwhile.
 """
 
+import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
 import pyarrow as pa
+from apache_beam.io.filesystems import FileSystems
+from msgspec import UNSET
 
-from beam_dpne.errors import ReleaseError
-from beam_dpne.release.files import (
-    as_release_error,
-    ledger_path,
-    parse_ledger,
-    read_ledger_bytes,
-    release_folder,
-)
-from beam_dpne.release.parts import PROGRAMS, Part, parse_part
-from beam_dpne.storage import is_installed
+from beam_dpne.errors import ReleaseError, UsageError
+from beam_dpne.release import schema
+from beam_dpne.release.parts import PROGRAMS, parse_part
+from beam_dpne.release.schema import Part
 from beam_dpne.storage.access import directory_at
+from beam_dpne.storage.directories import reason
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_Contents = TypeVar("_Contents", bound="Contents")
-
+LEDGER_NAME = "ledger.json"
 _REMEDY = "Copy the files of the release again, or wait if a run is replacing it just now."
+
+
+@contextlib.contextmanager
+def as_release_error(failure: str) -> Iterator[None]:
+    """Replaces other errors by a ReleaseError of one sentence, without messages of libraries."""
+    try:
+        yield
+    except ReleaseError:
+        raise
+    except Exception as error:
+        raise ReleaseError(f"{failure}: {reason(error)}.") from None
+
+
+def read_ledger(path: str) -> dict[str, Any]:
+    """Reads the ledger of a release.
+
+    Args:
+      path: Path of the release's directory, or of its `ledger.json`; local or on any Beam file system.
+
+    Returns:
+      The ledger as JSON types, in the order in which `whole_ledger` wrote its sections.
+
+    Raises:
+      ReleaseError: There is no ledger, or it is not a whole ledger of a readable schema.
+    """
+    return parse_ledger(read_ledger_bytes(path), ledger_path(path))
+
+
+def read_ledger_bytes(path: str) -> bytes:
+    """Reads the bytes of a release's ledger; see `read_ledger`.
+
+    Raises:
+      ReleaseError: There is no ledger, or it cannot be read.
+    """
+    file = ledger_path(path)
+    with as_release_error(f"{file} cannot be read"):
+        data = directory_at(release_folder(path)).read(LEDGER_NAME)
+    if data is None:
+        raise ReleaseError(
+            f"{file} does not exist: there is no release, or its publication was not completed."
+        )
+    return data
+
+
+def parse_ledger(data: bytes, path: str) -> dict[str, Any]:
+    """Checks and returns the JSON of the ledger of a release.
+
+    Args:
+      data: The ledger.
+      path: Its path, for messages.
+
+    Raises:
+      ReleaseError: It is not a whole ledger of this schema.
+    """
+    ledger = decode_ledger(data, path)
+    if ledger.parts is UNSET:
+        raise ReleaseError(f"{path} is damaged: 'parts' is missing.")
+    return json.loads(data)
+
+
+def decode_ledger(data: bytes, path: str) -> schema.AnyLedger:
+    """Checks a ledger of a release, or of rows before they are in files.
+
+    Raises:
+      ReleaseError: It is not a whole ledger of this schema.
+    """
+    if not is_ledger(data):
+        raise ReleaseError(f"{path} is not a ledger of beam_dpne.")
+    found = msgspec.json.decode(data, type=_Head).schema
+    if found != schema.SCHEMA:
+        raise ReleaseError(
+            f"{path} has schema {found!r}; this version reads {schema.SCHEMA}. Install the version of "
+            "beam-dpne that wrote it, or a newer one, to read it."
+        )
+    try:
+        ledger = msgspec.json.decode(data, type=schema.AnyLedger)
+    except msgspec.DecodeError as error:
+        raise ReleaseError(f"{path} is damaged: {error}.") from None
+    listed = [part.rows for part in ledger.parts] if ledger.parts is not UNSET else []
+    stated = ledger.rows.count if ledger.rows is not UNSET else sum(listed)
+    if schema.released(ledger) != stated:
+        raise ReleaseError(f"{path} is damaged: it does not list as many rows as were released.")
+    return ledger
+
+
+class _Head(msgspec.Struct):
+    schema: str
+
+
+def is_ledger(data: bytes) -> bool:
+    """Returns whether this is a ledger of this package, of any schema version."""
+    try:
+        return msgspec.json.decode(data, type=_Head).schema.startswith(schema.SCHEMA_FAMILY)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+
+
+def ledger_path(path: str) -> str:
+    """Returns the path of a release's ledger, given that path or the release's directory."""
+    last = re.split(r"[/\\]", path)[-1]
+    return path if last == LEDGER_NAME else FileSystems.join(path, LEDGER_NAME)
+
+
+def release_folder(path: str) -> str:
+    """Returns the path of a release's directory, given that path or the release's ledger."""
+    return ledger_path(path)[: -len(LEDGER_NAME)] or os.curdir
+
+
+def is_local(path: str) -> bool:
+    """Returns whether a path is on this machine, instead of on another Beam file system."""
+    return FileSystems.get_scheme(path) is None
+
+
+def absolute(path: str) -> str:
+    """Returns a path that means the same in the working directory of another process."""
+    return os.path.abspath(path) if is_local(path) else path
+
+
+def real_path(path: str) -> str:
+    """Returns a path without symbolic links and without slashes at its end."""
+    return (os.path.realpath(path) if is_local(path) else path).rstrip("/")
+
+
+def has_ledger(folder: str) -> bool:
+    """Returns whether a directory holds the ledger of a release; a broken link counts as one."""
+    ledger = f"{folder}/{LEDGER_NAME}"
+    return os.path.lexists(ledger) if is_local(folder) else FileSystems.exists(ledger)
+
+
+def check_outside(name: str, path: str, release: str | None = None) -> None:
+    """Checks that a path is neither a release nor inside one; links are followed.
+
+    Args:
+      name: Name of the parameter that gives the path.
+      path: Path of a file or a directory, local or on any Beam file system; it may be missing.
+      release: Path of a release that may be missing yet, or None.
+
+    Raises:
+      UsageError: It is in a release.
+    """
+    above = place = real_path(path)
+    folders = [place]
+    while (above := above.rpartition("/")[0]) and not above.endswith(":/"):
+        folders.append(above)
+    own = None if release is None else real_path(release_folder(release))
+    for folder in folders:
+        if folder == own or has_ledger(folder):
+            raise UsageError(
+                f"{name} must be outside every release, got {name}={path}, which is in {folder}: what "
+                "is in the directory of a release is published with it."
+            )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -73,21 +225,19 @@ class Release:
         Raises:
           ReleaseError: A file is missing, damaged or unreadable.
         """
-        columns = self.ledger["columns"]
-        parts = [_rows(part, data, columns) for part, data in self._checked_parts()]
-        return pa.concat_tables(parts)
+        form, tables = PROGRAMS[self.program], []
+        for part, data in self._checked_parts():
+            with as_release_error(f"Part {part.name} of the release cannot be read"):
+                tables.append(parse_part(form, part.name, data, self.ledger["columns"]))
+        return pa.concat_tables(tables)
 
     def to_pandas(self) -> "pd.DataFrame":
         """Returns the rows of `table` as a data frame of pandas.
 
         Raises:
-          ReleaseError: A file is missing, damaged or unreadable, or pandas is not installed.
+          ReleaseError: A file is missing, damaged or unreadable.
+          ImportError: pandas is not installed.
         """
-        if not is_installed("pandas"):
-            raise ReleaseError(
-                "to_pandas needs the package pandas. Run pip install pandas, or use table(), which "
-                "needs nothing else."
-            )
         return self.table().to_pandas()
 
     def verify(self) -> None:
@@ -161,7 +311,7 @@ class Contents:
     rows: pa.Table
 
     @classmethod
-    def read(cls: type[_Contents], path: str) -> _Contents:
+    def read(cls, path: str) -> Self:
         """Reads a release.
 
         Args:
@@ -188,14 +338,6 @@ class Contents:
     def text_column(self) -> str:
         """Name of the column of n-grams or items."""
         return PROGRAMS[self.program].text
-
-
-def _rows(part: Part, data: bytes, columns: Collection[str]) -> pa.Table:
-    with as_release_error(f"Part {part.name} of the release cannot be read"):
-        rows = parse_part(part, data, columns)
-    if len(rows) != part.rows:
-        raise ReleaseError(f"The release is damaged: part {part.name} has other rows.")
-    return rows
 
 
 def _incomplete(part: Part) -> ReleaseError:

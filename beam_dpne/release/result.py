@@ -13,16 +13,15 @@ import apache_beam as beam
 import msgspec
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
-from msgspec import UNSET
 
 from beam_dpne.elements.batches import UnhintedTransform, apply
 from beam_dpne.elements.rows import Rows, in_order, longest_beside_shorter, pieces
 from beam_dpne.errors import ReleaseError
 from beam_dpne.release import schema
-from beam_dpne.release.files import as_release_error, decode_ledger
 from beam_dpne.release.ledger import Contents, Run, ledger_bytes, whole_ledger, with_notes
-from beam_dpne.release.notes import NO_NOTES, ReleaseNotes
-from beam_dpne.release.parts import PROGRAMS, Program, rows_section
+from beam_dpne.release.parts import program_of, rows_section
+from beam_dpne.release.reading import as_release_error, decode_ledger
+from beam_dpne.release.schema import NO_NOTES, ReleaseNotes
 
 _Row = TypeVar("_Row")
 
@@ -40,18 +39,6 @@ class Form(NamedTuple):
     row_type: Callable[[Any], type[Any]]
     rows_of: Callable[[Sequence[Any]], Rows]
     contents_of: Callable[[Any, Sequence[Any]], Contents]
-
-
-class Described(NamedTuple):
-    """Everything that a release publishes: the program, all rows, and the ledger before files.
-
-    The last section `rows` of the ledger has their number only. `result.ledger` adds their digest,
-    which takes seconds for a million rows, and which files do not need.
-    """
-
-    program: Program
-    rows: Rows
-    ledger: schema.AnyLedger
 
 
 class Result(Generic[_Row]):
@@ -72,8 +59,7 @@ class Result(Generic[_Row]):
         one step to the pipeline.
         """
         row_type = self.form.row_type(self.run.plan)
-        make = functools.partial(_rows, form=self.form, row_type=row_type)
-        return self._step("Rows", make, row_type)
+        return self._step("Rows", _rows, row_type, {"form": self.form, "row_type": row_type})
 
     @functools.cached_property
     def ledger(self) -> PCollection[str]:
@@ -83,34 +69,38 @@ class Result(Generic[_Row]):
         the SHA-256 of all rows as jsonl in the order of a release. The first access adds one step to
         the pipeline.
         """
-        make = functools.partial(_ledger, form=self.form, run=self.run)
-        return self._step("Ledger", make, str)
+        return self._step("Ledger", _ledger, str, {"form": self.form, "run": self.run})
 
     @property
     def sets(self) -> tuple[PCollection[Any], ...]:
         """The released sets, of which the last always has one element."""
         return self.released if isinstance(self.released, tuple) else (self.released,)
 
-    def _step(self, name: str, make: Callable[[list[Any]], Iterator[Any]], kind: type[Any]) -> Any:
+    def _step(
+        self, name: str, make: Callable[..., Any], kind: type[Any], facts: Mapping[str, Any]
+    ) -> Any:
         """Adds a step to the pipeline, named after the step that released the last set."""
         producer = self.sets[-1].producer
         label = f"{producer.full_label}/{name}" if producer else name
-        return self.sets | label >> _FromSets(name=name, make=make, kind=kind)
+        return self.sets | label >> _FromSets(name=name, make=make, kind=kind, facts=facts)
 
 
-def described(form: Form, run: Run, sets: Sequence[Any], notes: ReleaseNotes) -> Described:
-    """Returns everything that a release of these sets publishes.
+def described(
+    form: Form, run: Run, notes: ReleaseNotes, longest: Any, shorter: Iterable[Any]
+) -> tuple[Rows, schema.AnyLedger]:
+    """Returns everything that a release of these sets publishes: all rows, and the ledger before files.
 
     Raises:
       TypeError, ValueError: The sets are not those of a private run under the plan.
     """
-    contents = form.contents_of(run.plan, sets)
-    program, rows = PROGRAMS[contents.program], form.rows_of(sets)
-    ledger = whole_ledger(contents, run, {"count": len(rows)}, notes)
-    return Described(program, rows, ledger)
+    sets = [*shorter, longest]
+    contents, rows = form.contents_of(run.plan, sets), form.rows_of(sets)
+    return rows, whole_ledger(contents, run, len(rows), notes)
 
 
-def described_rows(rows: Iterable[Any], ledgers: Iterable[str], notes: ReleaseNotes) -> Described:
+def described_rows(
+    notes: ReleaseNotes, _: None, rows: Iterable[Any], ledgers: Iterable[str]
+) -> tuple[Rows, schema.AnyLedger]:
     """Returns a release given by its rows in any order and its ledger, after a check of both.
 
     Raises:
@@ -120,23 +110,19 @@ def described_rows(rows: Iterable[Any], ledgers: Iterable[str], notes: ReleaseNo
     if len(found) != 1 or not isinstance(found[0], str):
         raise ReleaseError("ledger must have one element, the JSON text of `result.ledger`.")
     ledger = decode_ledger(found[0].encode(), "The ledger")
-    if ledger.rows is UNSET:
-        raise ReleaseError("The ledger must be that of a result: its section 'rows' is missing.")
-    program = PROGRAMS[schema.program_of(ledger)]
+    program = program_of(ledger)
     with as_release_error("rows must have the fields and types that the ledger explains"):
         values = [row if isinstance(row, Mapping) else row._asdict() for row in rows]
         columns = program.schema_of(ledger.columns)
         table = in_order(pa.Table.from_pylist(values, schema=columns))
-        is_whole = rows_section(program, table) == msgspec.to_builtins(ledger.rows)
+        is_whole = rows_section(program, table) == ledger.rows
     if not is_whole:
         raise ReleaseError(
-            f"rows must be exactly the {ledger.rows.count} rows that the ledger describes, but "
-            "some were changed, left out or added, or they are of another release. Give rows and "
-            "ledger of one result, and change rows in other steps."
+            "rows must be exactly the rows that the ledger describes, but some were changed, left out "
+            "or added, or they are of another release. Give rows and ledger of one result, and change "
+            "rows in other steps."
         )
-    if notes != NO_NOTES:
-        ledger = with_notes(ledger, notes)
-    return Described(program, table, ledger)
+    return table, with_notes(ledger, notes)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -144,26 +130,23 @@ class _FromSets(UnhintedTransform):
     """Brings the sets of one release to one worker, which makes something of all of them."""
 
     name: str
-    make: Callable[[list[Any]], Iterator[Any]]
+    make: Callable[..., Any]
     kind: type[Any]
+    facts: Mapping[str, Any]
 
     def expand(self, released: tuple[PCollection[Any], ...]) -> PCollection[Any]:
         longest, shorter = longest_beside_shorter(released)
-        return apply(longest, self.name, beam.FlatMap(_apply, shorter, self.make), self.kind)
+        made = beam.FlatMap(self.make, shorter, **self.facts)
+        return apply(longest, self.name, made, self.kind)
 
 
-def _apply(
-    longest: Any, shorter: Iterable[Any], make: Callable[[list[Any]], Iterator[Any]]
-) -> Iterator[Any]:
-    return make([*shorter, longest])
-
-
-def _rows(sets: list[Any], *, form: Form, row_type: type[Any]) -> Iterator[Any]:
-    for piece in pieces(form.rows_of(sets)):
+def _rows(longest: Any, shorter: Iterable[Any], *, form: Form, row_type: Any) -> Iterator[Any]:
+    for piece in pieces(form.rows_of([*shorter, longest])):
         yield from map(row_type, *(column.to_pylist() for column in piece.columns))
 
 
-def _ledger(sets: list[Any], *, form: Form, run: Run) -> Iterator[str]:
-    found = described(form, run, sets, NO_NOTES)
-    rows = schema.Rows(**rows_section(found.program, found.rows))
-    yield ledger_bytes(msgspec.structs.replace(found.ledger, rows=rows)).decode().rstrip()
+def _ledger(longest: Any, shorter: Iterable[Any], *, form: Form, run: Run) -> Iterator[str]:
+    rows, ledger = described(form, run, NO_NOTES, longest, shorter)
+    # Files have no need of the digest of the rows, which takes seconds for a million of them.
+    ledger = msgspec.structs.replace(ledger, rows=rows_section(program_of(ledger), rows))
+    yield ledger_bytes(ledger).decode().rstrip()

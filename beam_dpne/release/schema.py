@@ -1,25 +1,22 @@
 """What a ledger says: the type of each section, and the meaning of each field.
 
-Programs fill these types with their numbers. The meanings are written into each ledger (section
-`meanings`), and a ledger that is read must have these types. Nothing here may be exact or private:
-ledgers hold public parameters, released numbers and checksums.
+Each ledger has the meanings in its section `meanings`, and a ledger that is read must have these types.
+Ledgers hold public parameters, released numbers and checksums; nothing exact, nothing private.
 """
 
-import inspect
-import re
-from typing import Annotated, Any
+import dataclasses
+from typing import Annotated, Any, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
+
+from beam_dpne.validation import Parameter, Parameters
 
 SCHEMA = "beam_dpne/ledger/3"
 SCHEMA_FAMILY = "beam_dpne/ledger/"
 PART_PATTERN = r"(ngrams|items|probabilities)-[0-9a-f]{16}-\d{5,}-of-\d{5,}\.(jsonl|tsv|parquet)"
 
-
-_Positive = Annotated[float, Meta(gt=0)]
 _Count = Annotated[int, Meta(ge=0)]
-_Delta = Annotated[float, Meta(gt=0, lt=1)]
 _Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
@@ -27,49 +24,61 @@ class Section(msgspec.Struct, kw_only=True):
     """A section of a ledger."""
 
 
-def meanings(section: Section) -> dict[str, str]:
-    """Returns the meaning of each field that a section has, from the docstring of its type."""
-    listed = (inspect.getdoc(type(section)) or "").partition("Attributes:\n")[2]
-    found = re.findall(r"^  (\w+): (.*(?:\n    .*)*)", listed, re.MULTILINE)
-    return {
-        name: " ".join(text.split()) for name, text in found if getattr(section, name) is not UNSET
-    }
+# Control characters, separators of lines, and marks that change the order of the letters after them.
+_REFUSED = r"\x00-\x1f\x7f-\x9f" "\u2028-\u202e\u2066-\u2069"
 
 
-class Notes(Section):
-    """The operator's notes."""
-
-    title: str | None
-    contact: str | None
-    unit: str | None
-
-
-class Argument(Section):
-    """A theorem on which a guarantee rests."""
-
-    statement: str
-    mu: _Positive
-    references: list[str]
+def _note(help: str) -> Parameter:
+    return Parameter(
+        pattern=f"[^ {_REFUSED}][^{_REFUSED}]{{0,199}}",
+        requirement="one line of 1 to 200 characters without control characters",
+        remedy="Leave it out if there is none.",
+        rare=True,
+        help=f"{help} It is published in the ledger and changes nothing else.",
+    )
 
 
-class Promise(Section):
-    """What the operator promises, and nothing checks."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReleaseNotes(Parameters):
+    """The operator's notes on a release, which are published in its ledger and change nothing else.
 
-    max_users: _Count
-    meaning: str
+    Raises:
+      ValueError: A note is blank, longer than 200 characters, or has a control character.
+
+    Example:
+      >>> ReleaseNotes(unit="a customer").unit
+      'a customer'
+    """
+
+    title: Annotated[
+        str | None, _note("Name of the release, e.g. 'Support phrases, spring 2025'.")
+    ] = None
+    contact: Annotated[
+        str | None, _note("Address for questions of readers, e.g. privacy@example.com.")
+    ] = None
+    unit: Annotated[
+        str | None,
+        _note(
+            "Noun for one user, with its article, e.g. 'a customer'. The guarantee is stated for each "
+            "of them, so each value of the user field must stand for one."
+        ),
+    ] = None
+
+
+NO_NOTES = ReleaseNotes()
 
 
 class Guarantee(Section):
-    """The guarantee of rows and ledger together."""
+    """The guarantee of rows and ledger together, with the theorem and the promise on which it rests."""
 
-    epsilon: _Positive
-    delta: _Delta
+    epsilon: Annotated[float, Meta(gt=0)]
+    delta: Annotated[float, Meta(gt=0, lt=1)]
     neighbours: str
     user: str
     statement: str
-    individual_budgets: Argument | UnsetType = UNSET
+    individual_budgets: dict[str, Any] | UnsetType = UNSET
     composition: str | UnsetType = UNSET
-    promise: Promise | UnsetType = UNSET
+    promise: dict[str, Any] | UnsetType = UNSET
 
 
 class GroupSize(Section):
@@ -274,8 +283,15 @@ class Rows(Section):
     sha256: _Sha256 | UnsetType = UNSET
 
 
-class ListedPart(Section, forbid_unknown_fields=True):
-    """A file of the release; its name cannot lead out of the release's directory."""
+class Part(Section, forbid_unknown_fields=True):
+    """One file of a release with some of its rows.
+
+    Attributes:
+      name: File name; it cannot lead out of the release's directory.
+      rows: Number of n-grams or items in the file.
+      sha256: SHA-256 of the file's bytes, hexadecimal.
+      bytes: Size of the file.
+    """
 
     name: Annotated[str, Meta(pattern=rf"\A{PART_PATTERN}\Z")]
     rows: _Count
@@ -288,7 +304,7 @@ class Ledger(Section):
 
     schema: str
     what: str
-    notes: Notes
+    notes: ReleaseNotes
     guarantee: Guarantee
     groups: Groups
     not_protected: list[str]
@@ -302,7 +318,7 @@ class Ledger(Section):
     versions: dict[str, str]
     counts: Counts | UnsetType = UNSET
     rows: Rows | UnsetType = UNSET
-    parts: Annotated[list[ListedPart], Meta(min_length=1)] | UnsetType = UNSET
+    parts: Annotated[list[Part], Meta(min_length=1)] | UnsetType = UNSET
 
 
 class NgramsLedger(Ledger, tag_field="program", tag="ngrams", kw_only=True):
@@ -324,16 +340,7 @@ class ProbabilitiesLedger(Ledger, tag_field="program", tag="bayesian", kw_only=T
 
 
 AnyLedger = NgramsLedger | UnionLedger | ProbabilitiesLedger
-LEDGERS: dict[str, type[NgramsLedger | UnionLedger | ProbabilitiesLedger]] = {
-    "ngrams": NgramsLedger,
-    "set-union": UnionLedger,
-    "bayesian": ProbabilitiesLedger,
-}
-
-
-def program_of(ledger: AnyLedger) -> str:
-    """Returns the program whose ledger this is."""
-    return next(name for name, kind in LEDGERS.items() if isinstance(ledger, kind))
+LEDGERS = {kind.__struct_config__.tag: kind for kind in get_args(AnyLedger)}
 
 
 def released(ledger: AnyLedger) -> int:

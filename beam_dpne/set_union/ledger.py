@@ -6,7 +6,7 @@ from typing import Any
 
 from beam_dpne.mechanism.gaussian import GaussianNoise
 from beam_dpne.release.ledger import Contents, counted_columns, counts_of
-from beam_dpne.release.schema import Promise, UnionMechanism
+from beam_dpne.release.schema import UnionMechanism
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
 
@@ -90,7 +90,7 @@ def _grounds(plan: SetUnionPlan) -> dict[str, Any]:
     if plan.count_noise is not None:
         grounds["composition"] = _COUNTED_TOGETHER
     if plan.update_policy.has_cutoff:
-        grounds["promise"] = Promise(max_users=plan.max_users, meaning=_PROMISE)
+        grounds["promise"] = {"max_users": plan.max_users, "meaning": _PROMISE}
     return grounds
 
 

@@ -16,7 +16,6 @@ from apache_beam.pvalue import PCollection
 from beam_dpne.bayesian import transform as bayesian
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts_files import read_public_counts
-from beam_dpne.cli.failures import check_outside_releases
 from beam_dpne.cli.jobs import check_rejects
 from beam_dpne.cli.parameters import (
     Input,
@@ -35,8 +34,8 @@ from beam_dpne.ngrams import transform as ngrams
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.reading.options import ReadOptions, names_of
 from beam_dpne.release import publishing
-from beam_dpne.release.files import absolute
-from beam_dpne.release.notes import ReleaseNotes
+from beam_dpne.release.reading import absolute, check_outside
+from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.set_union import transform as set_union
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.storage.access import check_access
@@ -302,7 +301,7 @@ class _WriteRows(beam.PTransform):
                 f"got rows with the fields {', '.join(fields)}."
             )
         for rejects in directories_of_rejects(outputs["rows"].pipeline):
-            check_outside_releases("rejects", rejects, self.write.output)
+            check_outside("rejects", rejects, self.write.output)
         text = beam.Map(_text_of).with_output_types(str)
         given = {"rows": outputs["rows"], "ledger": outputs["ledger"] | "Ledger" >> text}
         path = beam.Map(ReleasePath).with_output_types(ReleasePath)

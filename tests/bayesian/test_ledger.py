@@ -6,15 +6,17 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from beam_dpne.bayesian.counting import NgramProbabilities
 from beam_dpne.bayesian.ledger import bayesian_contents
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import rounded_probabilities
-from beam_dpne.release.files import parse_ledger
-from beam_dpne.release.ledger import Run, ledger_bytes, whole_ledger, with_parts
-from beam_dpne.release.parts import Part
+from beam_dpne.release.ledger import Run, ledger_bytes, whole_ledger
+from beam_dpne.release.reading import parse_ledger
+from beam_dpne.release.schema import Part
 
 
 def plan_of(**others) -> BayesianPlan:
@@ -33,11 +35,12 @@ def found_of(plan: BayesianPlan, **others) -> NgramProbabilities:
 
 
 def ledger_of(plan: BayesianPlan, found: NgramProbabilities | None = None, rows: int = 2) -> dict:
-    part = Part(f"probabilities-{'0' * 16}-00000-of-00001.jsonl", rows, "a" * 64, 9)
+    name = f"probabilities-{'0' * 16}-00000-of-00001.jsonl"
+    part = Part(name=name, rows=rows, sha256="a" * 64, bytes=9)
     contents = bayesian_contents(plan, [found or found_of(plan)])
     run = Run(plan=plan, tokenizer="words", run_key_given=False)
-    ledger = with_parts(whole_ledger(contents, run, {"count": rows}), [part])
-    return json.loads(ledger_bytes(ledger))
+    ledger = whole_ledger(contents, run, rows)
+    return json.loads(ledger_bytes(replace(ledger, rows=UNSET, parts=[part])))
 
 
 def test_a_ledger_is_read_back_whole():

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from beam_dpne.release.files import read_ledger
-from beam_dpne.release.reading import read_release
+from beam_dpne.release.reading import read_ledger, read_release
 from beam_dpne.set_union.policies import POLICIES
 
 BUDGET = ("--epsilon", 10, "--delta", 1e-4, "--quiet")

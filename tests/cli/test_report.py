@@ -100,7 +100,7 @@ def test_a_report_is_replaced_only_if_that_is_asked_for(cli, folder, tmp_path):
             ("{folder}", "--output", "{folder}/deep/page.html"),
             "output must be outside every release",
         ),
-        (("{folder}", "--output", "reports/"), "output must be the path of a file"),
+        (("{folder}", "--output", "reports/"), "output must be a new file"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_written(

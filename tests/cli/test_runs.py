@@ -10,8 +10,7 @@ import time
 
 import pytest
 
-from beam_dpne.release.files import read_ledger
-from beam_dpne.release.reading import read_release
+from beam_dpne.release.reading import read_ledger, read_release
 
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)
 RUN = (*BUDGET, "--max_length", 2, "--rounds", 2, "--max_contributions", "5,8")

@@ -38,7 +38,7 @@ from beam_dpne.documents.batch import (
     documents_of,
     values_of,
 )
-from beam_dpne.release.files import read_ledger
+from beam_dpne.release.reading import read_ledger
 
 KEY = RunKey(bytes(range(32)))
 NUMBERS = range(300)

@@ -25,8 +25,8 @@ from beam_dpne.documents import key_context as contexts
 from beam_dpne.documents.key_context import key_context, tokenizer_identity
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.reading.transform import ReadDocuments
-from beam_dpne.release.files import read_ledger
 from beam_dpne.release.publishing import WriteRelease
+from beam_dpne.release.reading import read_ledger
 from pipelines.msnbc import CategoryNames
 
 KEY = RunKey(b"k" * 32)

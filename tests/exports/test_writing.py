@@ -1,6 +1,5 @@
 """`export`: what it writes and where, what it refuses, and that nothing is half-written."""
 
-import json
 import os
 import shutil
 
@@ -89,7 +88,7 @@ def test_other_public_counts_than_those_of_the_release_are_refused(folder, tmp_p
 
 def test_a_file_that_exists_is_kept_without_overwrite(folder, tmp_path):
     (tmp_path / "x").write_bytes(b"mine")
-    with pytest.raises(UsageError, match=r"output must be a new file, got output=.*/x\."):
+    with pytest.raises(ReleaseError, match=r"output must be a new file, got output=.*/x\."):
         export(str(folder / "ngrams"), "csv", str(tmp_path / "x"))
     assert files(tmp_path) == {"x": b"mine"}
     rendered = export(str(folder / "ngrams"), "csv", str(tmp_path / "x"), overwrite=True)
@@ -101,7 +100,9 @@ def test_a_failure_leaves_nothing_behind(folder, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(LocalDirectory, "_write", broken)
-    with pytest.raises(UsageError, match=r"output must be where a file can be written, .*No space"):
+    with pytest.raises(
+        ReleaseError, match=r"output must be where a file can be written, .*No space"
+    ):
         export(str(folder / "ngrams"), "csv", str(tmp_path / "x"))
     assert files(tmp_path) == {}
 
@@ -135,11 +136,12 @@ def test_a_damaged_release_is_refused_and_nothing_is_written(folder, tmp_path, d
     assert os.listdir(tmp_path) == ["release"]
 
 
-@pytest.mark.parametrize("name", ["", ".", "a/", "gs://bucket", "ledger.json", "{part}"])
-def test_an_output_that_names_no_file_of_its_own_is_refused(folder, tmp_path, name):
-    part = json.loads((folder / "ngrams" / "ledger.json").read_text())["parts"][0]["name"]
-    with pytest.raises(UsageError, match=r"output must (be the path|not have the name) of a file"):
-        export(str(folder / "ngrams"), "csv", name.format(part=part), overwrite=True)
+@pytest.mark.parametrize("name", ["", ".", "ledger.json"])
+def test_an_output_that_names_no_file_of_its_own_is_refused(folder, tmp_path, name, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ReleaseError, match="output must be"):
+        export(str(folder / "ngrams"), "csv", name, overwrite=True)
+    assert files(tmp_path) == {}
 
 
 @pytest.mark.parametrize("name", ["x", "new/x", "../link/x"])

@@ -18,7 +18,6 @@ from apache_beam.dataframe.convert import to_dataframe
 from apache_beam.portability.api import schema_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
-from apache_beam.transforms.window import FixedWindows
 from apache_beam.typehints.schemas import schema_from_element_type
 
 from beam_dpne import (
@@ -263,7 +262,7 @@ def test_rows_in_any_order_are_written_byte_for_byte(program, made, tmp_path):
 
 
 CANARY = CountedNgram(1, "canary", 9.5, 40, 20, 60)
-OTHERS = "rows must be exactly the .* rows that the ledger describes"
+OTHERS = "rows must be exactly the rows that the ledger describes"
 FIELDS = "rows must have the fields and types that the ledger explains"
 
 
@@ -320,20 +319,15 @@ def test_rows_are_not_written_if_too_many_records_were_rejected(made, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "message"),
+    ("given", "message"),
     [
-        (lambda rows: rows, TypeError, "WriteRelease takes the result of"),
-        (lambda rows: {"rows": rows}, TypeError, "a dict of its rows and ledger"),
-        (
-            lambda rows: {"rows": rows | beam.WindowInto(FixedWindows(60)), "ledger": rows},
-            ValueError,
-            "rows must be bounded and in the global window",
-        ),
+        (lambda rows: rows, "WriteRelease takes the result of"),
+        (lambda rows: {"rows": rows}, "a dict of its rows and ledger"),
     ],
 )
-def test_other_inputs_are_refused_when_the_pipeline_is_built(given, error, message):
+def test_other_inputs_are_refused_when_the_pipeline_is_built(given, message):
     rows = beam.Pipeline() | beam.Create([CANARY])
-    with pytest.raises(error, match=message):
+    with pytest.raises(TypeError, match=message):
         _ = given(rows) | "Write" >> WriteRelease(output="never")
 
 

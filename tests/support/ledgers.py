@@ -5,14 +5,15 @@ import pathlib
 
 import numpy as np
 import pyarrow as pa
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from beam_dpne import BayesianPlan, LengthReport, PrivacyPlan, SetUnionPlan
 from beam_dpne.bayesian.counting import NgramProbabilities
 from beam_dpne.bayesian.ledger import bayesian_contents
 from beam_dpne.ngrams.ledger import reported_contents
-from beam_dpne.release.ledger import Run, ledger_bytes, whole_ledger, with_parts
-from beam_dpne.release.notes import NO_NOTES, ReleaseNotes
-from beam_dpne.release.parts import Part
+from beam_dpne.release.ledger import Run, ledger_bytes, whole_ledger
+from beam_dpne.release.schema import NO_NOTES, Part, ReleaseNotes
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.ledger import set_union_contents
 
@@ -25,9 +26,10 @@ def ledger_of(
     """Returns the ledger of a release with so many rows, in one part."""
     contents, stem = _contents(plan, rows)
     run = Run(plan=plan, tokenizer="words", run_key_given=run_key_given)
-    part = Part(f"{stem}-{'0' * 16}-00000-of-00001.jsonl", rows, "a" * 64, 9)
-    ledger = with_parts(whole_ledger(contents, run, {"count": rows}, notes), [part])
-    return json.loads(ledger_bytes(ledger))
+    name = f"{stem}-{'0' * 16}-00000-of-00001.jsonl"
+    part = Part(name=name, rows=rows, sha256="a" * 64, bytes=9)
+    ledger = whole_ledger(contents, run, rows, notes)
+    return json.loads(ledger_bytes(replace(ledger, rows=UNSET, parts=[part])))
 
 
 def write_ledger(folder: pathlib.Path, plan: Plan, **others) -> str:

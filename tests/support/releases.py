@@ -35,9 +35,7 @@ from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.ledger import ngrams_contents, reported_contents
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run, whole_ledger
-from beam_dpne.release.parts import PROGRAMS
 from beam_dpne.release.publishing import publish_release
-from beam_dpne.release.result import Described
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.ledger import set_union_contents
 from tests.ngrams.test_oracle import user_batches
@@ -204,7 +202,6 @@ def _publish(
     if "score" in table.column_names:
         table = with_rounded_scores(table)
     rows = in_order(table)
-    ledger = whole_ledger(contents, run, {"count": len(rows)}, notes)
-    program = PROGRAMS[contents.program]
-    publish_release(Described(program, rows, ledger), output=str(folder), **settings)
+    ledger = whole_ledger(contents, run, len(rows), notes)
+    publish_release(rows, ledger, output=str(folder), **settings)
     return folder
