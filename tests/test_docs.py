@@ -116,7 +116,7 @@ def test_options_in_running_text_exist():
     ours = "docs pytest titles public_data small only help tag state direct_running_mode package"
     known |= {
         *ours.split(),
-        "public_text",
+        "parts",
         "environment_cache_millis",
         "temp_location",
         "alsoStartLoopbackWorker",

@@ -5,10 +5,11 @@ import functools
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
+import pyarrow as pa
 
 from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.evaluation.corpus import Corpus, places_of
+from beam_dpne.elements import arrays
+from beam_dpne.evaluation.corpus import Corpus
 
 _Integers = npt.NDArray[np.int64]
 
@@ -19,7 +20,8 @@ class ExactCounts:
 
     Attributes:
       public: The vocabulary of V n-grams.
-      holding: (n,) int64, indices in the corpus of the users who have any of them, ascending.
+      names: (n,) names of the users who have any of them.
+      holding: (n,) int64, their indices in the corpus, ascending.
       offsets: (n + 1,) int64, the index in `rows` at which each such user's n-grams begin.
       rows: (m,) int32, rows of the vocabulary, ascending within a user.
       values: (m,) int64 ≥ 1, the number of times that the user has the n-gram.
@@ -28,6 +30,7 @@ class ExactCounts:
     """
 
     public: PublicCounts
+    names: pa.Array
     holding: _Integers
     offsets: _Integers
     rows: npt.NDArray[np.int32]
@@ -50,7 +53,7 @@ class ExactCounts:
         """The private distribution, to which mechanisms are compared: (V,), summing to 1.
 
         Raises:
-          ValueError: if nobody has a gram of the vocabulary.
+          ValueError: Nobody has a gram of the vocabulary.
         """
         total = int(self.counts.sum())
         if total == 0:
@@ -74,14 +77,15 @@ class ExactCounts:
     def most_frequent(self, vocabulary_size: int) -> "ExactCounts":
         """Returns the counts of the first grams of the vocabulary only."""
         inside = self.rows < vocabulary_size
-        user = np.repeat(np.arange(self.holding.size), np.diff(self.offsets))[inside]
+        user = arrays.rows_of_entries(self.offsets)[inside]
         sizes = np.bincount(user, minlength=self.holding.size)
         left = sizes > 0
         return dataclasses.replace(
             self,
             public=self.public.most_frequent(vocabulary_size),
+            names=self.names.filter(pa.array(left)),
             holding=self.holding[left],
-            offsets=np.append(0, np.cumsum(sizes[left])),
+            offsets=arrays.offsets_of(sizes[left]),
             rows=self.rows[inside],
             values=self.values[inside],
             copies=self.copies[left],
@@ -114,16 +118,16 @@ def count_exactly(corpus: Corpus, public: PublicCounts) -> ExactCounts:
     """
     rows = public_rows(corpus, public)
     position = np.flatnonzero(rows >= 0)
-    keys = corpus.user_of_position[position].astype(np.int64) * len(public) + rows[position]
-    keys, values = np.unique(keys, return_counts=True)
-    users, found = np.divmod(keys, len(public))
+    columns = corpus.user_of_position[position], rows[position]
+    (users, found), begins = arrays.distinct(columns, (len(corpus.users), len(public)))
     holding, sizes = np.unique(users, return_counts=True)
     return ExactCounts(
         public=public,
+        names=corpus.users.take(pa.array(holding)),
         holding=holding,
-        offsets=np.append(0, np.cumsum(sizes)),
+        offsets=arrays.offsets_of(sizes),
         rows=found.astype(np.int32),
-        values=values.astype(np.int64),
+        values=np.diff(begins, append=position.size),
         copies=np.ones(holding.size, dtype=np.int64),
         users=len(corpus.users),
     )
@@ -131,25 +135,6 @@ def count_exactly(corpus: Corpus, public: PublicCounts) -> ExactCounts:
 
 def public_rows(corpus: Corpus, public: PublicCounts) -> npt.NDArray[np.int32]:
     """Returns the public gram that begins at each position of a corpus, −1 where none does."""
-    codes = pc.call_function(
-        "index_in", [corpus.words.cast("string")], pc.SetLookupOptions(value_set=public.words)
-    )
-    known = codes.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    known = arrays.places_in(corpus.words.cast(pa.string()), public.words)
     # A border has the code −1, which reads the last entry, −1.
-    words = np.append(known, -1)[corpus.codes]
-    starts = np.flatnonzero(words[: max(0, words.size - public.length + 1)] >= 0)
-    ranks = words[starts]
-    ranked = public.grams[:, 0].astype(np.int64)
-    for position in range(1, public.length):
-        keys, ranked = np.unique(
-            ranked * len(public.words) + public.grams[:, position], return_inverse=True
-        )
-        following = words[starts + position]
-        found = places_of(keys, ranks * len(public.words) + following)
-        alive = (found >= 0) & (following >= 0)
-        starts, ranks = starts[alive], found[alive]
-    row_of = np.full(max(len(public), len(public.words)), -1, dtype=np.int32)
-    row_of[ranked] = np.arange(len(public), dtype=np.int32)
-    rows = np.full(words.size, -1, dtype=np.int32)
-    rows[starts] = row_of[ranks]
-    return rows
+    return public.rows_of(np.append(known, np.int32(-1))[corpus.codes])

@@ -5,16 +5,17 @@ draws h ~ N(μ_ps, σ_ps² I) and releases θ = softmax(h), with
 
     μ_ps = ρ·w⊙x̂ + (1 − ρ)·μ_p,  σ_ps = ρ·γ·√(2 ln(1.25/δ))/ε.
 
-Here γ is the sensitivity *at this database*, computed by brute force over its users, or by Claim 1 from
-its N and x̂. Neighbouring databases have different γ and hence different noise, so that the size of the
-noise shows which of them was used: the paper's mechanism has no guarantee at all. In "log_global" the
-bound holds over all databases instead, at the price of more noise.
+Here γ is the sensitivity *at this database*, computed by brute force over its users. Neighbouring
+databases have different γ and hence different noise, so that the size of the noise shows which of them
+was used: the paper's mechanism has no guarantee at all. In "log_global" the bound holds over all
+databases instead, at the price of more noise.
 
 Slips of the print are corrected. The last lines of Algorithm 1 omit the w⊙ before x̂ that Corollary 1
 has. The brute force adds (S/C)·x̂ for every word of a user, and Corollary 1 adds it for words with
-N ≤ C/S; the change of w is w(N) − w(N − 1), which differs from both where C/S < N < C/S + 1. The sums
-over 1/N in Claim 1 are taken over words that some user has. The Laplace noise has the scale 2|Δq|/ε,
-of which the paper prints the inverse.
+N ≤ C/S; the change of w is w(N) − w(N − 1), which differs from both where C/S < N < C/S + 1. The
+Laplace noise has the scale 2|Δq|/ε, of which the paper prints the inverse. The bound of γ that Claim 1
+prints is no bound if some word has C/S < N < C/S + 1: there, one user less lowers w, although the
+indicator in it is 0.
 
 References: Ramadan, Withers and Orr: equations 1 to 6, Corollary 1, Claims 1 and 2, Algorithms 1 and 2.
 """
@@ -54,7 +55,6 @@ class Paper:
       epsilon: the ε of the paper's formula, which is not the ε of any guarantee.
       delta: the δ of the paper's formula.
       max_count: C.
-      sensitivity: "brute_force", over the users of the database, or "claim1", from its sums.
       decays: the candidates for S.
       public_weights: the candidates for 1 − ρ.
       tuning_fraction: the part of the users that scores the candidates.
@@ -66,7 +66,6 @@ class Paper:
     epsilon: float
     delta: float
     max_count: int = 1
-    sensitivity: str = "brute_force"
     decays: tuple[float, ...] = (DECAY,)
     public_weights: tuple[float, ...] = (PUBLIC_WEIGHT,)
     tuning_fraction: float = 0.1
@@ -170,22 +169,6 @@ def user_norms(grams: UserGrams, sums: Sums, *, decay: float, max_count: int) ->
     return np.sqrt(present + mean_falls**2 * np.maximum(others, 0.0))
 
 
-def claim1_bound(sums: Sums, *, decay: float, max_count: int) -> float:
-    """Returns the printed bound ‖w⊙LC + (S/C)|x̂|⊙1(N ≤ C/S)‖₂ (Claim 1).
-
-    It is no bound if some word has C/S < N < C/S + 1: there, one user less lowers w, although the
-    indicator is 0.
-    """
-    users = sums.users
-    size = users.size
-    inverse = np.divide(1.0, users, out=np.zeros(size), where=users > 0)
-    lipschitz = (1 - 1 / size) * inverse + (inverse.sum() - inverse) / size
-    weights = decay_weights(users, max_count=max_count, decay=decay)
-    falling = users <= max_count / decay
-    slope = decay / max_count * np.abs(centred_logs(sums.counts)) * falling
-    return float(np.linalg.norm(weights * lipschitz * max_count + slope))
-
-
 def log_probabilities(logs: _Floats) -> _Floats:
     """Returns μ − log Σ exp μ."""
     largest = logs.max()
@@ -204,13 +187,11 @@ def sensitivities(
       public: α.
       paper: the parameters.
 
-    References: Claims 1 and 2, for "brute_force" their first lines, for "claim1" their second lines.
+    References: the first lines of Claims 1 and 2.
     """
-    most, is_bound = paper.max_count, paper.sensitivity == "claim1"
+    most = paper.max_count
     by_decay = {
-        decay: claim1_bound(sums, decay=decay, max_count=most)
-        if is_bound
-        else float(user_norms(grams, sums, decay=decay, max_count=most).max(initial=0.0))
+        decay: float(user_norms(grams, sums, decay=decay, max_count=most).max(initial=0.0))
         for decay in dict.fromkeys(paper.decays)
     }
     gammas = np.array([by_decay[decay] for decay, _ in paper.candidates])
@@ -220,13 +201,8 @@ def sensitivities(
     for (decay, weight), gamma in zip(paper.candidates, gammas, strict=True):
         mean = mean_logs(sums, public, decay=decay, private_weight=weight, max_count=most)
         logs = log_probabilities(mean)
-        if is_bound:
-            judged = most * float(np.abs(logs).sum())
-        else:
-            changes = np.bincount(
-                user, judges.counts * logs[judges.rows], minlength=len(judges.users)
-            )
-            judged = float(np.abs(changes).max(initial=0.0))
+        changes = np.bincount(user, judges.counts * logs[judges.rows], minlength=len(judges.users))
+        judged = float(np.abs(changes).max(initial=0.0))
         trained = weight * float(np.linalg.norm(sums.scoring)) * gamma
         largest = max(largest, judged, trained)
     return gammas, largest
@@ -236,6 +212,14 @@ def paper_stddev(gamma: float, private_weight: float, paper: Paper) -> float:
     """Returns σ_ps for the part of ε that tuning does not spend (Corollary 1, Definition 4)."""
     epsilon = paper.epsilon - paper.tuning_epsilon
     return private_weight * gamma * math.sqrt(2 * math.log(1.25 / paper.delta)) / epsilon
+
+
+def untuned(grams: UserGrams, sums: Sums, public: _Integers, paper: Paper) -> tuple[_Floats, float]:
+    """Returns μ_ps and σ_ps for the only candidate (S, ρ)."""
+    ((decay, weight),) = paper.candidates
+    (gamma,), _ = sensitivities(grams, grams, sums, public, paper)
+    means = mean_logs(sums, public, decay=decay, private_weight=weight, max_count=paper.max_count)
+    return means, paper_stddev(float(gamma), weight, paper)
 
 
 def paper_probabilities(

@@ -2,8 +2,7 @@
 
 DPNE: Kim, Gopi, Kulkarni & Yekhanin, "Differentially Private n-gram Extraction", NeurIPS 2021.
 DPSU: Gopi, Gulhane, Kulkarni, Shen, Shokouhi & Yekhanin, "Differentially Private Set Union", ICML 2020.
-The papers' figures are pictures without printed numbers, so only tables are here, and the claims of
-the text that name a number.
+The papers' figures are pictures without printed numbers, so only tables are here.
 """
 
 import dataclasses
@@ -104,22 +103,6 @@ DPSU_TABLE_1 = PrintedTable(
     notes="columns are Δ_0; δ = exp(−10); α = 5; means of 5 orders of the users.",
 )
 
-DPSU_TABLE_1_DEVIATIONS = PrintedTable(
-    source="DPSU, Table 1, standard deviations",
-    data=_ASK_REDDIT,
-    parameters=DPSU_TABLE_1.parameters,
-    columns=DPSU_TABLE_1.columns,
-    rows=_frozen(
-        count_laplace=(32, 7, 8, 14, 4, 4),
-        count_gaussian=(15, 18, 23, 12, 14, 14),
-        weighted_laplace=(26, 15, 10, 9, 17, 12),
-        weighted_gaussian=(11, 18, 14, 24, 30, 12),
-        policy_laplace=(21, 28, 10, 23, 25, 23),
-        policy_gaussian=(13, 15, 33, 58, 16, 57),
-    ),
-    notes="columns are Δ_0.",
-)
-
 DPSU_TABLE_2 = PrintedTable(
     source="DPSU, Table 2",
     data=_ASK_REDDIT,
@@ -133,13 +116,4 @@ DPSU_TABLE_2 = PrintedTable(
     notes="columns are numbers of users k; `held` is how many words at least k users have, the others "
     "are the size of the released set (14,739 and 16,954) over it, which is not the share of those "
     "words that is released and can pass 1. The paper prints 24.5 % for 42.5 % (14,739/34,699).",
-)
-
-DPNE_FIGURE_4_CLAIM = (
-    "DPNE, section 3.1.2: 90 % of the n-grams of length 6, 7, 8 that appear at least 100 times are "
-    "released (T = 9, ε = 4, δ = 1e-7, Δ = 300, η = 0.01, Reddit)."
-)
-DPSU_SIZE_CLAIM = (
-    "DPSU, section 5.2: the released set is as large as that of the words of at least about 20 users "
-    "(ε = 3, δ = exp(−10), Δ_0 = 100)."
 )

@@ -13,7 +13,6 @@ from beam_dpne.bayesian.posterior import discounted
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.public_orders import PublicOrders
 from beam_dpne.bayesian.text_counts import count_text
-from pipelines.experiments.running_text import judge
 
 WORDS = [f"w{number:02}" for number in range(40)]
 
@@ -283,22 +282,3 @@ def test_what_are_no_probabilities_is_refused(joint):
     orders = PublicOrders.of([longest], is_whole=True)
     with pytest.raises(ValueError, match="joint must be finite"):
         adapted_model(orders, orders.rows_of(longest), np.array(joint))
-
-
-@pytest.mark.parametrize("min_count", [1, 3])
-def test_the_experiments_judge_models_as_their_readers_do(min_count):
-    orders, longest = public_of(3)
-    model = adapted_model(
-        orders, orders.rows_of(longest), np.ones(len(longest)), min_count=min_count
-    )
-    lines = texts(8, 30)
-    number = {word: place for place, word in enumerate(orders.words.to_pylist())}
-    ids = np.array([place for line in lines for place in (*map(number.get, line.split()), -2)])
-    for length in (1, 2, 3):
-        found = judge(model, ids, length)
-        assert found.known == pytest.approx(perplexity(model, orders, lines, length), rel=1e-9)
-        assert found.every == found.known
-    strange = ids.copy()
-    strange[5] = -1
-    assert judge(model, strange, 3).unknown == pytest.approx(1 / (ids >= 0).sum())
-    assert judge(model, strange, 3).every != judge(model, strange, 3).known

@@ -10,29 +10,24 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_dpne.evaluation.corpus import corpus_of, read_corpus
+from beam_dpne.evaluation.corpus import corpus_of, index_corpus
 from beam_dpne.mechanism.gaussian import gaussian_delta
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, keyed_hashes
-from beam_dpne.reading.files import match_inputs
-from beam_dpne.reading.options import ReadOptions
 from pipelines.experiments import baselines
 from pipelines.experiments.baselines import (
-    BaselineResult,
+    Baseline,
     UnionNoise,
-    dpsu_all,
-    dpsu_even,
-    dpsu_single,
+    noise_of,
+    release_baseline,
     union_noise,
     union_weights,
     weighted_gaussian,
+    words_of,
 )
 from pipelines.experiments.printed import DPNE_TABLE_5
-from pipelines.experiments.ranked import rank_grams
-from tests.conftest import ROOT
 from tests.support.grams import gram_texts
 
 KEY = RunKey(bytes(range(32)))
-DATA = ROOT / "pipelines" / "data" / "msnbc990928.seq.gz"
 BUDGET = {"epsilon": 1.0, "delta": 1e-7, "max_contributions": 10}
 
 
@@ -88,7 +83,7 @@ def texts_of(grams, numbers):
     return {
         gram
         for length, ids in numbers.items()
-        for gram in gram_texts(grams.corpus, grams.words(length, ids))
+        for gram in gram_texts(grams.corpus, words_of(grams, length, ids))
     }
 
 
@@ -99,7 +94,7 @@ def texts_of(grams, numbers):
 def test_a_union_is_that_of_plain_python_with_the_same_key(lengths, limit):
     for seed in range(3):
         texts = documents(seed)
-        grams = rank_grams(corpus_of(texts), 3)
+        grams = index_corpus(corpus_of(texts), 3)
         weights = union_weights(grams, lengths, limit, KEY).tolist()
         assert weights == list(plain_weights(texts, lengths, limit, KEY).values())
         threshold = statistics.median(filter(None, weights)) / 2**32
@@ -115,7 +110,7 @@ def test_the_result_does_not_depend_on_how_users_are_cut_or_ordered(monkeypatch,
     noise = UnionNoise(noise_stddev=0.5, threshold=1.5, max_contributions=5)
 
     def released(texts):
-        grams = rank_grams(corpus_of(texts), 3)
+        grams = index_corpus(corpus_of(texts), 3)
         return texts_of(grams, weighted_gaussian(grams, (1, 2, 3), noise, KEY))
 
     whole = released(texts)
@@ -129,40 +124,13 @@ def test_the_result_does_not_depend_on_how_users_are_cut_or_ordered(monkeypatch,
 def test_one_users_weights_have_squares_of_at_most_one_in_exact_integers(limit):
     for seed in range(15):
         texts = [("ann", text) for _, text in documents(seed, users=1 + seed)]
-        grams = rank_grams(corpus_of(texts), 3)
+        grams = index_corpus(corpus_of(texts), 3)
         weights = union_weights(grams, (1, 2, 3), limit, KEY).tolist()
         held = len(held_by_user(texts, (1, 2, 3))["ann"])
         kept = min(held, limit)
         assert sum(w > 0 for w in weights) == kept
         assert set(weights) <= {0, math.isqrt(2**64 // kept)}
         assert 2**64 - 2**34 * math.isqrt(kept) < sum(w**2 for w in weights) <= 2**64
-
-
-def test_one_user_moves_all_weights_together_by_at_most_one_in_exact_integers():
-    # Without a subset there is nothing random in the weights, so neighbours can be compared.
-    for seed in range(10):
-        texts = documents(seed)
-        before = plain_weights(texts, (1, 2, 3), 10_000, KEY)
-        grams = rank_grams(corpus_of(texts), 3)
-        assert union_weights(grams, (1, 2, 3), 10_000, KEY).tolist() == list(before.values())
-        user = texts[seed][0]
-        rest = rank_grams(corpus_of([row for row in texts if row[0] != user]), 3)
-        after = {}
-        left = union_weights(rest, (1, 2, 3), 10_000, KEY).tolist()
-        for length, base in zip((1, 2, 3), np.cumsum([0, *rest.sizes]), strict=False):
-            own = gram_texts(rest.corpus, rest.words(length, np.arange(rest.sizes[length - 1])))
-            after |= dict(zip(own, left[base:], strict=False))
-        moved = [before[gram] - after.get(gram, 0) for gram in before]
-        assert min(moved) >= 0
-        assert sum(m**2 for m in moved) <= 2**64
-        assert set(after) <= set(before)
-
-
-def test_the_planted_mistake_of_one_unit_for_each_length_is_caught():
-    texts = [("ann", list("abcdabc"))]
-    grams = rank_grams(corpus_of(texts), 3)
-    apart = [union_weights(grams, (k,), 1000, KEY).tolist() for k in (1, 2, 3)]
-    assert sum(w**2 for own in apart for w in own) > 2 * 2**64
 
 
 # Noise and thresholds
@@ -195,89 +163,31 @@ def test_parts_cost_the_budget_together_and_no_more(parts, epsilon, delta):
     assert 0.499 * delta < parts * alone <= 0.5 * delta * (1 + 1e-9)
 
 
-def test_basic_composition_gives_each_length_an_even_part():
-    grams = rank_grams(corpus_of([("ann", ["a", "b"])]), 4)
-    result = dpsu_even(grams, **BUDGET, run_key=KEY, composition="basic")
-    alone = union_noise(epsilon=0.25, delta=0.25e-7, max_contributions=10)
-    assert result.noise == (alone,) * 4
-    exact = dpsu_even(grams, **BUDGET, run_key=KEY)
-    assert exact.noise[0].noise_stddev < alone.noise_stddev
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"epsilon": 0.0}, "epsilon must be"),
-        ({"delta": 1.0}, "delta must be"),
-        ({"max_contributions": 0}, "max_contributions must be at least 1, got max_contributions=0"),
-        ({"composition": "advanced"}, "composition must be one of gaussian, basic"),
-    ],
-)
-def test_wrong_parameters_are_refused(wrong, message):
-    grams = rank_grams(corpus_of([("ann", ["a"])]), 1)
-    with pytest.raises(ValueError, match=message):
-        dpsu_even(grams, run_key=KEY, **(BUDGET | wrong))
-
-
-def test_only_what_is_private_as_a_whole_is_called_a_release():
-    grams = rank_grams(corpus_of([("ann", ["a", "b"])]), 2)
-    union, even, single = (
-        f(grams, **BUDGET, run_key=KEY) for f in (dpsu_all, dpsu_even, dpsu_single)
-    )
-    assert (union.is_release, even.is_release, single.is_release) == (True, True, False)
-    assert "not a release" in single.guarantee
-    assert "(epsilon, delta)-differentially private" in union.guarantee
-    assert union.noise[0].max_contributions == 20
-    assert {result.name for result in (union, even, single)} == set(DPNE_TABLE_5.rows) - {"DPNE"}
+def test_one_budget_is_for_all_lengths_together_but_of_single():
+    noises = [noise_of(Baseline(name=name, max_length=2, **BUDGET)) for name in baselines.NAMES]
+    assert [noise.max_contributions for noise in noises] == [20, 10, 10]
+    union, even, single = (noise.noise_stddev for noise in noises)
+    assert single == pytest.approx(union, rel=1e-9)
+    assert even == pytest.approx(math.sqrt(2) * single)
+    assert set(baselines.NAMES) == set(DPNE_TABLE_5.rows) - {"DPNE"}
 
 
 def test_lengths_and_baselines_and_parameters_draw_noise_of_their_own():
     # One user with one gram of each length, at a threshold in the middle of its noise: each decision
     # is a coin. Fixed keys, so no failure by chance; 100 equal coins of two would be 2^-100.
-    grams = rank_grams(corpus_of([("ann", ["a"] * 3)]), 3)
+    grams = index_corpus(corpus_of([("ann", ["a"] * 3)]), 3)
     keys = [RunKey(i.to_bytes(32, "big")) for i in range(100)]
-    coin = {"epsilon": 50.0, "delta": 0.9, "max_contributions": 1}
+    coin = {"epsilon": 50.0, "delta": 0.9, "max_length": 3, "max_contributions": 1}
 
-    def coins(run):
-        return [tuple(map(bool, run(key).sizes)) for key in keys]
+    def coins(**changes):
+        run = Baseline(**{**coin, **changes})
+        found = [release_baseline(grams, run, key) for key in keys]
+        return [tuple(bool(len(each)) for each in one.values()) for one in found]
 
-    even = coins(lambda key: dpsu_even(grams, **coin, run_key=key))
-    single = coins(lambda key: dpsu_single(grams, **coin, run_key=key))
-    other = coins(lambda key: dpsu_single(grams, **(coin | {"delta": 0.8}), run_key=key))
+    even, single = coins(name="DPSU-even"), coins(name="DPSU-single")
+    other = coins(name="DPSU-single", delta=0.8)
     for column in range(3):
         assert 0 < sum(sizes[column] for sizes in single) < 100
     assert any(sizes[0] != sizes[1] for sizes in single)
     assert any(a != b for a, b in zip(even, single, strict=True))
     assert any(a[0] and not b[0] for a, b in zip(other, single, strict=True))
-
-
-# Table 5 of the DPNE paper, on its data
-
-
-@pytest.fixture(scope="module")
-def visits():
-    files = match_inputs([str(DATA)])
-    return read_corpus(files, ReadOptions(input_format="sequences"), "whitespace")
-
-
-def assert_near_table_5(result: BaselineResult, within: float) -> None:
-    """Keys are fixed: no failure by chance. Over keys, totals vary by some 0.3 %."""
-    paper = DPNE_TABLE_5.rows[result.name][: len(result.sizes)]
-    assert abs(sum(result.sizes) / sum(paper) - 1) < within
-    for ours, theirs in zip(result.sizes, paper, strict=True):
-        assert abs(ours / theirs - 1) < within + 0.03
-
-
-def test_the_short_lengths_of_table_5_are_reproduced_on_msnbc(visits):
-    """One budget for each length, so that they do not depend on the longer ones."""
-    grams = rank_grams(visits, 2)
-    assert_near_table_5(dpsu_single(grams, **BUDGET, run_key=RunKey(bytes([1] * 32))), 0.02)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("run", "within"), [(dpsu_all, 0.02), (dpsu_single, 0.02), (dpsu_even, 0.045)]
-)
-def test_table_5_is_reproduced_on_msnbc(visits, run, within):
-    grams = rank_grams(visits, 6)
-    assert_near_table_5(run(grams, **BUDGET, run_key=RunKey(bytes([1] * 32))), within)
