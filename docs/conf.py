@@ -9,7 +9,8 @@ import sys
 
 import beam_dpne
 
-# Modules beside this one, each with a page that the build of the site makes and that is not committed.
+# Modules beside this one, each with a page that the build of the site makes and that is not committed; so
+# it does with the pictures and the report of make_examples.
 GENERATED = ("make_options", "make_performance", "make_yaml")
 
 project = "beam-dpne"
@@ -26,13 +27,15 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-exclude_patterns = ["_build", "**.ipynb_checkpoints"]
+exclude_patterns = ["_build", "**.ipynb_checkpoints", "pictures"]
 repository = "https://github.com/beam-dpne/beam-dpne"
 extlinks = {"repo": (f"{repository}/blob/main/%s", "%s")}
 
 html_theme = "pydata_sphinx_theme"
 html_title = "beam-dpne"
 html_static_path = ["_static"]
+os.makedirs(os.path.join(os.path.dirname(__file__), "pictures", "site"), exist_ok=True)
+html_extra_path = ["pictures/site"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_theme_options = {
@@ -140,6 +143,7 @@ def _write_generated(app) -> None:
     for name in GENERATED:
         module = importlib.import_module(name)
         module.PAGE.write_text(module.page(), encoding="utf-8")
+    importlib.import_module("make_examples").write()
 
 
 def setup(app) -> None:

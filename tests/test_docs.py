@@ -5,7 +5,6 @@ import importlib.util
 import json
 import re
 import shlex
-import xml.etree.ElementTree as ET
 
 import pytest
 import yaml
@@ -47,17 +46,6 @@ def test_the_page_of_parameters_has_all_of_them():
         assert f"## beam-dpne {command.name}\n" in page
         names = all_parameters(command.load_groups())
         assert all(f"{name}`" in page or f"{name.upper()}`" in page for name in names)
-
-
-def test_the_page_of_yaml_transforms_has_every_transform():
-    page = module_of("make_yaml").page()
-    assert page.count("\n## ") == 5
-    assert "| `max_contributions` | integer, or a list |" in page
-
-
-def test_the_page_of_time_and_memory_has_the_recorded_runs():
-    page = module_of("make_performance").page()
-    assert "| titles | one_round / floor, time |" in page
 
 
 def test_indices_and_exponents_are_typeset_outside_of_code(settings):
@@ -170,10 +158,6 @@ def test_the_notebook_is_whole_and_has_no_output():
         assert cell["outputs"] == []
         assert cell["execution_count"] is None
         compile("".join(cell["source"]), "cell", "exec")
-
-
-def test_the_picture_of_one_length_is_a_picture():
-    assert ET.parse(DOCS / "pictures" / "adaptive_length.svg").getroot().tag.endswith("svg")
 
 
 def test_the_citation_names_the_project_and_the_three_papers():

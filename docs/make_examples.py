@@ -1,13 +1,14 @@
-"""python docs/pictures/adaptive_length.py
+"""python docs/make_examples.py
 
-Draws one length of the strategy `adaptive` as adaptive_length.svg: its three rounds, with the
-thresholds and cuts of the best class in a run on the sample of titles, as the run's ledger publishes
-them, and the evidence of six made-up n-grams. With --png FILE it draws a PNG besides.
+Makes a release of the sample of titles, and from it what pages show: its report for readers, the picture
+of its evaluation, and a picture of one length of the strategy `adaptive`: its three rounds, with the
+thresholds and cuts of the best class, as the ledger publishes them, and the evidence of six made-up
+n-grams. The build of the site does so.
 """
 
-import argparse
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,8 +17,8 @@ import matplotlib as mpl
 from matplotlib import patches
 from matplotlib import pyplot as plt
 
-HERE = pathlib.Path(__file__).parent
-SAMPLE = HERE.parents[1] / "pipelines" / "data" / "reddit_titles_sample.jsonl.gz"
+FOLDER = pathlib.Path(__file__).with_name("pictures")
+SAMPLE = FOLDER.parents[1] / "pipelines" / "data" / "reddit_titles_sample.jsonl.gz"
 FOUND, OPEN, CLOSED = "#cfe8d5", "#fdf0c4", "#e3e5e8"
 # Evidence after rounds 1, 2, 3, in units of weight, and how each n-gram ends.
 EXAMPLES = (
@@ -28,19 +29,6 @@ EXAMPLES = (
     ((2.4, 1.2), "#57606a", "closed after round 2"),
     ((-0.9,), "#57606a", "closed after round 1"),
 )
-
-
-def rounds_of_ledger() -> list[dict]:
-    """Returns the rounds of length 2, from the ledger of a run on the sample under a fixed key."""
-    with tempfile.TemporaryDirectory() as folder:
-        key = pathlib.Path(folder, "run.key")
-        key.write_text("0" * 63 + "1\n")
-        budget = ["--epsilon", "4", "--delta", "1e-6", "--max_length", "2", "--quiet"]
-        files = ["--input", SAMPLE, "--output", f"{folder}/release", "--run_key_file", key]
-        command = [sys.executable, "-m", "beam_dpne", "ngrams", *files, *budget]
-        subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
-        ledger = json.loads(pathlib.Path(folder, "release", "ledger.json").read_text())
-    return ledger["lengths"][1]["rounds"]
 
 
 def draw(rounds: list[dict]) -> plt.Figure:
@@ -116,18 +104,37 @@ def _sub(number: int) -> str:
     return "₁₂₃"[number]
 
 
-def main() -> None:
-    """Draws the picture from a fresh run."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--png")
-    given = parser.parse_args()
-    mpl.rcParams.update({"svg.hashsalt": "adaptive", "svg.fonttype": "path", "font.size": 10})
-    rounds = rounds_of_ledger()
-    figure = draw(rounds)
-    figure.savefig(HERE / "adaptive_length.svg", metadata={"Date": None, "Creator": None})
-    if given.png:
-        figure.savefig(given.png, dpi=110)
+def run(*words: object) -> None:
+    """Runs a command of the package."""
+    command = [sys.executable, "-m", "beam_dpne", *map(str, words)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def write() -> None:
+    """Writes all examples; the report goes beside the pages of the site."""
+    (FOLDER / "site").mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        (folder / "run.key").write_text("0" * 63 + "1\n")
+        release, files = folder / "titles", ("--input", SAMPLE)
+        budget = (
+            "--epsilon",
+            4,
+            "--delta",
+            "1e-6",
+            "--run_key_file",
+            folder / "run.key",
+            "--quiet",
+        )
+        run("ngrams", *files, "--output", release, *budget)
+        run("report", release, "--output", FOLDER / "site" / "titles.html", "--overwrite")
+        run("evaluate", *files, "--release", release, "--output", folder / "evaluation")
+        (picture,) = (folder / "evaluation").glob("*.png")
+        shutil.copy(picture, FOLDER / "evaluation.png")
+        ledger = json.loads((release / "ledger.json").read_text())
+    mpl.rcParams.update({"svg.fonttype": "path", "font.size": 10})
+    draw(ledger["lengths"][1]["rounds"]).savefig(FOLDER / "adaptive_length.svg")
 
 
 if __name__ == "__main__":
-    main()
+    write()
