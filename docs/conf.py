@@ -9,8 +9,8 @@ import sys
 
 import beam_dpne
 
-# Modules beside this one, each with a page that the build of the site makes and that is not committed; so
-# it does with the pictures and the report of make_examples.
+# Modules beside this one, each with a page that the build of the site makes and that is not committed.
+# So are the pictures and the report of make_examples.
 GENERATED = ("make_options", "make_performance", "make_yaml")
 
 project = "beam-dpne"

@@ -14,8 +14,8 @@ from beam_dpne.cli.commands import COMMANDS
 from beam_dpne.cli.parsing import all_parameters
 from tests.conftest import ROOT
 
-DOCS = ROOT / "docs"
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
+DOCS, README, CONTRIBUTING = ROOT / "docs", ROOT / "README.md", ROOT / "CONTRIBUTING.md"
+PAGES = sorted([README, CONTRIBUTING, *DOCS.rglob("*.md")])
 BEAMS = {
     *("runner", "prism_location", "job_endpoint", "environment_type", "environment_config"),
     *("parallelism", "execution_mode_for_batch", "flink_master", "files_to_stage"),
@@ -169,3 +169,33 @@ def test_the_citation_names_the_project_and_the_three_papers():
 
 def test_the_changelog_has_this_version():
     assert f"\n## {beam_dpne.__version__}" in text_of(ROOT / "CHANGELOG.md")
+
+
+def test_the_readme_is_short():
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    assert len(text.encode()) <= 9_000
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_each_command_that_ci_runs_is_on_one_line():
+    for page, name in ((README, "main"), (README, "tests"), (CONTRIBUTING, "engines")):
+        lines = page.read_text(encoding="utf-8").splitlines()
+        place = lines.index(f"<!-- command: {name} -->")
+        assert lines[place + 1] == "```sh"
+        assert re.match(r"python3 -m venv |\.venv/bin/", lines[place + 2])
+        assert lines[place + 3] == "```"
+
+
+def test_the_tests_that_ci_runs_are_in_the_table():
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    rows = CONTRIBUTING.read_text(encoding="utf-8")
+    (listed,) = re.findall(r"for engine in (.*); do", script)
+    for name in re.findall(r'"([^"]+)"', listed):
+        assert re.search(rf"^\| {name}.*\| `\.venv/bin/python -m pytest ", rows, re.MULTILINE)
+
+
+def test_links_lead_somewhere():
+    for page in (README, CONTRIBUTING):
+        for target in re.findall(r"\]\((?!https?://)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (ROOT / target).exists(), target
