@@ -1,9 +1,9 @@
 """python docs/make_examples.py
 
 Makes a release of the sample of titles, and from it what pages show: its report for readers, the
-picture of its evaluation, and a picture of one length of the strategy `adaptive`: its three rounds, with
-the thresholds and cuts of the best class, as the ledger publishes them, and the evidence of six made-up
-n-grams. The build of the site does so.
+picture of its evaluation, and a picture of one length of the strategy `adaptive`: its three rounds,
+with the thresholds and cuts of the best class, as the ledger publishes them, and the evidence of six
+made-up n-grams. The build of the site does so.
 """
 
 import json
