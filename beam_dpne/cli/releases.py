@@ -17,8 +17,7 @@ from beam_dpne.exports.writing import export as write_export
 from beam_dpne.release.publishing import write_file
 from beam_dpne.release.reading import LEDGER_NAME
 from beam_dpne.report.document import PUBLIC, render_report
-from beam_dpne.report.facts import Facts
-from beam_dpne.report.text import shown
+from beam_dpne.report.facts import Facts, shown
 from beam_dpne.storage.access import check_access
 
 _SCHEMA = "beam_dpne/account/1"

@@ -20,8 +20,16 @@ import pyarrow as pa
 from markupsafe import Markup, escape
 
 from beam_dpne.report import charts
-from beam_dpne.report.facts import Facts, detection_bound, guessing_bound
-from beam_dpne.report.text import html_text, markdown_text, number, percent, shown
+from beam_dpne.report.facts import (
+    Facts,
+    detection_bound,
+    guessing_bound,
+    html_text,
+    markdown_text,
+    number,
+    percent,
+    shown,
+)
 from beam_dpne.version import __version__
 
 FORMATS = ("html", "markdown")
@@ -66,17 +74,10 @@ _PARAMETERS = {
     "input": "Input",
     "versions": "Versions",
 }
-_LENGTH_COLUMNS = (
-    *("length", "max_contributions", "budget_share", "noise_stddev", "threshold"),
-    *("valid", "released"),
-)
-_ROUND_COLUMNS = ("round", "noise_stddev", "threshold", "cutoff", "cut")
 _FALSE_ALARMS = (0.001, 0.01, 0.05)
 _MOST_PLOTS = 12
 # The end of the longest bar's scale, as a multiple of the largest value.
 _WIDEST = 2.0
-# Characters that could end a script element, or a line of JavaScript.
-_IN_SCRIPT = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&'\u2028\u2029"}
 _BLANKS = re.compile(r"\n\s*\n")
 _BIBTEX = str.maketrans(
     {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -113,43 +114,36 @@ def render_report(
     """
     facts = _without(facts, left_out)
     is_html = output_format == "html"
-    title = shown(facts.note["title"] or _TITLES[facts.program])
     groups = {length: rows for length, rows in facts.groups().items() if len(rows)}
     has_search = is_html and "search" not in left_out
-    rankings = {length: rows.slice(0, top_rows) for length, rows in groups.items() if top_rows}
-    found = [each["length"] for each in facts.lengths if each["released"]]
-    measure = facts.measure
+    budget = {name: facts.ledger["guarantee"][name] for name in ("epsilon", "delta")}
     words = {
-        "cards": _cards(facts),
         "charts": {"lengths": _length_charts(facts), "ranks": _rank_charts(facts, groups)},
-        "check": _check_command(facts),
-        "citation": _citation(facts, title),
         "facts": facts,
         "format": output_format,
-        "guess": percent(guessing_bound(**_budget(facts))),
-        "headings": (
-            "rank",
-            facts.row_noun,
-            f"users ({facts.confidence} interval)" if facts.has_counts else measure.column,
-        ),
+        "guess": percent(guessing_bound(**budget)),
         "left_out": {name: text for name, text in PARTS.items() if name in left_out},
-        "length_columns": _LENGTH_COLUMNS,
         "rankings": [
-            (f"{_of_length(facts, length)}: {len(rows):,} of {len(groups[length]):,}", each)
-            for length, rows in rankings.items()
-            for each in [_rows(facts, rows)]
+            (f"{_of_length(facts, length)}: {len(top):,} of {len(rows):,}", _rows(facts, top))
+            for length, rows in groups.items()
+            if len(top := rows.slice(0, top_rows))
         ],
-        "round_columns": _ROUND_COLUMNS,
         "search": _search(facts, groups, search_rows) if has_search else None,
         "sections": {
             name: f"Top {facts.row_noun}s" if name == "top" else heading
             for name, heading in _SECTIONS.items()
             if name not in left_out and (is_html or name != "search")
         },
-        "tables": _tables(facts),
-        "title": title,
+        "tables": {
+            "detection": [
+                (percent(alarms), percent(detection_bound(**budget, false_alarms=alarms)))
+                for alarms in _FALSE_ALARMS
+            ],
+            "parameters": _parameters(facts.ledger),
+        },
+        "title": shown(facts.note["title"] or _TITLES[facts.program]),
         "version": __version__,
-        "word_range": _words(found) if found else "",
+        "word_range": _words([each["length"] for each in facts.lengths if each["released"]]),
     }
     text = _environment(output_format).get_template("report.jinja").render(words)
     return (text.lstrip() if is_html else _BLANKS.sub("\n\n", text.strip()) + "\n").encode()
@@ -185,12 +179,14 @@ def _environment(output_format: str) -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     made.filters |= {
-        "in_script": _in_script,
+        "bibtex": lambda text: text.translate(_BIBTEX),
         "number": number,
         "one_line": functools.partial(_one_line, is_html=is_html),
+        "picked": _picked,
         "text": html_text if is_html else markdown_text,
         "unbroken": lambda text: escape(text).replace(" = ", "\u00a0=\u00a0"),
     }
+    made.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     made.globals |= {
         "blank": "\n\n",
         "digest": _digest,
@@ -206,16 +202,6 @@ def _one_line(text: Markup, *, is_html: bool) -> Markup:
     return Markup(line.replace(" %", "\u00a0%") if is_html else line)
 
 
-def _in_script(value: object) -> Markup:
-    r"""Returns JSON that may stand in a script element, whatever texts it has.
-
-    >>> print(_in_script(["</script><!--", "it's"]))
-    ["\u003c/script\u003e\u003c!--","it\u0027s"]
-    """
-    written = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return Markup(written.translate(_IN_SCRIPT))
-
-
 def _asset(name: str) -> str:
     return importlib.resources.files("beam_dpne.report").joinpath(name).read_text(encoding="utf-8")
 
@@ -225,24 +211,8 @@ def _digest(text: str) -> Markup:
     return Markup(f"'sha256-{digest}'")
 
 
-def _budget(facts: Facts) -> dict[str, float]:
-    return {name: facts.ledger["guarantee"][name] for name in ("epsilon", "delta")}
-
-
-def _cards(facts: Facts) -> list[tuple[str, str]]:
-    budget = _budget(facts)
-    cards = [
-        (f"{len(facts.rows):,}", f"released {facts.noun}"),
-        (f"ε = {number(budget['epsilon'])}", "privacy loss of each user, at most"),
-        (f"δ = {number(budget['delta'])}", "slack in probability, at most"),
-    ]
-    if facts.lengths:
-        cards.append((number(facts.expected_spurious), "expected spurious n-grams, at most"))
-    return cards
-
-
 def _words(lengths: Sequence[int]) -> str:
-    first, last = min(lengths), max(lengths)
+    first, last = min(lengths, default=1), max(lengths, default=1)
     if first == last:
         return f"{first} word{'s' if first > 1 else ''}"
     return f"{first} to {last} words"
@@ -309,53 +279,29 @@ def _shown_values(facts: Facts, columns: Sequence[Sequence[float]]) -> list[str]
 
 
 def _search(facts: Facts, groups: Mapping[int | None, pa.Table], limit: int) -> dict[str, Any]:
-    """Returns the rows that a report embeds, as [length, texts, values] of each length."""
-    kept = shares({length: len(rows) for length, rows in groups.items()}, limit)
-    embedded = []
-    for length, count in kept.items():
-        rows = groups[length].slice(0, count)
-        if count:
-            texts = [shown(text) for text in rows.column(facts.text_column).to_pylist()]
-            values = _shown_values(facts, _values(facts, rows))
-            embedded.append(["" if length is None else str(length), texts, values])
-    return {"groups": embedded, "limit": limit, "left_out": len(facts.rows) - sum(kept.values())}
+    """Returns the rows that a report embeds, as [length, texts, values] of each length.
 
-
-def shares(sizes: Mapping[int | None, int], limit: int) -> dict[int | None, int]:
-    """Divides a number of rows among lengths, evenly where no length has fewer than its share.
-
-    >>> shares({1: 10, 2: 500, 3: 500}, 110)
-    {1: 10, 2: 50, 3: 50}
+    At the limit no length has more rows than another, unless the other has no more.
     """
-    kept: dict[int | None, int] = {}
-    left = limit
-    for done, length in enumerate(sorted(sizes, key=lambda each: sizes[each])):
-        kept[length] = min(sizes[length], left // (len(sizes) - done))
-        left -= kept[length]
-    return {length: kept[length] for length in sizes}
+    ranks = sorted(rank for rows in groups.values() for rank in range(len(rows)))
+    most = ranks[limit] if limit < len(ranks) else len(ranks)
+    embedded = []
+    for length, rows in groups.items():
+        kept = rows.slice(0, most)
+        if len(kept):
+            texts = [shown(text) for text in kept.column(facts.text_column).to_pylist()]
+            values = _shown_values(facts, _values(facts, kept))
+            embedded.append(["" if length is None else str(length), texts, values])
+    left_out = len(ranks) - sum(len(texts) for _, texts, _ in embedded)
+    return {"groups": embedded, "limit": limit, "left_out": left_out}
 
 
-def _tables(facts: Facts) -> dict[str, Any]:
-    """Returns the rows of the tables that follow from the ledger."""
-    ledger, budget = facts.ledger, _budget(facts)
+def _parameters(ledger: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Returns the rows of one table for each section of parameters."""
     sections = {name: ledger[name] for name in _PARAMETERS if name in ledger}
     if "input" in sections and "tokenizer" in ledger:
         sections["input"] = sections["input"] | {"tokenizer": ledger["tokenizer"]}
-    rounds = ledger.get("mechanism", {}).get("rounds", [])
-    columns = ("length", "released", "valid", "expected_spurious_at_most")
-    return {
-        "released": _picked(facts.lengths, columns),
-        "detection": [
-            (percent(alarms), percent(detection_bound(**budget, false_alarms=alarms)))
-            for alarms in _FALSE_ALARMS
-        ],
-        "groups": _picked(
-            ledger["groups"]["sizes"], ("users", "epsilon", "delta", "gaussian_epsilon")
-        ),
-        "parameters": [(_PARAMETERS[name], _flat(each)) for name, each in sections.items()],
-        "rounds": _picked(rounds, _ROUND_COLUMNS),
-        "lengths": _picked(facts.lengths, _LENGTH_COLUMNS),
-    }
+    return [(_PARAMETERS[name], _flat(each)) for name, each in sections.items()]
 
 
 def _picked(entries: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[list[str]]:
@@ -366,19 +312,14 @@ def _flat(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Returns the scalars and short lists of a section of the ledger, by name, without sentences."""
     rows: list[tuple[str, str]] = []
     for name, value in values.items():
-        if name.endswith("meaning") or _is_table(value):
-            continue
         if isinstance(value, Mapping):
             rows += [(f"{name}: {key}", text) for key, text in _flat(value)]
         elif isinstance(value, list):
-            rows.append((name, ", ".join(map(_exact, value)) or "–"))
-        else:
+            if not any(isinstance(each, Mapping) for each in value):
+                rows.append((name, ", ".join(map(_exact, value)) or "–"))
+        elif not name.endswith("meaning"):
             rows.append((name, _exact(value)))
     return rows
-
-
-def _is_table(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
 
 
 def _exact(value: object) -> str:
@@ -390,24 +331,3 @@ def _exact(value: object) -> str:
     if value is None:
         return "–"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _citation(facts: Facts, title: str) -> str:
-    budget = ", ".join(
-        f"{sign} = {number(value)}"
-        for sign, value in zip("εδ", _budget(facts).values(), strict=True)
-    )
-    return (
-        f"@misc{{release_{facts.ledger_sha256[:12]},\n"
-        f"  title = {{{title.translate(_BIBTEX)}}},\n"
-        f"  note = {{Differentially private release of {facts.noun}, {budget}, made with beam\\_dpne. "
-        f"SHA-256 of the ledger: {facts.ledger_sha256}}}\n}}"
-    )
-
-
-def _check_command(facts: Facts) -> str:
-    """Returns the command that checks the ledger and all files."""
-    sums = [(facts.ledger_sha256, "ledger.json")]
-    sums += [(part["sha256"], part["name"]) for part in facts.ledger["parts"]]
-    lines = "\n".join(f"{digest}  {name}" for digest, name in sums)
-    return f"sha256sum --check <<'END'\n{lines}\nEND"

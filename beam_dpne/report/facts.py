@@ -1,6 +1,7 @@
-"""The facts of which a report is made: a ledger with its SHA-256, and the rows that it lists.
+"""The facts of which a report is made, a ledger and the rows that it lists, and how they are written.
 
 Nothing else is read. A report is post-processing of a release, so it is as private as the release.
+Texts are visible, short, and escaped for HTML or Markdown.
 
 The numbers for a guess and for a test follow from (ε, δ)-differential privacy alone. A test for one
 user's part that is wrong with probability α about inputs without the user is right about inputs with
@@ -10,13 +11,24 @@ A guess between two inputs that are equally likely is right with probability at 
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from markupsafe import Markup, escape
 
 from beam_dpne.release.reading import Contents
+
+MAX_SHOWN = 300
+# Controls, formats (some change the order of letters), surrogates, separators of lines.
+_INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
+# Scripts of India and Iran need these two joiners, and many emoji consist of several characters.
+_JOINERS = "\u200c\u200d"
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>|~$#])|(&)|(:)(?=//)|(?<=www)\.|(@)")
+_LINE_BEGINNING = re.compile(r"^(\s*)([-+=]|\d+[.)](?=\s|$))")
 
 
 class Measure(NamedTuple):
@@ -55,21 +67,6 @@ class Facts(Contents):
         return self.ledger["plan"].get("strategy") == "adaptive"
 
     @property
-    def has_own_tokenizer(self) -> bool:
-        """Whether the tokenizer is named like a function of the operator."""
-        return "." in self.ledger.get("tokenizer", "") or ":" in self.ledger.get("tokenizer", "")
-
-    @property
-    def confidence(self) -> str:
-        """Share of the intervals of users that contain the number of users, as a percentage."""
-        return f"{self.ledger['counts']['confidence'] * 100:g} %"
-
-    @property
-    def count_share(self) -> str:
-        """Part of the budget μ² that measured users, as a percentage."""
-        return f"{self.ledger['counts']['budget_share'] * 100:g} %"
-
-    @property
     def row_noun(self) -> str:
         """Name of one row."""
         return "item" if self.text_column == "item" else "n-gram"
@@ -80,54 +77,14 @@ class Facts(Contents):
         return self.ledger["notes"]
 
     @property
-    def user_sentence(self) -> str:
-        """The sentence that quotes what one user is, or an empty one."""
-        user = self.ledger["guarantee"].get("user")
-        return f"The ledger describes one user as follows: “{user}”." if user else ""
-
-    @property
     def lengths(self) -> Sequence[Mapping[str, Any]]:
         """The ledger's entry of each length; none unless the release is of n-grams."""
         return self.ledger.get("lengths", ())
 
     @property
-    def expected_spurious(self) -> float | None:
-        """Upper bound on the expected number of spurious n-grams; None where there are none."""
-        return (
-            math.fsum(each["expected_spurious_at_most"] for each in self.lengths)
-            if self.lengths
-            else None
-        )
-
-    @property
-    def mu(self) -> float:
-        """Sensitivity over σ of all Gaussian noise together."""
-        pair = self.ledger["groups"]["sizes"][0]
-        return pair["gaussian_mu"] / pair["users"]
-
-    @property
-    def argument(self) -> list[str]:
-        """The sentences of the ledger on which the guarantee rests."""
-        grounds = [
-            value["statement"] if isinstance(value, Mapping) else value
-            for name, value in self.ledger["guarantee"].items()
-            if name in ("individual_budgets", "composition")
-        ]
-        return grounds + [
-            value for value in self.ledger["groups"].values() if isinstance(value, str)
-        ]
-
-    @property
-    def references(self) -> list[str]:
-        """Sources of the argument."""
-        return self.ledger["guarantee"].get("individual_budgets", {}).get("references", [])
-
-    @property
-    def meanings(self) -> Iterator[tuple[str, str]]:
-        """Names of numbers in the ledger, and their meanings."""
-        for section, fields in self.ledger["meanings"].items():
-            for name, meaning in fields.items():
-                yield f"{section}: {name}", meaning
+    def expected_spurious(self) -> float:
+        """Upper bound on the expected number of spurious n-grams."""
+        return math.fsum(each["expected_spurious_at_most"] for each in self.lengths)
 
     def groups(self) -> dict[int | None, pa.Table]:
         """Returns the rows by their length, ranked by the measure; None stands for all lengths."""
@@ -158,3 +115,74 @@ def detection_bound(epsilon: float, delta: float, false_alarms: float) -> float:
     slow = 1 - math.exp(-epsilon) * (1 - false_alarms - delta)
     fast = math.inf if epsilon > 700 else math.exp(epsilon) * false_alarms + delta
     return max(0.0, min(1.0, fast, slow))
+
+
+def shown(text: str, limit: int = MAX_SHOWN) -> str:
+    r"""Returns a text with its invisible characters written as codes, cut to a limit of characters.
+
+    A released text may hold control characters and marks that make a reader see other letters than
+    the file has.
+
+    >>> shown("a\tb\u202ec"), shown("abcdef", limit=3)
+    ('a⟨U+0009⟩b⟨U+202E⟩c', 'abc… (6 characters)')
+    """
+    kept = "".join(
+        f"⟨U+{ord(sign):04X}⟩"
+        if unicodedata.category(sign) in _INVISIBLE and sign not in _JOINERS
+        else sign
+        for sign in text[:limit]
+    )
+    return kept if len(text) <= limit else f"{kept}… ({len(text):,} characters)"
+
+
+def number(value: object) -> str:
+    """Returns a number for people: four significant digits, and all digits before the point.
+
+    >>> [number(value) for value in (1234567, 6.23613728, 1e-7, 0.0, None, 1234.56, 1e300)]
+    ['1,234,567', '6.236', '1e-7', '0', '–', '1,235', '1e300']
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, int) and abs(value) < 10**15:
+        return f"{value:,}"
+    if not isinstance(value, int | float):
+        return shown(str(value))
+    if math.isfinite(value) and 1e3 <= abs(value) < 1e15:
+        return f"{value:,.0f}"
+    return f"{value:.4g}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
+
+
+def percent(share: float) -> str:
+    """Returns a share as a percentage that never rounds a bound down, or up to all.
+
+    >>> percent(0.5), percent(0.98201), percent(0.9999999)
+    ('50 %', '98.3 %', 'more than 99.9 %')
+    """
+    if 0.999 < share < 1:
+        return "more than 99.9 %"
+    return f"{math.ceil(share * 1000 - 1e-9) / 10:g} %"
+
+
+def html_text(text: str, limit: int = MAX_SHOWN) -> Markup:
+    """Returns HTML that shows a text as it is, with its invisible characters as codes."""
+    return escape(shown(text, limit))
+
+
+def markdown_text(text: str, limit: int = MAX_SHOWN) -> Markup:
+    r"""Returns Markdown that shows a text as it is: neither markup, nor HTML, nor links.
+
+    >>> print(markdown_text("<b> *a* | http://x www.y &lt; 1."))
+    \<b\> \*a\* \| http\://x www\.y &amp;lt; 1.
+    """
+    escaped = _MARKDOWN.sub(_escaped_sign, shown(text, limit))
+    return Markup(_LINE_BEGINNING.sub(_escaped_beginning, escaped))
+
+
+def _escaped_sign(match: re.Match[str]) -> str:
+    sign = match[0]
+    return {"&": "&amp;", "@": "&#64;"}.get(sign, f"\\{sign}")
+
+
+def _escaped_beginning(match: re.Match[str]) -> str:
+    space, sign = match.groups()
+    return f"{space}{sign[:-1]}\\{sign[-1]}"

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from beam_dpne.report.document import render_report
-from beam_dpne.report.facts import Facts
-from beam_dpne.report.text import shown
+from beam_dpne.report.facts import Facts, shown
 from tests.support import releases
 
 pytestmark = pytest.mark.browser

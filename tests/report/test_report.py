@@ -15,8 +15,7 @@ import pytest
 
 from beam_dpne.report import charts
 from beam_dpne.report.document import PARTS, PUBLIC, render_report
-from beam_dpne.report.facts import Facts, detection_bound, guessing_bound
-from beam_dpne.report.text import shown
+from beam_dpne.report.facts import Facts, detection_bound, guessing_bound, shown
 from tests.support import releases
 
 ROWS = {
