@@ -39,9 +39,7 @@ def export(made: Made, _beam_arguments: list[str]) -> None:
     )
     holds = KINDS[exporting.to].holds
     display.print_notice(f"beam-dpne: {exporting.output} has the release as {holds}.")
-    display.print_notice(
-        f"beam-dpne: the SHA-256 of its ledger is {rendered.source.ledger_sha256}."
-    )
+    display.print_notice(f"beam-dpne: the SHA-256 of its ledger is {rendered.ledger_sha256}.")
     for why, count in rendered.left_out.items():
         display.print_notice(f"beam-dpne: left out: {count:,} {why}.")
 

@@ -1,4 +1,4 @@
-"""CSV for spreadsheets, a SQL script for DuckDB, and documents for Elasticsearch.
+"""CSV for spreadsheets, a SQL script for DuckDB, documents for Elasticsearch, and a data card.
 
 A database file of DuckDB holds random identifiers, so that two exports of one release would differ. The
 script has none, can be read by any version of DuckDB, and holds the ledger too.
@@ -7,6 +7,10 @@ Documents for Elasticsearch are NDJSON for the _bulk interface. Their completion
 the text that a person types: the words, joined by blanks, without escapes. `weight` must be a whole
 number from 0 to 2^31 − 1. A completion field refuses the characters U+0000, U+001E and U+001F, and
 ignores an input of blanks, so such rows are left out.
+
+The card is the README.md of a data set on the Hugging Face Hub, made from the ledger alone: it names no
+n-gram and no item. Its front matter lists the parts, so that `datasets.load_dataset` loads the release
+from the repository that has its files and this card.
 """
 
 import csv
@@ -15,39 +19,50 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
+import jinja2
 import numpy as np
 import pyarrow as pa
+import yaml
 
 from beam_dpne.elements.rows import SEPARATOR, escape_item
-from beam_dpne.exports.source import Rendered, Source
+from beam_dpne.errors import ExportError
+from beam_dpne.exports.writing import Source
 
 # Spreadsheets take a cell that begins with one of these as a formula; the last four are the full-width
-# forms of the first four. The apostrophe is here so that `unguard` knows which ones were added.
+# forms of the first four. With the apostrophe, a reader knows which ones were added.
 _FORMULA = re.compile("[=+\\-@\t\r'\uff1d\uff0b\uff0d\uff20]")
 _ROWS_AT_ONCE = 1000
 _SQL_TYPES = {pa.int32(): "INTEGER", pa.int64(): "BIGINT", pa.float64(): "DOUBLE"}
 _TABLES = {"ngrams": "ngrams", "set-union": "items", "bayesian": "probabilities"}
 _REFUSED = re.compile("[\x00\x1e\x1f]")
 _MOST = 2**31 - 1
-_MILLION = 1_000_000
 _UNSEARCHABLE = "rows of blanks or with a character that a completion field refuses"
 _CONTROL = re.compile("([\x00-\x1f\x7f])")
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|#~$])")
+_LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
+_SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B")
+_TASKS = {"ngrams": "n-grams", "set-union": "vocabulary", "bayesian": "language-model"}
+# A file of tabs has no quotes; 3 is `csv.QUOTE_NONE`.
+_TABS = {"sep": "\t", "quoting": 3}
 
 
-def csv_file(source: Source) -> Rendered:
+def csv_file(source: Source) -> tuple[str, Mapping[str, int]]:
     """Returns the rows with one line of headings; texts are one line each and are no formulas."""
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(source.rows.column_names)
-    columns = _columns(source, lambda text: guard(_one_line(source, text)), missing="")
+    # The text of an n-gram is one line already.
+    line = escape_item if source.program == "set-union" else str
+    columns = _columns(source, lambda text: guard(line(text)))
     writer.writerows(zip(*columns, strict=True))
-    return Rendered(stream.getvalue().encode(), source)
+    return stream.getvalue(), {}
 
 
 def guard(text: str) -> str:
-    """Returns a text that a spreadsheet shows instead of computing; inverse of `unguard`.
+    """Returns a text that a spreadsheet shows instead of computing.
 
     >>> guard("=1+1"), guard("it's"), guard("'tis")
     ("'=1+1", "it's", "''tis")
@@ -55,21 +70,7 @@ def guard(text: str) -> str:
     return f"'{text}" if _FORMULA.match(text) else text
 
 
-def unguard(cell: str) -> str:
-    """Returns the text of a cell of the CSV.
-
-    >>> unguard("'=1+1")
-    '=1+1'
-    """
-    return cell.removeprefix("'")
-
-
-def _one_line(source: Source, text: str) -> str:
-    # The text of an n-gram is one line already.
-    return escape_item(text) if source.program == "set-union" else text
-
-
-def duckdb_script(source: Source) -> Rendered:
+def duckdb_script(source: Source) -> tuple[str, Mapping[str, int]]:
     """Returns a script that makes a table of the rows, and the table `ledger` with one row."""
     name = _TABLES[source.program]
     fields = [
@@ -91,25 +92,23 @@ def duckdb_script(source: Source) -> Rendered:
         ),
         "COMMIT;\n",
     ]
-    return Rendered("".join(parts).encode(), source)
+    return "".join(parts), {}
 
 
 def _inserts(name: str, source: Source) -> Iterator[str]:
-    columns = _columns(source, _literal, missing="NULL")
+    columns = _columns(source, _literal)
     lines = [f"({', '.join(row)})" for row in zip(*columns, strict=True)]
     for start in range(0, len(lines), _ROWS_AT_ONCE):
         values = ",\n".join(lines[start : start + _ROWS_AT_ONCE])
         yield f"INSERT INTO {name} VALUES\n{values};\n"
 
 
-def _columns(source: Source, write: Callable[[str], str], *, missing: str) -> list[list[str]]:
+def _columns(source: Source, write: Callable[[str], str]) -> list[list[str]]:
     """Returns the values of each column; texts as `write` writes them, numbers as `repr` does."""
-    columns = []
-    for column in source.rows.columns:
-        form = write if pa.types.is_string(column.type) else repr
-        values = column.to_pylist()
-        columns.append([missing if value is None else form(value) for value in values])
-    return columns
+    return [
+        list(map(write if pa.types.is_string(column.type) else repr, column.to_pylist()))
+        for column in source.rows.columns
+    ]
 
 
 def _literal(text: str) -> str:
@@ -122,7 +121,7 @@ def _literal(text: str) -> str:
     return "'" + _CONTROL.sub(lambda found: f"' || chr({ord(found[1])}) || '", quoted) + "'"
 
 
-def suggestions(source: Source) -> Rendered:
+def suggestions(source: Source) -> tuple[str, Mapping[str, int]]:
     """Returns two lines for each row: an action with the row's id, and the document."""
     left_out: Counter[str] = Counter()
     lines = []
@@ -136,9 +135,10 @@ def suggestions(source: Source) -> Rendered:
             continue
         suggestion = {"input": typed, "weight": weight}
         document = {"suggest": suggestion, **row, "ledger_sha256": source.ledger_sha256}
-        lines += [{"index": {"_id": _row_id(text)}}, document]
-    data = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
-    return Rendered(data.encode(), source, left_out)
+        # The id depends on the text alone, so that sending a file again adds nothing.
+        row_id = hashlib.sha256(text.encode()).hexdigest()[:32]
+        lines += [{"index": {"_id": row_id}}, document]
+    return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines), left_out
 
 
 def _suggestion_weights(source: Source) -> list[int]:
@@ -147,10 +147,67 @@ def _suggestion_weights(source: Source) -> list[int]:
     if source.weight_name != "users":
         largest = np.zeros(int(source.lengths.max(initial=0)) + 1)
         np.maximum.at(largest, source.lengths, weights)
-        weights = np.maximum(1.0, weights / largest[source.lengths] * _MILLION)
+        weights = np.maximum(1.0, weights / largest[source.lengths] * 1e6)
     return np.rint(weights).clip(0, _MOST).astype(np.int64).tolist()
 
 
-def _row_id(text: str) -> str:
-    """Returns an id that depends on the text alone, so that sending a file again adds nothing."""
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+def card(source: Source, license: str | None = None) -> tuple[str, Mapping[str, int]]:
+    """Returns the card.
+
+    Args:
+      source: A release of any program.
+      license: The Hub's name of the licence, or None to leave it out.
+
+    Raises:
+      ExportError: The licence has another form.
+    """
+    if license is not None and not _LICENSE.fullmatch(license):
+        raise ExportError(
+            f"license must be the Hub's name of a licence like cc-by-4.0, got license={license}."
+        )
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("beam_dpne.exports", ""),
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.filters["md"] = escaped
+    head = _front_matter(source, license)
+    text = environment.get_template("card.jinja").render(
+        head=yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=1000),
+        title=source.title,
+        ledger=source.ledger,
+        rows=len(source.rows),
+        noun=source.noun,
+        sha256=source.ledger_sha256,
+    )
+    return text, {}
+
+
+def escaped(text: str) -> str:
+    r"""Returns a text as one line of Markdown that shows the same characters.
+
+    >>> escaped("<b>*bold*</b>\n# no heading")
+    '\\<b\\>\\*bold\\*\\</b\\> \\# no heading'
+    """
+    return _SPECIAL.sub(r"\\\1", " ".join(text.replace("&", "&amp;").split()))
+
+
+def _front_matter(source: Source, license_name: str | None) -> dict[str, Any]:
+    ledger = source.ledger
+    names = [part["name"] for part in ledger["parts"]]
+    config = {"config_name": "default", "data_files": [{"split": "train", "path": names}]}
+    size = max(len(str(len(source.rows))) - 3, 0)
+    return {
+        "pretty_name": source.title,
+        **({"license": license_name} if license_name is not None else {}),
+        "tags": ["differential-privacy", _TASKS[source.program]],
+        "size_categories": [_SIZES[size] if size < len(_SIZES) else "n>1B"],
+        "configs": [config | (_TABS if names[0].endswith(".tsv") else {})],
+        "differential_privacy": {
+            "epsilon": ledger["guarantee"]["epsilon"],
+            "delta": ledger["guarantee"]["delta"],
+            "unit": ledger["guarantee"]["user"],
+            "ledger_sha256": source.ledger_sha256,
+        },
+    }

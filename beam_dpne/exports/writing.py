@@ -1,16 +1,89 @@
-"""The kinds of exports, and the function that writes one."""
+"""Exports: the release that they are made from, their kinds, and the function that writes one."""
 
 import dataclasses
-import difflib
-from collections.abc import Callable, Mapping
-from typing import Any
+import functools
+import importlib
+import unicodedata
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from beam_dpne.elements.rows import split_ngram
 from beam_dpne.errors import ExportError
-from beam_dpne.exports import card, language_model, tables, vocabularies
-from beam_dpne.exports.source import Rendered, Source
 from beam_dpne.release.publishing import write_file
-from beam_dpne.release.reading import read_ledger
+from beam_dpne.release.reading import Contents, read_ledger
 from beam_dpne.storage.access import check_access
+
+Floats = npt.NDArray[np.float64]
+
+# Estimated numbers of users have one unit at all lengths; releases without them have scores.
+_WEIGHTS = ("users", "score", "probability")
+
+
+class Source(Contents):
+    """A release from which exports are made."""
+
+    @property
+    def title(self) -> str:
+        """Title that the operator gave the release, or else a name of its program."""
+        return self.ledger.get("notes", {}).get("title") or f"A private release of {self.noun}"
+
+    @functools.cached_property
+    def texts(self) -> list[str]:
+        """The n-gram of each row as `join_tokens` writes it, or its item as it is."""
+        return self.rows.column(self.text_column).to_pylist()
+
+    @functools.cached_property
+    def tokens(self) -> list[tuple[str, ...]]:
+        """The words of each row; an item is one word."""
+        if self.program == "set-union":
+            return [(item,) for item in self.texts]
+        return [split_ngram(text) for text in self.texts]
+
+    @functools.cached_property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Number of words of each row, (rows,) int64."""
+        return np.fromiter(map(len, self.tokens), np.int64, count=len(self.tokens))
+
+    @property
+    def weight_name(self) -> str:
+        """Name of the column by which the rows of one length can be compared."""
+        return next(name for name in _WEIGHTS if name in self.rows.column_names)
+
+    @functools.cached_property
+    def weights(self) -> Floats:
+        """A number > 0 for each row, (rows,) float64: users if the release estimates them, else scores.
+
+        An estimate of at most 0 counts as the smallest number > 0 of the release, or as 1.
+        """
+        values = self.rows.column(self.weight_name).to_numpy().astype(np.float64)
+        positive = values[values > 0]
+        return np.maximum(values, positive.min() if positive.size else 1.0)
+
+
+def is_unbroken(word: str) -> bool:
+    r"""Returns whether a word has no white space and no control character of Unicode.
+
+    >>> is_unbroken("naïve"), is_unbroken("New York"), is_unbroken("a\x00")
+    (True, False, False)
+    """
+    return not any(sign.isspace() or unicodedata.category(sign) == "Cc" for sign in word)
+
+
+class Exported(NamedTuple):
+    """An export that was written.
+
+    Attributes:
+      data: The whole file.
+      ledger_sha256: SHA-256 of the ledger of the release.
+      left_out: Number of rows that the format cannot hold, by the reason.
+    """
+
+    data: bytes
+    ledger_sha256: str
+    left_out: Mapping[str, int]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,13 +92,14 @@ class Kind:
 
     Attributes:
       holds: Description of its file, with an article.
-      render: Function from the release and the settings to the file.
+      made_by: Module and name of the function from the release (a `Source`) and the settings to the
+        text of the file and the number of rows that it cannot hold, by the reason.
       settings: Names of the settings that it knows.
       programs: Programs whose releases it takes.
     """
 
     holds: str
-    render: Callable[..., Rendered]
+    made_by: str
     settings: tuple[str, ...] = ()
     programs: tuple[str, ...] = ("ngrams", "set-union", "bayesian")
 
@@ -34,32 +108,32 @@ _FOUND = ("ngrams", "set-union")
 KINDS: Mapping[str, Kind] = {
     "tokenizers": Kind(
         holds="a tokenizer.json of Hugging Face's library tokenizers",
-        render=vocabularies.tokenizer,
+        made_by="language:tokenizer",
         programs=_FOUND,
     ),
     "arpa": Kind(
         holds="a back-off language model in ARPA format",
-        render=language_model.render,
+        made_by="language:arpa",
         settings=("kept_back", "public", "min_count"),
         programs=("ngrams", "bayesian"),
     ),
     "aosp": Kind(
         holds="a word list for Android's LatinIME keyboard",
-        render=vocabularies.keyboard,
+        made_by="language:keyboard",
         settings=("locale",),
         programs=_FOUND,
     ),
     "elasticsearch": Kind(
         holds="documents with a completion field, as NDJSON for _bulk",
-        render=tables.suggestions,
+        made_by="tables:suggestions",
     ),
-    "csv": Kind(holds="a CSV that spreadsheets can open without risk", render=tables.csv_file),
+    "csv": Kind(holds="a CSV that spreadsheets can open without risk", made_by="tables:csv_file"),
     "duckdb": Kind(
-        holds="a SQL script from which DuckDB makes a database", render=tables.duckdb_script
+        holds="a SQL script from which DuckDB makes a database", made_by="tables:duckdb_script"
     ),
     "card": Kind(
         holds="a data card, the README.md of a data set on the Hugging Face Hub",
-        render=card.render,
+        made_by="tables:card",
         settings=("license",),
     ),
 }
@@ -67,7 +141,7 @@ KINDS: Mapping[str, Kind] = {
 
 def export(
     release: str, to: str, output: str, *, overwrite: bool = False, **settings: Any
-) -> Rendered:
+) -> Exported:
     """Exports a release to one file, which is written as a whole or not at all.
 
     It reads the release alone (and public counts, where a model needs them) and costs no budget.
@@ -84,9 +158,6 @@ def export(
         probabilities, for "arpa"; `min_count`, the least public count of n-grams that "arpa" lists
         beside those of the release; `license`, the Hugging Face Hub's name of a licence, for "card".
 
-    Returns:
-      The bytes of the file, how many rows the format could not hold, and the SHA-256 of the ledger.
-
     Raises:
       ReleaseError: The release is incomplete or damaged.
       ExportError: The kind is unknown or cannot take this release, or a setting is wrong.
@@ -95,10 +166,14 @@ def export(
     >>> export("release/titles", "tokenizer", "titles.json")
     Traceback (most recent call last):
     beam_dpne.errors.ExportError: to must be one of tokenizers, arpa, aosp, elasticsearch, csv, \
-    duckdb, card, got to=tokenizer. Did you mean tokenizers?
+    duckdb, card, got to=tokenizer.
     """
     given = {name: value for name, value in settings.items() if value is not None}
-    kind = _kind(to, given)
+    if to not in KINDS:
+        raise ExportError(f"to must be one of {', '.join(KINDS)}, got to={to}.")
+    kind = KINDS[to]
+    if unknown := sorted(set(given) - set(kind.settings)):
+        raise ExportError(f"{unknown[0]} must be left out with to={to}, which has no such setting.")
     check_access([release], [])
     program = read_ledger(release)["program"]
     if program not in kind.programs:
@@ -106,20 +181,10 @@ def export(
         raise ExportError(
             f"to={to} cannot take a release of beam-dpne {program}. Use one of {others}."
         )
-    rendered = kind.render(Source.read(release), **given)
-    inside = kind.render is card.render
-    write_file(output, rendered.data, release=release, overwrite=overwrite, may_be_inside=inside)
-    return rendered
-
-
-def _kind(name: str, settings: Mapping[str, Any]) -> Kind:
-    """Returns a kind by its name, after a check that it knows the settings."""
-    if name not in KINDS:
-        near = difflib.get_close_matches(name.lower(), KINDS, n=2, cutoff=0.5)
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise ExportError(f"to must be one of {', '.join(KINDS)}, got to={name}.{hint}")
-    for setting in settings:
-        if setting not in KINDS[name].settings:
-            owner = next((to for to, kind in KINDS.items() if setting in kind.settings), "no kind")
-            raise ExportError(f"{setting} belongs to to={owner}; leave it out with to={name}.")
-    return KINDS[name]
+    module, _, function = kind.made_by.partition(":")
+    make = getattr(importlib.import_module(f"beam_dpne.exports.{module}"), function)
+    source = Source.read(release)
+    text, left_out = make(source, **given)
+    data, inside = text.encode(), to == "card"
+    write_file(output, data, release=release, overwrite=overwrite, may_be_inside=inside)
+    return Exported(data, source.ledger_sha256, left_out)

@@ -21,10 +21,8 @@ from beam_dpne import PublicCounts, join_tokens, read_release, split_ngram
 from beam_dpne.bayesian.public_counts_files import read_public_counts
 from beam_dpne.documents.tokenizers import words as split_words
 from beam_dpne.elements.rows import unescape_item
-from beam_dpne.exports import language_model
-from beam_dpne.exports.source import is_unbroken
-from beam_dpne.exports.tables import unguard
-from beam_dpne.exports.writing import KINDS, export
+from beam_dpne.exports.language import KEPT_BACK
+from beam_dpne.exports.writing import KINDS, export, is_unbroken
 from tests.support import releases as making
 from tests.support.releases import HOSTILE, NOTES
 
@@ -140,7 +138,7 @@ def test_an_arpa_model_has_the_shares_of_the_weights(made, kept_back):
     model = loaded_arpa(
         made("small", "arpa", **({} if kept_back is None else {"kept_back": kept_back}))
     )
-    kept = language_model.KEPT_BACK if kept_back is None else kept_back
+    kept = KEPT_BACK if kept_back is None else kept_back
     assert model.p(("see",)) == pytest.approx(60 / 142, rel=1e-5)
     assert model.p(("you", "soon")) == pytest.approx((1 - kept) * 15 / 25, rel=1e-5)
     for context in [
@@ -335,7 +333,7 @@ def test_a_csv_has_the_rows_and_no_formula(made, releases, name):
     place = headings.index("item" if name == "items" else "ngram")
     cells = [row[place] for row in rows]
     assert not any(cell[:1] in tuple("=+-@\t\r＝＋－＠") and cell for cell in cells)
-    read = [unguard(cell) for cell in cells]
+    read = [cell.removeprefix("'") for cell in cells]
     if name == "items":
         read = [unescape_item(text) for text in read]
     assert read == texts_of(releases, name)
@@ -449,7 +447,7 @@ def test_an_arpa_model_has_probabilities_from_numbers_of_users(made, counted):
     following = [number for pair, number in pairs.items() if pair.startswith(f"{history} ")]
     # A context after which some word is missing keeps a part for it.
     assert len(following) < len(users)
-    share = (1 - language_model.KEPT_BACK) * pairs[rarest] / sum(following)
+    share = (1 - KEPT_BACK) * pairs[rarest] / sum(following)
     assert model.p((history, word)) == pytest.approx(share, rel=1e-4)
 
 

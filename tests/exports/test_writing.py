@@ -7,8 +7,7 @@ import pytest
 
 from beam_dpne import PublicCounts
 from beam_dpne.errors import ExportError, ReleaseError, UsageError
-from beam_dpne.exports.source import Source
-from beam_dpne.exports.writing import KINDS, export
+from beam_dpne.exports.writing import KINDS, Source, export
 from beam_dpne.release.reading import Release
 from beam_dpne.storage.directories import LocalDirectory
 from tests.support import releases
@@ -64,14 +63,12 @@ def test_every_kind_takes_its_programs_and_refuses_others(folder, tmp_path):
     [
         ("ngrams", "aosp", {}, "locale must be a locale like en or pt_BR"),
         ("ngrams", "aosp", {"locale": "en,version=9"}, "locale must be a locale like en"),
-        ("ngrams", "csv", {"locale": "en"}, "locale belongs to to=aosp"),
-        ("ngrams", "arpa", {"kept_back": 1.0}, r"kept_back must be in \[0, 1\)"),
-        ("ngrams", "arpa", {"min_count": 0}, "min_count must be at least 1"),
+        ("ngrams", "csv", {"locale": "en"}, "locale must be left out with to=csv"),
         ("ngrams", "arpa", {"public": "p"}, "must be left out for a release of n-grams"),
         ("ngrams", "card", {"license": "a\nb"}, "license must be the Hub's name"),
         ("joint", "arpa", {}, "needs its public counts"),
         ("joint", "arpa", {"public": "p", "kept_back": 0.1}, "leave out kept_back"),
-        ("ngrams", "cvs", {}, "to must be one of .*, got to=cvs. Did you mean csv"),
+        ("ngrams", "cvs", {}, "to must be one of .*, got to=cvs"),
     ],
 )
 def test_wrong_settings_are_refused(folder, tmp_path, name, to, settings, message):
@@ -178,7 +175,7 @@ def test_the_command_exports_and_says_what_is_missing(cli, tmp_path):
         ([], "release and to and output must be given"),
         (["r"], "to and output must be given"),
         (["r", "--to", "csv"], "output must be given"),
-        (["r", "--to", "cvs", "--output", "x"], "Did you mean csv?"),
+        (["r", "--to", "cvs", "--output", "x"], "to must be one of tokenizers"),
         (["no/such", "--to", "csv", "--output", "x"], "no/such/ledger.json does not exist"),
     ],
 )

@@ -1,0 +1,315 @@
+"""What programs for text learn from a release: a tokenizer, a keyboard's words, and a language model.
+
+**tokenizer.json.** Single words are a WordLevel vocabulary, n-grams are added tokens. Each token's text
+is the text of the release, so that `split_ngram` of a token gives its words. The ids follow the order
+of the release: special tokens, single words, then longer n-grams. An added token is found in a text
+before the text is split into words, and the longest one wins.
+
+**Word list.** The combined format from which Android's LatinIME makes a dictionary (see
+`dictionaries/sample.combined` and `CombinedInputOutput.java` in packages/inputmethods/LatinIME). A line
+has a word with its frequency f, and lines below it have words that follow it (`bigram`). f is the
+logarithm of a probability: 255 is 1, and each step less divides it by 1.15; 0 marks words never
+suggested, so the least f is 1. The format has no escapes. Words that it, or a reader of it, cannot hold
+are left out, and so are n-grams of three words and more.
+
+**ARPA.** Weights of one length can be compared, those of two lengths need not be. So a word's
+probability after a context h is its n-gram's part of the weights of all released n-grams that
+continue h. Released n-grams are only those that many users share, therefore each context keeps a
+share κ of its probability for words that do not follow it in the release, and divides it as the
+context without its first word does. All probabilities after a context sum to 1 over the released
+words. `beam_dpne.bayesian.arpa` has the formulas.
+
+N-gram probabilities come with public counts, of which their model is made; see
+`beam_dpne.bayesian.backoff`. The public counts are given again, and must be those of the release.
+"""
+
+import io
+import itertools
+import json
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_dpne.bayesian.arpa import Order, extend, write_orders
+from beam_dpne.bayesian.backoff import adapted_model
+from beam_dpne.bayesian.public_counts import PublicCounts, from_codes
+from beam_dpne.bayesian.public_counts_files import read_public_counts, read_shorter_counts
+from beam_dpne.bayesian.public_orders import PublicOrders
+from beam_dpne.elements.rows import escape_token
+from beam_dpne.errors import ExportError
+from beam_dpne.exports.writing import Floats, Source, is_unbroken
+
+# Letters or digits with their marks, underscores, and single apostrophes between two of these; at least
+# one letter or digit. See `beam_dpne.documents.words`.
+_LETTER = r"[\p{L}\p{N}]\p{M}*"
+_WORDS = rf"(?:_['\u2019]?)*{_LETTER}(?:['\u2019]?(?:{_LETTER}|_))*"
+_BLANKS = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
+_STEP = math.log(1.15)
+_MOST = 255
+# LatinIME ignores words of 48 code points and more (DICTIONARY_MAX_WORD_LENGTH).
+_LONGEST = 47
+_LOCALE = re.compile(r"[A-Za-z]{2,3}([_-][A-Za-z0-9]{2,8})*")
+_LONG = "n-grams of more than two words"
+_UNWRITABLE = "words that the format cannot hold, and n-grams with them"
+# The weight of a shorter context in the stupid back-off of Brants et al. (2007).
+KEPT_BACK = 0.4
+_BROKEN = "rows with white space or control characters that no escape covers"
+_Ids = npt.NDArray[np.int64]
+
+
+def tokenizer(source: Source) -> tuple[str, Mapping[str, int]]:
+    """Returns the file; `tokenizers.Tokenizer.from_file` reads it."""
+    words, phrases = _vocabulary(source)
+    taken = {*words, *phrases}
+    specials = [_free_name(name, taken) for name in ("UNK", "PAD")]
+    ids = {text: number for number, text in enumerate([*specials, *words])}
+    added = [_added(number, text, special=True) for number, text in enumerate(specials)]
+    added += [_added(number, text, special=False) for number, text in enumerate(phrases, len(ids))]
+    normalizer, pre_tokenizer = _splitting(source.ledger["tokenizer"])
+    whole = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": normalizer,
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": None,
+        "decoder": None,
+        "model": {"type": "WordLevel", "vocab": ids, "unk_token": specials[0]},
+    }
+    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n", {}
+
+
+def _vocabulary(source: Source) -> tuple[list[str], list[str]]:
+    """Returns the texts that a text is split into, and those that span several pieces of a text."""
+    spans = source.lengths > 1
+    if source.program == "set-union":
+        spans = np.array([len(item.split()) > 1 for item in source.texts], bool)
+    texts = np.array(source.texts, object)
+    return texts[~spans].tolist(), texts[spans].tolist()
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    """Returns the name of a special token that no released text has.
+
+    >>> _free_name("UNK", {"[UNK]"})
+    '[UNK_2]'
+    """
+    numbered = (f"[{name}_{number}]" for number in itertools.count(2))
+    return next(each for each in itertools.chain([f"[{name}]"], numbered) if each not in taken)
+
+
+def _added(number: int, text: str, *, special: bool) -> dict[str, Any]:
+    return {
+        "id": number,
+        "content": text,
+        "single_word": not special,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": not special,
+        "special": special,
+    }
+
+
+def _splitting(tokenizer: str) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """Returns the normalizer and the pre-tokenizer that are nearest to the release's tokenizer.
+
+    The library normalizes the texts of added tokens too, which changes no token of these tokenizers.
+    """
+    if tokenizer.partition(" ")[0] in ("words", "unicode_words"):
+        steps = [{"type": "NFC"}, {"type": "Lowercase"}, _BLANKS]
+        split = {
+            "type": "Split",
+            "pattern": {"Regex": _WORDS},
+            "behavior": "Removed",
+            "invert": True,
+        }
+        return {"type": "Sequence", "normalizers": steps}, split
+    return _BLANKS if tokenizer == "whitespace" else None, {"type": "WhitespaceSplit"}
+
+
+def keyboard(source: Source, locale: str | None = None) -> tuple[str, Mapping[str, int]]:
+    """Returns the word list; its header has the locale and the hash of the ledger.
+
+    Args:
+      source: A release of n-grams or items.
+      locale: Locale of the keyboard, e.g. "pt_BR", which must be given.
+
+    Raises:
+      ExportError: It is not given, or not of that form.
+    """
+    if locale is None or not _LOCALE.fullmatch(locale):
+        raise ExportError(f"locale must be a locale like en or pt_BR, got locale={locale}.")
+    left_out: Counter[str] = Counter()
+    words: dict[str, float] = {}
+    followers: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for tokens, weight in zip(map(list, source.tokens), source.weights.tolist(), strict=True):
+        if len(tokens) > 2:
+            left_out[_LONG] += 1
+        elif not all(map(_is_word, tokens)):
+            left_out[_UNWRITABLE] += 1
+        elif len(tokens) == 1:
+            words[tokens[0]] = weight
+        elif words.keys() >= set(tokens):
+            first, second = tokens
+            followers[first][second] = weight
+        else:
+            left_out["n-grams with a word that was not released"] += 1
+    frequencies = _frequencies(words)
+    lines = [_header(source, locale)]
+    for word, frequency in _by_frequency(frequencies):
+        lines.append(f" word={word},f={frequency}")
+        # LatinIME takes a pair's f as at least that of its second word.
+        pairs = _frequencies(followers[word])
+        raised = {second: max(f, frequencies[second]) for second, f in pairs.items()}
+        lines += [f"  bigram={second},f={f}" for second, f in _by_frequency(raised)]
+    return "".join(f"{line}\n" for line in lines), left_out
+
+
+def _header(source: Source, locale: str) -> str:
+    # A reader splits the header at commas, equals signs and colons.
+    title = "".join(" " if sign in ",=:" else sign for sign in source.title)
+    return (
+        f"dictionary=main:{locale.lower()},locale={locale},description={' '.join(title.split())},"
+        f"date=0,version=1,ledger_sha256={source.ledger_sha256}"
+    )
+
+
+def _is_word(word: str) -> bool:
+    return 0 < len(word) <= _LONGEST and "," not in word and is_unbroken(word)
+
+
+def _frequencies(weights: Mapping[str, float]) -> dict[str, int]:
+    """Returns f of each word, whose probability is its part of all weights."""
+    total = math.fsum(weights.values())
+    return {
+        word: max(1, min(_MOST, round(_MOST + math.log(weight / total) / _STEP)))
+        for word, weight in weights.items()
+    }
+
+
+def _by_frequency(frequencies: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(frequencies.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def arpa(
+    source: Source,
+    kept_back: float | None = None,
+    public: str | None = None,
+    min_count: int | None = None,
+) -> tuple[str, Mapping[str, int]]:
+    """Returns the file.
+
+    Args:
+      source: The release.
+      kept_back: κ in [0, 1), or None for `KEPT_BACK`; only for a release of n-grams.
+      public: Path of the public counts; only for probabilities, which need it.
+      min_count: Least public count of the n-grams that are listed beside those of the release, or None
+        for 1; only for probabilities.
+
+    Raises:
+      ExportError: The release has n-grams but no weights of single words, a setting is missing or
+        belongs to other releases, or the public counts are not those of the release.
+      PublicCountsError, InputError, FileNotFoundError, ReleaseError: The public counts cannot be read.
+    """
+    stream = io.StringIO(newline="")
+    if source.program == "bayesian":
+        if public is None or kept_back is not None:
+            raise ExportError(
+                "A model of a release of beam-dpne bayesian needs its public counts, and they say how "
+                "much is kept for other words: give public, the path, and leave out kept_back."
+            )
+        missing = _write_probabilities(stream, source, public, min_count or 1)
+    else:
+        if public is not None or min_count is not None:
+            raise ExportError(
+                "public and min_count must be left out for a release of n-grams, whose model is made "
+                "of the release alone; only releases of beam-dpne bayesian have public counts."
+            )
+        missing = _write_weights(stream, source, KEPT_BACK if kept_back is None else kept_back)
+    return stream.getvalue(), {_BROKEN: missing} if missing else {}
+
+
+def _write_probabilities(stream: TextIO, source: Source, public: str, min_count: int) -> int:
+    """Writes the model of n-gram probabilities; returns how many of them no line can hold."""
+    plan, used = source.ledger["plan"], source.ledger["mechanism"]["public"]
+    reading = {"length": plan["length"], "tokenizer": source.ledger["tokenizer"]}
+    longest = read_public_counts(public, **reading)
+    released = longest.most_frequent(plan["vocabulary_size"])
+    if released.fingerprint() != used["sha256"]:
+        raise ExportError(
+            f"public must be the public counts of the release, got {public}, which has others or has "
+            "changed. Their SHA-256 in the ledger is that of the n-grams and counts."
+        )
+    shorter, is_text = read_shorter_counts(public, **reading)
+    counted = list(map(_written, [*shorter, longest]))
+    orders = PublicOrders.of(counted, is_whole=is_text or int(longest.counts.min()) <= 1)
+    probability = dict(zip(source.texts, source.weights.tolist(), strict=True))
+    written = _written(released)
+    joint = np.array([probability[text] for text in written.texts().to_pylist()])
+    model = adapted_model(orders, orders.rows_of(written), joint, min_count=min_count)
+    texts = [escape_token(word) for word in orders.words.to_pylist()]
+    write_orders(stream, model.orders, texts, unknown=model.unknown)
+    return len(released) - len(written)
+
+
+def _written(public: PublicCounts) -> PublicCounts:
+    """Returns the n-grams that a line can hold.
+
+    Raises:
+      ExportError: There is none.
+    """
+    fits = np.array(list(map(_fits, public.words.to_pylist())))
+    kept = fits[public.grams].all(axis=1)
+    if not kept.any():
+        raise ExportError("public must have an n-gram that a line can hold, got none.")
+    return from_codes(public.words, public.grams[kept], public.counts[kept], None)
+
+
+def _fits(word: str) -> bool:
+    # Blanks, tabs and line ends are escaped; readers split lines at other white space too.
+    return is_unbroken(escape_token(word))
+
+
+def _write_weights(stream: TextIO, source: Source, kept_back: float) -> int:
+    """Writes the model of a release of n-grams; returns how many of them no line can hold.
+
+    A release without rows has order 1 alone.
+    """
+    fits = {word: _fits(word) for words in source.tokens for word in words}
+    kept = [row for row, words in enumerate(source.tokens) if all(fits[word] for word in words)]
+    words = sorted({word for row in kept for word in source.tokens[row]})
+    number = {word: place for place, word in enumerate(words)}
+    whole, shares = [], []
+    for size in range(1, int(source.lengths[kept].max(initial=1)) + 1):
+        rows = [row for row in kept if len(source.tokens[row]) == size]
+        ids = [[number[word] for word in source.tokens[row]] for row in rows]
+        whole.append(np.array(ids, np.int64).reshape(-1, size))
+        shares.append(source.weights[rows])
+    for k in range(len(whole) - 1, 1, -1):
+        whole[k - 1], shares[k - 1] = _with_parts(whole[k - 1], shares[k - 1], whole[k])
+    order = np.argsort(whole[0][:, 0])
+    total = max(shares[0].sum(), np.finfo(np.float64).tiny)
+    orders = [Order(whole[0][order], shares[0][order] / total, np.ones(len(order)))]
+    for higher, share in zip(whole[1:], shares[1:], strict=True):
+        orders[-1], extended = extend(orders[-1], higher, share, kept_back)
+        orders.append(extended)
+    write_orders(stream, orders, list(map(escape_token, words)))
+    return len(source.rows) - len(kept)
+
+
+def _with_parts(grams: _Ids, shares: Floats, longer: _Ids) -> tuple[_Ids, Floats]:
+    """Returns k-grams in the order of their ids, with those that only longer ones hold, of share 0.
+
+    Readers require each beginning and each end of a listed n-gram, and under pruning=single a release
+    may lack an end.
+    """
+    whole = np.concatenate([grams, longer[:, :-1], longer[:, 1:]])
+    distinct, first = np.unique(whole, axis=0, return_index=True)
+    padded = np.concatenate([shares, np.zeros(2 * len(longer))])
+    return distinct, padded[first]
