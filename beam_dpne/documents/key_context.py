@@ -13,10 +13,9 @@ or function of this package.
 import hashlib
 import inspect
 import json
-import unicodedata
 from typing import Any, Protocol
 
-from beam_dpne.documents.tokenizers import TOKENIZERS, Tokenizer, resolve_tokenizer, tokenizer_name
+from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
 
@@ -27,10 +26,6 @@ from beam_dpne.reading.options import InputDescription
 # Since version 6, keys are bound to what differs from defaults, and each plan reserves a thousandth of
 # ε and δ for the imperfections of its noise.
 MECHANISM_VERSION = 6
-# A version is increased when the tokenizer returns other tokens for some text. For tokenizers that look
-# up characters in Unicode's tables, the version of the tables is added.
-_TOKENIZER_VERSIONS = {"words": 2, "whitespace": 1, "tokens": 1, "item": 1}
-_WITH_CHARACTER_TABLES = ("words", "whitespace")
 _UNKNOWN = "unknown"
 
 
@@ -83,19 +78,15 @@ def _changed(described: InputDescription) -> dict[str, object]:
 def tokenizer_identity(tokenizer: str | Tokenizer) -> dict[str, str]:
     """Returns a tokenizer's name and version, which the run key is bound to.
 
-    The version of an operator's function is its attribute `version`, if it has one. Otherwise it is
-    the SHA-256 of the source of the module that defines the function, so that runs with a changed
-    tokenizer draw other noise. Without source, as in an interactive session, the version is unknown,
-    and the key is bound to the name only.
+    The version is the tokenizer's attribute `version`, if it has one. Otherwise it is the SHA-256 of
+    the source of the module that defines the function, so that runs with a changed tokenizer draw other
+    noise. Without source, as in an interactive session, the version is unknown, and the key is bound to
+    the name only.
 
     >>> tokenizer_identity("tokens")
     {'name': 'tokens', 'version': '1'}
     """
-    named = (name for name, function in TOKENIZERS.items() if function is tokenizer)
-    name = tokenizer if isinstance(tokenizer, str) else next(named, None)
-    if name in _TOKENIZER_VERSIONS:
-        return {"name": name, "version": _built_in_version(name)}
-    return {"name": tokenizer_name(tokenizer), "version": _custom_version(tokenizer)}
+    return {"name": tokenizer_name(tokenizer), "version": _version_of(tokenizer)}
 
 
 def check_run_key(run_key: object) -> None:
@@ -117,10 +108,10 @@ def require_identified(tokenizer: str | Tokenizer) -> None:
       ValueError: The tokenizer is one of those and has no attribute `version`.
     """
     function = resolve_tokenizer(tokenizer)
-    if function in TOKENIZERS.values() or getattr(function, "version", None) is not None:
+    if getattr(function, "version", None) is not None:
         return
     at_top = inspect.isfunction(function) and function.__qualname__.isidentifier()
-    if not at_top or function.__closure__ or _custom_version(tokenizer) == _UNKNOWN:
+    if not at_top or function.__closure__ or _version_of(tokenizer) == _UNKNOWN:
         raise ValueError(
             "tokenizer must be a function at the top of a module, or have an attribute `version` that "
             "changes with its behaviour, if a run key is given, since the key's noise is bound to it. "
@@ -128,16 +119,8 @@ def require_identified(tokenizer: str | Tokenizer) -> None:
         )
 
 
-def _built_in_version(name: str) -> str:
-    """Returns the version of a tokenizer of this package, and of the character tables that it uses."""
-    version = str(_TOKENIZER_VERSIONS[name])
-    if name not in _WITH_CHARACTER_TABLES:
-        return version
-    return f"{version}, Unicode {unicodedata.unidata_version}"
-
-
-def _custom_version(tokenizer: str | Tokenizer) -> str:
-    """Returns the version of an operator's function, or "unknown" if it has none and no source."""
+def _version_of(tokenizer: str | Tokenizer) -> str:
+    """Returns the version of a tokenizer, or "unknown" if it has none and no source."""
     function = resolve_tokenizer(tokenizer)
     version = getattr(function, "version", None)
     if version is not None:

@@ -1,7 +1,9 @@
 """Tokenizers: functions from a batch of texts in an Arrow array to a list of tokens for each text.
 
 A tokenizer takes a string array without nulls, and returns a list<string> array of the same length
-without null lists or null tokens.
+without null lists or null tokens. Its attribute `tokenizer_name` is its name in ledgers and run keys,
+`version` changes with the tokens that it returns, and with `thread_safe = True` several threads may
+call it at the same time. Functions of users may have these attributes, too.
 """
 
 import functools
@@ -10,10 +12,10 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from beam_dpne.documents.words import MAX_OFFSET, bounds_of, whitespace, words
+from beam_dpne.documents.words import whitespace, words
 from beam_dpne.elements.arrays import is_list, is_text
 from beam_dpne.errors import TokenizerError
 
@@ -95,7 +97,7 @@ def item(texts: pa.Array) -> pa.ListArray:
     >>> item(pa.array(["New York\n", ""])).to_pylist()
     [['New York\n'], ['']]
     """
-    return pa.ListArray.from_arrays(pa.array(np.arange(len(texts) + 1, dtype=np.int32)), texts)
+    return pa.ListArray.from_arrays(pa.array(range(len(texts) + 1), pa.int32()), texts)
 
 
 TOKENIZERS: dict[str, Tokenizer] = {
@@ -104,6 +106,16 @@ TOKENIZERS: dict[str, Tokenizer] = {
     "tokens": tokens,
     "item": item,
 }
+# A version is increased when the tokenizer returns other tokens for some text. For tokenizers that look
+# up characters in Unicode's tables, the version of the tables is added.
+_VERSIONS = {
+    "words": f"2, Unicode {unicodedata.unidata_version}",
+    "whitespace": f"1, Unicode {unicodedata.unidata_version}",
+    "tokens": "1",
+    "item": "1",
+}
+for _name, _version in _VERSIONS.items():
+    vars(TOKENIZERS[_name]).update(tokenizer_name=_name, version=_version, thread_safe=True)
 
 
 def resolve_tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
@@ -114,14 +126,13 @@ def resolve_tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
         `package.module:function`, or a function, which is returned as it is.
 
     Raises:
-      ValueError: The name is unknown, cannot be imported, or is not that of a function; or the
-        function's attribute `thread_safe` is neither True nor False.
+      ValueError: The name is unknown, cannot be imported, or is not that of a function.
 
     >>> resolve_tokenizer("words") is words
     True
     """
     if callable(tokenizer):
-        return _checked(tokenizer)
+        return tokenizer
     if isinstance(tokenizer, str) and tokenizer in TOKENIZERS:
         return TOKENIZERS[tokenizer]
     if tokenizer == UnicodeWords.tokenizer_name:
@@ -134,28 +145,15 @@ def resolve_tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
         )
     try:
         found = functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
+        problem = f"of type {type(found).__name__}"
     except Exception as error:
-        raise ValueError(
-            f"tokenizer must name a function that can be imported, got tokenizer={tokenizer!r} "
-            f"({type(error).__name__}). Check the spelling and PYTHONPATH."
-        ) from None
+        found, problem = None, type(error).__name__
     if not callable(found):
         raise ValueError(
-            f"tokenizer must name a function, got tokenizer={tokenizer!r}, which is of type "
-            f"{type(found).__name__}. Name a function of one Arrow array."
+            "tokenizer must name a function of one Arrow array that can be imported, got "
+            f"tokenizer={tokenizer!r} ({problem}). Check the spelling and PYTHONPATH."
         )
-    return _checked(found)
-
-
-def _checked(tokenizer: Tokenizer) -> Tokenizer:
-    """Returns a tokenizer of a user; a text such as "no" would count as true and permit threads."""
-    thread_safe = getattr(tokenizer, "thread_safe", False)
-    if not isinstance(thread_safe, bool):
-        raise ValueError(
-            "tokenizer must have True or False as its attribute thread_safe, got "
-            f"thread_safe={thread_safe!r} of {tokenizer_name(tokenizer)}."
-        )
-    return tokenizer
+    return found
 
 
 def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
@@ -181,32 +179,27 @@ def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
         if failure is error:
             raise  # With the cause, if it has one on purpose, see cli.failures.with_cause.
         raise failure from None
-    is_list = isinstance(result, pa.ListArray | pa.LargeListArray)
-    if not is_list or not is_text(result.type.value_type):
+    is_lists = isinstance(result, pa.ListArray | pa.LargeListArray)
+    if not is_lists or not is_text(result.type.value_type):
         # Only classes are printed: names of fields in an Arrow type may be words of a text.
-        parts = (result, result.values) if is_list else (result,)
+        parts = (result, result.values) if is_lists else (result,)
         kind = " of ".join(type(part).__name__ for part in parts)
         raise TokenizerError(
             f"tokenizer {name} must return a list<string> Arrow array, got {kind}. {_CALLED_WITH}"
         )
-    if len(result) != len(texts):
+    if len(result) != len(texts) or result.null_count or result.flatten().null_count:
         raise TokenizerError(
-            f"tokenizer {name} must return one list for each text, got another number of lists."
+            f"tokenizer {name} must return one list for each text, without nulls. Return empty lists, "
+            "and leave null tokens out."
         )
-    values = result.flatten()
-    if result.null_count or values.null_count:
+    try:
+        lists = result.cast(pa.list_(pa.string()))
+    except pa.ArrowInvalid:
         raise TokenizerError(
-            f"tokenizer {name} must return no nulls. Return empty lists and leave null tokens out."
-        )
-    offsets = result.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
-    bounds = bounds_of(values)
-    if max(offsets[-1] - offsets[0], bounds[-1] - bounds[0]) > MAX_OFFSET:
-        raise TokenizerError(
-            f"tokenizer {name} must return less than 2 GB of tokens a batch. "
-            "Read with smaller blocks."
-        )
-    strings = values if pa.types.is_string(values.type) else values.cast(pa.string())
-    return pa.ListArray.from_arrays(pa.array((offsets - offsets[0]).astype(np.int32)), strings)
+            f"tokenizer {name} must return less than 2 GB of tokens a batch. Read with smaller blocks."
+        ) from None
+    offsets = pc.call_function("subtract", [lists.offsets, lists.offsets[0]])
+    return pa.ListArray.from_arrays(offsets, lists.flatten())
 
 
 def failure_of(tokenizer: Tokenizer, error: BaseException) -> TokenizerError:
@@ -250,10 +243,9 @@ def _module_of(named: Callable[..., Any]) -> str:
 def may_run_in_threads(tokenizer: Tokenizer) -> bool:
     """Returns whether several threads may call a tokenizer at the same time.
 
-    Those of this package allow it. A function or class of a user says so by the attribute
-    `thread_safe = True`; without it one thread calls it at a time.
+    Without the attribute `thread_safe = True` one thread calls it at a time.
 
     >>> may_run_in_threads(words), may_run_in_threads(lambda texts: texts)
     (True, False)
     """
-    return tokenizer in TOKENIZERS.values() or getattr(tokenizer, "thread_safe", False) is True
+    return getattr(tokenizer, "thread_safe", False) is True

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne.elements.arrays import is_text
+from beam_dpne.elements.arrays import bytes_of, is_text, ranges
 from beam_dpne.errors import TokenizerError
 
 Bytes = npt.NDArray[np.uint8]
@@ -70,9 +70,13 @@ def words(texts: pa.Array) -> pa.ListArray:
     classes[classes == _UNDERSCORE] = _TOKEN
     _join_inner_apostrophes(flat, classes)
     inside = classes == _TOKEN
+    starts, sizes = _runs(inside, flat.offsets)
     if b"_" in flat.data:
-        _drop_runs_without(solid, inside, flat.offsets)
-    return _split(flat, inside)
+        # From one start to the next one, all bytes beyond the run are separators, which are not solid.
+        kept = np.logical_or.reduceat(solid, starts)
+        inside[ranges(starts[~kept], sizes[~kept])] = False
+        starts, sizes = starts[kept], sizes[kept]
+    return _split(flat, inside, starts, sizes)
 
 
 def whitespace(texts: pa.Array) -> pa.ListArray:
@@ -88,7 +92,8 @@ def whitespace(texts: pa.Array) -> pa.ListArray:
     [['1', '1', '12'], []]
     """
     flat = _flatten(texts)
-    return _split(flat, _classify(flat.data, _visible_class) == _TOKEN)
+    inside = _classify(flat.data, _visible_class) == _TOKEN
+    return _split(flat, inside, *_runs(inside, flat.offsets))
 
 
 def _normalize_non_ascii(texts: pa.Array) -> pa.Array:
@@ -147,24 +152,12 @@ def _join_inner_apostrophes(flat: _FlatText, classes: Bytes) -> None:
     classes[wide + 1] = classes[wide + 2] = _TOKEN
 
 
-def bounds_of(texts: pa.Array) -> Offsets:
-    """Returns where in the buffer of a string array rows begin and the last one ends: (rows + 1,)."""
-    if not is_text(texts.type):
-        raise TokenizerError(f"texts must be strings, got {texts.type}.")
-    width = np.int64 if pa.types.is_large_string(texts.type) else np.int32
-    size = len(texts) + 1
-    offsets = texts.buffers()[1]
-    if offsets is None or offsets.size == 0:
-        return np.zeros(size, np.int64)
-    return np.frombuffer(offsets, width)[texts.offset : texts.offset + size].astype(np.int64)
-
-
 def _flatten(texts: pa.Array) -> _FlatText:
     """Returns the bytes of the rows of a string array, without bytes outside of a slice."""
-    bounds = bounds_of(texts)
-    data = texts.buffers()[2]
-    sliced = b"" if data is None else data.slice(bounds[0], bounds[-1] - bounds[0]).to_pybytes()
-    return _FlatText(sliced, bounds - bounds[0])
+    if not is_text(texts.type):
+        raise TokenizerError(f"texts must be strings, got {texts.type}.")
+    data, bounds = bytes_of(texts)
+    return _FlatText(data[bounds[0] : bounds[-1]].tobytes(), bounds - bounds[0])
 
 
 @functools.cache
@@ -229,35 +222,8 @@ def _runs(inside: Mask, offsets: Offsets) -> tuple[Offsets, Offsets]:
     return starts, np.flatnonzero(last) + 1 - starts
 
 
-def _drop_runs_without(solid: Mask, inside: Mask, offsets: Offsets) -> None:
-    """Takes the runs that have no solid byte out of `inside`; the other bytes of runs are few.
-
-    Args:
-      solid: (n,) bool, the letters and digits, all of them inside.
-      inside: (n,) bool, the bytes of runs.
-      offsets: (rows + 1,) where each row begins; a run does not cross a row's border.
-    """
-    places = np.flatnonzero(inside & ~solid)
-    # Groups of neighbours among these bytes; a group is a whole run if no byte beside it is inside.
-    begins = np.ones(places.size, bool)
-    begins[1:] = (np.diff(places) != 1) | _are_among(places[1:], offsets)
-    first = places[begins]
-    after = places[np.append(begins, True)[1:]] + 1
-    beside = np.append(inside, False)
-    goes_on = beside[first - 1] & ~_are_among(first, offsets)
-    goes_on |= beside[after] & ~_are_among(after, offsets)
-    # Whether the group of each byte is a part of a longer run.
-    inside[places] = goes_on[np.cumsum(begins) - 1]
-
-
-def _are_among(positions: Offsets, offsets: Offsets) -> Mask:
-    """Returns whether each position is one of some ascending offsets, of which the last is largest."""
-    return offsets[np.searchsorted(offsets, positions)] == positions
-
-
-def _split(flat: _FlatText, inside: Mask) -> pa.ListArray:
+def _split(flat: _FlatText, inside: Mask, starts: Offsets, sizes: Offsets) -> pa.ListArray:
     """Cuts rows into the maximal runs of bytes that are `inside` a token."""
-    starts, sizes = _runs(inside, flat.offsets)
     values = np.frombuffer(flat.data, np.uint8)[inside]
     if values.size > MAX_OFFSET:
         raise TokenizerError("The tokens of a batch must be below 2 GB. Read with smaller blocks.")

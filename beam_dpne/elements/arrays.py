@@ -222,6 +222,23 @@ def bounded_parts(places: np.ndarray, take: Callable[[np.ndarray], _Part]) -> It
         yield from bounded_parts(half, take)
 
 
+def bytes_of(words: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the bytes of words and where in them each word begins, and the last one ends.
+
+    Args:
+      words: (n,) Arrow strings or binaries without nulls.
+
+    Returns:
+      (m,) uint8, which may begin before the first word and end behind the last one; (n + 1,) int64.
+    """
+    strings = words.cast(pa.large_binary())
+    _, offsets, data = strings.buffers()
+    # An array may be a slice of its buffers; one without rows may have none.
+    bounds = np.frombuffer(offsets or bytes(8), np.int64)
+    bounds = bounds[strings.offset : strings.offset + len(strings) + 1]
+    return np.frombuffer(data or b"", np.uint8), bounds
+
+
 def hash_words(sub_key: bytes, words: pa.Array) -> np.ndarray:
     """Returns a 128-bit keyed hash of each word: (n, 2) uint64; see `randomness.hashes_of_ranges`.
 
@@ -229,12 +246,7 @@ def hash_words(sub_key: bytes, words: pa.Array) -> np.ndarray:
       sub_key: from `RunKey.sub_key`.
       words: (n,) Arrow strings or binaries without nulls.
     """
-    strings = words.cast(pa.large_binary())
-    _, offsets, data = strings.buffers()
-    # An array may be a slice of its buffers; one without rows may have none.
-    bounds = np.frombuffer(offsets or bytes(8), np.int64)
-    bounds = bounds[strings.offset : strings.offset + len(strings) + 1]
-    return randomness.hashes_of_ranges(sub_key, np.frombuffer(data or b"", np.uint8), bounds)
+    return randomness.hashes_of_ranges(sub_key, *bytes_of(words))
 
 
 def places_in(words: pa.Array, dictionary: pa.Array) -> np.ndarray:

@@ -5,6 +5,7 @@ import json
 import random
 import sys
 import types
+import unicodedata
 
 import apache_beam as beam
 import numpy as np
@@ -23,6 +24,7 @@ from beam_dpne import (
 from beam_dpne.cli.main import main
 from beam_dpne.documents import key_context as contexts
 from beam_dpne.documents.key_context import key_context, tokenizer_identity
+from beam_dpne.documents.tokenizers import words
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.release.publishing import WriteRelease
@@ -104,7 +106,8 @@ def test_every_part_changes_the_context(program, monkeypatch):
     monkeypatch.setattr(contexts, "MECHANISM_VERSION", contexts.MECHANISM_VERSION + 1)
     others.append(context(program))
     monkeypatch.undo()
-    monkeypatch.setattr(contexts.unicodedata, "unidata_version", "1.0")
+    assert unicodedata.unidata_version in tokenizer_identity("words")["version"]
+    monkeypatch.setattr(words, "version", "2, Unicode 1.0")
     others.append(context(program))
     assert len({before, *others}) == len(others) + 1
 

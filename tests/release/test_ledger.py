@@ -158,12 +158,12 @@ class Callable:
     ("tokenizer", "name"),
     [
         ("words", "words"),
-        (tokenizers.whitespace, "beam_dpne.documents.words:whitespace"),
+        (tokenizers.whitespace, "whitespace"),
         (Callable(), f"{__name__}:Callable"),
         (functools.partial(tokenizers.words), "functools:partial"),
     ],
 )
-def test_a_tokenizer_is_named_by_where_it_was_defined(tokenizer, name):
+def test_a_tokenizer_has_its_own_name_or_that_of_where_it_was_defined(tokenizer, name):
     assert tokenizer_name(tokenizer) == name
 
 
