@@ -1,8 +1,11 @@
 """GroupByUser: documents are tokenized, shuffled once by user, and laid out as positions."""
 
+import collections
+import concurrent.futures
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -26,10 +29,10 @@ from beam_dpne.elements.arrays import (
     ranges,
 )
 from beam_dpne.elements.batches import NO_GRAM, DisplayedTransform, DocumentBlock, UserBatch, apply
-from beam_dpne.elements.threads import TaskQueue
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.batches import NAMED_USER
+from beam_dpne.validation import check_integer
 
 # A bundle cuts its tokens by partition when it has gathered so many.
 _GATHERED_TOKENS = 2_000_000
@@ -85,28 +88,14 @@ class GroupByUser(DisplayedTransform):
     def __post_init__(self):
         super().__init__()
         for name in ("partitions", "max_tokens_per_user", "workers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {name}={getattr(self, name)}.")
+            check_integer(name, getattr(self, name), 1)
         tokenizers.resolve_tokenizer(self.tokenizer)
-
-    def shown_parameters(self) -> dict[str, Any]:
-        """Returns the fields with the tokenizer's name."""
-        name = tokenizers.tokenizer_name(self.tokenizer)
-        return {**super().shown_parameters(), "tokenizer": name}
 
     def expand(self, documents: PCollection[pa.RecordBatch]) -> PCollection[UserBatch]:
         """Tokenizes documents, cuts blocks by user, groups them, and lays out positions."""
-        return cast(
-            "PCollection[UserBatch]",
-            self.cut_by_user(documents)
-            | "ByUser" >> beam.GroupByKey()
-            | "LayOut"
-            >> beam.FlatMap(
-                lay_out,
-                max_tokens=self.max_tokens_per_user,
-                run_key=self.run_key,
-            ).with_output_types(UserBatch),
-        )
+        grouped = self.cut_by_user(documents) | "ByUser" >> beam.GroupByKey()
+        limits = {"max_tokens": self.max_tokens_per_user, "run_key": self.run_key}
+        return apply(grouped, "LayOut", beam.FlatMap(lay_out, **limits), UserBatch)
 
     def cut_by_user(
         self, documents: PCollection[pa.RecordBatch]
@@ -136,30 +125,32 @@ class _TokenizeAndPartition(beam.DoFn):
             self._workers = 1
         self._user_key = self._run_key.sub_key("user")
         self._document_key = self._run_key.sub_key("document")
-        self._tasks = TaskQueue[DocumentBlock](self._workers)
+        self._pool = concurrent.futures.ThreadPoolExecutor(self._workers)
 
     def start_bundle(self):
         # What a bundle that failed has left is not of this one.
-        self._tasks.close()
-        self._tasks = TaskQueue[DocumentBlock](self._workers)
-        self._waiting: list[DocumentBlock] = []
+        self._tasks: collections.deque[concurrent.futures.Future[DocumentBlock]] = (
+            collections.deque()
+        )
+        self._blocks: list[DocumentBlock] = []
         self._tokens = 0
 
     def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, DocumentBlock]]:
         progress.enter("read", None)
-        for block in self._tasks.put(self._tokenized, batch):
-            yield from self._gather(block)
+        if self._workers == 1:
+            yield from self._gather(self._tokenized(batch))
+            return
+        self._tasks.append(self._pool.submit(self._tokenized, batch))
+        while len(self._tasks) > self._workers:
+            yield from self._gather(self._tasks.popleft().result())
 
     def finish_bundle(self) -> Any:
-        for block in self._tasks.drain():
-            for piece in self._gather(block):
-                yield GlobalWindows.windowed_value(piece)
-        self._tasks.close()
-        for piece in self._flush():
+        left = (piece for task in self._tasks for piece in self._gather(task.result()))
+        for piece in itertools.chain(left, self._flush()):
             yield GlobalWindows.windowed_value(piece)
 
     def teardown(self):
-        self._tasks.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _tokenized(self, batch: pa.RecordBatch) -> DocumentBlock:
         tokens = tokenizers.tokenize(self._tokenize, batch.column(TEXT))
@@ -168,15 +159,15 @@ class _TokenizeAndPartition(beam.DoFn):
 
     def _gather(self, block: DocumentBlock) -> Iterator[tuple[int, DocumentBlock]]:
         """Keeps a block until there are enough tokens to cut."""
-        self._waiting.append(block)
+        self._blocks.append(block)
         self._tokens += block.codes.size
         if self._tokens > _GATHERED_TOKENS:
             yield from self._flush()
 
     def _flush(self) -> Iterator[tuple[int, DocumentBlock]]:
-        waiting, self._waiting, self._tokens = self._waiting, [], 0
-        if waiting:
-            block = limit_documents(waiting, self._max_tokens, self._document_key, final=False)
+        blocks, self._blocks, self._tokens = self._blocks, [], 0
+        if blocks:
+            block = limit_documents(blocks, self._max_tokens, self._document_key, final=False)
             for number, piece in split_by_user(block, self._partitions):
                 for part in bounded_blocks(piece):
                     yield number, part

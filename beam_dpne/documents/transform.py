@@ -9,16 +9,16 @@ import pyarrow as pa
 from apache_beam.pvalue import PCollection
 from apache_beam.typehints.decorators import IOTypeHints
 
-from beam_dpne.documents.batch import BatchDocuments, checked_names, require_one_release
+from beam_dpne.documents.batch import BatchDocuments, checked_names
 from beam_dpne.documents.group_by_user import GroupByUser
 from beam_dpne.documents.key_context import check_run_key, require_identified
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
 from beam_dpne.elements.batches import DisplayedTransform, UserBatch
 from beam_dpne.elements.coders import SetStore, Storable, spill
-from beam_dpne.elements.threads import MOST_WORKERS
 from beam_dpne.engines import check_options
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription, description_of_rows
+from beam_dpne.validation import check_integer
 
 # A constant is part of the job's graph, whose size the engines limit.
 _LARGEST_CONSTANT = 2**20
@@ -49,16 +49,9 @@ class DocumentsTransform(DisplayedTransform):
                 f"plan must be a {kind}, got {type(self.plan).__name__}. {type(self).__name__} takes "
                 f"plan={kind}(epsilon=…, delta=…)."
             )
-        _check_count("partitions", self.partitions)
-        # The programs take --workers 0 for what is None here, so that a user may try 0 here, too.
-        _check_count(
-            "workers", self.workers, "--workers 0 on the command line is workers=None here."
-        )
-        if self.workers is not None and self.workers > MOST_WORKERS:
-            raise ValueError(
-                f"workers must be at most {MOST_WORKERS}, got workers={self.workers}; more threads "
-                "than cores bring nothing."
-            )
+        check_integer("partitions", self.partitions, 1)
+        if self.workers is not None:
+            check_integer("workers", self.workers, 1)
         checked_names(self.user_field, self.text_field)
         check_run_key(self.run_key)
         resolve_tokenizer(self.tokenizer)
@@ -109,15 +102,14 @@ class DocumentsTransform(DisplayedTransform):
     ) -> PCollection[UserBatch]:
         """Checks the pipeline's options, and brings the documents of each user together."""
         group = self.group_by_user(run_key, max_tokens_per_user)
-        users = self.batched(documents) | "GroupByUser" >> group
-        return cast("PCollection[UserBatch]", users)
+        return cast("PCollection", self.batched(documents) | "GroupByUser" >> group)
 
     def batched(self, documents: PCollection) -> PCollection[pa.RecordBatch]:
         """Checks the pipeline's options, and returns documents as record batches."""
-        require_one_release(documents)
-        check_options(documents.pipeline)
         batch = BatchDocuments(user_field=self.user_field, text_field=self.text_field)
-        return cast("PCollection[pa.RecordBatch]", documents | "BatchDocuments" >> batch)
+        batches = documents | "BatchDocuments" >> batch
+        check_options(documents.pipeline)
+        return cast("PCollection", batches)
 
     def group_by_user(self, run_key: RunKey, max_tokens_per_user: int) -> GroupByUser:
         """Returns the transform that brings the documents of each user together."""
@@ -128,17 +120,6 @@ class DocumentsTransform(DisplayedTransform):
             run_key=run_key,
             workers=self.workers or 1,
         )
-
-
-def _check_count(name: str, value: Any, zero: str = "") -> None:
-    """Refuses what is no number from 1 on; `zero` is a sentence for the error of 0."""
-    if value is None:
-        return
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer, got {name}={value!r}.")
-    if value < 1:
-        remedy = f" {zero}" if zero and value == 0 else ""
-        raise ValueError(f"{name} must be at least 1, got {name}={value}.{remedy}")
 
 
 def create_public(batch: Storable, store: SetStore | None) -> beam.Create:

@@ -254,7 +254,7 @@ def test_what_cannot_be_is_refused_when_the_pipeline_is_built():
     public = PublicCounts.of([("a", "b")], [1])
     with pytest.raises(ValueError, match=r"length=3 words, as the plan says, got grams of 2"):
         BayesianCounts(plan=plan_of(length=3), public=public)
-    with pytest.raises(ValueError, match="partitions must be at least 1"):
+    with pytest.raises(ValueError, match="partitions must be an integer of at least 1"):
         BayesianCounts(plan=plan_of(), public=public, partitions=0)
     with pytest.raises(ValueError, match="tokenizer"):
         BayesianCounts(plan=plan_of(), public=public, tokenizer="wrods")

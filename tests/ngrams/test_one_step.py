@@ -53,7 +53,7 @@ def test_a_run_without_documents_releases_empty_sets(workers):
 
 @pytest.mark.parametrize("workers", ["2", 2.0, True])
 def test_workers_are_a_whole_number(workers):
-    with pytest.raises(TypeError, match=f"workers must be an integer, got workers={workers!r}"):
+    with pytest.raises(ValueError, match="workers must be an integer of at least 1"):
         PrivateNgrams(plan=PLAN, workers=workers)
 
 
