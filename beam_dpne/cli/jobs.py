@@ -18,7 +18,6 @@ from beam_dpne.cli.parsing import Made
 from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements import progress
-from beam_dpne.elements.threads import MOST_WORKERS, usable_cores
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.files import InputFile, match_inputs
@@ -127,7 +126,7 @@ def checked_job(
     run_key = _run_key(running.run_key_file, options)
     workers = running.workers or None
     if running.workers is None and options.embedded:
-        workers = min(usable_cores(), MOST_WORKERS)
+        workers = min(_usable_cores(), parameters.MOST_WORKERS)
     check_output(writing.output, overwrite=writing.overwrite)
     if budget is not None:
         check_budget(budget, writing.output, options)
@@ -339,3 +338,10 @@ def _report_rejects(job: Job, result: PipelineResult) -> None:
         display.print_notice(
             f"beam-dpne: {rejected} {noun} rejected ({where}): {describe(reasons)}. {_SECRET}"
         )
+
+
+def _usable_cores() -> int:
+    """Returns the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

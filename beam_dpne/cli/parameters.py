@@ -8,9 +8,10 @@ is loaded without Beam.
 import dataclasses
 from typing import Annotated
 
-from beam_dpne.elements.threads import MOST_WORKERS
 from beam_dpne.validation import Parameter, Parameters
 
+# Far more threads than cores only take memory.
+MOST_WORKERS = 256
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 
 

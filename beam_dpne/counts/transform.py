@@ -16,9 +16,9 @@ from beam_dpne.counts.estimates import estimate_users
 from beam_dpne.counts.measuring import CountSums, Held, add_sums, measure, sum_counts
 from beam_dpne.counts.rule import CountNoise, CountRule, count_rule
 from beam_dpne.elements import progress
+from beam_dpne.elements.arrays import map_in_threads
 from beam_dpne.elements.batches import SumBundle, UserBatch, apply
 from beam_dpne.elements.coders import cached_for_sets
-from beam_dpne.elements.threads import map_in_threads
 from beam_dpne.engines import holds_flattens_back
 from beam_dpne.mechanism.randomness import RunKey
 

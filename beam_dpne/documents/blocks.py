@@ -6,9 +6,15 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements import coders
-from beam_dpne.elements.arrays import bounded_parts, group_places, merge_words, offsets_of, ranges
-from beam_dpne.elements.batches import NO_GRAM, DocumentBlock, UserBatch
+from beam_dpne.elements.arrays import (
+    bounded_parts,
+    group_places,
+    merge_words,
+    offsets_of,
+    ranges,
+    used_words,
+)
+from beam_dpne.elements.batches import DocumentBlock, UserBatch
 from beam_dpne.mechanism import randomness
 
 # A hash of 64 bits, shifted by this number, keeps its first 16 bits.
@@ -25,19 +31,13 @@ def split_by_user(block: DocumentBlock, partitions: int) -> Iterator[tuple[int, 
 
 def bounded_blocks(block: DocumentBlock) -> Iterator[DocumentBlock]:
     """Cuts a block between documents into parts that are small enough for an element."""
-    if coders.array_bytes(block) <= coders.MAX_ELEMENT_BYTES:
-        yield block
-        return
     take = functools.partial(_take_documents, block)
-    yield from bounded_parts(np.arange(len(block.users)), take)
+    return bounded_parts(np.arange(len(block.users)), take, block)
 
 
 def bounded_batches(batch: UserBatch) -> Iterator[UserBatch]:
     """Cuts a batch of positions between users into parts that are small enough for an element."""
-    if coders.array_bytes(batch) <= coders.MAX_ELEMENT_BYTES:
-        yield batch
-        return
-    yield from bounded_parts(np.arange(len(batch.users)), functools.partial(_take_users, batch))
+    return bounded_parts(np.arange(len(batch.users)), functools.partial(_take_users, batch), batch)
 
 
 def limit_documents(
@@ -120,7 +120,7 @@ def _take_documents(
     starts = block.offsets[:-1][documents]
     if lengths is None:
         lengths = block.offsets[1:][documents] - starts
-    kept, codes = _renumbered(block.codes[ranges(starts, lengths)], len(block.words))
+    kept, codes = used_words(len(block.words), block.codes[ranges(starts, lengths)])
     return DocumentBlock(
         users=block.users[documents],
         offsets=offsets_of(lengths),
@@ -133,7 +133,7 @@ def _take_users(batch: UserBatch, users: np.ndarray) -> UserBatch:
     """Selects neighbouring users, and the words that they hold."""
     start, stop = users[0], users[-1] + 1
     first, last = batch.offsets[start], batch.offsets[stop]
-    kept, ids = _renumbered(batch.ids[first:last], batch.size)
+    kept, ids = used_words(batch.size, batch.ids[first:last])
     if batch.words is None or batch.word_hashes is None:
         raise ValueError(f"Positions must be of length 0, got length {batch.length}.")
     return UserBatch(
@@ -145,19 +145,6 @@ def _take_users(batch: UserBatch, users: np.ndarray) -> UserBatch:
         words=batch.words.take(pa.array(kept)),
         word_hashes=batch.word_hashes[kept],
     )
-
-
-def _renumbered(codes: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the codes below `size` that occur, sorted, and all codes as indices into these.
-
-    NO_GRAM remains NO_GRAM: as an index, −1 reads the last entry of the table, which is NO_GRAM.
-    """
-    used = np.zeros(size + 1, dtype=bool)
-    used[codes] = True
-    kept = np.flatnonzero(used[:size])
-    table = np.full(size + 1, NO_GRAM, dtype=np.int32)
-    table[kept] = np.arange(kept.size, dtype=np.int32)
-    return kept, table[codes]
 
 
 def user_order(users: np.ndarray) -> np.ndarray:

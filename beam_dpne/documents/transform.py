@@ -7,14 +7,13 @@ from typing import Any, ClassVar, cast
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
-from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.documents.batch import BatchDocuments, checked_names
 from beam_dpne.documents.group_by_user import GroupByUser
 from beam_dpne.documents.key_context import check_run_key, require_identified
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
-from beam_dpne.elements.batches import DisplayedTransform, UserBatch
-from beam_dpne.elements.coders import SetStore, Storable, spill
+from beam_dpne.elements.batches import UnhintedTransform, UserBatch
+from beam_dpne.elements.coders import SetStore, spill
 from beam_dpne.engines import check_options
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription, description_of_rows
@@ -25,7 +24,7 @@ _LARGEST_CONSTANT = 2**20
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class DocumentsTransform(DisplayedTransform):
+class DocumentsTransform(UnhintedTransform):
     """The common part of `PrivateNgrams`, `PrivateSetUnion` and the transforms of Bayesian counts.
 
     Each of them documents these fields for its users.
@@ -42,7 +41,7 @@ class DocumentsTransform(DisplayedTransform):
     workers: int | None = None
 
     def __post_init__(self):
-        super().__init__()
+        super().__post_init__()
         if not isinstance(self.plan, self.plan_type):
             kind = self.plan_type.__name__
             raise TypeError(
@@ -55,10 +54,6 @@ class DocumentsTransform(DisplayedTransform):
         checked_names(self.user_field, self.text_field)
         check_run_key(self.run_key)
         resolve_tokenizer(self.tokenizer)
-
-    def default_type_hints(self) -> IOTypeHints:
-        """Returns no hints: with any, Beam logs a warning about a result that is a named tuple."""
-        return IOTypeHints.empty()
 
     def shown_parameters(self) -> dict[str, Any]:
         """Returns the fields with the tokenizer's name, and the description of the input in force."""
@@ -122,7 +117,7 @@ class DocumentsTransform(DisplayedTransform):
         )
 
 
-def create_public(batch: Storable, store: SetStore | None) -> beam.Create:
+def create_public(batch: Any, store: SetStore | None) -> beam.Create:
     """Returns the source of one public batch, which is in the job's graph unless it is large.
 
     Args:

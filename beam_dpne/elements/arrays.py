@@ -4,6 +4,7 @@ The entries of row i are those from offsets[i] up to offsets[i + 1]; a row is a 
 dictionary is an Arrow array of distinct words, and a word's code is its place in the dictionary.
 """
 
+import concurrent.futures
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
@@ -13,63 +14,6 @@ import pyarrow.compute as pc
 
 from beam_dpne.elements import coders
 from beam_dpne.mechanism import randomness
-
-# Multiplication by this odd number spreads keys over its high bits (Knuth, TAOCP 3, section 6.4).
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_SLOTS_PER_KEY = 4
-# Look-ups are done in parts whose intermediate arrays stay in the processor's cache.
-_AT_ONCE = 2**15
-
-
-class KeyTable:
-    """The places of distinct int64 keys, at least 0, in their array, by hashing.
-
-    A binary search among a million keys reads some twenty places of memory for each look-up; here it is
-    one for a key that is missing, mostly, and two for one that is there.
-
-    Example:
-      >>> KeyTable(np.array([3, 5, 9])).places(np.array([9, 4, 3]))
-      array([ 2, -1,  0], dtype=int32)
-    """
-
-    def __init__(self, keys: np.ndarray):
-        """Takes (m,) int64 distinct keys, ascending, fewer than 2^31."""
-        bits = max(1, (_SLOTS_PER_KEY * keys.size - 1).bit_length())
-        self._shift = np.uint64(64 - bits)
-        self._keys = np.append(keys, NOT_THERE)
-        # (2^bits,) int32: the place of a key with this hash, −1 where there is none.
-        self._table = np.full(1 << bits, NOT_THERE, np.int32)
-        slots = self._slots(keys)
-        places = np.arange(keys.size, dtype=np.int32)
-        self._table[slots] = places
-        # Places of the keys whose slot another key took: few, and looked up by binary search.
-        self._others = np.flatnonzero(self._table[slots] != places)
-        self._other_keys = keys[self._others]
-
-    def places(self, wanted: np.ndarray) -> np.ndarray:
-        """Returns the place of each wanted key, −1 where it is missing: (n,) int32."""
-        found = np.empty(wanted.size, np.int32)
-        for start in range(0, wanted.size, _AT_ONCE):
-            part = slice(start, start + _AT_ONCE)
-            found[part] = self._look_up(wanted[part])
-        return found
-
-    def _look_up(self, wanted: np.ndarray) -> np.ndarray:
-        # An empty slot leads to the last of the keys, −1, which is no key.
-        places = self._table[self._slots(wanted)]
-        same = self._keys[places] == wanted
-        found = np.where(same, places, np.int32(NOT_THERE))
-        if self._others.size:
-            # Places in `wanted` of those whose slot another key has.
-            rest = np.flatnonzero(~same & (places >= 0))
-            other = places_among(wanted[rest], self._other_keys)
-            there = other >= 0
-            found[rest[there]] = self._others[other[there]]
-        return found
-
-    def _slots(self, keys: np.ndarray) -> np.ndarray:
-        """Returns the slot of each key: (n,) int64."""
-        return ((keys.view(np.uint64) * _MULTIPLIER) >> self._shift).view(np.int64)
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -83,6 +27,13 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 NOT_THERE = -1
+# Multiplication by this odd number spreads keys over its high bits (Knuth, TAOCP 3, section 6.4).
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_SLOTS_PER_KEY = 4
+# Look-ups are done in parts whose intermediate arrays stay in the processor's cache.
+_AT_ONCE = 2**15
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
 _Part = TypeVar("_Part")
 
 
@@ -170,6 +121,57 @@ def places_among(wanted: np.ndarray, keys: np.ndarray) -> np.ndarray:
     return np.where(keys[places] == wanted, places, -1)
 
 
+class KeyTable:
+    """The places of distinct int64 keys, at least 0, in their array, by hashing.
+
+    A binary search among a million keys reads some twenty places of memory for each look-up; here it is
+    one for a key that is missing, mostly, and two for one that is there.
+
+    Example:
+      >>> KeyTable(np.array([3, 5, 9])).places(np.array([9, 4, 3]))
+      array([ 2, -1,  0], dtype=int32)
+    """
+
+    def __init__(self, keys: np.ndarray):
+        """Takes (m,) int64 distinct keys, ascending, fewer than 2^31."""
+        bits = max(1, (_SLOTS_PER_KEY * keys.size - 1).bit_length())
+        self._shift = np.uint64(64 - bits)
+        self._keys = np.append(keys, NOT_THERE)
+        # (2^bits,) int32: the place of a key with this hash, −1 where there is none.
+        self._table = np.full(1 << bits, NOT_THERE, np.int32)
+        slots = self._slots(keys)
+        places = np.arange(keys.size, dtype=np.int32)
+        self._table[slots] = places
+        # Places of the keys whose slot another key took: few, and looked up by binary search.
+        self._others = np.flatnonzero(self._table[slots] != places)
+        self._other_keys = keys[self._others]
+
+    def places(self, wanted: np.ndarray) -> np.ndarray:
+        """Returns the place of each wanted key, −1 where it is missing: (n,) int32."""
+        found = np.empty(wanted.size, np.int32)
+        for start in range(0, wanted.size, _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            found[part] = self._look_up(wanted[part])
+        return found
+
+    def _look_up(self, wanted: np.ndarray) -> np.ndarray:
+        # An empty slot leads to the last of the keys, −1, which is no key.
+        places = self._table[self._slots(wanted)]
+        same = self._keys[places] == wanted
+        found = np.where(same, places, np.int32(NOT_THERE))
+        if self._others.size:
+            # Places in `wanted` of those whose slot another key has.
+            rest = np.flatnonzero(~same & (places >= 0))
+            other = places_among(wanted[rest], self._other_keys)
+            there = other >= 0
+            found[rest[there]] = self._others[other[there]]
+        return found
+
+    def _slots(self, keys: np.ndarray) -> np.ndarray:
+        """Returns the slot of each key: (n,) int64."""
+        return ((keys.view(np.uint64) * _MULTIPLIER) >> self._shift).view(np.int64)
+
+
 def outside_limit(
     offsets: np.ndarray, limit: int, draw: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> np.ndarray:
@@ -205,7 +207,9 @@ def group_places(labels: np.ndarray, count: int) -> Iterator[tuple[int, np.ndarr
         yield int(ordered[start]), order[start:end]
 
 
-def bounded_parts(places: np.ndarray, take: Callable[[np.ndarray], _Part]) -> Iterator[_Part]:
+def bounded_parts(
+    places: np.ndarray, take: Callable[[np.ndarray], _Part], whole: _Part | None = None
+) -> Iterator[_Part]:
     """Yields batches of the places, which are halved until each batch is small enough for an element.
 
     A single place that is larger than that is a batch by itself.
@@ -213,8 +217,9 @@ def bounded_parts(places: np.ndarray, take: Callable[[np.ndarray], _Part]) -> It
     Args:
       places: rows or entries of a larger batch.
       take: maps places to a batch of them.
+      whole: the batch of all of them, if it is there already.
     """
-    part = take(places)
+    part = take(places) if whole is None else whole
     if places.size <= 1 or coders.array_bytes(part) <= coders.MAX_ELEMENT_BYTES:
         yield part
         return
@@ -316,16 +321,44 @@ def used_words(size: int, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     Args:
       size: the size of the dictionary.
-      codes: (n,) integers, places in it.
+      codes: (n,) integers, places in it; −1 stands for no word.
 
     Returns:
       The places of the used words, ascending, and the codes as ranks among them: (n,) int32.
     """
-    is_used = np.zeros(size, dtype=bool)
-    is_used[codes] = True
-    return np.flatnonzero(is_used), (np.cumsum(is_used, dtype=np.int32) - 1)[codes]
+    # The last entry stands for −1, which reads it as an index.
+    used = np.zeros(size + 1, dtype=bool)
+    used[codes] = True
+    kept = np.flatnonzero(used[:size])
+    ranks = np.full(size + 1, NOT_THERE, dtype=np.int32)
+    ranks[kept] = np.arange(kept.size, dtype=np.int32)
+    return kept, ranks[codes]
 
 
 def byte_order(words: pa.Array) -> np.ndarray:
     """Returns the order that sorts words by their UTF-8 bytes: (n,) uint64."""
     return pc.call_function("sort_indices", [words.cast(pa.binary())]).to_numpy()
+
+
+def map_in_threads(
+    function: Callable[[_In], _Out], items: Iterable[_In], workers: int
+) -> list[_Out]:
+    """Returns the results of a function for all items, in their order.
+
+    numpy and Arrow let go of the interpreter's lock in sorts, searches and string kernels, so that
+    threads use several cores. With one worker nothing runs in another thread. An error of the function
+    is raised here, and items that nobody has begun are left out.
+
+    Args:
+      function: a function without side effects, which may run for several items at the same time.
+      items: the items.
+      workers: the number of threads, at least 1.
+
+    Example:
+      >>> map_in_threads(abs, [-1, 2, -3], workers=2)
+      [1, 2, 3]
+    """
+    if workers == 1:
+        return list(map(function, items))
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(function, items))

@@ -5,9 +5,7 @@ Programs define the elements of their later steps beside those steps (`ngrams.el
 """
 
 import dataclasses
-import json
-import numbers
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any, TypeVar, cast
 
 import apache_beam as beam
@@ -21,7 +19,6 @@ from apache_beam.typehints.decorators import IOTypeHints
 from beam_dpne.elements.coders import register_batches
 from beam_dpne.version import __version__
 
-Shown = str | int | float | bool
 # A list of input patterns may be long, and engines limit the size of a job's graph.
 _MOST_VALUES = 10
 
@@ -39,59 +36,34 @@ class DisplayedTransform(beam.PTransform):
     """
 
     def shown_parameters(self) -> dict[str, Any]:
-        """Returns values by name, from which `shown` picks those that are displayed.
+        """Returns values by name, of which those of plain types are displayed.
 
         A subclass changes an entry that is public but not of a plain type, and removes one that is of
         a plain type but should not be displayed.
         """
-        if not dataclasses.is_dataclass(self):
-            return {}
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def display_data(self) -> dict[str, Any]:
-        """Returns the items that an engine displays."""
-        shown_values = {**shown(self.shown_parameters()), "beam_dpne_version": __version__}
+        """Returns the items that an engine displays; the parameters of a plan come first."""
+        given = self.shown_parameters()
+        # A plan is frozen, public and complete, so that all of its fields may be shown.
+        of_plan = dataclasses.asdict(given["plan"]) if given.get("plan") else {}
+        values = {**of_plan, **given, "beam_dpne_version": __version__}
+        shown = {name: _plain(value) for name, value in values.items()}
         return {
             name: DisplayDataItem(value, label=name.replace("_", " ").capitalize())
-            for name, value in shown_values.items()
+            for name, value in shown.items()
+            if value is not None
         }
 
 
-def shown(parameters: Mapping[str, Any]) -> dict[str, Shown]:
-    """Returns the parameters that are displayed; those of a plan follow the others.
-
-    >>> shown({"partitions": 8, "text_field": ["subject", "body"], "run_key": object(), "store": None})
-    {'partitions': 8, 'text_field': 'subject, body'}
-    """
-    plan = parameters.get("plan")
-    # House rule: a plan is frozen, public and complete, so that all of its fields may be shown.
-    of_plan = {} if plan is None else dataclasses.asdict(plan)
-    values = {name: _plain(value) for name, value in {**of_plan, **parameters}.items()}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _plain(value: Any) -> Shown | None:
+def _plain(value: Any) -> str | int | float | bool | None:
     """Returns a value as a type that Beam displays, or None if it is not to be displayed."""
-    if isinstance(value, str | bool):
-        return value
-    # Exact types, since Beam drops an item of any other type, such as NumPy's.
-    if isinstance(value, numbers.Integral):
-        return int(value)
-    if isinstance(value, numbers.Real):
-        return float(value)
     if isinstance(value, list | tuple):
-        return _joined(value)
-    return None
-
-
-def _joined(values: list[Any] | tuple[Any, ...]) -> str | None:
-    """Returns the first of a list's values as one text, or None if they are not all plain."""
-    plain = [_plain(value) for value in values[:_MOST_VALUES]]
-    if not plain or None in plain:
-        return None
-    more = len(values) - len(plain)
-    texts = [value if isinstance(value, str) else json.dumps(value) for value in plain]
-    return ", ".join(texts) + (f" and {more} more" if more else "")
+        few = [_plain(each) for each in value[:_MOST_VALUES]]
+        more = f" and {len(value) - len(few)} more" if len(value) > len(few) else ""
+        return ", ".join(map(str, few)) + more if few and None not in few else None
+    return value if type(value) in (str, int, float, bool) else None
 
 
 NO_GRAM = -1

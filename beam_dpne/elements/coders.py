@@ -8,19 +8,19 @@ Sets between two rounds are as private as the data: the launcher deletes the run
 that a worker fetches has no name from the beginning, so that the system frees it with the process.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
 import mmap
 import os
+import pathlib
 import shutil
 import tempfile
 import threading
 import uuid
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import apache_beam as beam
 import numpy as np
@@ -79,7 +79,10 @@ def store_file(folder: str, name: str, data: bytes, key: bytes = b"") -> StoredF
     path = FileSystems.join(folder, f"{name}-{named}.arrow")
     if FileSystems.get_scheme(path) is None:
         os.makedirs(folder, exist_ok=True)
-        _write_local(path, data)
+        temporary = pathlib.Path(f"{path}.{uuid.uuid4().hex}")
+        temporary.write_bytes(data)
+        # The file appears at once and whole.
+        temporary.replace(path)
     else:
         with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
             file.write(data)
@@ -141,22 +144,7 @@ def _fetched(path: str) -> pa.Buffer:
         with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
             shutil.copyfileobj(file, copy, _COPIED_AT_ONCE)
         copy.flush()
-        if not copy.tell():
-            return pa.py_buffer(b"")
         return pa.py_buffer(mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ))
-
-
-def _write_local(path: str, data: bytes) -> None:
-    """Writes a file that appears at once and whole."""
-    temporary = f"{path}.{uuid.uuid4().hex}"
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.remove(temporary)
-        raise
 
 
 # Engines take elements of 64 MB, but queue and sort many at a time (deploy/flink/config.yaml).
@@ -186,23 +174,22 @@ class BatchCoder(beam.coders.Coder):
             return _NO_HEAD + json.dumps(dataclasses.asdict(stored)).encode()
         scalars: dict[str, Any] = {}
         columns: dict[str, pa.Array] = {}
-        # Arrow columns are flat, so the shapes of other arrays are kept, also where a side is 0.
+        # Arrow columns are flat, so the shapes of numpy arrays are kept, also where a side is 0.
         shapes: dict[str, tuple[int, ...]] = {}
         for field in dataclasses.fields(self.batch_type):
             item = getattr(value, field.name)
             if isinstance(item, np.ndarray):
-                columns[field.name] = _as_row(pa.array(item.reshape(-1)))
-                if item.ndim > 1:
-                    shapes[field.name] = item.shape
-            elif isinstance(item, pa.Array):
-                columns[field.name] = _as_row(item)
-            elif isinstance(item, LengthRule):
-                scalars[field.name] = dataclasses.asdict(item)
+                shapes[field.name] = item.shape
+                item = pa.array(item.reshape(-1))
+            if isinstance(item, pa.Array):
+                # An array of any length is the one row of a column of lists.
+                offsets = pa.array([0, len(item)], pa.int64())
+                columns[field.name] = pa.LargeListArray.from_arrays(offsets, item)
             elif field.name != "stored":
                 scalars[field.name] = item
         batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-        parameters = json.dumps({"scalars": scalars, "shapes": shapes}).encode()
-        head = batch.schema.with_metadata({b"batch": parameters}).serialize()
+        parameters = json.dumps({"scalars": scalars, "shapes": shapes}, default=dataclasses.asdict)
+        head = batch.schema.with_metadata({b"batch": parameters.encode()}).serialize()
         size = len(head).to_bytes(_ALIGNMENT, "little")
         padding = bytes(-len(head) % _ALIGNMENT)
         return b"".join((size, head, padding, batch.serialize()))
@@ -227,12 +214,10 @@ class BatchCoder(beam.coders.Coder):
         if fields.get("rule") is not None:
             fields["rule"] = LengthRule.from_dict(fields["rule"])
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            values = column.values
-            if pa.types.is_primitive(values.type):
-                values = values.to_numpy(zero_copy_only=True)
-                if name in shapes:
-                    values = values.reshape(shapes[name])
-            fields[name] = values
+            fields[name] = column.values
+            if name in shapes:
+                array = column.values.to_numpy(zero_copy_only=True)
+                fields[name] = array.reshape(shapes[name])
         return self.batch_type(**fields)
 
     def estimate_size(self, value: Any) -> int:
@@ -242,6 +227,11 @@ class BatchCoder(beam.coders.Coder):
         encode them one time more.
         """
         return _HEAD_BYTES if getattr(value, "stored", None) else _HEAD_BYTES + array_bytes(value)
+
+    @classmethod
+    def from_type_hint(cls, typehint: Any, registry: Any) -> "BatchCoder":
+        """Returns the coder of a registered type."""
+        return cls(typehint)
 
     def to_type_hint(self) -> Any:
         """Returns the type of the batches, which notebooks need."""
@@ -260,19 +250,7 @@ def _stored_batch(coder: BatchCoder, file: StoredFile) -> Any:
 def register_batches(*batch_types: type) -> None:
     """Makes `BatchCoder` the coder of dataclasses in Beam's registry."""
     for batch_type in batch_types:
-        beam.coders.registry.register_coder(batch_type, _coder_class(batch_type))
-
-
-def _coder_class(batch_type: type) -> type[BatchCoder]:
-    """Returns a class whose instances are `BatchCoder(batch_type)`, since the registry needs a class.
-
-    Workers get the pickled coder, not this class, and find its type by name.
-    """
-
-    def create(_: type) -> BatchCoder:
-        return BatchCoder(batch_type)
-
-    return type(f"{batch_type.__name__}Coder", (BatchCoder,), {"__new__": create})
+        beam.coders.registry.register_coder(batch_type, BatchCoder)
 
 
 def array_bytes(batch: Any) -> int:
@@ -281,24 +259,7 @@ def array_bytes(batch: Any) -> int:
     return sum(value.nbytes for value in values if isinstance(value, np.ndarray | pa.Array))
 
 
-class Storable(Protocol):
-    """A dataclass that may travel as the address of a file."""
-
-    @property
-    def stored(self) -> StoredFile | None:
-        """The file that holds the value; None while it travels as an element."""
-        ...
-
-    @property
-    def file_name(self) -> str:
-        """The beginning of its file's name."""
-        ...
-
-
-_Storable = TypeVar("_Storable", bound=Storable)
-
-
-def spill(batch: _Storable, store: SetStore | None, key: bytes = b"") -> _Storable:
+def spill(batch: _T, store: SetStore | None, key: bytes = b"") -> _T:
     """Stores a batch above the size limit as a file, and returns it with the file's address.
 
     Args:
@@ -308,12 +269,7 @@ def spill(batch: _Storable, store: SetStore | None, key: bytes = b"") -> _Storab
     """
     if store is None or array_bytes(batch) <= store.limit:
         return batch
-    encoded = BatchCoder(type(batch)).encode(dataclasses.replace(batch, stored=None))  # type: ignore
-    file = store_file(store.folder, batch.file_name, encoded, key)
-    return dataclasses.replace(batch, stored=file)  # type: ignore
-
-
-def _as_row(values: pa.Array) -> pa.LargeListArray:
-    """Wraps a column of any length as the one row of a list column."""
-    offsets = pa.array([0, len(values)], pa.int64())
-    return pa.LargeListArray.from_arrays(offsets, values)
+    value: Any = batch
+    encoded = BatchCoder(type(batch)).encode(dataclasses.replace(value, stored=None))
+    file = store_file(store.folder, value.file_name, encoded, key)
+    return dataclasses.replace(value, stored=file)

@@ -5,6 +5,7 @@ It holds only sizes and the names of stages; it never holds a user, an n-gram or
 
 import threading
 import time
+import types
 from typing import NamedTuple
 
 
@@ -18,48 +19,40 @@ class Snapshot(NamedTuple):
 
 RELEASED = "released"
 _START = Snapshot("", None, 0)
+# A runner's workers are threads.
+_lock = threading.Lock()
+_now = types.SimpleNamespace(shown=_START)
+_marks = {0: time.monotonic()}
 
 
-class _Board:
-    """The latest `Snapshot`, behind a lock because a runner's workers are threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._shown = _START
-        self._marks = {0: time.monotonic()}
-
-    def advance_bytes(self, n: int) -> None:
-        """Adds `n` bytes to the (compressed) input that was read."""
-        with self._lock:
-            self._shown = self._shown._replace(bytes_read=self._shown.bytes_read + n)
-
-    def enter(self, stage: str, length: int | None = None) -> None:
-        """Sets the stage that has begun, and its n-gram length."""
-        with self._lock:
-            self._shown = self._shown._replace(stage=stage, length=length)
-            if stage == RELEASED and length is not None:
-                self._marks.setdefault(length, time.monotonic())
-
-    def marks(self) -> dict[int, float]:
-        """Returns the time when each length was released, in monotonic seconds; key 0 is the start."""
-        with self._lock:
-            return dict(self._marks)
-
-    def snapshot(self) -> Snapshot:
-        """Returns the stage, its length and the bytes read."""
-        with self._lock:
-            return self._shown
-
-    def reset(self) -> None:
-        """Starts again, for a new run."""
-        with self._lock:
-            self._shown = _START
-            self._marks = {0: time.monotonic()}
+def advance_bytes(n: int) -> None:
+    """Adds `n` bytes to the (compressed) input that was read."""
+    with _lock:
+        _now.shown = _now.shown._replace(bytes_read=_now.shown.bytes_read + n)
 
 
-_board = _Board()
-advance_bytes = _board.advance_bytes
-enter = _board.enter
-snapshot = _board.snapshot
-reset = _board.reset
-marks = _board.marks
+def enter(stage: str, length: int | None = None) -> None:
+    """Sets the stage that has begun, and its n-gram length."""
+    with _lock:
+        _now.shown = _now.shown._replace(stage=stage, length=length)
+        if stage == RELEASED and length is not None:
+            _marks.setdefault(length, time.monotonic())
+
+
+def marks() -> dict[int, float]:
+    """Returns the time when each length was released, in monotonic seconds; key 0 is the start."""
+    with _lock:
+        return dict(_marks)
+
+
+def snapshot() -> Snapshot:
+    """Returns the stage, its length and the bytes read."""
+    return _now.shown
+
+
+def reset() -> None:
+    """Starts again, for a new run."""
+    with _lock:
+        _now.shown = _START
+        _marks.clear()
+        _marks[0] = time.monotonic()

@@ -18,9 +18,9 @@ from beam_dpne.counts.rule import required_noise
 from beam_dpne.counts.transform import count_in_memory
 from beam_dpne.documents.group_by_user import lay_out
 from beam_dpne.elements import progress
+from beam_dpne.elements.arrays import map_in_threads
 from beam_dpne.elements.batches import DocumentBlock, UnhintedTransform, UserBatch
 from beam_dpne.elements.coders import SetStore, spill
-from beam_dpne.elements.threads import map_in_threads
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams import histogram, threshold

@@ -180,10 +180,9 @@ def test_a_remote_set_is_fetched_once_by_all_threads_and_a_damaged_one_is_refuse
     assert all(one is sets[0] for one in sets)
     (file,) = (tmp_path / "far").iterdir()
     coders.forget()
-    for damaged in (b"damaged", b""):
-        file.write_bytes(damaged)
-        with pytest.raises(coders.SharedStorageError, match="not what the run stored"):
-            BatchCoder(GramSet).decode(encoded)
+    file.write_bytes(b"damaged")
+    with pytest.raises(coders.SharedStorageError, match="not what the run stored"):
+        BatchCoder(GramSet).decode(encoded)
 
 
 def test_two_runs_name_the_file_of_one_present_set_differently(tmp_path):

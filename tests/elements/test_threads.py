@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from beam_dpne.elements.threads import TaskQueue, map_in_threads
+from beam_dpne.elements.arrays import map_in_threads
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -35,26 +35,3 @@ def test_an_error_is_raised_and_items_that_wait_are_left_out(workers):
     with pytest.raises(KeyError, match="0"):
         map_in_threads(fail, range(1000), workers)
     assert len(begun) < 1000
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_a_queue_gives_results_in_order_and_keeps_few_calls(workers):
-    queue = TaskQueue[int](workers)
-    found, waiting = [], 0
-    for n in range(50):
-        results = list(queue.put(lambda n=n: n))
-        found += results
-        waiting = max(waiting, n + 1 - len(found))
-    found += queue.drain()
-    queue.close()
-    assert found == list(range(50))
-    assert waiting <= workers
-
-
-def test_a_queue_raises_the_error_of_a_call():
-    queue = TaskQueue[int](2)
-    given = list(queue.put(lambda: 1 // 0))
-    assert given == []
-    with pytest.raises(ZeroDivisionError):
-        list(queue.drain())
-    queue.close()
