@@ -14,7 +14,7 @@ from typing import NamedTuple
 import hypothesis
 import pytest
 
-from tests.support import quick_pipelines
+from tests.support import pipelines
 from tests.support.arguments import with_plan_file
 
 # A machine may be busy; how long an example takes says nothing about whether it is true.
@@ -28,7 +28,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-quick_pipelines.install()
+pipelines.install()
 
 
 def pytest_collection_finish() -> None:

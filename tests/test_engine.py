@@ -6,9 +6,12 @@ import time
 
 import apache_beam as beam
 import pytest
+from apache_beam.coders import VarIntCoder
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.portable_runner import PortableRunner
+from apache_beam.transforms import userstate
+from apache_beam.transforms.core import CallableWrapperDoFn
 
 from beam_dpne import (
     BayesianCounts,
@@ -172,3 +175,25 @@ def test_a_block_does_not_begin_with_options_that_would_hang(runner, harness_tim
     ):
         begun = True
     assert not begun
+
+
+# What tests keep between pipelines is what Beam itself would answer.
+
+
+SEEN = userstate.ReadModifyWriteStateSpec("seen", VarIntCoder())
+ITS_SEEN = beam.DoFn.StateParam(SEEN)
+
+
+class Steps:
+    """Methods that become DoFns of one type."""
+
+    def forget(self, element):
+        yield element
+
+    def remember(self, element, seen=ITS_SEEN):
+        yield element
+
+
+def test_each_wrapped_method_has_its_own_states():
+    for method, states in ((Steps().forget, set()), (Steps().remember, {SEEN})):
+        assert userstate.get_dofn_specs(CallableWrapperDoFn(method)) == (states, set())

@@ -13,7 +13,7 @@ from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.transform import PrivateSetUnion
 from beam_dpne.validation import LARGE_DELTA, about_large_delta
-from tests.support.refusals import not_refused
+from tests.support.arguments import not_refused
 
 PLANS = (PrivacyPlan, SetUnionPlan, BayesianPlan)
 WARNING = "beam-dpne: warning: delta="

@@ -12,7 +12,7 @@ from beam_dpne.accounting.composition import compose
 from beam_dpne.accounting.expense import Expense, expense_of_plan
 from beam_dpne.accounting.ledgers import read_counted
 from beam_dpne.errors import BudgetError
-from tests.support.ledgers import write_ledger
+from tests.support.releases import write_ledger
 
 PLAN = PrivacyPlan(epsilon=1, delta=1e-7)
 SPENT = expense_of_plan(PLAN)

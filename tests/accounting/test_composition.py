@@ -13,7 +13,7 @@ from beam_dpne.accounting.composition import compose
 from beam_dpne.accounting.expense import expense_of_ledger, expense_of_plan
 from beam_dpne.errors import BudgetError
 from beam_dpne.set_union.policies import POLICIES
-from tests.support.ledgers import ledger_of
+from tests.support.releases import ledger_of
 
 
 def every_plan():

@@ -9,7 +9,7 @@ import pytest
 
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.mechanism import finite_noise
-from tests.support.refusals import not_refused
+from tests.support.arguments import not_refused
 
 
 def plan_of(**others) -> BayesianPlan:

@@ -23,7 +23,7 @@ from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.errors import InputError, PublicCountsError, ReleaseError
 from beam_dpne.release.publishing import WriteRelease
 from beam_dpne.release.reading import read_release
-from tests.support.refusals import not_refused
+from tests.support.arguments import not_refused
 
 ODD = ["", " ", "a b", "\t", "\\", "é", "🙂", "a", "b"]
 

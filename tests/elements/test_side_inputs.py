@@ -17,8 +17,8 @@ from beam_dpne.elements.coders import BatchCoder, SetStore, spill
 from beam_dpne.ngrams import decisions, elements
 from beam_dpne.ngrams.elements import PresentGrams
 from tests.ngrams.test_oracle import KEY, run_kernels, words_of
-from tests.support.far_files import far
-from tests.support.kept import keep
+from tests.support.files import far
+from tests.support.pipelines import keep
 
 VOCABULARY = GramSet(
     length=1,

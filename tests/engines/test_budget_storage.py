@@ -10,7 +10,7 @@ from beam_dpne.accounting.composition import compose
 from beam_dpne.accounting.expense import expense_of_plan
 from beam_dpne.errors import BudgetError
 from beam_dpne.release.ledger import ledger_bytes
-from tests.support.ledgers import ledger_of
+from tests.support.releases import ledger_of
 
 pytestmark = [pytest.mark.engines, pytest.mark.storage]
 pytest_plugins = ["tests.engines.storage"]

@@ -192,20 +192,10 @@ def test_intervals_of_a_default_release_cover_the_true_numbers_and_the_top_is_th
     rows = rows_of_table(index, table)
     *lengths, total = evaluate_counts(index, rows, top_k=TOP)
     for quality in lengths:
-        assert quality.real >= 200
+        assert quality.real >= 100
         assert rows[quality.length].truth.size - quality.real <= 0.02 * quality.real
         assert 0.88 <= quality.coverage <= 0.995
         assert quality.rank_correlation > 0.9
         assert quality.top >= (16 if quality.length <= 3 else 14)
         assert quality.median_relative_error < 0.25
     assert 0.92 <= total.coverage <= 0.98
-
-
-def test_tickets_are_the_same_each_time_and_few_customers_write_many():
-    found = tickets.tickets(customers=400)
-    assert found == tickets.tickets(customers=400) != tickets.tickets(customers=400, seed=15)
-    sizes = sorted(collections.Counter(user for user, _ in found).values())
-    assert len(sizes) == 400
-    assert sizes[0] >= 2
-    assert sum(sizes[-40:]) > sum(sizes) / 3
-    assert not any("{" in text or "}" in text for _, text in found)

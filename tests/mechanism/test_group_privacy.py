@@ -21,7 +21,7 @@ from beam_dpne.mechanism.gaussian import (
 )
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import POLICIES
-from tests.support.ledgers import ledger_of
+from tests.support.releases import ledger_of
 
 BUDGET = {"epsilon": 1, "delta": 1e-7}
 PLANS = [

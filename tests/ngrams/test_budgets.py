@@ -28,7 +28,7 @@ from tests.ngrams.test_oracle import (
     user_batches,
     zipf_texts,
 )
-from tests.support.refusals import not_refused
+from tests.support.arguments import not_refused
 
 Place = tuple[int, int]
 # For each user and place (length, round): gram → weight.

@@ -9,7 +9,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import GroupByUser, PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.documents import group_by_user
-from tests.support.kept import keep
+from tests.support.pipelines import keep
 from tests.support.tickets import tickets
 
 KEY = RunKey(bytes(range(32)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from beam_dpne import PrivacyPlan
 from beam_dpne.mechanism.gaussian import gaussian_noise_stddev
-from tests.support.refusals import not_refused
+from tests.support.arguments import not_refused
 
 GOOD = {"epsilon": 1.0, "delta": 1e-6, "max_length": 3, "strategy": "one_round"}
 ADAPTIVE = GOOD | {"strategy": "adaptive"}

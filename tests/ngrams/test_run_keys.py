@@ -15,7 +15,7 @@ from beam_dpne import (
 )
 from beam_dpne.cli.runners import EmbeddedRunner
 from beam_dpne.ngrams.transform import run_context
-from tests.support.kept import keep
+from tests.support.pipelines import keep
 
 KEY = RunKey(bytes(range(32)))
 ADAPTIVE, ONE_ROUND = (

@@ -17,7 +17,7 @@ from beam_dpne.reading.headers import check_fields
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.transform import ReadDocuments, plan_reads
 from tests.reading.files import CANARY, read, write
-from tests.support.privileges import without_privileges
+from tests.support.files import without_privileges
 
 
 def test_files_are_sorted_and_matched_once(tmp_path, monkeypatch) -> None:

@@ -25,7 +25,7 @@ from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run, input_section, ledger_bytes, user_sentence, whole_ledger
 from beam_dpne.release.reading import ledger_path, read_ledger
 from beam_dpne.set_union.policies import POLICIES
-from tests.support.ledgers import ledger_of
+from tests.support.releases import ledger_of
 
 BUDGET = {"epsilon": 1, "delta": 1e-7}
 ONE_ROUND = PrivacyPlan(**BUDGET, max_length=2, max_contributions=(10, 20), strategy="one_round")

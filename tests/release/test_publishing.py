@@ -34,7 +34,7 @@ from beam_dpne.release.publishing import WriteRelease, check_output
 from beam_dpne.release.reading import read_ledger, read_release
 from beam_dpne.storage.access import directory_at
 from tests.support import releases
-from tests.support.privileges import without_privileges
+from tests.support.files import without_privileges
 
 SCORES = {("a",): 70.25, ("b",): 91.0, ("né\t",): 70.25, ("a", "b"): 40.1234564, ("b", "a"): 50.5}
 OTHER = {("c",): 80.0}

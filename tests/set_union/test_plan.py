@@ -21,7 +21,7 @@ from beam_dpne.set_union.policies import (
     SIPS_SHARES,
     update_policy,
 )
-from tests.support.refusals import not_refused
+from tests.support.arguments import not_refused
 
 GOOD = {"epsilon": 1.0, "delta": 1e-6}
 E10 = math.exp(-10)

@@ -1,10 +1,11 @@
-"""Options of tests: parameters that are not on the command line go into a file of parameters."""
+"""Arguments of tests: rare options go into a file of parameters; tables of what must be refused."""
 
 import argparse
 import json
 import pathlib
+import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from beam_dpne.cli.commands import COMMANDS
 from beam_dpne.cli.parsing import add_options, all_parameters
@@ -50,3 +51,22 @@ def parsed(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add_options(parser, command.load_groups(), command.positional)
     return parser.parse_known_args(list(arguments[1:]))
+
+
+def refusal(
+    make: Callable, *arguments, error: type[Exception] = ValueError, **parameters
+) -> str | None:
+    """Returns the message of the error that a call raises; None if it raises none."""
+    try:
+        make(*arguments, **parameters)
+    except error as refused:
+        return str(refused)
+    return None
+
+
+def not_refused(
+    make: Callable, cases: Iterable[tuple[dict, str]], error: type[Exception] = ValueError
+) -> list[tuple[dict, str, str | None]]:
+    """Returns the cases, parameters and a pattern of the message, that fail, with what was said."""
+    said = [(wrong, words, refusal(make, error=error, **wrong)) for wrong, words in cases]
+    return [case for case in said if case[2] is None or not re.search(case[1], case[2])]

@@ -1,7 +1,8 @@
-"""Releases of every program with given rows, published by the package's own functions without a run."""
+"""Releases and ledgers of every program, made by the package's own functions without a run."""
 
 import functools
 import hashlib
+import json
 import pathlib
 import random
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from beam_dpne import (
     BayesianPlan,
@@ -34,8 +37,9 @@ from beam_dpne.ngrams.decoding import ngram_table
 from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.ledger import ngrams_contents, reported_contents
 from beam_dpne.reading.options import InputDescription
-from beam_dpne.release.ledger import Run, whole_ledger
+from beam_dpne.release.ledger import Run, ledger_bytes, whole_ledger
 from beam_dpne.release.publishing import publish_release
+from beam_dpne.release.schema import NO_NOTES, Part
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.ledger import set_union_contents
 from tests.ngrams.test_oracle import user_batches
@@ -205,3 +209,56 @@ def _publish(
     ledger = whole_ledger(contents, run, len(rows), notes)
     publish_release(rows, ledger, output=str(folder), **settings)
     return folder
+
+
+def ledger_of(
+    plan: PrivacyPlan | SetUnionPlan | BayesianPlan,
+    *,
+    rows: int = 2,
+    notes: ReleaseNotes = NO_NOTES,
+    run_key_given: bool = False,
+) -> dict:
+    """Returns the ledger of a release with so many rows, in one part."""
+    contents, stem = _contents(plan, rows)
+    run = Run(plan=plan, tokenizer="words", run_key_given=run_key_given)
+    name = f"{stem}-{'0' * 16}-00000-of-00001.jsonl"
+    part = Part(name=name, rows=rows, sha256="a" * 64, bytes=9)
+    ledger = whole_ledger(contents, run, rows, notes)
+    return json.loads(ledger_bytes(replace(ledger, rows=UNSET, parts=[part])))
+
+
+def write_ledger(
+    folder: pathlib.Path, plan: PrivacyPlan | SetUnionPlan | BayesianPlan, **others
+) -> str:
+    """Writes a ledger into a folder, and an empty file for its part; returns the folder's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ledger = ledger_of(plan, **others)
+    (folder / "ledger.json").write_text(json.dumps(ledger))
+    (folder / ledger["parts"][0]["name"]).write_bytes(b"")
+    return str(folder)
+
+
+def _contents(plan, rows):
+    if isinstance(plan, PrivacyPlan):
+        reports = []
+        for length in plan.lengths:
+            noise, threshold = length.noise_stddev, length.threshold
+            released = rows if length.length == plan.max_length else 0
+            reports.append(LengthReport(length.length, noise, threshold, released, None, 0.0))
+        return reported_contents(plan, reports), "ngrams"
+    if isinstance(plan, SetUnionPlan):
+        items = ItemSet(
+            items=pa.array([f"i{number}" for number in range(rows)], pa.string()),
+            scores=np.ones(rows),
+            users=np.ones((rows, 3), np.int64) if plan.count_share else None,
+            report=plan.report(),
+        )
+        return set_union_contents(plan, [items]), "items"
+    public = {"ngrams": rows, "length": plan.length, "sha256": "0" * 64}
+    found = NgramProbabilities(
+        ngrams=pa.array([f"a b c{number}" for number in range(rows)], pa.string()),
+        probabilities=np.full(rows, 1 / max(rows, 1)),
+        guarantee=plan.guarantee,
+        report=plan.report() | {"public": public},
+    )
+    return bayesian_contents(plan, [found]), "probabilities"

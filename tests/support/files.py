@@ -1,17 +1,30 @@
-"""A Beam file system of another scheme: `far:///path` is the local file `/path`.
+"""Files of tests: permissions as they bind users, and a Beam file system of another scheme."""
 
-Workers fetch what is on it, as from an object store.
-"""
-
+import contextlib
 import os
+from collections.abc import Iterator
 
 from apache_beam.io.localfilesystem import LocalFileSystem
 
+_NOBODY = 65534
 _SCHEME = "far://"
 
 
+@contextlib.contextmanager
+def without_privileges() -> Iterator[None]:
+    """Gives up the rights of root, also where `os.access` asks for the real user, for a while."""
+    is_root = os.getuid() == os.geteuid() == 0
+    if is_root:
+        os.setresuid(_NOBODY, _NOBODY, 0)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.setresuid(0, 0, 0)
+
+
 def far(path: object) -> str:
-    """Returns a local path as one that has to be fetched."""
+    """Returns a local path as one that workers fetch, as from an object store."""
     return f"{_SCHEME}{path}"
 
 

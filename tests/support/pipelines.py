@@ -1,4 +1,4 @@
-"""Beam's own preparations, kept between pipelines, so that a test pays for them once.
+"""Pipelines of tests: Beam's own preparations are kept between them, and elements that they make.
 
 On small data a pipeline's time is its construction: for each transform Beam builds an argument parser
 for its options several times, inspects each method of each DoFn, and reads the source of each
@@ -14,7 +14,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pvalue import PCollection
 from apache_beam.transforms import core, userstate
 
 _Options = TypeVar("_Options", bound=PipelineOptions)
@@ -68,3 +70,19 @@ def _view_as(self: PipelineOptions, cls: type[_Options]) -> _Options:
     view = object.__new__(cls)
     vars(view).update(_flags=self._flags, _visible_options=visible, _all_options=self._all_options)
     return view
+
+
+# The embedded runners' workers are threads of this process, so that a function of this module, which
+# they find by its name, appends to lists that the test reads.
+_lists: list[list] = []
+
+
+def keep(collection: PCollection, label: str = "Keep") -> list:
+    """Returns a list that has the elements of a collection after the pipeline has run."""
+    _lists.append([])
+    _ = collection | label >> beam.Map(_append, number=len(_lists) - 1)
+    return _lists[-1]
+
+
+def _append(element: object, number: int) -> None:
+    _lists[number].append(element)
