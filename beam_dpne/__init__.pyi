@@ -37,12 +37,11 @@ from beam_dpne.release.schema import ReleaseNotes as ReleaseNotes
 # Steps of a run, for pipelines of one's own.
 from beam_dpne.documents.batch import BatchDocuments as BatchDocuments
 from beam_dpne.documents.group_by_user import GroupByUser as GroupByUser
-from beam_dpne.ngrams.decisions import DecideRound as DecideRound
-from beam_dpne.ngrams.decisions import NoisyThreshold as NoisyThreshold
-from beam_dpne.ngrams.decisions import RoundResult as RoundResult
-from beam_dpne.ngrams.range_steps import CountHeld as CountHeld
+from beam_dpne.ngrams.histogram import WeightedHistogram as WeightedHistogram
+from beam_dpne.ngrams.range_steps import DecideRound as DecideRound
+from beam_dpne.ngrams.range_steps import NoisyThreshold as NoisyThreshold
+from beam_dpne.ngrams.range_steps import RoundResult as RoundResult
 from beam_dpne.ngrams.range_steps import SampleSpurious as SampleSpurious
-from beam_dpne.ngrams.range_steps import WeightedHistogram as WeightedHistogram
 from beam_dpne.ngrams.user_counts import CountUsers as CountUsers
 from beam_dpne.ngrams.user_steps import ExtractGrams as ExtractGrams
 from beam_dpne.ngrams.user_steps import LimitContributions as LimitContributions
@@ -71,7 +70,7 @@ from beam_dpne.mechanism.randomness import RunKey as RunKey
 from beam_dpne.mechanism.rules import LengthRule as LengthRule
 from beam_dpne.mechanism.rules import RoundRule as RoundRule
 from beam_dpne.mechanism.rules import length_rule as length_rule
+from beam_dpne.ngrams.length_rules import rule_for as rule_for
 from beam_dpne.ngrams.plan import LengthPlan as LengthPlan
-from beam_dpne.ngrams.valid import rule_for as rule_for
 from beam_dpne.storage.run_files import RunKeyFile as RunKeyFile
 from beam_dpne.version import __version__ as __version__

@@ -25,6 +25,7 @@ from beam_dpne import (
 from beam_dpne.cli.jobs import Job
 from beam_dpne.cli.parsing import Made
 from beam_dpne.cli.runners import beam_options
+from beam_dpne.ngrams.range_steps import SampleSpurious
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import WriteRejects
 from beam_dpne.reading.transform import ReadDocuments
@@ -36,7 +37,6 @@ SAMPLES = {
     "released": None,
     "previous": "the set before",
     "round_number": 1,
-    "rule_for": lambda _: None,
     "tokenizer": "words",
     "partitions": 2,
     "histogram_ranges": 2,
@@ -52,6 +52,7 @@ PLAN = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2)
 UNION_PLAN = SetUnionPlan(epsilon=1, delta=1e-7)
 SAMPLES |= {"run_key": RunKey(SECRET), "plan": PLAN}
 OWN_SAMPLES = {
+    SampleSpurious: {"histogram": "sums"},
     ReleaseItems: {"plan": UNION_PLAN},
     PrivateSetUnion: {"plan": UNION_PLAN},
     BayesianCounts: {
@@ -94,7 +95,13 @@ def test_type_checkers_see_what_users_import():
 def test_there_are_transforms():
     names = {kind.__name__ for kind in public_transforms()}
     assert {"ExtractGrams", "PrivateNgrams", "ReadDocuments", "WriteRelease"} <= names
-    assert {"SpendBudgets", "CountHeld", "DecideRound", "PrivateSetUnion", "ReleaseItems"} <= names
+    assert {
+        "SpendBudgets",
+        "SampleSpurious",
+        "DecideRound",
+        "PrivateSetUnion",
+        "ReleaseItems",
+    } <= names
     assert "BayesianCounts" in names
 
 

@@ -14,8 +14,8 @@ from scipy import stats
 
 from beam_dpne.forecast.simulation import HALF, NEARLY, UsersNeeded
 from beam_dpne.ngrams import adaptive
+from beam_dpne.ngrams.length_rules import rule_of_sizes
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.strategies import rule_of_sizes
 
 NUMBERS = (10, 100, 1000)
 # Valid n-grams for each released n-gram one word shorter, on which thresholds depend a little (public

@@ -1,4 +1,4 @@
-"""ExtractGrams and PruneInvalid: users' candidates, and their positions in terms of released sets."""
+"""Users' candidates, and their positions in terms of released sets."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""LimitContributions and SpendBudgets: what one user adds to a length's histogram, and its bound.
+"""What one user adds to a length's histogram, and its bound.
 
 The paper's strategy bounds a user in `limit_contributions`, once for each length. The adaptive strategy
 bounds a user in `spend`, over all lengths and rounds together. Set unions do it in `set_union.weights`.
@@ -25,11 +25,12 @@ from beam_dpne.ngrams.candidates import (
     extract_grams,
     keep_present,
     present_positions,
+    prune_invalid,
 )
-from beam_dpne.ngrams.classes import class_numbers
 from beam_dpne.ngrams.elements import Contributions, GramSet, PresentGrams, unpack_pairs
-from beam_dpne.ngrams.held_counts import counted_classes, tallies
+from beam_dpne.ngrams.length_rules import counted_classes, tallies
 from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.valid import class_numbers
 
 
 def limit_contributions(
@@ -82,20 +83,23 @@ def contribute(
     """Returns what a batch's users send to one round, and the users with what they have left.
 
     Args:
-      batch: users' positions; in round r ≥ 3 in terms of `before`, else of length k−1.
+      batch: users' positions in terms of `before`, or of S_{k−1}, or in round 1 of S_{k−2}.
       plan: the plan of the run.
       length: k.
       round_number: r.
       run_key: the secret of the run.
       previous: S_{k−1} (k ≥ 2).
       present: the n-grams that are open or found after round r−1 (r ≥ 2).
-      before: the n-grams that were open or found after round r−2 (r ≥ 3).
+      before: the n-grams that were open or found after the round before the batch's last one, to whose
+        rows the positions refer; None if they refer to a released set, or to words.
 
     Returns:
       None if no user has a position left.
     """
     if present is not None:
         batch = keep_present(batch, present, before)
+    elif previous is not None:
+        batch = prune_invalid(batch, previous, pruning=plan.pruning, present=before)
     if not len(batch.users):
         return None
     limit = plan.contribution_limits[length - 1]

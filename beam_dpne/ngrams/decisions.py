@@ -1,238 +1,244 @@
-"""DecideRound and NoisyThreshold: the transforms of decisions, on one hash range after the other."""
+"""Which n-grams a round finds, leaves open or closes: noise, thresholds and cuts of a hash range.
+
+The decisions are plain functions of a hash range, its rule and the run key. Both drivers call `decide`.
+"""
 
 import dataclasses
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, cast
+from collections.abc import Iterable, Sequence
 
-import apache_beam as beam
-from apache_beam.pvalue import AsIter, PCollection
+import numpy as np
+import pyarrow as pa
 
-from beam_dpne.elements import progress
-from beam_dpne.elements.batches import DisplayedTransform, UnhintedTransform, apply
-from beam_dpne.elements.coders import SetStore, spill
+from beam_dpne.elements.arrays import byte_order, join_words, places_among
+from beam_dpne.mechanism import randomness, thresholds
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
-from beam_dpne.ngrams.elements import ROOT, GramSet, HistogramShard, PresentGrams
-from beam_dpne.ngrams.histogram import shard_open
-from beam_dpne.ngrams.threshold import (
-    decide_round,
-    has_grams,
-    merge_present,
-    merge_released,
-    present_part,
-    released_part,
+from beam_dpne.ngrams.elements import (
+    GramSet,
+    HistogramShard,
+    PresentGrams,
+    SpuriousGrams,
+    join_columns,
 )
+from beam_dpne.ngrams.histogram import hash_ranges, join_open
+from beam_dpne.ngrams.valid import suffix_bins
 
 
-class RoundResult(NamedTuple):
-    """The result of `DecideRound`.
-
-    Attributes:
-      present: PCollection of one `PresentGrams`: the n-grams that are open or found.
-      open_pieces: PCollection of (hash range, `HistogramShard`): the same n-grams with sums, as
-        `WeightedHistogram` takes them in the next round.
-    """
-
-    present: PCollection[PresentGrams]
-    open_pieces: PCollection[tuple[int, HistogramShard]]
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class _Decision(DisplayedTransform):
-    """The parameters that `NoisyThreshold` and `DecideRound` share."""
-
-    rule_for: Callable[[GramSet], LengthRule]
-    run_key: RunKey = dataclasses.field(repr=False)
-    previous: PCollection[GramSet] | None = None
-    store: SetStore | None = None
-
-    def __post_init__(self):
-        super().__init__()
-
-    def _before(self, histogram: PCollection[HistogramShard]) -> PCollection[GramSet]:
-        """Returns S_{k−1}, or at length 1 `ROOT`, the empty n-gram alone."""
-        if self.previous is not None:
-            return self.previous
-        return cast("PCollection[GramSet]", histogram.pipeline | "Root" >> beam.Create([ROOT]))
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class NoisyThreshold(_Decision):
-    """Releases the n-grams whose evidence, weights plus noise, exceeds the threshold in some round.
-
-    Noise is keyed by the n-gram, so every worker adds the same noise to it. A noisy weight is released
-    as its cell only (`mechanism.thresholds`). Drawn spurious n-grams that somebody holds are dropped,
-    since they are decided by the noise on their weights. At length 1 only words with a positive weight
-    may be released.
-
-    Input: `HistogramShard` of the last round; at length 2 and more each with its rule, see
-    `WeightedHistogram`.
-
-    Output: PCollection of one `GramSet`, S_k, sorted. Spurious and real n-grams are indistinguishable
-    in it.
-
-    Privacy: with one round it is the Gaussian mechanism at σ_k, if every user moves H_k by at most 1 in
-    ℓ2 and S_{k−1} is private; `adaptive` has the argument for several rounds. At k ≥ 2 spurious n-grams
-    must come with the histogram; at k = 1 ρ_1 must be so high that words of one user rarely pass it.
-
-    Cost: r AES blocks for each n-gram that is open in round r; all released ones meet on one worker.
-
-    Attributes:
-      rule_for: maps S_{k−1} to σ_k and ρ_k, a function of released sets only; see `rule_for`.
-      previous: PCollection of one `GramSet`, S_{k−1}, and at length 1 of `ROOT`, which is created by
-        default.
-      run_key: the secret of the run.
-      store: the folder for a set that is too large for an element; with None every set is one element.
-
-    Example:
-      >>> import numpy as np
-      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import GramSet, HistogramShard, NoisyThreshold, RunKey, length_rule
-      >>> rule = length_rule(length=2, noise_stddev=1.0, threshold=20.0)
-      >>> shard = HistogramShard(
-      ...     length=2, keys=np.array([3, 4]), weights=np.array([9, 90]) << 32, rule=rule)
-      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-      ...     vocabulary = pipeline | "S_1" >> beam.Create([GramSet(
-      ...         length=1, keys=np.arange(9), scores=np.ones(9), vocabulary_size=9)])
-      ...     released = pipeline | beam.Create([shard]) | NoisyThreshold(
-      ...         rule_for=lambda previous: rule, previous=vocabulary, run_key=RunKey.generate())
-      ...     _ = released | beam.Map(lambda released: print(released.keys))
-      [4]
-
-    References: DPNE Algorithm 1, "Add noise to H_k and output k-grams which cross the threshold";
-    appendix B, Algorithm 5 at length 1.
-    """
-
-    def expand(self, histogram: PCollection[HistogramShard]) -> PCollection[GramSet]:
-        """Decides each shard, then sorts the released n-grams into one set."""
-        decide = beam.FlatMap(_decide, rule_for=self.rule_for, run_key=self.run_key)
-        decided = apply(histogram, "Decide", decide, HistogramShard)
-        parts = AsIter(apply(decided, "Released", beam.Map(_released), GramSet))
-        sort = beam.Map(_merge_and_spill, parts, rule_for=self.rule_for, store=self.store)
-        return apply(self._before(histogram), "Sort", sort, GramSet)
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class DecideRound(_Decision, UnhintedTransform):
-    """Decides a round that is not a length's last: it finds n-grams, leaves them open or closes them.
-
-    An n-gram is found for good if its evidence is above the threshold, and closed for good below the
-    cut. Drawn spurious n-grams that somebody holds are dropped in the first round; the others wait for
-    the last.
-
-    Input: `HistogramShard` of a round; at length 2 and more each with its rule.
-
-    Output: `RoundResult`.
-
-    Privacy: releases nothing; `NoisyThreshold` decides which n-grams of this length are released. Users
-    then spend by the states and cells of their n-grams, which follow from noisy evidence.
-
-    Cost: the same as for `NoisyThreshold`; the present n-grams meet on one worker.
-
-    Attributes:
-      round_number: r ≥ 1.
-      rule_for: the same function as for `NoisyThreshold`.
-      previous: as for `NoisyThreshold`.
-      run_key: the secret of the run.
-      store: as for `NoisyThreshold`.
-      histogram_ranges: the number of hash ranges of the next round's histogram.
-
-    Example:
-      >>> import numpy as np
-      >>> import pyarrow as pa
-      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import DecideRound, HistogramShard, PrivacyPlan, RunKey, rule_for
-      >>> plan = PrivacyPlan(epsilon=1, delta=1e-7)
-      >>> shard = HistogramShard(
-      ...     length=1, keys=np.arange(2), weights=np.array([0, 90]) << 32,
-      ...     words=pa.array(["a", "b"]), word_hashes=np.array([[1, 2], [3, 4]], np.uint64))
-      >>> key = RunKey.generate()
-      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-      ...     decided = pipeline | beam.Create([shard]) | DecideRound(
-      ...         round_number=1, rule_for=rule_for(plan, 1, key), run_key=key)
-      ...     _ = decided.present | beam.Map(lambda present: print(present.words[-1]))
-      b
-
-    References: none; the strategy is new in this project, see `adaptive`.
-    """
-
-    round_number: int
-    histogram_ranges: int = 1
-
-    def expand(self, histogram: PCollection[HistogramShard]) -> RoundResult:
-        """Decides each shard, then sorts the n-grams that are open or found into one set."""
-        number, key = self.round_number, self.run_key
-        decide = beam.FlatMap(_decide, rule_for=self.rule_for, run_key=key, round_number=number)
-        decided = apply(histogram, "Decide", decide, HistogramShard)
-        # The pieces are the only output of the stage that decides, so that engines write them once.
-        cut = beam.FlatMap(shard_open, histogram_ranges=self.histogram_ranges)
-        pieces = apply(decided, "ShardOpen", cut, tuple[int, HistogramShard])
-        sort = beam.Map(
-            _merge_present, AsIter(pieces), round_number=number, store=self.store, run_key=key
-        )
-        return RoundResult(apply(self._before(histogram), "Sort", sort, PresentGrams), pieces)
-
-
-def _decide(
+def decide(
     shard: HistogramShard,
+    drawn: SpuriousGrams | None = None,
     *,
-    rule_for: Callable[[GramSet], LengthRule],
+    rule: LengthRule | None = None,
     run_key: RunKey,
-    round_number: int | None = None,
-) -> list[HistogramShard]:
-    """Decides a round, by default the last one; a range in which nothing is left is dropped."""
-    progress.enter("decide", shard.length)
-    # At length 1 the rule does not depend on data. At length 2 and more it is in the shards.
-    rule = shard.rule or (rule_for(ROOT) if shard.length == 1 else None)
-    if rule is None:
+) -> HistogramShard:
+    """Decides a round of one hash range, in round 1 of k ≥ 2 together with its spurious n-grams.
+
+    Args:
+      shard: the sums of the round.
+      drawn: the spurious n-grams of the length, with its rule (round 1 of k ≥ 2).
+      rule: the rule of words, which depends on no data (k = 1).
+      run_key: the secret of the run.
+    """
+    if shard.length == 1 or shard.round > 1:
+        rule = shard.rule or rule
+        if rule is None:
+            raise ValueError("Words are decided by a rule: rule=rule_for(plan).")
+        return decide_round(shard, rule=rule, run_key=run_key)
+    if drawn is None or drawn.rule is None:
         raise ValueError(
-            "Shards of length 2 and more must have a rule: they get it from SampleSpurious in "
-            "WeightedHistogram(spurious=…), or from CountHeld."
+            "Grams of two words and more are decided together with spurious=… of SampleSpurious: "
+            "without them a released n-gram reveals that somebody holds it."
         )
-    # Without valid n-grams nothing is released, whatever the weights are.
-    if not rule.classes:
-        return []
-    last = len(rule.rounds)
-    wanted = round_number or last
-    if shard.round != wanted or (round_number is not None and wanted == last):
-        raise ValueError(
-            f"{'NoisyThreshold' if round_number is None else 'DecideRound'} cannot decide round "
-            f"{shard.round} of {last}."
+    number, ranges = shard.hash_range
+    own = hash_ranges(drawn.keys.view(np.uint64), ranges) == number
+    # A drawn n-gram that somebody holds is decided by the noise on its weight, and nothing else.
+    unheld = np.flatnonzero(own & (places_among(drawn.keys, shard.keys) < 0))
+    nobodys = HistogramShard(
+        length=shard.length,
+        round=2,
+        keys=drawn.keys[unheld],
+        weights=np.zeros(unheld.size, np.int64),
+        classes=drawn.classes[unheld] if drawn.rule.by_prediction else None,
+        earlier=np.zeros((1, unheld.size), np.int64),
+        found=drawn.rounds[unheld],
+        cells=drawn.cells[unheld],
+    )
+    return join_open([decide_round(shard, rule=drawn.rule, run_key=run_key), nobodys])
+
+
+def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) -> HistogramShard:
+    """Returns the n-grams of one hash range that are found after a round, or open for the next one."""
+    size = shard.keys.size
+    # (m,) each: the round in which an n-gram was found (0: not yet), and the cell of its evidence.
+    found = np.zeros(size, np.int8) if shard.found is None else shard.found.copy()
+    cells = np.zeros(size, np.int64) if shard.cells is None else shard.cells.copy()
+    # (r, m) int64 in units of 2^-32: the sums of all rounds so far; the last row is this round's.
+    weights = shard.weights[np.newaxis]
+    if shard.earlier is not None:
+        weights = np.concatenate((shard.earlier, weights))
+    # (m,) bool: the n-grams that stay; without valid n-grams there are none, and no rounds.
+    present = np.zeros(size, bool)
+    if rule.classes:
+        this_round = rule.rounds[shard.round - 1]
+        # Found n-grams keep their cell: nobody sends weight for them any more.
+        judged = np.flatnonzero(found == 0)
+        # (judged,) float64 in units of weight: the noise of all rounds so far, by their loadings.
+        noise = thresholds.evidence_noise(
+            [noise_bits(shard, run_key, number, judged) for number in range(1, shard.round + 1)],
+            this_round,
+            rule.noise_stddev,
         )
-    after = decide_round(shard, rule=rule, run_key=run_key)
-    # With classes every range says its rule, which follows from a noisy count.
-    return [after] if rule.by_prediction or has_grams(after) else []
+        # (m,) int64: the place of each n-gram's class, which has thresholds and cuts of its own.
+        places = rule.places(shard.classes, size)
+        own = rule.thresholds(shard.round)[places[judged]]
+        cells[judged] = thresholds.noisy_cells(list(weights[:, judged]), noise, this_round, own)
+        over = cells[judged] >= 0
+        # The threshold for words of one user covers only words to which this round gives weight.
+        if shard.length == 1:
+            over &= shard.weights[judged] > 0
+        found[judged[over]] = shard.round
+        # N-grams below the cut are closed: neither users nor later rounds see them again.
+        present = (found > 0) | (cells >= rule.cut_cells(shard.round)[places])
+    staying = np.flatnonzero(present)
+    return dataclasses.replace(
+        shard.select(staying),
+        round=shard.round + 1,
+        weights=np.zeros(staying.size, dtype=np.int64),
+        tallies=None,
+        earlier=weights[:, staying],
+        found=found[staying],
+        cells=cells[staying],
+        rule=rule,
+    )
 
 
-def _released(after: HistogramShard) -> GramSet:
-    rule = cast("LengthRule", after.rule)
-    return dataclasses.replace(released_part(after, rule), rule=rule)
+def noise_bits(
+    shard: HistogramShard, run_key: RunKey, round_number: int, places: np.ndarray | None = None
+) -> np.ndarray:
+    """Returns the 128 keyed bits of each n-gram's noise in a round: (m, 2) uint64.
+
+    No two n-grams share a block: it is the packed pair at k ≥ 2, and the word's 128-bit keyed hash at
+    k = 1.
+
+    Args:
+      shard: the hash range of the n-grams.
+      run_key: the secret of the run.
+      round_number: r.
+      places: (m,) places of the n-grams in the shard; by default all of them.
+    """
+    chosen = slice(None) if places is None else places
+    # Each round draws fresh noise; if rounds shared it, their difference would cancel it.
+    sub_key = run_key.sub_key("noise", shard.length, round_number)
+    if shard.word_hashes is not None:
+        return randomness.encrypt_blocks(sub_key, shard.word_hashes[chosen])
+    return randomness.keyed_bits(sub_key, np.uint64(0), shard.keys[chosen])
 
 
-def _merge_present(
-    previous: GramSet,
-    pieces: Iterable[tuple[int, HistogramShard]],
-    *,
-    round_number: int,
-    store: SetStore | None,
-    run_key: RunKey,
-) -> PresentGrams:
-    parts = [present_part(shard) for _, shard in pieces]
-    # The set is as secret as the data: a file's name made of its content alone would confirm a guess.
-    key = run_key.sub_key("stored", previous.length + 1, round_number)
-    return spill(merge_present(parts, previous, round_number), store, key)
+def released_part(after: HistogramShard) -> GramSet:
+    """Returns the n-grams that a hash range releases after its last decision, with scores."""
+    rule = after.rule
+    if after.found is None or after.cells is None or rule is None:
+        raise ValueError("A decided shard has rounds, cells and a rule.")
+    if after.round <= len(rule.rounds):
+        # Drawn n-grams of later rounds are found already, and held ones are not.
+        raise ValueError(f"Round {after.round - 1} of {len(rule.rounds)} is for DecideRound.")
+    # Rows of the n-grams that some round found; all others are never released.
+    chosen = np.flatnonzero(after.found)
+    part = after.select(chosen)
+    rounds, cells = after.found[chosen], after.cells[chosen]
+    places = rule.places(part.classes, chosen.size)
+    # (chosen,) float64, in units of weight: the middle of each cell in its round.
+    scores = np.zeros(chosen.size)
+    for number, round_rule in enumerate(rule.rounds, start=1):
+        inside = rounds == number
+        own = rule.thresholds(number)[places[inside]]
+        scores[inside] = thresholds.scores(cells[inside], round_rule, own)
+    return GramSet(length=after.length, keys=part.keys, scores=scores, words=part.words, rule=rule)
 
 
-def _merge_and_spill(
-    previous: GramSet,
-    parts: Iterable[GramSet],
-    *,
-    rule_for: Callable[[GramSet], LengthRule],
-    store: SetStore | None,
+def present_part(after: HistogramShard) -> PresentGrams:
+    """Returns the part of a hash range that users need to know after a round."""
+    if after.found is None or after.cells is None:
+        raise ValueError("A decided shard has rounds and cells.")
+    return PresentGrams(
+        length=after.length,
+        round=after.round - 1,
+        keys=after.keys,
+        # Users spend by the cells of open n-grams; found ones need no cell.
+        cells=np.where(after.found > 0, 0, after.cells).astype(np.int32),
+        found=(after.found > 0).astype(np.int8),
+        words=after.words,
+        classes=after.classes,
+        rule=after.rule,
+    )
+
+
+def merge_released(
+    parts: Iterable[GramSet], previous: GramSet, rule: LengthRule | None = None
 ) -> GramSet:
+    """Sorts the released n-grams of all hash ranges into S_k.
+
+    Args:
+      parts: the parts, each with the rule that has decided, whose last digits may differ on another
+        machine.
+      previous: S_{k−1}.
+      rule: the rule of words, where no hash range has any.
+    """
     parts = list(parts)
-    # The rule that has decided is kept: its last digits may differ on another machine. If nothing is
-    # released without classes, no part carries a rule, and it is computed again.
-    rule = next((part.rule for part in parts if part.rule is not None), None) or rule_for(previous)
-    progress.enter("released", rule.length)
-    return spill(merge_released(parts, previous, rule), store)
+    rule = parts[0].rule if parts else rule
+    if rule is None:
+        raise ValueError("A released set needs the rule by which it was decided.")
+    keys, words, order = _in_order(parts, rule.length)
+    scores = np.concatenate([np.zeros(0), *(part.scores for part in parts)])
+    return GramSet(
+        length=rule.length,
+        keys=keys,
+        scores=scores[order],
+        words=words,
+        parent_size=len(previous),
+        vocabulary_size=keys.size if rule.length == 1 else previous.vocabulary_size,
+        rule=rule,
+        suffix_bins=suffix_bins(previous, keys) if rule.by_prediction else None,
+    )
+
+
+def merge_present(
+    parts: Iterable[PresentGrams], previous: GramSet, round_number: int
+) -> PresentGrams:
+    """Sorts the present n-grams of all hash ranges after a round into one set, which may be empty."""
+    parts = list(parts)
+    length = previous.length + 1
+    # Users look up their n-grams in this order, so it is one order for all hash ranges.
+    keys, words, order = _in_order(parts, length)
+    cells = np.concatenate([np.zeros(0, np.int32), *(part.cells for part in parts)])
+    found = np.concatenate([np.zeros(0, np.int8), *(part.found for part in parts)])
+    classes = join_columns([part.classes for part in parts if part.keys.size])
+    return PresentGrams(
+        length=length,
+        round=round_number,
+        keys=keys,
+        cells=cells[order],
+        found=found[order],
+        classes=None if classes is None else classes[order],
+        words=words,
+        parent_size=len(previous),
+        vocabulary_size=previous.vocabulary_size,
+        rule=parts[0].rule if parts else None,
+    )
+
+
+def _in_order(
+    parts: Sequence[GramSet | PresentGrams], length: int
+) -> tuple[np.ndarray, pa.Array | None, np.ndarray]:
+    """Returns the sorted keys and words of all parts, and the order that sorts them.
+
+    The rank in this order becomes the n-gram's id at the next length. Words are sorted by UTF-8 bytes,
+    which every runner sorts alike.
+    """
+    if length == 1:
+        words = join_words(part.words for part in parts if part.words is not None)
+        order = byte_order(words)
+        return np.arange(order.size), words.take(pa.array(order)), order
+    keys = np.concatenate([np.zeros(0, np.int64), *(part.keys for part in parts)])
+    order = np.argsort(keys)
+    return keys[order], None, order

@@ -7,6 +7,7 @@ sort like its n-grams, word by word. At k = 1 n-grams are strings in Arrow array
 """
 
 import dataclasses
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +55,8 @@ class Contributions:
 class HistogramShard:
     """One hash range of H_k, with every n-gram that some user holds, also at weight 0.
 
-    In later rounds it has only those of them that are still open or already found.
+    After a round it has only those of them that are open or found, and the spurious n-grams that were
+    drawn from this range of V_k: they are found from the beginning, in the round that was drawn.
 
     Attributes:
       length: k.
@@ -62,22 +64,17 @@ class HistogramShard:
       weights: (m,) int64, sums in units of 2^-32.
       classes: (m,) int16, the number of each n-gram's class; None where there are none.
       tallies: (m,) int64, sums in units of 2^-24 for the count of held candidates; None as above.
-      range_number: the number of the hash range; None in pieces that need not say it.
+      hash_range: the number of the hash range, and how many there are.
       round: r, from 1.
       earlier: (r − 1, m) int64, the sums of earlier rounds; None in the first, and in pieces that
         hold only sums of users' contributions.
-      found: (m,) int8, the round in which an n-gram was found, 0 while it is open; None where
+      found: (m,) int8, the round in which an n-gram is found, 0 while it is open; None where
         `earlier` is None.
       cells: (m,) int64, the cell of the evidence in the round in which it was found, or else in the
         last one; None where `earlier` is None.
       words: (m,) Arrow strings (k = 1 only).
       word_hashes: (m, 2) uint64, their keyed hashes (k = 1 only).
-      spurious_keys: (s,) int64, n-grams drawn from this range of V_k; `NoisyThreshold` drops those
-        that somebody holds.
-      spurious_cells: (s,) int64, the cells of their noise.
-      spurious_rounds: (s,) int8, the rounds in which they are found.
-      spurious_classes: (s,) int16, the numbers of their classes; 0 where there are none.
-      rule: the rule of this length (length ≥ 2, or later rounds); it comes with the spurious n-grams.
+      rule: the rule of this length; None until a round is decided.
     """
 
     length: int
@@ -85,24 +82,20 @@ class HistogramShard:
     weights: np.ndarray
     classes: np.ndarray | None = None
     tallies: np.ndarray | None = None
-    range_number: int | None = None
+    hash_range: tuple[int, int] = (0, 1)
     round: int = 1
     earlier: np.ndarray | None = None
     found: np.ndarray | None = None
     cells: np.ndarray | None = None
     words: pa.Array | None = None
     word_hashes: np.ndarray | None = None
-    spurious_keys: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
-    spurious_cells: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
-    spurious_rounds: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int8))
-    spurious_classes: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int16))
     rule: LengthRule | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def select(self, places: np.ndarray | slice) -> "HistogramShard":
-        """Returns the shard with some of the n-grams that somebody holds, in this order."""
+        """Returns the shard with some of its n-grams, in this order."""
         columns = {name: getattr(self, name) for name in _OF_EACH_GRAM}
         chosen = {
             name: column[..., places] for name, column in columns.items() if column is not None
@@ -223,6 +216,12 @@ class GramSet:
 
 
 ROOT = GramSet(length=0, keys=np.zeros(1, np.int64), scores=np.zeros(1, np.float64))
+
+
+def join_columns(columns: Iterable[np.ndarray | None]) -> np.ndarray | None:
+    """Joins columns, of which either all are there or none."""
+    present = [column for column in columns if column is not None]
+    return np.concatenate(present) if present else None
 
 
 def pack_pairs(prefixes: np.ndarray, seconds: np.ndarray) -> np.ndarray:

@@ -2,11 +2,13 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.pvalue import PCollection
 
 from beam_dpne.elements.arrays import (
     bounded_parts,
@@ -17,143 +19,189 @@ from beam_dpne.elements.arrays import (
     places_among,
     places_in,
 )
-from beam_dpne.ngrams.classes import join_classes
-from beam_dpne.ngrams.elements import Contributions, HistogramShard, SpuriousGrams, unpack_pairs
+from beam_dpne.elements.batches import DisplayedTransform, SumBundle, apply
+from beam_dpne.ngrams.elements import (
+    Contributions,
+    GramSet,
+    HistogramShard,
+    join_columns,
+    unpack_pairs,
+)
 
-_SPURIOUS_COLUMNS = ("spurious_keys", "spurious_cells", "spurious_rounds", "spurious_classes")
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class WeightedHistogram(DisplayedTransform):
+    """Adds up the weights of each n-gram over all users.
+
+    Sums are int64, so they do not depend on order, batches or workers. Every n-gram that somebody
+    holds is in the histogram, also at weight 0.
+
+    Input: `Contributions` with weights.
+
+    Output: `HistogramShard`, one for each hash range; at length 1, for each that is not empty.
+
+    Privacy: not private. `LimitContributions` bounds the distance by which one user moves H_k by 1 in
+    ℓ2; `SpendBudgets` bounds it by the user's budget.
+
+    Cost: batches are summed where they are; one shuffle of distinct (bundle, n-gram) pairs.
+
+    Attributes:
+      histogram_ranges: the number of hash ranges.
+      previous: PCollection of one `GramSet`, S_{k−1}, in the first round of k ≥ 2, so that every hash
+        range has a shard: spurious n-grams are drawn for all of them.
+      open_pieces: what `DecideRound` left open of the round before. Its n-grams, and no others, are in
+        the histogram, with the sums of earlier rounds; None in the first round.
+
+    Raises:
+      ValueError: if histogram_ranges < 1.
+
+    Example:
+      >>> import numpy as np
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import Contributions, GramSet, WeightedHistogram
+      >>> grams = Contributions(length=2, users=np.array([[1, 2], [3, 4]], np.uint64),
+      ...                       offsets=np.array([0, 1, 2]), keys=np.array([7, 7]),
+      ...                       weights=np.array([2**32, 2**31]))
+      >>> words = GramSet(length=1, keys=np.arange(9), scores=np.ones(9), vocabulary_size=9)
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     previous = pipeline | "S_1" >> beam.Create([words])
+      ...     histogram = pipeline | beam.Create([grams]) | WeightedHistogram(previous=previous)
+      ...     _ = histogram | beam.Map(lambda shard: print(shard.keys, shard.weights / 2**32))
+      [7] [1.5]
+
+    References: DPNE Algorithm 1, "Build a weighted histogram".
+    """
+
+    histogram_ranges: int = 1
+    previous: PCollection[GramSet] | None = None
+    open_pieces: PCollection[tuple[int, HistogramShard]] | None = None
+
+    def __post_init__(self):
+        super().__init__()
+        if self.histogram_ranges < 1:
+            raise ValueError(
+                f"histogram_ranges must be at least 1, got histogram_ranges={self.histogram_ranges}."
+            )
+
+    def expand(self, contributions: PCollection[Contributions]) -> PCollection[HistogramShard]:
+        """Sums within bundles, shuffles by hash range, sums over bundles."""
+        keyed, ranges = tuple[int, HistogramShard], self.histogram_ranges
+        meets = self.open_pieces
+        if self.previous is not None:
+            every = beam.FlatMap(empty_ranges, ranges)
+            meets = apply(self.previous, "EveryRange", every, keyed)
+        sum_bundle = SumBundle(
+            sum_batch=functools.partial(_checked_sums, meets_others=meets is not None),
+            merge=sum_pieces,
+            cut=functools.partial(cut_by_hash_range, ranges=ranges),
+        )
+        pieces = apply(contributions, "SumBundle", beam.ParDo(sum_bundle), keyed)
+        if meets is not None:
+            pieces = apply((pieces, meets), "Meet", beam.Flatten(), keyed)
+        grouped = pieces | "ByHashRange" >> beam.GroupByKey()
+        return apply(grouped, "SumShard", beam.Map(_merge_range, ranges), HistogramShard)
+
+
+def _checked_sums(element: Contributions, *, meets_others: bool) -> HistogramShard:
+    if element.length * element.round > 1 and not meets_others:
+        raise ValueError(
+            "WeightedHistogram needs previous=… at length 2 and more, so that spurious n-grams are "
+            "drawn for every hash range, and in later rounds open_pieces=… of DecideRound."
+        )
+    return sum_contributions(element)
+
+
+def _merge_range(keyed: tuple[int, Iterable[HistogramShard]], ranges: int) -> HistogramShard:
+    number, pieces = keyed
+    return merge_shards(pieces, (number, ranges))
 
 
 def sum_contributions(contributions: Contributions) -> HistogramShard:
     """Sums the weights of one batch."""
     if contributions.weights is None:
         raise ValueError("WeightedHistogram needs weights; apply LimitContributions first.")
-    keys, weights, classes, tallies = _sum_by_key(
-        contributions.keys, contributions.weights, contributions.classes, contributions.tallies
-    )
-    sums = HistogramShard(
-        length=contributions.length,
-        round=contributions.round,
-        keys=keys,
-        weights=weights,
-        classes=classes,
-        tallies=tallies,
+    sums = _sum_by_key(
+        HistogramShard(
+            length=contributions.length,
+            round=contributions.round,
+            keys=contributions.keys,
+            weights=contributions.weights,
+            classes=contributions.classes,
+            tallies=contributions.tallies,
+        )
     )
     if contributions.words is None or contributions.word_hashes is None:
         return sums
     # Keys of words are rows of the batch's dictionary: of words that some user holds, at any weight.
     return dataclasses.replace(
         sums,
-        keys=np.arange(keys.size),
-        words=contributions.words.take(pa.array(keys)),
-        word_hashes=contributions.word_hashes[keys],
+        keys=np.arange(sums.keys.size),
+        words=contributions.words.take(pa.array(sums.keys)),
+        word_hashes=contributions.word_hashes[sums.keys],
     )
 
 
-def shard_spurious(
-    spurious: SpuriousGrams, *, histogram_ranges: int
-) -> Iterator[tuple[int, HistogramShard]]:
-    """Cuts drawn n-grams into the hash ranges of the histogram; each range gets the rule, once."""
-    ranges = hash_ranges(spurious.keys.view(np.uint64), histogram_ranges)
+def empty_ranges(previous: GramSet, ranges: int) -> Iterator[tuple[int, HistogramShard]]:
+    """Yields a piece without n-grams for every hash range of H_k, so that none is missing."""
     none = np.zeros(0, np.int64)
-    places = dict(group_places(ranges, histogram_ranges))
-    # Every range gets a piece, also without spurious n-grams, since it brings the rule that decides.
-    for shard in range(histogram_ranges):
-        inside = places.get(shard, none)
-        piece = HistogramShard(
-            length=spurious.length,
-            keys=none,
-            weights=none,
-            spurious_keys=spurious.keys[inside],
-            spurious_cells=spurious.cells[inside],
-            spurious_rounds=spurious.rounds[inside],
-            spurious_classes=spurious.classes[inside],
-            rule=spurious.rule,
-        )
-        yield shard, piece
+    for number in range(ranges):
+        yield number, HistogramShard(length=previous.length + 1, keys=none, weights=none)
 
 
-def empty_ranges(length: int, *, histogram_ranges: int) -> Iterator[tuple[int, HistogramShard]]:
-    """Yields a piece without n-grams for every hash range, so that none is missing."""
-    none = np.zeros(0, np.int64)
-    for number in range(histogram_ranges):
-        yield (
-            number,
-            HistogramShard(length=length, keys=none, weights=none, range_number=number),
-        )
-
-
-def shard_open(
-    shard: HistogramShard, *, histogram_ranges: int
-) -> Iterator[tuple[int, HistogramShard]]:
+def shard_open(shard: HistogramShard) -> Iterator[tuple[int, HistogramShard]]:
     """Sends the n-grams that a hash range left open back to the same range."""
-    # All n-grams of a shard are in one hash range, so that the hash of any of them gives its number.
-    number = shard.range_number
-    if number is None:
-        first = np.concatenate((_hash_keys(shard)[:1], shard.spurious_keys[:1].view(np.uint64)))
-        number = int(hash_ranges(first, histogram_ranges)[0])
     for piece in _bounded_pieces(shard):
-        yield number, piece
+        yield shard.hash_range[0], piece
 
 
-def merge_shards(pieces: Iterable[HistogramShard]) -> HistogramShard:
-    """Adds up pieces of one hash range.
+def merge_shards(
+    pieces: Iterable[HistogramShard], hash_range: tuple[int, int] = (0, 1)
+) -> HistogramShard:
+    """Adds up pieces of one hash range; their order does not matter.
+
+    Args:
+      pieces: sums of users' contributions, and what was left open of the round before.
+      hash_range: the number of the hash range, and how many there are.
 
     Raises:
-      ValueError: if they have two lengths, rounds or rules, or belong to a later round without the
-        n-grams that are open.
+      ValueError: if they have two lengths or rounds, or belong to a later round without the n-grams
+        that are open.
     """
     pieces = list(pieces)
-    rules = {piece.rule for piece in pieces if piece.rule is not None}
-    numbers = {piece.range_number for piece in pieces if piece.range_number is not None}
-    if len(rules) > 1:
-        raise ValueError("Pieces of one histogram must have one rule.")
-    _check_one_round(pieces)
-    # Pieces with `earlier` are from DecideRound; the others are sums of users' contributions.
-    sums = _sum_pieces([piece for piece in pieces if piece.earlier is None])
-    if sums is None or pieces[0].round > 1:
-        sums = _add_to_open(_join_open([p for p in pieces if p.earlier is not None]), sums)
-    return dataclasses.replace(
-        sums,
-        spurious_keys=np.concatenate([piece.spurious_keys for piece in pieces]),
-        spurious_cells=np.concatenate([piece.spurious_cells for piece in pieces]),
-        spurious_rounds=np.concatenate([piece.spurious_rounds for piece in pieces]),
-        spurious_classes=np.concatenate([piece.spurious_classes for piece in pieces]),
-        rule=next(iter(rules), None),
-        range_number=next(iter(numbers), None),
-    )
-
-
-def _check_one_round(pieces: Sequence[HistogramShard]) -> None:
     if len({(piece.length, piece.round) for piece in pieces}) > 1:
         raise ValueError("Pieces of one histogram must have one length and one round.")
+    # Pieces with `earlier` are from DecideRound; the others are sums of users' contributions.
+    sums = sum_pieces([piece for piece in pieces if piece.earlier is None])
+    if sums is None or pieces[0].round > 1:
+        sums = _add_to_open(join_open([p for p in pieces if p.earlier is not None]), sums)
+    return dataclasses.replace(sums, hash_range=hash_range)
 
 
-def _sum_pieces(pieces: list[HistogramShard]) -> HistogramShard | None:
+def sum_pieces(pieces: list[HistogramShard]) -> HistogramShard | None:
     """Adds up the weights of users' contributions."""
     if not pieces:
         return None
-    _check_one_round(pieces)
     weights = np.concatenate([piece.weights for piece in pieces])
     if pieces[0].length == 1:
         return _merge_words(pieces, weights)
-    # A piece without n-grams, like that of spurious ones, need not say whether there are classes.
-    classes = join_classes([piece.classes for piece in pieces if piece.keys.size])
-    tallies = join_classes([piece.tallies for piece in pieces if piece.keys.size])
-    keys, weights, classes, tallies = _sum_by_key(
-        np.concatenate([piece.keys for piece in pieces]), weights, classes, tallies
-    )
-    return HistogramShard(
-        length=pieces[0].length,
-        round=pieces[0].round,
-        keys=keys,
-        weights=weights,
-        classes=classes,
-        tallies=tallies,
+    # A piece without n-grams need not say whether there are classes.
+    classes = join_columns([piece.classes for piece in pieces if piece.keys.size])
+    tallies = join_columns([piece.tallies for piece in pieces if piece.keys.size])
+    keys = np.concatenate([piece.keys for piece in pieces])
+    return _sum_by_key(
+        HistogramShard(
+            length=pieces[0].length,
+            round=pieces[0].round,
+            keys=keys,
+            weights=weights,
+            classes=classes,
+            tallies=tallies,
+        )
     )
 
 
-def _join_open(pieces: list[HistogramShard]) -> HistogramShard:
-    """Joins the open n-grams of one hash range, with ascending keys."""
+def join_open(pieces: list[HistogramShard]) -> HistogramShard:
+    """Joins decided n-grams of one hash range, with ascending keys."""
     if not pieces:
         raise ValueError("Pieces of a later round need what DecideRound left open of the last one.")
     # One entry for each n-gram along the last axis; `earlier` has a row for each round before.
@@ -161,17 +209,15 @@ def _join_open(pieces: list[HistogramShard]) -> HistogramShard:
         name: np.concatenate([getattr(piece, name) for piece in pieces], axis=-1)
         for name in ("keys", "weights", "earlier", "found", "cells")
     }
-    columns["classes"] = join_classes([piece.classes for piece in pieces])
+    columns["classes"] = join_columns([piece.classes for piece in pieces])
     if pieces[0].words is not None:
         columns |= {
             "keys": np.arange(columns["cells"].size),
             "words": join_words(piece.words for piece in pieces),
-            "word_hashes": np.concatenate(
-                [piece.word_hashes for piece in pieces if piece.word_hashes is not None]
-            ),
+            "word_hashes": join_columns([piece.word_hashes for piece in pieces]),
         }
     whole = dataclasses.replace(pieces[0], **columns)
-    # A shard that was cut for the shuffle may come back in any order; look-ups need ascending keys.
+    # Pieces come in any order after a shuffle; look-ups need ascending keys.
     return whole if whole.words is not None else whole.select(np.argsort(whole.keys))
 
 
@@ -194,45 +240,27 @@ def _add_to_open(still_open: HistogramShard, sums: HistogramShard | None) -> His
     return dataclasses.replace(still_open, weights=weights)
 
 
-def cut_by_hash_range(
-    whole: HistogramShard, histogram_ranges: int
-) -> Iterator[tuple[int, HistogramShard]]:
+def cut_by_hash_range(whole: HistogramShard, ranges: int) -> Iterator[tuple[int, HistogramShard]]:
     """Yields the part of each hash range that is not empty."""
-    ranges = hash_ranges(_hash_keys(whole), histogram_ranges)
-    for number, inside in group_places(ranges, histogram_ranges):
+    # A packed pair is the same in every batch. The row of a word is not, but its keyed hash is.
+    hashes = whole.word_hashes
+    keys = whole.keys.view(np.uint64) if hashes is None else hashes[:, 0]
+    for number, inside in group_places(hash_ranges(keys, ranges), ranges):
         for part in _bounded_pieces(whole.select(inside)):
             yield number, part
 
 
-def _hash_keys(shard: HistogramShard) -> np.ndarray:
-    """Returns 64 bits for each n-gram that are the same in every batch: (m,) uint64.
-
-    A packed pair is the same in every batch. The row of a word is not, but its keyed hash is.
-    """
-    return shard.keys.view(np.uint64) if shard.word_hashes is None else shard.word_hashes[:, 0]
-
-
 def _bounded_pieces(piece: HistogramShard) -> Iterator[HistogramShard]:
     """Cuts a piece into parts that are small enough for an element; the parts are added up again."""
-    return bounded_parts(np.arange(piece.keys.size), functools.partial(_take, piece))
+
+    def take(places: np.ndarray) -> HistogramShard:
+        start = int(places[0]) if places.size else 0
+        return piece.select(slice(start, start + places.size))
+
+    return bounded_parts(np.arange(piece.keys.size), take)
 
 
-def _take(piece: HistogramShard, places: np.ndarray) -> HistogramShard:
-    """Returns successive n-grams of a piece; the first of them have all spurious ones with them."""
-    start = int(places[0]) if places.size else 0
-    part = piece.select(slice(start, start + places.size))
-    # Each spurious n-gram must be in one part only.
-    return replace_spurious(part, slice(0)) if start else part
-
-
-def replace_spurious(shard: HistogramShard, places: np.ndarray | slice) -> HistogramShard:
-    """Returns a shard with some of its spurious n-grams."""
-    return dataclasses.replace(
-        shard, **{name: getattr(shard, name)[places] for name in _SPURIOUS_COLUMNS}
-    )
-
-
-def hash_ranges(keys: np.ndarray, histogram_ranges: int) -> np.ndarray:
+def hash_ranges(keys: np.ndarray, ranges: int) -> np.ndarray:
     """Spreads 64-bit keys over hash ranges by a public mixing function (splitmix64).
 
     References: Steele, Lea & Flood, "Fast splittable pseudorandom number generators", 2014.
@@ -242,7 +270,7 @@ def hash_ranges(keys: np.ndarray, histogram_ranges: int) -> np.ndarray:
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed ^= mixed >> np.uint64(31)
-    return (mixed % np.uint64(histogram_ranges)).astype(np.int64)
+    return (mixed % np.uint64(ranges)).astype(np.int64)
 
 
 def _merge_words(pieces: list[HistogramShard], weights: np.ndarray) -> HistogramShard:
@@ -262,26 +290,25 @@ def _merge_words(pieces: list[HistogramShard], weights: np.ndarray) -> Histogram
     )
 
 
-def _sum_by_key(
-    keys: np.ndarray,
-    weights: np.ndarray,
-    classes: np.ndarray | None,
-    tallies: np.ndarray | None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
-    """Returns distinct keys, ascending, the int64 sums of weights, classes, and sums of tallies."""
-    if keys.size == 0:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64), None, None
+def _sum_by_key(entries: HistogramShard) -> HistogramShard:
+    """Adds up the weights and tallies of entries with equal keys; the keys ascend then."""
+    if entries.keys.size == 0:
+        return dataclasses.replace(entries, classes=None, tallies=None)
     # Equal keys become neighbours, so that one pass adds up each n-gram's weights.
-    order = _ascending_order(keys)
-    keys = keys[order]
+    order = _ascending_order(entries.keys)
+    keys = entries.keys[order]
     fresh = np.ones(keys.size, dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=fresh[1:])
     starts = np.flatnonzero(fresh)
-    # Sums of the runs of equal keys, in units of 2^-32.
-    # A class is a function of the n-gram, so that all of its entries say the same.
-    classes = None if classes is None else classes[order[starts]]
-    sums = None if tallies is None else np.add.reduceat(tallies[order], starts)
-    return keys[starts], np.add.reduceat(weights[order], starts), classes, sums
+    classes, tallies = entries.classes, entries.tallies
+    return dataclasses.replace(
+        entries,
+        keys=keys[starts],
+        weights=np.add.reduceat(entries.weights[order], starts),
+        # A class is a function of the n-gram, so that all of its entries say the same.
+        classes=None if classes is None else classes[order[starts]],
+        tallies=None if tallies is None else np.add.reduceat(tallies[order], starts),
+    )
 
 
 def _ascending_order(keys: np.ndarray) -> np.ndarray:

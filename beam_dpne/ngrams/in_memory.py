@@ -1,13 +1,14 @@
 """The driver in memory: the loop over lengths and rounds on arrays, in one process.
 
-A round has three steps, each a plain function on arrays, which the transforms of `PrivateNgrams` apply
-as well: users contribute (`contributions`), what they send is measured (`histogram`, `held_counts`,
-`spurious`), and noisy sums are decided (`threshold`). So a release in memory equals the pipeline's, bit
-for bit, under the same run key.
+A round has three steps, plain functions on arrays, which the transforms of `PrivateNgrams` apply as
+well: users contribute (`contributions`); what they send is measured: sums (`histogram`), the rule that
+follows (`length_rules`) and spurious n-grams (`valid`); and noisy sums are decided (`decisions`). So a
+release in memory equals the pipeline's, bit for bit, under the same run key.
 """
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -22,15 +23,27 @@ from beam_dpne.elements.arrays import map_in_threads
 from beam_dpne.elements.batches import DocumentBlock, UnhintedTransform, UserBatch
 from beam_dpne.elements.coders import SetStore, spill
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.mechanism.rules import LengthRule
-from beam_dpne.ngrams import histogram, threshold
-from beam_dpne.ngrams.candidates import prune_invalid
+from beam_dpne.ngrams import histogram
 from beam_dpne.ngrams.contributions import contribute
-from beam_dpne.ngrams.elements import ROOT, Contributions, GramSet, HistogramShard, PresentGrams
-from beam_dpne.ngrams.held_counts import meet_spurious, rule_of_round
+from beam_dpne.ngrams.decisions import (
+    decide,
+    merge_present,
+    merge_released,
+    present_part,
+    released_part,
+)
+from beam_dpne.ngrams.elements import (
+    ROOT,
+    Contributions,
+    GramSet,
+    HistogramShard,
+    PresentGrams,
+    SpuriousGrams,
+)
+from beam_dpne.ngrams.length_rules import counted_classes, held_sums, rule_for
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.user_counts import GramRows
-from beam_dpne.ngrams.valid import rule_for, sample_spurious
+from beam_dpne.ngrams.valid import sample_spurious
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
@@ -87,20 +100,21 @@ class InMemory:
 
         References: DPNE Algorithm 1, "for k = 1 to T".
         """
-        everybody, present = users, None
+        everybody, before = users, None
         released: list[GramSet] = []
         for length in range(1, self.plan.max_length + 1):
-            progress.enter("users", length)
             previous = released[-1] if released else None
-            if previous is not None:
-                users = self.prune(users, previous, present)
-            found, users, present = self.release_length(length, users, previous)
+            found, users, before = self.release_length(length, users, previous, before)
             progress.enter(progress.RELEASED, length)
             released.append(found)
         return tuple(self.count(everybody, released) if self.plan.count_share else released)
 
     def release_length(
-        self, length: int, users: list[UserBatch], previous: GramSet | None
+        self,
+        length: int,
+        users: list[UserBatch],
+        previous: GramSet | None,
+        before: PresentGrams | None,
     ) -> tuple[GramSet, list[UserBatch], PresentGrams | None]:
         """Releases one length in its rounds; each is for what the round before left open.
 
@@ -109,41 +123,34 @@ class InMemory:
 
         References: DPNE Algorithm 1, the body of the loop.
         """
-        present: list[PresentGrams] = []
-        shards: list[HistogramShard] = []
+        progress.enter("users", length)
         known = ROOT if previous is None else previous
-        last = self.plan.rounds_of(length)
-        for number in range(1, last):
-            sent, users = self.contribute(length, number, users, previous, present)
-            shards = self.measure(length, number, sent, shards, previous)
-            shards = self.decide(shards, self.rule(length, shards, known))
-            parts = [threshold.present_part(shard) for shard in shards]
-            present.append(threshold.merge_present(parts, known, number))
-        sent, users = self.contribute(length, last, users, previous, present)
-        shards = self.measure(length, last, sent, shards, previous)
-        rule = self.rule(length, shards, known)
-        found = [threshold.released_part(each, rule) for each in self.decide(shards, rule)]
-        released = threshold.merge_released(found, known, rule)
-        return released, users, present[-1] if present else None
-
-    def prune(
-        self, users: list[UserBatch], previous: GramSet, present: PresentGrams | None
-    ) -> list[UserBatch]:
-        """Returns the users' positions in terms of S_{k−1}; batches without users are dropped."""
-        prune = functools.partial(
-            prune_invalid, released=previous, pruning=self.plan.pruning, present=present
-        )
-        return [batch for batch in self.map(prune, users) if len(batch.users)]
+        present: PresentGrams | None = None
+        shards: list[HistogramShard] = []
+        for number in range(1, self.plan.rounds_of(length) + 1):
+            sent, users = self.contribute(
+                length, number, users, previous=previous, present=present, before=before
+            )
+            before = present
+            shards = self.measure(sent, shards, previous if number == 1 else None)
+            drawn = self.draw(previous, shards) if previous is not None and number == 1 else None
+            shards = self.decide(shards, drawn)
+            if number < self.plan.rounds_of(length):
+                present = merge_present(map(present_part, shards), known, number)
+        rule = rule_for(self.plan) if previous is None else None
+        return merge_released(map(released_part, shards), known, rule), users, before
 
     def contribute(
         self,
         length: int,
         round_number: int,
         users: list[UserBatch],
-        previous: GramSet | None,
-        present: Sequence[PresentGrams],
+        **beside: Any,
     ) -> tuple[list[Piece], list[UserBatch]]:
-        """Returns the sums of what users send to a round, and the users with what they have left."""
+        """Returns the sums of what users send to a round, and the users with what they have left.
+
+        The sets beside the users are those of `contributions.contribute`.
+        """
 
         def of_batch(batch: UserBatch) -> tuple[list[Piece], UserBatch] | None:
             contributed = contribute(
@@ -152,9 +159,7 @@ class InMemory:
                 length=length,
                 round_number=round_number,
                 run_key=self.run_key,
-                previous=previous,
-                present=present[-1] if present else None,
-                before=present[-2] if len(present) > 1 else None,
+                **beside,
             )
             return contributed and (self.sums(contributed[0]), contributed[1])
 
@@ -167,48 +172,40 @@ class InMemory:
         return list(histogram.cut_by_hash_range(sums, self.histogram_ranges))
 
     def measure(
-        self,
-        length: int,
-        round_number: int,
-        sent: list[Piece],
-        still_open: list[HistogramShard],
-        previous: GramSet | None,
+        self, sent: list[Piece], still_open: list[HistogramShard], previous: GramSet | None
     ) -> list[HistogramShard]:
-        """Returns the sums of a round; in round 1 with the rule that decides, and drawn n-grams."""
-        pieces = list(sent)
-        is_first = previous is not None and round_number == 1
-        if is_first:
-            pieces += histogram.empty_ranges(length, histogram_ranges=self.histogram_ranges)
-        else:
-            for shard in still_open:
-                pieces += histogram.shard_open(shard, histogram_ranges=self.histogram_ranges)
-        shards = self.merge(pieces)
-        if not is_first or previous is None:
-            return shards
-        rule = rule_of_round(previous, shards, plan=self.plan, length=length, run_key=self.run_key)
-        drawn = sample_spurious(previous, rule=rule, run_key=self.run_key)
-        ranges = self.histogram_ranges
-        return [meet_spurious(shard, drawn, histogram_ranges=ranges) for shard in shards]
+        """Returns the sums of a round, beside those of rounds before, by hash range.
 
-    def merge(self, pieces: list[Piece]) -> list[HistogramShard]:
-        """Adds up the pieces of each hash range; their order does not matter."""
+        In the first round of k ≥ 2, every hash range has a shard; then S_{k−1} is given.
+        """
         ranges: dict[int, list[HistogramShard]] = {}
-        for number, piece in pieces:
+        empty = () if previous is None else histogram.empty_ranges(previous, self.histogram_ranges)
+        left = ((shard.hash_range[0], shard) for shard in still_open)
+        for number, piece in itertools.chain(sent, empty, left):
             ranges.setdefault(number, []).append(piece)
-        return self.map(histogram.merge_shards, ranges.values())
 
-    def decide(self, shards: list[HistogramShard], rule: LengthRule) -> list[HistogramShard]:
+        def merge(pieces: tuple[int, list[HistogramShard]]) -> HistogramShard:
+            return histogram.merge_shards(pieces[1], (pieces[0], self.histogram_ranges))
+
+        return self.map(merge, ranges.items())
+
+    def draw(self, previous: GramSet, shards: list[HistogramShard]) -> SpuriousGrams:
+        """Returns the spurious n-grams of a length, with the rule that follows from its first round."""
+        held: list[list[int]] = []
+        if self.plan.is_adaptive:
+            counted = counted_classes(previous, self.plan.held_stddev)
+            held = [held_sums(shard, counted) for shard in shards]
+        rule = rule_for(self.plan, previous, self.run_key, held)
+        return sample_spurious(previous, rule=rule, run_key=self.run_key)
+
+    def decide(
+        self, shards: list[HistogramShard], drawn: SpuriousGrams | None
+    ) -> list[HistogramShard]:
         """Returns the n-grams of each hash range that are open or found after a round."""
-        if not rule.classes:
-            return []
-        decide = functools.partial(threshold.decide_round, rule=rule, run_key=self.run_key)
-        decided = self.map(decide, shards)
-        return [each for each in decided if rule.by_prediction or threshold.has_grams(each)]
-
-    def rule(self, length: int, shards: Iterable[HistogramShard], previous: GramSet) -> LengthRule:
-        """Returns the rule that the hash ranges bring, or else that of S_{k−1}."""
-        brought = next((shard.rule for shard in shards if shard.rule is not None), None)
-        return brought or rule_for(self.plan, length, self.run_key)(previous)
+        rule = rule_for(self.plan)
+        return self.map(
+            functools.partial(decide, drawn=drawn, rule=rule, run_key=self.run_key), shards
+        )
 
     def count(self, users: list[UserBatch], released: Sequence[GramSet]) -> Sequence[GramSet]:
         """Returns the released sets with the numbers of users who hold each n-gram."""

@@ -1,310 +1,291 @@
-"""The transforms of hash ranges on Beam: they add up weights, count, draw, and decide rounds."""
+"""The transforms of hash ranges on Beam: they draw spurious n-grams, and decide."""
 
 import dataclasses
-import functools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import NamedTuple, cast
 
 import apache_beam as beam
-from apache_beam.pvalue import AsIter, AsSingleton, PBegin, PCollection
+from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
-from beam_dpne.elements.batches import DisplayedTransform, SumBundle, UnhintedTransform, apply
+from beam_dpne.elements import progress
+from beam_dpne.elements.batches import UnhintedTransform, apply
+from beam_dpne.elements.coders import SetStore, spill
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
-from beam_dpne.ngrams import held_counts
+from beam_dpne.ngrams.decisions import (
+    decide,
+    merge_present,
+    merge_released,
+    present_part,
+    released_part,
+)
 from beam_dpne.ngrams.elements import (
-    Contributions,
+    ROOT,
     GramSet,
     HistogramShard,
+    PresentGrams,
     SpuriousGrams,
 )
-from beam_dpne.ngrams.histogram import (
-    _sum_pieces,
-    cut_by_hash_range,
-    empty_ranges,
-    merge_shards,
-    shard_spurious,
-    sum_contributions,
-)
+from beam_dpne.ngrams.histogram import shard_open
+from beam_dpne.ngrams.length_rules import counted_classes, held_sums, rule_for
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.valid import sample_spurious
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class WeightedHistogram(DisplayedTransform):
-    """Adds up the weights of each n-gram over all users.
-
-    Sums are int64, so they do not depend on order, batches or workers. Every n-gram that somebody
-    holds is in the histogram, also at weight 0.
-
-    Input: `Contributions` with weights.
-
-    Output: `HistogramShard`, one for each hash range; at length 1, for each that is not empty.
-
-    Privacy: not private. `LimitContributions` bounds the distance by which one user moves H_k by 1 in
-    ℓ2; `SpendBudgets` bounds it by the user's budget.
-
-    Cost: batches are summed where they are; one shuffle of distinct (bundle, n-gram) pairs.
-
-    Attributes:
-      histogram_ranges: the number of hash ranges.
-      spurious: PCollection of `SpuriousGrams` of the same length, which meet the n-grams that somebody
-        holds in the same shuffle, and bring the rule that decides; None at length 1 and in later
-        rounds.
-      open_pieces: what `DecideRound` left open of the round before. Its n-grams, and no others, are in
-        the histogram, with the sums of earlier rounds; None in the first round.
-      every_range_of: the length k, if every hash range must have a shard, also without n-grams; None
-        where spurious n-grams or open pieces see to that, and at length 1.
-      empty_ranges: the output of `EveryRange`, which several lengths can share; with None it is made
-        here if `every_range_of` is given.
-
-    Raises:
-      ValueError: if histogram_ranges < 1.
-
-    Example:
-      >>> import numpy as np
-      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import Contributions, SpuriousGrams, WeightedHistogram
-      >>> grams = Contributions(length=2, users=np.array([[1, 2], [3, 4]], np.uint64),
-      ...                       offsets=np.array([0, 1, 2]), keys=np.array([7, 7]),
-      ...                       weights=np.array([2**32, 2**31]))
-      >>> none = SpuriousGrams(length=2, keys=np.array([], int), cells=np.array([], int),
-      ...                      rounds=np.array([], np.int8), classes=np.array([], np.int16))
-      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-      ...     spurious = pipeline | "none" >> beam.Create([none])
-      ...     histogram = pipeline | beam.Create([grams]) | WeightedHistogram(spurious=spurious)
-      ...     _ = histogram | beam.Map(lambda shard: print(shard.keys, shard.weights / 2**32))
-      [7] [1.5]
-
-    References: DPNE Algorithm 1, "Build a weighted histogram".
-    """
-
-    histogram_ranges: int = 1
-    spurious: PCollection[SpuriousGrams] | None = None
-    open_pieces: PCollection[tuple[int, HistogramShard]] | None = None
-    every_range_of: int | None = None
-    empty_ranges: PCollection[tuple[int, HistogramShard]] | None = None
-
-    def __post_init__(self):
-        super().__init__()
-        if self.histogram_ranges < 1:
-            raise ValueError(
-                f"histogram_ranges must be at least 1, got histogram_ranges={self.histogram_ranges}."
-            )
-
-    def expand(self, contributions: PCollection[Contributions]) -> PCollection[HistogramShard]:
-        """Sums within bundles, shuffles by hash range, sums over bundles."""
-        keyed = tuple[int, HistogramShard]
-        others = (self.spurious, self.open_pieces, self.every_range_of)
-        meets = any(other is not None for other in others)
-        sum_bundle = SumBundle(
-            sum_batch=functools.partial(_checked_sums, meets_others=meets),
-            merge=_sum_pieces,
-            cut=functools.partial(cut_by_hash_range, histogram_ranges=self.histogram_ranges),
-        )
-        pieces = apply(contributions, "SumBundle", beam.ParDo(sum_bundle), keyed)
-        ranges = self.histogram_ranges
-        if self.spurious is not None:
-            cut = beam.FlatMap(shard_spurious, histogram_ranges=ranges)
-            meeting = (pieces, apply(self.spurious, "ShardSpurious", cut, keyed))
-            pieces = apply(meeting, "MeetSpurious", beam.Flatten(), keyed)
-        if self.open_pieces is not None:
-            pieces = apply((pieces, self.open_pieces), "MeetOpen", beam.Flatten(), keyed)
-        if self.every_range_of is not None:
-            empty = self.empty_ranges
-            if empty is None:
-                every = EveryRange(histogram_ranges=ranges)
-                empty = contributions.pipeline | "EveryRange" >> every
-            pieces = apply((pieces, empty), "MeetRanges", beam.Flatten(), keyed)
-        grouped = pieces | "ByHashRange" >> beam.GroupByKey()
-        merge = beam.Map(_merge_range, every_range_of=self.every_range_of)
-        return apply(grouped, "SumShard", merge, HistogramShard)
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class EveryRange(DisplayedTransform):
-    """Creates a piece without n-grams for every hash range, which is of any length.
-
-    Input: a pipeline.
-
-    Output: (number of the range, `HistogramShard` of length 0) for every range.
-
-    Attributes:
-      histogram_ranges: the number of hash ranges.
-    """
-
-    histogram_ranges: int
-
-    def __post_init__(self):
-        super().__init__()
-
-    def expand(self, pipeline: PBegin) -> PCollection[tuple[int, HistogramShard]]:
-        """Creates the length 0, which stands for any, and its pieces from it."""
-        cut = beam.FlatMap(empty_ranges, histogram_ranges=self.histogram_ranges)
-        any_length = pipeline | "AnyLength" >> beam.Create([0])
-        return apply(any_length, "Empty", cut, tuple[int, HistogramShard])
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class SampleSpurious(DisplayedTransform):
+class SampleSpurious(UnhintedTransform):
     """Draws the k-grams of V_k that noise alone would lift over the threshold.
 
     Each member of V_k is drawn independently with probability p, which is Φ̄(ρ_k/σ_k) for one round.
     For this, a Poisson number of uniform draws with mean −|V_k| log(1 − p) is made, and duplicates are
     merged. `NoisyThreshold` drops those that somebody holds, which leaves an independent Bernoulli(p)
-    for each of the rest. So the observed k-grams are never counted.
+    for each of the rest. So the observed k-grams are never counted. With "adaptive", a noisy count of
+    the held candidates of each group decides the rule, and with it p (see `held_counts`).
 
     Input: PCollection of one `GramSet`, S_{k−1}, k ≥ 2.
 
-    Output: PCollection of one `SpuriousGrams`.
+    Output: PCollection of one `SpuriousGrams`, with the rule of the length.
 
-    Privacy: a function of a released set. Those that nobody holds are private only together with the
-    rest of the output of `NoisyThreshold`.
+    Privacy: for one round, a function of a released set. With "adaptive", counts have noise of standard
+    deviation s, and `SpendBudgets` charges each user for the distance by which the user moves them. The
+    n-grams that nobody holds are private only together with the rest of the output of `NoisyThreshold`.
 
     Cost: one AES block and a binary search for each of about η·|S_{k−1}| draws.
 
     Attributes:
-      rule_for: maps S_{k−1} to σ_k and ρ_k, as for `NoisyThreshold`.
+      plan: the plan of the run.
       run_key: the secret of the run.
+      histogram: `HistogramShard` of round 1 with tallies, one for each hash range ("adaptive" only).
+
+    Raises:
+      ValueError: if the histogram is missing, or given with another strategy.
 
     Example:
       >>> import numpy as np
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import GramSet, RunKey, SampleSpurious, length_rule
-      >>> rule = length_rule(length=2, noise_stddev=1.0, threshold=-1.0)
+      >>> from beam_dpne import GramSet, PrivacyPlan, RunKey, SampleSpurious
+      >>> plan = PrivacyPlan(epsilon=1, delta=1e-7, strategy="one_round", spurious_fraction=0.5)
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     vocabulary = pipeline | beam.Create([GramSet(
-      ...         length=1, keys=np.arange(9), scores=np.ones(9), vocabulary_size=9)])
-      ...     spurious = vocabulary | SampleSpurious(
-      ...         rule_for=lambda previous: rule, run_key=RunKey.generate())
-      ...     _ = spurious | beam.Map(lambda spurious: print(40 < len(spurious.keys) <= 81))
+      ...         length=1, keys=np.arange(99), scores=np.ones(99), vocabulary_size=99)])
+      ...     spurious = vocabulary | SampleSpurious(plan=plan, run_key=RunKey.generate())
+      ...     _ = spurious | beam.Map(lambda spurious: print(10 < len(spurious.keys) < 90))
       True
 
     References: DPNE appendix A, Algorithm 1, "Add spurious k-grams"; Poisson thinning.
     """
 
-    rule_for: Callable[[GramSet], LengthRule]
-    run_key: RunKey = dataclasses.field(repr=False)
-
-    def __post_init__(self):
-        super().__init__()
-
-    def expand(self, previous: PCollection[GramSet]) -> PCollection[SpuriousGrams]:
-        """Applies `sample_spurious` to S_{k−1}."""
-        draw = beam.Map(_sample, rule_for=self.rule_for, run_key=self.run_key)
-        return apply(previous, "Draw", draw, SpuriousGrams)
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class CountHeld(UnhintedTransform):
-    """Counts the held candidates of each group, and gives the sums of round 1 the rule that follows.
-
-    Input: `HistogramShard` of round 1 with tallies, one for each hash range.
-
-    Output: `HistogramShard` with its rule and its drawn spurious n-grams.
-
-    Privacy: the counts have noise of standard deviation s, and `SpendBudgets` charges each user for the
-    distance by which the user moves them. Sums and tallies stay private.
-
-    Cost: a few numbers for each hash range; the drawn n-grams are a side input.
-
-    Attributes:
-      plan: the plan of the run, with strategy "adaptive".
-      length: k ≥ 2.
-      histogram_ranges: the number of hash ranges.
-      previous: PCollection of one `GramSet`, S_{k−1}.
-      run_key: the secret of the run.
-
-    Raises:
-      ValueError: if the plan has another strategy, or length < 2.
-
-    Example:
-      >>> import numpy as np
-      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import CountHeld, GramSet, HistogramShard, PrivacyPlan, RunKey
-      >>> words = GramSet(length=1, keys=np.arange(20), scores=np.ones(20), vocabulary_size=20)
-      >>> shard = HistogramShard(  # 5 of 400 candidates are held
-      ...     length=2, keys=np.arange(5), weights=np.zeros(5, np.int64), range_number=0,
-      ...     classes=np.zeros(5, np.int16), tallies=np.full(5, 2**24))
-      >>> plan = PrivacyPlan(epsilon=8, delta=1e-5, max_length=2)
-      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-      ...     previous = pipeline | "words" >> beam.Create([words])
-      ...     counted = pipeline | beam.Create([shard]) | CountHeld(
-      ...         plan=plan, length=2, histogram_ranges=1, previous=previous,
-      ...         run_key=RunKey.generate())
-      ...     groups = counted | beam.Map(lambda shard: shard.rule.groups[0])
-      ...     _ = groups | beam.Map(lambda g: print(int(g.candidates), 250 < g.noisy_unheld < 550))
-      400 True
-
-    References: none; `held_counts` has the formulas and why they are private.
-    """
-
     plan: PrivacyPlan
-    length: int
-    histogram_ranges: int
-    previous: PCollection[GramSet]
     run_key: RunKey = dataclasses.field(repr=False)
+    histogram: PCollection[HistogramShard] | None = None
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.plan.is_adaptive:
+        if self.plan.is_adaptive != (self.histogram is not None):
             raise ValueError(
-                f"plan must have strategy='adaptive', got strategy={self.plan.strategy!r}; use "
-                "SampleSpurious."
+                "histogram must be given with strategy='adaptive', and only there, got "
+                f"strategy={self.plan.strategy!r}."
             )
-        if self.length < 2:
-            raise ValueError(f"length must be at least 2, got length={self.length}.")
 
-    def expand(self, histogram: PCollection[HistogramShard]) -> PCollection[HistogramShard]:
-        """Adds up the hash ranges' parts of the counts, decides, draws, and brings both together."""
-        previous = AsSingleton(self.previous)
-        sums = apply(histogram, "Held", beam.Map(_held, previous, plan=self.plan), str)
-        draw = beam.Map(
-            _draw, AsIter(sums), plan=self.plan, length=self.length, run_key=self.run_key
+    def expand(self, previous: PCollection[GramSet]) -> PCollection[SpuriousGrams]:
+        """Adds up the hash ranges' parts of the counts, and draws by the rule that follows."""
+        counts = []
+        if self.histogram is not None:
+            held = beam.Map(_held, AsSingleton(previous), stddev=self.plan.held_stddev)
+            counts = [AsIter(apply(self.histogram, "Held", held, str))]
+        draw = beam.Map(_draw, *counts, plan=self.plan, run_key=self.run_key)
+        return apply(previous, "Draw", draw, SpuriousGrams)
+
+
+class RoundResult(NamedTuple):
+    """The result of `DecideRound`.
+
+    Attributes:
+      present: PCollection of one `PresentGrams`: the n-grams that are open or found.
+      open_pieces: PCollection of (hash range, `HistogramShard`): the same n-grams with sums, as
+        `WeightedHistogram` takes them in the next round.
+    """
+
+    present: PCollection[PresentGrams]
+    open_pieces: PCollection[tuple[int, HistogramShard]]
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class _Decision(UnhintedTransform):
+    """The parameters and the first step of `NoisyThreshold` and `DecideRound`."""
+
+    run_key: RunKey = dataclasses.field(repr=False)
+    rule: LengthRule | None = None
+    previous: PCollection[GramSet] | None = None
+    spurious: PCollection[SpuriousGrams] | None = None
+    store: SetStore | None = None
+
+    def _decided(self, histogram: PCollection[HistogramShard]) -> PCollection[HistogramShard]:
+        drawn = [] if self.spurious is None else [AsSingleton(self.spurious)]
+        step = beam.Map(_decide, *drawn, rule=self.rule, run_key=self.run_key)
+        return apply(histogram, "Decide", step, HistogramShard)
+
+    def _before(self, histogram: PCollection[HistogramShard]) -> PCollection[GramSet]:
+        """Returns S_{k−1}, or at length 1 `ROOT`, the empty n-gram alone."""
+        if self.previous is not None:
+            return self.previous
+        return cast("PCollection[GramSet]", histogram.pipeline | "Root" >> beam.Create([ROOT]))
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class NoisyThreshold(_Decision):
+    """Releases the n-grams whose evidence, weights plus noise, exceeds the threshold in some round.
+
+    Noise is keyed by the n-gram, so every worker adds the same noise to it. A noisy weight is released
+    as its cell only (`mechanism.thresholds`). Drawn spurious n-grams that somebody holds are dropped,
+    since they are decided by the noise on their weights. At length 1 only words with a positive weight
+    may be released.
+
+    Input: `HistogramShard` of the last round.
+
+    Output: PCollection of one `GramSet`, S_k, sorted. Spurious and real n-grams are indistinguishable
+    in it.
+
+    Privacy: with one round it is the Gaussian mechanism at σ_k, if every user moves H_k by at most 1 in
+    ℓ2 and S_{k−1} is private; `adaptive` has the argument for several rounds. At k ≥ 2 spurious n-grams
+    must come with the histogram; at k = 1 ρ_1 must be so high that words of one user rarely pass it.
+
+    Cost: r AES blocks for each n-gram that is open in round r; all released ones meet on one worker.
+
+    Attributes:
+      run_key: the secret of the run.
+      rule: the rule of words, `rule_for(plan)` (k = 1).
+      previous: PCollection of one `GramSet`, S_{k−1}, and at length 1 of `ROOT`, which is created by
+        default.
+      spurious: the output of `SampleSpurious`, which has the rule, in the first round of k ≥ 2.
+      store: the folder for a set that is too large for an element; with None every set is one element.
+
+    Example:
+      >>> import numpy as np, pyarrow as pa
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import HistogramShard, NoisyThreshold, RunKey, length_rule
+      >>> shard = HistogramShard(
+      ...     length=1, keys=np.arange(2), weights=np.array([9, 90]) << 32,
+      ...     words=pa.array(["a", "b"]), word_hashes=np.array([[1, 2], [3, 4]], np.uint64))
+      >>> rule = length_rule(length=1, noise_stddev=1.0, threshold=30.0)
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     decide = NoisyThreshold(rule=rule, run_key=RunKey.generate())
+      ...     released = pipeline | beam.Create([shard]) | decide
+      ...     _ = released | beam.Map(lambda released: print(released.words[0]))
+      b
+
+    References: DPNE Algorithm 1, "Add noise to H_k and output k-grams which cross the threshold";
+    appendix B, Algorithm 5 at length 1.
+    """
+
+    def expand(self, histogram: PCollection[HistogramShard]) -> PCollection[GramSet]:
+        """Decides each shard, then sorts the released n-grams into one set."""
+        parts = apply(self._decided(histogram), "Released", beam.Map(released_part), GramSet)
+        sort = beam.Map(_merge_released, AsIter(parts), rule=self.rule, store=self.store)
+        return apply(self._before(histogram), "Sort", sort, GramSet)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class DecideRound(_Decision):
+    """Decides a round that is not a length's last: it finds n-grams, leaves them open or closes them.
+
+    An n-gram is found for good if its evidence is above the threshold, and closed for good below the
+    cut. Drawn spurious n-grams that somebody holds are dropped in the first round; the others are among
+    the found ones.
+
+    Input: `HistogramShard` of a round.
+
+    Output: `RoundResult`.
+
+    Privacy: releases nothing; `NoisyThreshold` decides which n-grams of this length are released. Users
+    then spend by the states and cells of their n-grams, which follow from noisy evidence.
+
+    Cost: the same as for `NoisyThreshold`; the present n-grams meet on one worker.
+
+    Attributes:
+      round_number: r ≥ 1.
+      run_key, rule, previous, spurious, store: as for `NoisyThreshold`.
+
+    Example:
+      >>> import numpy as np
+      >>> import pyarrow as pa
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import DecideRound, HistogramShard, PrivacyPlan, RunKey, rule_for
+      >>> plan = PrivacyPlan(epsilon=1, delta=1e-7)
+      >>> shard = HistogramShard(
+      ...     length=1, keys=np.arange(2), weights=np.array([0, 90]) << 32,
+      ...     words=pa.array(["a", "b"]), word_hashes=np.array([[1, 2], [3, 4]], np.uint64))
+      >>> key = RunKey.generate()
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     decided = pipeline | beam.Create([shard]) | DecideRound(
+      ...         round_number=1, rule=rule_for(plan), run_key=key)
+      ...     _ = decided.present | beam.Map(lambda present: print(present.words[-1]))
+      b
+
+    References: none; the strategy is new in this project, see `adaptive`.
+    """
+
+    round_number: int
+
+    def expand(self, histogram: PCollection[HistogramShard]) -> RoundResult:
+        """Decides each shard, then sorts the n-grams that are open or found into one set."""
+        # The pieces are the only output of the stage that decides, so that engines write them once.
+        cut, kind = beam.FlatMap(shard_open), tuple[int, HistogramShard]
+        pieces = apply(self._decided(histogram), "ShardOpen", cut, kind)
+        sort = beam.Map(
+            _merge_present,
+            AsIter(pieces),
+            round_number=self.round_number,
+            store=self.store,
+            run_key=self.run_key,
         )
-        drawn = AsSingleton(apply(self.previous, "Draw", draw, SpuriousGrams))
-        meet = beam.Map(held_counts.meet_spurious, drawn, histogram_ranges=self.histogram_ranges)
-        return apply(histogram, "Meet", meet, HistogramShard)
+        return RoundResult(apply(self._before(histogram), "Sort", sort, PresentGrams), pieces)
 
 
-def _merge_range(
-    keyed: tuple[int, Iterable[HistogramShard]], *, every_range_of: int | None
-) -> HistogramShard:
-    """Adds up pieces of one hash range; those of length 0 are of the histogram's length."""
-    _, pieces = keyed
-    if every_range_of is None:
-        return merge_shards(pieces)
-    return merge_shards(
-        piece if piece.length else dataclasses.replace(piece, length=every_range_of)
-        for piece in pieces
-    )
-
-
-def _checked_sums(element: Contributions, *, meets_others: bool) -> HistogramShard:
-    if element.length * element.round > 1 and not meets_others:
-        raise ValueError(
-            "WeightedHistogram needs spurious=… of SampleSpurious at length 2 and more: without "
-            "them a released n-gram reveals that somebody holds it. In later rounds it needs "
-            "open_pieces=… of DecideRound."
-        )
-    return sum_contributions(element)
-
-
-def _sample(
-    previous: GramSet, *, rule_for: Callable[[GramSet], LengthRule], run_key: RunKey
-) -> SpuriousGrams:
-    return sample_spurious(previous, rule=rule_for(previous), run_key=run_key)
-
-
-def _held(shard: HistogramShard, previous: GramSet, *, plan: PrivacyPlan) -> str:
-    counted = held_counts.counted_classes(previous, plan.held_stddev)
+def _held(shard: HistogramShard, previous: GramSet, *, stddev: float) -> str:
     # Integers of any size, as text.
-    return json.dumps(held_counts.held_sums(shard, counted))
+    return json.dumps(held_sums(shard, counted_classes(previous, stddev)))
 
 
 def _draw(
-    previous: GramSet, sums: Iterable[str], *, plan: PrivacyPlan, length: int, run_key: RunKey
+    previous: GramSet, counts: Iterable[str] = (), *, plan: PrivacyPlan, run_key: RunKey
 ) -> SpuriousGrams:
-    parts = [json.loads(part) for part in sums]
-    rule = held_counts.counted_rule(previous, parts, plan=plan, length=length, run_key=run_key)
+    rule = rule_for(plan, previous, run_key, [json.loads(part) for part in counts])
     return sample_spurious(previous, rule=rule, run_key=run_key)
+
+
+def _decide(
+    shard: HistogramShard,
+    drawn: SpuriousGrams | None = None,
+    *,
+    rule: LengthRule | None,
+    run_key: RunKey,
+) -> HistogramShard:
+    progress.enter("decide", shard.length)
+    return decide(shard, drawn, rule=rule, run_key=run_key)
+
+
+def _merge_present(
+    previous: GramSet,
+    pieces: Iterable[tuple[int, HistogramShard]],
+    *,
+    round_number: int,
+    store: SetStore | None,
+    run_key: RunKey,
+) -> PresentGrams:
+    parts = [present_part(shard) for _, shard in pieces]
+    # The set is as secret as the data: a file's name made of its content alone would confirm a guess.
+    key = run_key.sub_key("stored", previous.length + 1, round_number)
+    return spill(merge_present(parts, previous, round_number), store, key)
+
+
+def _merge_released(
+    previous: GramSet,
+    parts: Iterable[GramSet],
+    *,
+    rule: LengthRule | None,
+    store: SetStore | None,
+) -> GramSet:
+    progress.enter(progress.RELEASED, previous.length + 1)
+    return spill(merge_released(parts, previous, rule), store)

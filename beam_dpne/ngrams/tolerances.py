@@ -1,6 +1,6 @@
 """How the tolerated spurious n-grams of a length are divided among classes of candidates.
 
-Classes are sorted by a public prediction λ_c = 2^(c/2) (see `classes`). The better a class, the larger
+Classes are sorted by a public prediction λ_c = 2^(c/2) (see `valid`). The better a class, the larger
 the probability p_c with which each of its candidates may be released without any weight; the sum over
 all candidates stays at η·|S_{k−1}|, the number of spurious n-grams that is tolerated in the mean. From
 the best class down, classes form *groups*; each group G has a probability P_G, and p_c = ω_c·P_G with
@@ -11,6 +11,8 @@ the best class down, classes form *groups*; each group G has a probability P_G, 
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 # Scores have two bins an octave. Those up to 0.01, also negative ones, are in the lowest bin, and those
 # from 2^64 on in the highest.
@@ -41,8 +43,26 @@ LEAST_ESTIMATE = 0.25
 # Borders |S_{k−1}|·2^i up to COUNTED_CANDIDATES, and one group that ends before a border.
 MOST_COUNTED = 6
 _SHARE_BITS = 64
+# Bins j and j + 1 meet at 2^((j + ½)/2). The two roots are written out, since borders must be the same
+# on every machine.
+_BORDER_ROOTS = (1.1892071150027212, 1.6817928305074292)  # 2^¼ and 2^¾, rounded up
+_BORDERS = np.array(
+    [
+        math.ldexp(_BORDER_ROOTS[place % BINS_PER_OCTAVE], place // BINS_PER_OCTAVE)
+        for place in range(LOWEST_BIN, HIGHEST_BIN)
+    ]
+)
 # Products and quotients of floating point are right to a relative 2^-52 each.
 _MARGIN = 1 - 1e-12
+
+
+def bins_of(scores: np.ndarray) -> np.ndarray:
+    """Returns the bin of each score, by exact comparisons with fixed borders: (n,) int16.
+
+    >>> bins_of(np.array([-3.0, 1.0, 1.18, 1.19, 4.0])).tolist()
+    [-13, 0, 0, 1, 4]
+    """
+    return (LOWEST_BIN + np.searchsorted(_BORDERS, scores, "right")).astype(np.int16)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

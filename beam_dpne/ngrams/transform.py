@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import apache_beam as beam
@@ -15,12 +14,13 @@ from beam_dpne.elements.batches import UserBatch
 from beam_dpne.elements.coders import SetStore
 from beam_dpne.elements.rows import CountedNgram, ReleasedNgram
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.ngrams.decisions import DecideRound, NoisyThreshold, RoundResult
-from beam_dpne.ngrams.elements import ROOT, GramSet, HistogramShard, PresentGrams
+from beam_dpne.ngrams.elements import ROOT, GramSet, PresentGrams
+from beam_dpne.ngrams.histogram import WeightedHistogram
 from beam_dpne.ngrams.in_memory import ReleaseInOneStep
 from beam_dpne.ngrams.ledger import ngrams_contents
+from beam_dpne.ngrams.length_rules import rule_for
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.range_steps import CountHeld, EveryRange, SampleSpurious, WeightedHistogram
+from beam_dpne.ngrams.range_steps import DecideRound, NoisyThreshold, RoundResult, SampleSpurious
 from beam_dpne.ngrams.released_rows import ReleasedRows
 from beam_dpne.ngrams.user_counts import CountUsers
 from beam_dpne.ngrams.user_steps import (
@@ -30,7 +30,6 @@ from beam_dpne.ngrams.user_steps import (
     SpendBudgets,
     SpendResult,
 )
-from beam_dpne.ngrams.valid import rule_for
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run
 from beam_dpne.release.result import Form, Result
@@ -39,6 +38,15 @@ from beam_dpne.release.result import Form, Result
 class _Released(NamedTuple):
     released: tuple[PCollection[GramSet], ...]
     run: Run
+
+
+class _Length(NamedTuple):
+    """S_k, the users, the set to which their positions refer, and the users after the first round."""
+
+    found: PCollection[GramSet]
+    users: PCollection[UserBatch]
+    before: PCollection[PresentGrams] | None
+    first: PCollection[UserBatch]
 
 
 def _row_type(plan: PrivacyPlan) -> type[ReleasedNgram] | type[CountedNgram]:
@@ -180,18 +188,15 @@ class Graph:
     def release(self, users: PCollection[UserBatch]) -> tuple[PCollection[GramSet], ...]:
         """Returns S_1, …, S_T, with numbers of users if the plan has a count_share."""
         released: list[PCollection[GramSet]] = []
-        everybody, prune = users, None
+        everybody, before = users, None
+        release_length = self._in_rounds if self.plan.is_adaptive else self._in_one_round
         for length in range(1, self.plan.max_length + 1):
-            if self.plan.is_adaptive:
-                found, present, after_first, users = self._rounds(length, users, prune, released)
-                # Users have the same positions after the first round of length 1, and only less
-                # budget. So that round's stage need not put out its input too.
-                everybody = after_first if length == 1 else everybody
-            else:
-                present = None
-                found, users = self._one_round(length, users, prune, released)
+            previous = released[-1] if released else None
+            found, users, before, first = release_length(length, users, previous, before)
+            # Users have the same positions after the first round of length 1, and only less budget.
+            # So that round's stage need not put out its input too.
+            everybody = first if length == 1 else everybody
             released.append(found)
-            prune = PruneInvalid(released=found, present=present, pruning=self.plan.pruning)
         if not self.plan.count_share:
             return tuple(released)
         count = CountUsers(
@@ -199,48 +204,34 @@ class Graph:
         )
         return cast("tuple[PCollection[GramSet], ...]", everybody | "CountUsers" >> count)
 
-    def _one_round(
-        self,
-        length: int,
-        users: Any,
-        prune: PruneInvalid | None,
-        released: Sequence[PCollection[GramSet]],
-    ) -> tuple[PCollection[GramSet], PCollection[UserBatch]]:
+    def _in_one_round(self, length: int, users: Any, previous: Any, before: Any) -> _Length:
         """Returns S_k of the paper's strategy, and the users in terms of S_{k−1}."""
         drawn: Any = None
-        if prune is not None:
-            users = users | f"{length}/PruneInvalid" >> prune
-            draw = SampleSpurious(
-                rule_for=rule_for(self.plan, length, self.run_key), run_key=self.run_key
+        if previous is not None:
+            users = users | f"{length}/PruneInvalid" >> PruneInvalid(
+                released=previous, pruning=self.plan.pruning
             )
-            drawn = released[-1] | f"{length}/SampleSpurious" >> draw
+            draw = SampleSpurious(plan=self.plan, run_key=self.run_key)
+            drawn = previous | f"{length}/SampleSpurious" >> draw
         limit = LimitContributions(
             length=length,
             max_contributions=self.plan.contribution_limits[length - 1],
             run_key=self.run_key,
         )
-        weighted = WeightedHistogram(histogram_ranges=self.histogram_ranges, spurious=drawn)
         grams: Any = users | f"{length}/ExtractGrams" >> ExtractGrams(length=length)
         sent: Any = grams | f"{length}/LimitContributions" >> limit
-        shards: Any = sent | f"{length}/WeightedHistogram" >> weighted
-        return shards | f"{length}/NoisyThreshold" >> self._threshold(length, released), users
+        shards: Any = sent | f"{length}/WeightedHistogram" >> self._histogram(previous)
+        decide = NoisyThreshold(**self._deciding(previous), spurious=drawn)
+        return _Length(shards | f"{length}/NoisyThreshold" >> decide, users, before, users)
 
-    def _rounds(
-        self,
-        length: int,
-        users: PCollection[UserBatch],
-        prune: PruneInvalid | None,
-        released: Sequence[PCollection[GramSet]],
-    ) -> tuple[
-        PCollection[GramSet],
-        PCollection[PresentGrams] | None,
-        PCollection[UserBatch],
-        PCollection[UserBatch],
-    ]:
-        """Returns S_k, the last present set, and the users after the first and the last round."""
-        last, previous = self.plan.rounds_of(length), released[-1] if released else None
-        present: list[PCollection[PresentGrams]] = []
-        after_rounds, still_open, shards = [users], None, None
+    def _in_rounds(self, length: int, users: Any, previous: Any, before: Any) -> _Length:
+        """Returns S_k of the adaptive strategy."""
+        last = self.plan.rounds_of(length)
+        present: Any = None
+        still_open: Any = None
+        drawn: Any = None
+        found: Any = None
+        first: Any = None
         for number in range(1, last + 1):
             label = f"{length}/{number}"
             spend = SpendBudgets(
@@ -248,49 +239,39 @@ class Graph:
                 length=length,
                 round_number=number,
                 previous=previous,
-                present=tuple(present),
-                prune=prune if number == 1 else None,
+                present=present,
+                before=before,
                 run_key=self.run_key,
             )
-            spent = cast("SpendResult", after_rounds[-1] | f"{label}/SpendBudgets" >> spend)
-            after_rounds.append(spent.users)
-            is_alone = length > 1 and number == 1
-            weighted = WeightedHistogram(
-                histogram_ranges=self.histogram_ranges,
-                open_pieces=still_open,
-                every_range_of=length if is_alone else None,
-                empty_ranges=self._empty_ranges if is_alone else None,
-            )
-            shards = spent.contributions | f"{label}/WeightedHistogram" >> weighted
-            if previous is not None and number == 1:
-                count = CountHeld(
-                    plan=self.plan,
-                    length=length,
-                    histogram_ranges=self.histogram_ranges,
-                    previous=previous,
-                    run_key=self.run_key,
-                )
-                shards = shards | f"{label}/CountHeld" >> count
+            sent, users = cast("SpendResult", users | f"{label}/SpendBudgets" >> spend)
+            first, before = first or users, present
+            weighted = self._histogram(previous if number == 1 else None, still_open)
+            shards: Any = sent | f"{label}/WeightedHistogram" >> weighted
+            if previous is not None:
+                drawn = None
+                if number == 1:
+                    draw = SampleSpurious(plan=self.plan, run_key=self.run_key, histogram=shards)
+                    drawn = previous | f"{label}/SampleSpurious" >> draw
             if number < last:
                 decide = DecideRound(
-                    round_number=number,
-                    histogram_ranges=self.histogram_ranges,
-                    **self._deciding(length, previous),
+                    round_number=number, **self._deciding(previous), spurious=drawn
                 )
                 decided = cast("RoundResult", shards | f"{label}/DecideRound" >> decide)
-                present.append(decided.present)
-                still_open = decided.open_pieces
-        threshold = self._threshold(length, released)
-        found: Any = shards | f"{length}/{last}/NoisyThreshold" >> threshold
-        return found, present[-1] if present else None, after_rounds[1], after_rounds[-1]
+                present, still_open = decided
+            else:
+                decide = NoisyThreshold(**self._deciding(previous), spurious=drawn)
+                found = shards | f"{label}/NoisyThreshold" >> decide
+        return _Length(found, users, before, first)
 
-    def _threshold(self, length: int, released: Sequence[PCollection[GramSet]]) -> NoisyThreshold:
-        return NoisyThreshold(**self._deciding(length, released[-1] if released else None))
+    def _histogram(self, previous: Any, still_open: Any = None) -> WeightedHistogram:
+        return WeightedHistogram(
+            histogram_ranges=self.histogram_ranges, previous=previous, open_pieces=still_open
+        )
 
-    def _deciding(self, length: int, previous: PCollection[GramSet] | None) -> dict[str, Any]:
+    def _deciding(self, previous: PCollection[GramSet] | None) -> dict[str, Any]:
         """Returns what `DecideRound` and `NoisyThreshold` share."""
         return {
-            "rule_for": rule_for(self.plan, length, self.run_key),
+            "rule": rule_for(self.plan) if previous is None else None,
             "previous": self._root if previous is None else previous,
             "run_key": self.run_key,
             "store": self.store,
@@ -300,8 +281,3 @@ class Graph:
     def _root(self) -> PCollection[GramSet]:
         created = self.pipeline | "1/Root" >> beam.Create([ROOT])
         return cast("PCollection[GramSet]", created)
-
-    @functools.cached_property
-    def _empty_ranges(self) -> PCollection[tuple[int, HistogramShard]]:
-        every = EveryRange(histogram_ranges=self.histogram_ranges)
-        return cast("PCollection", self.pipeline | "EveryRange" >> every)

@@ -10,10 +10,7 @@ from apache_beam.pvalue import AsSingleton, DoOutputsTuple, PCollection, TaggedO
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import DisplayedTransform, UnhintedTransform, UserBatch, apply
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.ngrams.candidates import (
-    extract_grams,
-    prune_invalid,
-)
+from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
 from beam_dpne.ngrams.contributions import contribute, limit_contributions
 from beam_dpne.ngrams.elements import (
     Contributions,
@@ -83,8 +80,7 @@ class PruneInvalid(DisplayedTransform):
     Positions at which nothing longer can begin are dropped, and users without any, so that later
     lengths cost less.
 
-    Input: `UserBatch` of length k−2, or of length k−1 in terms of the n-grams that were open or found
-    before its last round.
+    Input: `UserBatch` of length k−2.
 
     Output: `UserBatch` of length k−1.
 
@@ -95,8 +91,6 @@ class PruneInvalid(DisplayedTransform):
     Attributes:
       released: PCollection of one `GramSet`, S_{k−1}; a side input.
       pruning: "both" or "single".
-      present: PCollection of one `PresentGrams`, whose rows the positions refer to; None if they refer
-        to S_{k−2}.
 
     Raises:
       ValueError: on another pruning rule.
@@ -121,7 +115,6 @@ class PruneInvalid(DisplayedTransform):
 
     released: PCollection[GramSet]
     pruning: str = "both"
-    present: PCollection[PresentGrams] | None = None
 
     def __post_init__(self):
         super().__init__()
@@ -130,8 +123,7 @@ class PruneInvalid(DisplayedTransform):
 
     def expand(self, users: PCollection[UserBatch]) -> PCollection[UserBatch]:
         """Applies `prune_invalid` to each batch, with S_{k−1} beside it."""
-        sides = [AsSingleton(side) for side in (self.released, self.present) if side is not None]
-        prune = beam.FlatMap(_prune_and_report, *sides, pruning=self.pruning)
+        prune = beam.FlatMap(_pruned, AsSingleton(self.released), pruning=self.pruning)
         return apply(users, "Prune", prune, UserBatch)
 
 
@@ -216,11 +208,10 @@ class SpendBudgets(UnhintedTransform):
     falls by these costs and never below 0. N-grams beyond the limit stay in the first round at weight
     0, since an n-gram that some user holds must never count among the spurious ones.
 
-    Input: `UserBatch` of length k−1; in round r ≥ 2 the users that this transform returned in round
-    r−1.
+    Input: `UserBatch`: all users, and later those that this transform returned in the round before.
 
-    Output: `SpendResult`. Positions of closed n-grams are dropped, and users who are left without
-    positions.
+    Output: `SpendResult`. In the first round of k ≥ 2 positions are pruned by S_{k−1}, in later rounds
+    by what is open or found; users who are left without positions are dropped.
 
     Privacy: over all lengths and rounds the squared weights of one user and the charges for counts of
     held candidates add up to at most μ² on every path, in exact arithmetic; private only together with
@@ -233,10 +224,10 @@ class SpendBudgets(UnhintedTransform):
       length: k.
       round_number: r ≥ 1.
       run_key: the secret of the run.
-      previous: PCollection of one `GramSet`, S_{k−1}, whose scores predict weights (k ≥ 2).
-      present: PCollections of one `PresentGrams` after each of the rounds 1..r−1.
-      prune: in round 1 of a length k ≥ 2, a `PruneInvalid` that is applied in the same step; by
-        default the users have been pruned already.
+      previous: PCollection of one `GramSet`, S_{k−1} (k ≥ 2).
+      present: PCollection of one `PresentGrams` after round r−1 (r ≥ 2).
+      before: PCollection of one `PresentGrams`, the `present` of the round before, whose rows the
+        positions of the users refer to; None where that round had none.
 
     Raises:
       ValueError: if the plan has another strategy, or a side input is missing.
@@ -264,8 +255,8 @@ class SpendBudgets(UnhintedTransform):
     round_number: int
     run_key: RunKey = dataclasses.field(repr=False)
     previous: PCollection[GramSet] | None = None
-    present: tuple[PCollection[PresentGrams], ...] = ()
-    prune: PruneInvalid | None = None
+    present: PCollection[PresentGrams] | None = None
+    before: PCollection[PresentGrams] | None = None
 
     def __post_init__(self):
         super().__post_init__()
@@ -275,34 +266,29 @@ class SpendBudgets(UnhintedTransform):
                 "LimitContributions."
             )
         last = self.plan.rounds_of(self.length)
-        if not len(self.present) + 1 == self.round_number <= last:
+        if not 1 <= self.round_number <= last:
             raise ValueError(
-                f"round_number must be one of the {last} rounds of length {self.length}, after one "
-                f"present set for each round before, got round_number={self.round_number} and "
-                f"{len(self.present)} sets."
+                f"round_number must be one of the {last} rounds of length {self.length}, got "
+                f"round_number={self.round_number}."
             )
-        if (self.previous is None) != (self.length == 1):
-            raise ValueError("previous must be given at length 2 and more, and only there.")
+        for name, wanted, when in (
+            ("previous", self.length > 1, "length 2 and more"),
+            ("present", self.round_number > 1, "round 2 and later"),
+        ):
+            if (getattr(self, name) is not None) != wanted:
+                raise ValueError(f"{name} must be given at {when}, and only there.")
 
     def expand(self, users: PCollection[UserBatch]) -> SpendResult:
-        """Applies `contribute` to each batch, after `prune_invalid` if `prune` is given."""
+        """Applies `contribute` to each batch."""
+        sides = {"previous": self.previous, "present": self.present, "before": self.before}
         settings: dict[str, Any] = {
             "plan": self.plan,
             "length": self.length,
             "round_number": self.round_number,
             "run_key": self.run_key,
+            **{name: AsSingleton(side) for name, side in sides.items() if side is not None},
         }
-        if self.previous is not None:
-            settings["previous"] = AsSingleton(self.previous)
-        if self.present:
-            settings["present"] = AsSingleton(self.present[-1])
-        if len(self.present) > 1:
-            settings["before"] = AsSingleton(self.present[-2])
-        if self.prune is not None:
-            settings["pruning"] = self.prune.pruning
-            if self.prune.present is not None:
-                settings["shorter"] = AsSingleton(self.prune.present)
-        outputs = beam.FlatMap(_spend_and_report, **settings).with_outputs(
+        outputs = beam.FlatMap(_spent_by_batch, **settings).with_outputs(
             _USERS, main=_CONTRIBUTIONS
         )
         spent = cast("DoOutputsTuple", users | "Spend" >> outputs)
@@ -312,11 +298,9 @@ class SpendBudgets(UnhintedTransform):
         return SpendResult(spent[_CONTRIBUTIONS], spent[_USERS])
 
 
-def _prune_and_report(
-    batch: UserBatch, released: GramSet, present: PresentGrams | None = None, *, pruning: str
-) -> list[UserBatch]:
+def _pruned(batch: UserBatch, released: GramSet, *, pruning: str) -> list[UserBatch]:
     progress.enter("users", released.length + 1)
-    pruned = prune_invalid(batch, released, pruning=pruning, present=present)
+    pruned = prune_invalid(batch, released, pruning=pruning)
     return [pruned] if len(pruned.users) else []
 
 
@@ -331,19 +315,9 @@ def _limit_checked(
     return limit_contributions(contributions, max_contributions=max_contributions, sub_key=sub_key)
 
 
-def _spend_and_report(
-    batch: UserBatch,
-    *,
-    length: int,
-    pruning: str | None = None,
-    shorter: PresentGrams | None = None,
-    **settings: Any,
-) -> Iterator[Any]:
-    progress.enter("users", length)
-    if pruning is not None:
-        released = settings["previous"]
-        batch = prune_invalid(batch, released, pruning=pruning, present=shorter)
-    spent = contribute(batch, length=length, **settings)
+def _spent_by_batch(batch: UserBatch, **settings: Any) -> Iterator[Any]:
+    progress.enter("users", settings["length"])
+    spent = contribute(batch, **settings)
     if spent is not None:
         contributions, users = spent
         yield contributions

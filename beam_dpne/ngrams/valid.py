@@ -1,63 +1,269 @@
-"""Valid k-grams V_k: their exact number, its estimate, the rule that follows, and uniform draws.
+"""Valid k-grams V_k and their classes: exact sizes, members by number, and the draw of spurious ones.
 
-V_k is (S_{k−1} × S_1) ∩ (S_1 × S_{k−1}) with pruning "both", and S_{k−1} × S_1 with "single". It is
-never enumerated. A valid k-gram x·m·z is counted by its middle m, the k−2 words between the first and
-the last: |V_k| = Σ_m L(m)·R(m), where L(m) and R(m) are the numbers of n-grams in S_{k−1} that end and
-begin with m.
+V_k is (S_{k−1} × S_1) ∩ (S_1 × S_{k−1}) with pruning "both", and S_{k−1} × S_1 with "single". With
+"both" a candidate has two parts in S_{k−1}, its prefix and its suffix, which share a middle of k−2
+words. Its class is
+
+    c(g) = bin(prefix) + bin(suffix) − bin(middle),
+
+the logarithm of a Markov prediction, λ_c = 2^(c/2). At k = 2 there is no middle. So classes are
+functions of released sets alone, and integers. "one_round" has class 0 alone.
+
+V_k is never enumerated. It is a union of *cells*: all candidates with one middle, one bin of the left
+side and one of the right side. A cell's candidates are all pairs from two lists of rows, and its class
+is the same for all of them, so that |V_c| is a sum of products. There are several cells for each n-gram
+of S_{k−1}, so they are made for a block of left lists at a time.
 """
 
+import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from beam_dpne.elements.coders import cached_for_sets
 from beam_dpne.mechanism import randomness, thresholds
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import ClassRule, LengthRule
-from beam_dpne.ngrams.classes import Members, class_sizes
-from beam_dpne.ngrams.elements import GramSet, SpuriousGrams, unpack_pairs
-from beam_dpne.ngrams.plan import ESTIMATE_SAMPLES, PrivacyPlan
-from beam_dpne.ngrams.strategies import rule_of_sizes
+from beam_dpne.ngrams.elements import GramSet, SpuriousGrams, pack_pairs, unpack_pairs
+from beam_dpne.ngrams.plan import ESTIMATE_SAMPLES
+from beam_dpne.ngrams.tolerances import bins_of
+
+_BIN_BITS = 16
+_LOWEST_BIN = -(1 << (_BIN_BITS - 1))
+# So many left lists have their cells in memory at a time.
+_LISTS_AT_ONCE = 2**16
 
 
-def rule_for(plan: PrivacyPlan, length: int, run_key: RunKey) -> Callable[[GramSet], LengthRule]:
-    """Returns the function from S_{k−1} to the rule of length k, which depends on public numbers only.
+@cached_for_sets(maxsize=4)
+def sides_of(previous: GramSet) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the bins of both sides of the candidates that follow S_{k−1}, once for all batches.
 
-    Args:
-      plan: the plan of the run, whose strategy makes the rule.
-      length: k.
-      run_key: the secret of the run; only the estimate of |V_k| draws from it.
+    Every candidate is a left row, with bin(prefix) − bin(middle), and a right one, with bin(suffix):
+    (|S_{k−1}|,) int16 each.
     """
-    return functools.partial(_rule, plan=plan, length=length, run_key=run_key)
+    bins = bins_of(previous.scores)
+    if previous.length == 1:
+        return bins, bins
+    if previous.suffix_bins is None:
+        raise ValueError("A released set of two words and more must have the bins of its suffixes.")
+    return bins - previous.suffix_bins, bins
 
 
-def _rule(previous: GramSet, *, plan: PrivacyPlan, length: int, run_key: RunKey) -> LengthRule:
-    sizes: Mapping[int, int] = {}
-    if length > 1 and plan.is_adaptive:
-        sizes = class_sizes(previous)
-    elif length > 1 and (valid := count_valid(previous, plan.pruning)):
-        sizes = {0: valid}
-    counted = sum(sizes.values())
-    if counted and plan.valid_count == "estimate":
-        estimate = estimate_valid_kgrams(previous, run_key.sub_key("estimate", length))
-        counted = max(1, estimate)
-    return rule_of_sizes(plan, length, released=len(previous), sizes=sizes, counted=counted)
-
-
-def count_valid(previous: GramSet, pruning: str) -> int:
-    """Returns |V_k| exactly, for k = previous.length + 1 ≥ 2.
+def class_numbers(previous: GramSet, keys: np.ndarray) -> np.ndarray:
+    """Returns the class of each candidate of length k: (m,) int16.
 
     Args:
       previous: S_{k−1}.
-      pruning: "both" or "single".
+      keys: (m,) int64, packed pairs.
+    """
+    left, right = sides_of(previous)
+    first, second = unpack_pairs(keys)
+    return (left[first] + right[second]).astype(np.int16)
+
+
+def suffix_bins(previous: GramSet, keys: np.ndarray) -> np.ndarray | None:
+    """Returns the bins of the suffixes of S_k, as the field of `GramSet`; None at k = 1.
+
+    Args:
+      previous: S_{k−1}.
+      keys: (n,) int64, the n-grams of S_k.
+    """
+    if previous.length == 0:
+        return None
+    return bins_of(previous.scores)[unpack_pairs(keys)[1]]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Lists:
+    """The rows of one side of the candidates, in lists of one middle and one bin.
+
+    Attributes:
+      names: (lists,) int64, ascending, the middle and the bin of each list; see `names_of`.
+      sizes: (lists,) int32, how many rows each list has.
+    """
+
+    names: np.ndarray
+    sizes: np.ndarray
+
+    @classmethod
+    def of(cls, names: np.ndarray) -> "Lists":
+        """Returns the lists of rows.
+
+        Args:
+          names: (n,) int64, ascending, of each row.
+        """
+        is_first = np.ones(names.size, dtype=bool)
+        np.not_equal(names[1:], names[:-1], out=is_first[1:])
+        starts = np.flatnonzero(is_first)
+        return cls(names[starts], np.diff(starts, append=names.size).astype(np.int32))
+
+    @functools.cached_property
+    def starts(self) -> np.ndarray:
+        """The place of each list's first row among all rows in order: (lists,) int64."""
+        return np.cumsum(self.sizes, dtype=np.int64) - self.sizes
+
+
+def names_of(middles: np.ndarray, bins: np.ndarray) -> np.ndarray:
+    """Returns middles and bins as integers that sort by middle, then by bin: (n,) int64.
+
+    Args:
+      middles: (n,) int64 in [0, 2^31).
+      bins: (n,) int16.
+    """
+    names = middles << _BIN_BITS
+    names += bins
+    names -= _LOWEST_BIN
+    return names
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Cells:
+    """The cells of a block of left lists, by class, then by left list, then by right list.
+
+    Attributes:
+      borders: for each class that has candidates, ascending: where its cells begin and end.
+      ends: (cells,) int64, the number of candidates of a class up to and with each of its cells.
+      left: (cells,) int64, the left list of each cell.
+      right: (cells,) int64, its right list.
+    """
+
+    borders: dict[int, tuple[int, int]]
+    ends: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+
+    @classmethod
+    def of(cls, left: Lists, right: Lists, start: int) -> "_Cells":
+        """Returns the cells of the left lists from `start` on, as many as are made at a time."""
+        names = left.names[start : start + _LISTS_AT_ONCE]
+        # Each left list meets the right lists of its middle, which are neighbours.
+        middles = (names >> _BIN_BITS) << _BIN_BITS
+        first = np.searchsorted(right.names, middles)
+        count = np.searchsorted(right.names, middles + (1 << _BIN_BITS)) - first
+        lefts = np.repeat(np.arange(names.size), count)
+        rights = np.repeat(first - np.cumsum(count) + count, count)
+        rights += np.arange(rights.size)
+        # (cells,) int16: the class of each cell; the order of lists stays within a class.
+        numbers = _bins(names)[lefts] + _bins(right.names[rights])
+        order = np.argsort(numbers, kind="stable")
+        numbers, lefts, rights = numbers[order], lefts[order] + start, rights[order]
+        ends = left.sizes[lefts].astype(np.int64)
+        ends *= right.sizes[rights]
+        distinct, starts = np.unique(numbers, return_index=True)
+        places = itertools.pairwise([*starts.tolist(), order.size])
+        borders = dict(zip(distinct.tolist(), places, strict=True))
+        for begin, stop in borders.values():
+            np.cumsum(ends[begin:stop], out=ends[begin:stop])
+        return cls(borders, ends, lefts, rights)
+
+    def sizes(self) -> dict[int, int]:
+        """Returns the number of candidates of each class."""
+        return {number: int(self.ends[stop - 1]) for number, (_, stop) in self.borders.items()}
+
+    def places(
+        self, number: int, chosen: np.ndarray, left: Lists, right: Lists
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the places on both sides of a class's members, by their numbers in the block."""
+        start, stop = self.borders[number]
+        ends = self.ends[start:stop]
+        within = np.searchsorted(ends, chosen, "right")
+        rest = chosen - np.concatenate(([0], ends))[within]
+        left_list, right_list = self.left[start + within], self.right[start + within]
+        row, second = np.divmod(rest, right.sizes[right_list])
+        return left.starts[left_list] + row, right.starts[right_list] + second
+
+
+@cached_for_sets(maxsize=4)
+def class_sizes(
+    previous: GramSet, pruning: str = "both", *, by_prediction: bool = True
+) -> Mapping[int, int]:
+    """Returns |V_c| of each class of length k that has candidates, exactly, ascending by class.
+
+    Every worker process needs them, and keeps nothing else of V_k. Σ_c |V_c| < 2^62.
+
+    Args:
+      previous: S_{k−1}, k ≥ 2.
+      pruning: "both" or "single"; "both" with predictions.
+      by_prediction: whether classes are those of the prediction; else there is class 0 alone.
 
     References: DPNE section 2, "Pruning using valid k-grams"; exact count by middles.
     """
-    if pruning == "single" or previous.length == 1:
-        return len(previous) * previous.vocabulary_size
-    left, right = _grams_by_middle(previous)
-    return _exact_dot(left, right)
+    sides, total = [], dict[int, int]()
+    for names in _names(previous, pruning, by_prediction=by_prediction):
+        names.sort()
+        sides.append(Lists.of(names))
+    for cells in _blocks(*sides):
+        for number, size in cells.sizes().items():
+            total[number] = total.get(number, 0) + size
+    return dict(sorted(total.items()))
+
+
+def members(
+    previous: GramSet,
+    chosen: Mapping[int, np.ndarray],
+    pruning: str = "both",
+    *,
+    by_prediction: bool = True,
+) -> dict[int, np.ndarray]:
+    """Returns members of classes by their numbers: for each class (n,) int64, packed pairs.
+
+    A class's members are numbered by its cells, then by the rows of both sides.
+
+    Args:
+      previous: S_{k−1}, k ≥ 2.
+      chosen: for each class c that has candidates, (n,) int64 in range(|V_c|).
+      pruning: as for `class_sizes`.
+      by_prediction: as for `class_sizes`.
+    """
+    sides, rows = [], []
+    for names in _names(previous, pruning, by_prediction=by_prediction):
+        # Rows are below 2^31.
+        rows.append(np.argsort(names, kind="stable").astype(np.int32))
+        sides.append(Lists.of(names[rows[-1]]))
+    orders = {number: np.argsort(own) for number, own in chosen.items()}
+    keys = {number: np.zeros(own.size, np.int64) for number, own in chosen.items()}
+    before = dict.fromkeys(chosen, 0)
+    for cells in _blocks(*sides):
+        for number, size in cells.sizes().items():
+            if number not in chosen:
+                continue
+            # Draws of this block: their numbers are neighbours.
+            borders = (before[number], before[number] + size)
+            first, stop = np.searchsorted(chosen[number], borders, sorter=orders[number]).tolist()
+            draws = orders[number][first:stop]
+            left, right = cells.places(number, chosen[number][draws] - before[number], *sides)
+            keys[number][draws] = pack_pairs(rows[0][left], rows[1][right])
+            before[number] += size
+    return keys
+
+
+def _blocks(left: Lists, right: Lists) -> Iterator[_Cells]:
+    for start in range(0, left.names.size, _LISTS_AT_ONCE):
+        yield _Cells.of(left, right, start)
+
+
+def _names(previous: GramSet, pruning: str, *, by_prediction: bool) -> Iterator[np.ndarray]:
+    """Yields the name of the list of each row of the left side, then of the right side."""
+    has_middles = pruning == "both" and previous.length > 1
+    sides = sides_of(previous) if by_prediction else None
+    for is_right in (False, True):
+        size = previous.vocabulary_size if is_right and not has_middles else len(previous)
+        bins = np.zeros(size, np.int16)
+        if sides is not None:
+            bins = sides[is_right]
+        # The longest arrays of all: nothing here may hold them while they are used.
+        if has_middles:
+            # A left row ends with its middle, its suffix; a right one begins with it, its prefix.
+            yield names_of(unpack_pairs(previous.keys)[0 if is_right else 1], bins)
+        else:
+            yield names_of(np.zeros(bins.size, np.int64), bins)
+
+
+def _bins(names: np.ndarray) -> np.ndarray:
+    return ((names & ((1 << _BIN_BITS) - 1)) + _LOWEST_BIN).astype(np.int16)
 
 
 def estimate_valid_kgrams(previous: GramSet, sub_key: bytes) -> int:
@@ -81,39 +287,19 @@ def estimate_valid_kgrams(previous: GramSet, sub_key: bytes) -> int:
     bits = randomness.keyed_bits(sub_key, np.uint64(0), np.arange(samples, dtype=np.uint64))
     words = (bits[:, 0] % np.uint64(previous.vocabulary_size)).astype(np.int64)
     grams = (bits[:, 1] % np.uint64(len(previous))).astype(np.int64)
-    prefixes, _ = unpack_pairs(previous.keys)
-    left, _ = _grams_by_middle(previous)
-    return math.ceil(np.count_nonzero(words < left[prefixes[grams]]) / probability)
-
-
-def _grams_by_middle(previous: GramSet) -> tuple[np.ndarray, np.ndarray]:
-    """Returns L(m) and R(m), (|S_{k−2}|,) int64: how many n-grams of S_{k−1} end and begin with m."""
     prefixes, suffixes = unpack_pairs(previous.keys)
-    size = previous.parent_size
-    return np.bincount(suffixes, minlength=size), np.bincount(prefixes, minlength=size)
-
-
-def _exact_dot(left: np.ndarray, right: np.ndarray) -> int:
-    """Returns Σ left·right, by Python integers where 64 bits might not hold it."""
-    if int(left.max(initial=0)) * int(right.max(initial=0)) * left.size < 2**63:
-        return int(left @ right)
-    return sum(a * b for a, b in zip(left.tolist(), right.tolist(), strict=True))
+    # (|S_{k−2}|,) int64: L(m), how many n-grams of S_{k−1} end with m.
+    left = np.bincount(suffixes, minlength=previous.parent_size)
+    return math.ceil(np.count_nonzero(words < left[prefixes[grams]]) / probability)
 
 
 def sample_spurious(previous: GramSet, *, rule: LengthRule, run_key: RunKey) -> SpuriousGrams:
     """Draws each member of V_c with Σ_r P_{r,c}, with the round and the cell of its noise."""
-    members = Members.of(previous, rule.pruning, by_prediction=rule.by_prediction)
-    return sample_members(members, rule=rule, run_key=run_key)
-
-
-def sample_members(members: Members, *, rule: LengthRule, run_key: RunKey) -> SpuriousGrams:
-    """Draws each of some candidates with the probability of its class; see `sample_spurious`."""
-    sizes = members.sizes()
-    present = [each for each in rule.classes if each.number in sizes]
-    drawn = members.draw(
-        {each.number: _bits(sizes[each.number], each, rule.length, run_key) for each in present}
-    )
-    parts = [_sampled_class(drawn[each.number], each, rule, run_key) for each in present]
+    sizes = class_sizes(previous, rule.pruning, by_prediction=rule.by_prediction)
+    present = {own: sizes[own.number] for own in rule.classes if own.number in sizes}
+    chosen = {own.number: _chosen(size, own, rule.length, run_key) for own, size in present.items()}
+    drawn = members(previous, chosen, rule.pruning, by_prediction=rule.by_prediction)
+    parts = [_sampled_class(drawn[own.number], own, rule, run_key) for own in present]
     keys = np.concatenate([np.zeros(0, np.int64), *(part.keys for part in parts)])
     order = np.argsort(keys)
     columns = {
@@ -123,13 +309,14 @@ def sample_members(members: Members, *, rule: LengthRule, run_key: RunKey) -> Sp
     return SpuriousGrams(length=rule.length, keys=keys[order], **columns, rule=rule)
 
 
-def _bits(size: int, own: ClassRule, length: int, run_key: RunKey) -> np.ndarray:
-    """Returns the random bits of a Poisson number of draws from a class: (draws, 2) uint64."""
+def _chosen(size: int, own: ClassRule, length: int, run_key: RunKey) -> np.ndarray:
+    """Returns a Poisson number of uniform draws from a class's numbers: (draws,) int64."""
     number, mean = np.int64(own.number), -size * math.log1p(-own.null_probability)
     blocks = np.arange(randomness.poisson_blocks(mean), dtype=np.uint64)
     count_bits = randomness.keyed_bits(run_key.sub_key("spurious count", length), number, blocks)
     draws = np.arange(randomness.poisson(count_bits, mean), dtype=np.uint64)
-    return randomness.keyed_bits(run_key.sub_key("spurious draw", length), number, draws)
+    bits = randomness.keyed_bits(run_key.sub_key("spurious draw", length), number, draws)
+    return randomness.scaled_integers(bits, size)
 
 
 def _sampled_class(

@@ -5,6 +5,7 @@ probability `FALSE_FAILURE`.
 """
 
 import collections
+import dataclasses
 import itertools
 import math
 import random
@@ -16,11 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from beam_dpne import GramSet
-from beam_dpne.ngrams import classes, tolerances
-from beam_dpne.ngrams.classes import Members, bins_of, class_numbers, class_sizes, suffix_bins
+from beam_dpne import GramSet, RunKey, length_rule
+from beam_dpne.mechanism.randomness import scaled_integers
+from beam_dpne.ngrams import tolerances, valid
 from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
-from beam_dpne.ngrams.tolerances import groups_of, probabilities, round_down
+from beam_dpne.ngrams.tolerances import bins_of, groups_of, probabilities, round_down
+from beam_dpne.ngrams.valid import (
+    class_numbers,
+    class_sizes,
+    members,
+    sample_spurious,
+    suffix_bins,
+)
 from tests.ngrams.test_valid import bits_of
 from tests.oracle import ngrams as reference
 
@@ -108,16 +116,14 @@ def test_sizes_and_members_of_classes_are_those_of_enumerating_all_words(monkeyp
     rng = random.Random(1)
     several = 0
     for _ in range(400):
-        monkeypatch.setattr(classes, "_LISTS_AT_ONCE", rng.choice([1, 2, 5, 2**16]))
+        monkeypatch.setattr(valid, "_LISTS_AT_ONCE", rng.choice([1, 2, 5, 2**16]))
         sets, previous = random_chain(rng, rng.randint(1, 3))
         if not sets[-1]:
-            assert Members.of(previous, "both").sizes() == class_sizes(previous) == {}
+            assert class_sizes(previous) == {}
             continue
         expected = classes_by_definition(sets)
         sizes = class_sizes(previous)
         assert sizes == collections.Counter(expected.values())
-        candidates = Members.of(previous, "both")
-        assert candidates.sizes() == sizes
         keys = pack_pairs(*np.array(list(expected), np.int64).reshape(-1, 2).T)
         assert class_numbers(previous, keys).tolist() == list(expected.values())
         several += len(sizes) > 4
@@ -129,32 +135,32 @@ def test_a_draw_does_not_depend_on_others(monkeypatch):
     rng = random.Random(3)
     later = 0
     for _ in range(200):
-        monkeypatch.setattr(classes, "_LISTS_AT_ONCE", rng.choice([1, 2, 5]))
+        monkeypatch.setattr(valid, "_LISTS_AT_ONCE", rng.choice([1, 2, 5]))
         _, previous = random_chain(rng, rng.randint(1, 3))
-        candidates = Members.of(previous, "both")
-        bits = {number: bits_of(4 * size) for number, size in candidates.sizes().items()}
-        all_drawn = candidates.draw(bits)
-        for number in rng.sample(sorted(bits), min(3, len(bits))):
-            place = rng.randrange(len(bits[number]))
-            alone = candidates.draw({number: bits[number][[place]]})[number]
+        chosen = {
+            number: scaled_integers(bits_of(4 * size), size)
+            for number, size in class_sizes(previous).items()
+        }
+        all_drawn = members(previous, chosen)
+        for number in rng.sample(sorted(chosen), min(3, len(chosen))):
+            place = rng.randrange(len(chosen[number]))
+            alone = members(previous, {number: chosen[number][[place]]})[number]
             assert alone.tolist() == [all_drawn[number][place]]
             later += alone[0] > all_drawn[number].min()
     assert later > 100
 
 
 @pytest.mark.parametrize(("length", "at_once"), [(1, 2**16), (2, 2**16), (3, 2**16), (3, 2)])
-def test_draws_from_a_class_are_uniform_members_of_it(length, at_once, monkeypatch):
-    monkeypatch.setattr(classes, "_LISTS_AT_ONCE", at_once)
+def test_every_member_of_a_class_has_one_number(length, at_once, monkeypatch):
+    monkeypatch.setattr(valid, "_LISTS_AT_ONCE", at_once)
     sets, previous = random_chain(random.Random(20 + length), length)
     expected = classes_by_definition(sets)
-    candidates = Members.of(previous, "both")
-    sizes = candidates.sizes()
-    all_drawn = candidates.draw({number: bits_of(200 * size) for number, size in sizes.items()})
-    for number, size in sizes.items():
+    sizes = class_sizes(previous)
+    everybody = members(previous, {number: np.arange(size) for number, size in sizes.items()})
+    for number in sizes:
         expected_pairs = [pair for pair, own in expected.items() if own == number]
-        drawn, counts = np.unique(all_drawn[number], return_counts=True)
-        assert drawn.tolist() == sorted((a << 32) | b for a, b in expected_pairs)
-        assert size == 1 or stats.chisquare(counts).pvalue > FALSE_FAILURE
+        found = sorted(everybody[number].tolist())
+        assert found == sorted((a << 32) | b for a, b in expected_pairs)
 
 
 @given(SIZES, st.integers(1, 10**5))
@@ -218,12 +224,32 @@ def test_many_words_with_high_scores_have_all_their_pairs(score):
         scores=np.full(words, score),
         vocabulary_size=words,
     )
-    candidates = Members.of(grams, "both")
     # The score of the middle, of which length 2 has none, counts nothing.
     (own,) = bins_of(np.array([score])).tolist()
-    assert candidates.sizes() == {2 * own: words**2}
-    bits = np.random.default_rng(5).integers(0, 2**64, (1000, 2), np.uint64)
-    prefixes, seconds = unpack_pairs(candidates.draw({2 * own: bits})[2 * own])
+    assert class_sizes(grams) == {2 * own: words**2}
+    chosen = np.random.default_rng(5).integers(0, words**2, 1000)
+    prefixes, seconds = unpack_pairs(members(grams, {2 * own: chosen})[2 * own])
     for rows in (prefixes, seconds):
         assert 0 <= rows.min() < words / 50
         assert words * 49 / 50 < rows.max() < words
+
+
+def test_draws_of_two_classes_are_independent():
+    """Of 1,600 pairs of rare words and as many of common ones, about 40 are drawn at equal places."""
+    scores = np.repeat([1.0, 16.0], 40)
+    words = GramSet(length=1, keys=np.arange(80), scores=scores, parent_size=1, vocabulary_size=80)
+    one = length_rule(length=2, noise_stddev=1.0, threshold=1.0, valid=6400)
+    (own,) = one.classes
+    classes = tuple(
+        dataclasses.replace(own, number=number, valid=valid)
+        for number, valid in ((0, 1600), (8, 3200), (16, 1600))
+    )
+    rule = dataclasses.replace(one, classes=classes, by_prediction=True)
+    drawn_grams = sample_spurious(words, rule=rule, run_key=RunKey(bytes(range(32))))
+    first, second = unpack_pairs(drawn_grams.keys)
+    rare, common = (drawn_grams.classes == number for number in (0, 16))
+    places = set(zip(first[rare].tolist(), second[rare].tolist(), strict=True))
+    others = zip((first[common] - 40).tolist(), (second[common] - 40).tolist(), strict=True)
+    tail = float(stats.norm.sf(1.0))
+    same = len(places & set(others))
+    assert stats.binomtest(same, 1600, tail**2).pvalue > FALSE_FAILURE

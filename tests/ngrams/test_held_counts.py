@@ -13,7 +13,7 @@ from scipy import integrate, stats
 from beam_dpne import RunKey
 from beam_dpne.ngrams import tolerances
 from beam_dpne.ngrams.elements import HistogramShard
-from beam_dpne.ngrams.held_counts import (
+from beam_dpne.ngrams.length_rules import (
     affordable,
     cell_units,
     counted_of,

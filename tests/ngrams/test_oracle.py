@@ -503,8 +503,8 @@ class Shuffled(InMemory):
     sent: dict = dataclasses.field(default_factory=dict)
     left: dict = dataclasses.field(default_factory=dict)
 
-    def contribute(self, length, round_number, users, previous, present):
-        pieces, users = super().contribute(length, round_number, users, previous, present)
+    def contribute(self, length, round_number, users, **beside):
+        pieces, users = super().contribute(length, round_number, users, **beside)
         if self.plan.is_adaptive:
             self.left[length, round_number] = {
                 tuple(user): rest
@@ -518,9 +518,10 @@ class Shuffled(InMemory):
             self.sent.setdefault((sent.length, sent.round), []).append(sent)
         return super().sums(sent)
 
-    def merge(self, pieces):
-        self.rng.shuffle(pieces)
-        return super().merge(pieces)
+    def measure(self, sent, still_open, previous):
+        self.rng.shuffle(sent)
+        self.rng.shuffle(still_open)
+        return super().measure(sent, still_open, previous)
 
 
 def run_kernels(documents, plan, run_key, rng, *, partitions) -> Release:

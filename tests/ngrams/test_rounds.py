@@ -5,21 +5,29 @@ import itertools
 import math
 from fractions import Fraction
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from beam_dpne import HistogramShard, RunKey
+from beam_dpne import Contributions, HistogramShard, RunKey, SpuriousGrams, WeightedHistogram
 from beam_dpne.elements import coders
 from beam_dpne.mechanism.randomness import keyed_hashes, normals
 from beam_dpne.mechanism.rules import UNITS, LengthRule, RoundRule
 from beam_dpne.mechanism.thresholds import evidence_noise, noisy_cells, scores
-from beam_dpne.ngrams import adaptive
+from beam_dpne.ngrams import adaptive, decisions
+from beam_dpne.ngrams.decisions import (
+    decide_round,
+    merge_present,
+    noise_bits,
+    present_part,
+    released_part,
+)
 from beam_dpne.ngrams.elements import ROOT
 from beam_dpne.ngrams.histogram import merge_shards, shard_open
-from beam_dpne.ngrams.threshold import decide_round, merge_present, noise_bits, present_part
 from tests.support.grams import decide
 
 KEY = RunKey(bytes(range(32)))
@@ -228,18 +236,21 @@ def test_the_weight_of_another_round_does_not_let_a_word_be_found():
 def test_spurious_grams_that_somebody_holds_are_dropped_though_they_are_closed():
     """Held grams are dropped in round 1; later, when most are closed, no other one is."""
     rule = rule_of(2)
-    drawn = {
-        "spurious_keys": np.arange(0, 2 * COUNT, 2),
-        "spurious_cells": np.arange(COUNT),
-        "spurious_rounds": np.full(COUNT, 2, np.int8),
-        "spurious_classes": np.zeros(COUNT, np.int16),
-    }
-    shard = shard_of(2, np.zeros(COUNT), **drawn)
+    drawn = SpuriousGrams(
+        length=2,
+        keys=np.arange(0, 2 * COUNT, 2),
+        cells=np.arange(COUNT),
+        rounds=np.full(COUNT, 2, np.int8),
+        classes=np.zeros(COUNT, np.int16),
+        rule=rule,
+    )
+    shard = decisions.decide(shard_of(2, np.zeros(COUNT)), drawn, run_key=KEY)
+    unheld = list(range(COUNT + COUNT % 2, 2 * COUNT, 2))
     for _ in range(2):
-        shard = next_round(decide_round(shard, rule=rule, run_key=KEY), 0)
-        unheld = list(range(COUNT + COUNT % 2, 2 * COUNT, 2))
-        assert shard.spurious_keys.tolist() == unheld
-    released = decide(shard, rule=rule, run_key=KEY)
+        shard = next_round(shard, 0)
+        assert shard.keys[shard.keys >= COUNT].tolist() == unheld
+        shard = decide_round(shard, rule=rule, run_key=KEY)
+    released = released_part(shard)
     assert set(released.keys.tolist()) - set(range(COUNT)) == set(unheld)
     assert np.unique(released.keys).size == released.keys.size
     by_key = dict(zip(released.keys.tolist(), released.scores.tolist(), strict=True))
@@ -254,7 +265,7 @@ def open_pieces(length: int):
     rule = rule_of(length)
     rng = np.random.default_rng(7)
     after = decide_round(shard_of(length, rng.integers(0, 2**33, 300)), rule=rule, run_key=KEY)
-    return after, [piece for _, piece in shard_open(after, histogram_ranges=1)]
+    return after, [piece for _, piece in shard_open(after)]
 
 
 def sums_of_a_round(after: HistogramShard, rows: np.ndarray) -> HistogramShard:
@@ -344,3 +355,30 @@ def test_what_is_present_is_sorted_and_says_found_or_the_cell(length):
     for name, found, cell in zip(names, merged.found, merged.cells, strict=True):
         was_found, place = by_name[name]
         assert (found, cell) == ((1, 0) if was_found else (0, place))
+
+
+def test_grams_of_two_words_and_more_are_decided_together_with_spurious_ones():
+    """Without them a released n-gram tells that somebody holds it."""
+    with pytest.raises(ValueError, match="spurious=… of SampleSpurious"):
+        decisions.decide(shard_of(2, [1]), run_key=KEY)
+    with pytest.raises(ValueError, match="rule=rule_for"):
+        decisions.decide(shard_of(1, [1]), run_key=KEY)
+    grams = Contributions(
+        length=2,
+        users=np.array([[1, 2]], np.uint64),
+        offsets=np.array([0, 1]),
+        keys=np.array([7]),
+        weights=np.array([2**32]),
+    )
+    with (
+        pytest.raises(Exception, match="WeightedHistogram needs previous="),
+        beam.Pipeline(runner=FnApiRunner()) as pipeline,
+    ):
+        _ = pipeline | beam.Create([grams]) | WeightedHistogram()
+
+
+def test_an_early_round_releases_nothing():
+    """Spurious grams of later rounds are found already, and held ones are not."""
+    after = decide_round(shard_of(2, [0] * 9), rule=rule_of(2), run_key=KEY)
+    with pytest.raises(ValueError, match="Round 1 of 3 is for DecideRound"):
+        released_part(after)

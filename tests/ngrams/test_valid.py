@@ -1,4 +1,4 @@
-"""V_k: its exact number against enumeration, uniform draws from it, and the paper's estimate.
+"""V_k: its exact number against enumeration, members by number, and the paper's estimate.
 
 Keys are fixed; had they been random, each assertion on a p-value would fail a correct program with
 probability `FALSE_FAILURE`.
@@ -16,14 +16,10 @@ from scipy import stats
 from beam_dpne import GramSet, PrivacyPlan, RunKey
 from beam_dpne.mechanism.randomness import keyed_bits
 from beam_dpne.mechanism.thresholds import spurious_threshold
-from beam_dpne.ngrams import classes
-from beam_dpne.ngrams.classes import Members
+from beam_dpne.ngrams import valid as valid_module
 from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
-from beam_dpne.ngrams.valid import (
-    count_valid,
-    estimate_valid_kgrams,
-    rule_for,
-)
+from beam_dpne.ngrams.length_rules import rule_for
+from beam_dpne.ngrams.valid import class_sizes, estimate_valid_kgrams, members
 
 FALSE_FAILURE = 1e-6
 RULES = ("both", "single")
@@ -53,41 +49,14 @@ def test_draws_are_members_in_the_documented_order(pruning, monkeypatch):
         valid = enumerate_valid(grams, vocabulary, last.length, pruning)
         if not valid:
             continue
-        numbers = [-(-(i << 128) // len(valid)) for i in range(len(valid))]
-        drawn = words_of(draw_valid(last, pruning, blocks_of(numbers)), grams, vocabulary, pruning)
+        chosen = {0: np.arange(len(valid))}
+        drawn = members(last, chosen, pruning, by_prediction=False)[0]
+        drawn = words_of(drawn, grams, vocabulary, pruning)
         if pruning == "both":
             valid.sort(key=lambda gram: (gram[1:-1], gram[:1], gram[-1:]))
         assert drawn == valid
         # Blocks of one list and of all lists number the members alike.
-        monkeypatch.setattr(classes, "_LISTS_AT_ONCE", rng.choice([1, 2, 5, 2**16]))
-
-
-@pytest.mark.parametrize("pruning", RULES)
-@pytest.mark.parametrize("length", [1, 2, 3])
-def test_draws_are_uniform(length, pruning):
-    last, grams, vocabulary = random_chain(
-        random.Random(length), length=length, pruning=pruning, share=0.5, words=5
-    )
-    valid = enumerate_valid(grams, vocabulary, length, pruning)
-    assert len(valid) > 10
-    keys, counts = np.unique(
-        draw_valid(last, pruning, bits_of(200 * len(valid))), return_counts=True
-    )
-    assert set(words_of(keys, grams, vocabulary, pruning)) == set(valid)
-    assert stats.chisquare(counts).pvalue > FALSE_FAILURE
-
-
-def test_counts_beyond_64_bits_are_exact():
-    """A vocabulary larger than memory: only its length and its numbers are asked for."""
-    size = 2**40
-    vocabulary = GramSet(
-        length=1,
-        keys=np.broadcast_to(np.int64(0), size),
-        scores=np.broadcast_to(1.0, size),
-        vocabulary_size=size,
-    )
-    for pruning in RULES:
-        assert count_valid(vocabulary, pruning) == 2**80
+        monkeypatch.setattr(valid_module, "_LISTS_AT_ONCE", rng.choice([1, 2, 5, 2**16]))
 
 
 def test_the_estimate_has_the_mean_and_variance_of_its_binomial_law():
@@ -116,7 +85,7 @@ def test_an_estimate_moves_the_threshold_and_the_rule_still_says_the_exact_numbe
     plan = PrivacyPlan(
         epsilon=1.0, delta=1e-6, max_length=3, strategy="one_round", valid_count="estimate"
     )
-    rule = rule_for(plan, 3, KEY)(previous)
+    rule = rule_for(plan, previous, KEY)
     valid = count_valid(previous, "both")
     estimate = estimate_valid_kgrams(previous, KEY.sub_key("estimate", 3))
     assert estimate != valid
@@ -187,15 +156,9 @@ def words_of(keys, grams, vocabulary, pruning) -> list[tuple[str, ...]]:
     return [(*grams[prefix], seconds[place][-1]) for prefix, place in pairs]
 
 
-def draw_valid(previous: GramSet, pruning: str, bits: np.ndarray) -> np.ndarray:
-    """Members of V_k as one class."""
-    return Members.of(previous, pruning, by_prediction=False).draw({0: bits})[0]
-
-
-def blocks_of(numbers: list[int]) -> np.ndarray:
-    """128-bit integers as blocks."""
-    halves = [[number >> 64, number & (2**64 - 1)] for number in numbers]
-    return np.array(halves, np.uint64).reshape(-1, 2)
+def count_valid(previous: GramSet, pruning: str) -> int:
+    """|V_k| as the size of class 0."""
+    return sum(class_sizes(previous, pruning, by_prediction=False).values())
 
 
 def bits_of(count: int) -> np.ndarray:

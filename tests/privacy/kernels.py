@@ -37,16 +37,11 @@ class Watched(InMemory):
     drawn: dict[int, SpuriousGrams] = dataclasses.field(default_factory=dict)
     held: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
 
-    def measure(self, length, round_number, sent, still_open, previous):
-        shards = super().measure(length, round_number, sent, still_open, previous)
-        if round_number == 1 and length > 1:
-            self.held[length] = np.concatenate([shard.keys for shard in shards])
-            columns = {
-                name: np.concatenate([getattr(shard, f"spurious_{name}") for shard in shards])
-                for name in ("keys", "cells", "rounds", "classes")
-            }
-            self.drawn[length] = SpuriousGrams(length=length, **columns, rule=shards[0].rule)
-        return shards
+    def draw(self, previous, shards):
+        drawn = super().draw(previous, shards)
+        self.held[drawn.length] = np.concatenate([shard.keys for shard in shards])
+        self.drawn[drawn.length] = drawn
+        return drawn
 
     def settled(self, released: GramSet) -> Settled:
         """Returns what was noted of the length of a released set."""
@@ -88,10 +83,9 @@ def run_lengths(
     batches = [users]
     if plan.is_adaptive:
         batches = [dataclasses.replace(users, left=np.full(len(users.users), plan.allotment))]
-    present = None
+    before = None
     for length in range(2, plan.max_length + 1):
-        batches = run.prune(batches, released[-1], present)
-        found, batches, present = run.release_length(length, batches, released[-1])
+        found, batches, before = run.release_length(length, batches, released[-1], before)
         released.append(found)
     return [run.settled(each) for each in released]
 
@@ -99,7 +93,7 @@ def run_lengths(
 def settle(
     batch: UserBatch, previous: GramSet, plan: PrivacyPlan, length: int, run_key: RunKey
 ) -> Settled:
-    """All rounds of one length, from positions of length k − 1."""
+    """All rounds of one length, from positions of length k − 2."""
     run = Watched(plan=plan, run_key=run_key)
-    released, _, _ = run.release_length(length, [batch], previous)
+    released, _, _ = run.release_length(length, [batch], previous, None)
     return run.settled(released)

@@ -133,28 +133,28 @@ MISTAKES = (
     ),
     Mistake(
         "section 4: every round has the same noise",
-        "ngrams/threshold.py",
+        "ngrams/decisions.py",
         'run_key.sub_key("noise", shard.length, round_number)',
         'run_key.sub_key("noise", shard.length, 1)',
         ("ngrams/test_oracle.py",),
     ),
     Mistake(
         "R3: all lengths have the same noise",
-        "ngrams/threshold.py",
+        "ngrams/decisions.py",
         'run_key.sub_key("noise", shard.length, round_number)',
         'run_key.sub_key("noise", 2, round_number)',
         ("ngrams/test_oracle.py", "privacy/test_statistics.py"),
     ),
     Mistake(
         "C8: counts of all lengths have the same noise",
-        "ngrams/held_counts.py",
+        "ngrams/length_rules.py",
         'run_key.sub_key("held noise", length)',
         'run_key.sub_key("held noise", 2)',
         ("ngrams/test_oracle.py", "ngrams/test_held_counts.py"),
     ),
     Mistake(
         "C8: all groups share one draw of noise",
-        "ngrams/held_counts.py",
+        "ngrams/length_rules.py",
         "numbers = np.arange(len(counted.groups), dtype=np.uint64)",
         "numbers = np.zeros(len(counted.groups), dtype=np.uint64)",
         ("ngrams/test_oracle.py", "ngrams/test_held_counts.py"),
@@ -168,14 +168,14 @@ MISTAKES = (
     ),
     Mistake(
         "R4: words without weight are released",
-        "ngrams/threshold.py",
+        "ngrams/decisions.py",
         "over &= shard.weights[judged] > 0",
         "over &= shard.weights[judged] >= 0",
         ("privacy/test_statistics.py",),
     ),
     Mistake(
         "section 4: closed n-grams are looked at again",
-        "ngrams/threshold.py",
+        "ngrams/decisions.py",
         "(cells >= rule.cut_cells(shard.round)[places])",
         "(cells >= rule.cut_cells(shard.round)[places] - 10**6)",
         (
@@ -186,16 +186,16 @@ MISTAKES = (
     ),
     Mistake(
         "R4: drawn n-grams that somebody has stay",
-        "ngrams/threshold.py",
-        "places_among(shard.spurious_keys, shard.keys) < 0",
-        "places_among(shard.spurious_keys, shard.keys) < 10**9",
+        "ngrams/decisions.py",
+        "places_among(drawn.keys, shard.keys) < 0",
+        "places_among(drawn.keys, shard.keys) < 10**9",
         ("privacy/test_adaptive_spurious.py", "privacy/test_statistics.py"),
     ),
     Mistake(
         "C4: drawn n-grams are dropped only at positive weight",
-        "ngrams/threshold.py",
-        "places_among(shard.spurious_keys, shard.keys) < 0",
-        "places_among(shard.spurious_keys, shard.keys[shard.weights > 0]) < 0",
+        "ngrams/decisions.py",
+        "places_among(drawn.keys, shard.keys) < 0",
+        "places_among(drawn.keys, shard.keys[shard.weights > 0]) < 0",
         (
             "privacy/test_adaptive_spurious.py",
             "privacy/test_statistics.py",
@@ -233,8 +233,8 @@ MISTAKES = (
     Mistake(
         "4b: all classes are drawn by one law",
         "ngrams/valid.py",
-        "_sampled_class(drawn[each.number], each, rule, run_key)",
-        "_sampled_class(drawn[each.number], rule.classes[-1], rule, run_key)",
+        "_sampled_class(drawn[own.number], own, rule, run_key)",
+        "_sampled_class(drawn[own.number], rule.classes[-1], rule, run_key)",
         ("privacy/test_held_conditions.py", "ngrams/test_oracle.py"),
     ),
     Mistake(
@@ -250,21 +250,21 @@ MISTAKES = (
     ),
     Mistake(
         "4b: counts of held candidates have no noise",
-        "ngrams/held_counts.py",
+        "ngrams/length_rules.py",
         "noise = randomness.normals(bits) * stddev",
         "noise = 0 * randomness.normals(bits) * stddev",
         ("ngrams/test_held_counts.py", "ngrams/test_oracle.py"),
     ),
     Mistake(
         "C5: an estimate is limited to what there is",
-        "ngrams/held_counts.py",
+        "ngrams/length_rules.py",
         "left = estimate(noisy, stddev)",
         "left = min(number, estimate(noisy, stddev))",
         ("privacy/test_held_conditions.py", "ngrams/test_held_counts.py", "ngrams/test_oracle.py"),
     ),
     Mistake(
         "C3: an n-gram counts more than once",
-        "ngrams/held_counts.py",
+        "ngrams/length_rules.py",
         "np.minimum(shard.tallies[inside], 1 << TALLY_BITS)",
         "shard.tallies[inside]",
         (

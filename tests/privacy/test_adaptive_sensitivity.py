@@ -26,10 +26,10 @@ from beam_dpne.documents.group_by_user import (
 )
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams import adaptive
-from beam_dpne.ngrams.classes import class_numbers, suffix_bins
 from beam_dpne.ngrams.elements import ROOT, pack_pairs, unpack_pairs
-from beam_dpne.ngrams.held_counts import Counted, counted_classes
 from beam_dpne.ngrams.in_memory import InMemory
+from beam_dpne.ngrams.length_rules import Counted, counted_classes, rule_for
+from beam_dpne.ngrams.valid import class_numbers, suffix_bins
 from tests.privacy.test_sensitivity import WORDS, Corpus, corpora
 
 KEY = RunKey(b"adaptive sensitivity".ljust(32, b"."))
@@ -204,20 +204,23 @@ class OnePast(InMemory):
                 self.tallied.setdefault(sent.length, {})[tuple(user)] = own
         return []
 
-    def release_length(self, length, users, previous):
+    def release_length(self, length, users, previous, before):
         known = ROOT if previous is None else previous
-        rule, present = self.rule(length, [], known), []
+        rule, present = rule_for(self.plan, known), None
         if previous is not None:
             self.counted[length] = counted_classes(previous, self.plan.held_stddev)
         last = self.plan.rounds_of(length)
         for number in range(1, last + 1):
             self.sent.setdefault((length, number), {})
-            _, users = self.contribute(length, number, users, previous, present)
+            _, users = self.contribute(
+                length, number, users, previous=previous, present=present, before=before
+            )
+            before = present
             assert all((batch.left >= 0).all() for batch in users)
             self._draw(length, number, previous, rule)
             if number < last:
-                present.append(self._present(known, number, rule))
-        return self._found(known, rule), users, present[-1] if present else None
+                present = self._present(known, number, rule)
+        return self._found(known, rule), users, before
 
     def _present(self, known, number, rule):
         length, names = known.length + 1, sorted(self.state)

@@ -20,11 +20,9 @@ from scipy import stats
 from beam_dpne import GramSet, PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.rules import UNITS, LengthRule
-from beam_dpne.ngrams import valid
-from beam_dpne.ngrams.candidates import prune_invalid
-from beam_dpne.ngrams.classes import class_numbers
+from beam_dpne.ngrams.length_rules import rule_for
 from beam_dpne.ngrams.transform import run_context
-from beam_dpne.ngrams.valid import rule_for, sample_spurious
+from beam_dpne.ngrams.valid import class_numbers, class_sizes, sample_spurious
 from tests.privacy.kernels import Settled, run_lengths, settle, users_of, words_as_set
 
 FALSE_FAILURE = 1e-7
@@ -51,7 +49,7 @@ def test_unheld_bigrams_are_released_as_often_as_the_bound_says(rounds, spurious
     plan = plan_of(2, rounds=rounds, spurious_fraction=spurious_fraction)
     keys = 60
     released = [unheld(run(TEXTS, plan, number)[1]).size for number in range(keys)]
-    rule = rule_for(plan, 2, RunKey(bytes(32)))(words_as_set(VOCABULARY))
+    rule = rule_for(plan, words_as_set(VOCABULARY))
     valid_count = len(VOCABULARY) ** 2
     assert rule.valid == valid_count
     assert valid_count * rule.classes[0].null_probability <= spurious_fraction * len(VOCABULARY) * (
@@ -77,7 +75,7 @@ def test_unheld_grams_of_every_length_are_released_as_often_as_the_bound_says():
             assert rule is not None
             if not rule.classes:
                 continue
-            members = valid.count_valid(previous, "both")
+            members = sum(class_sizes(previous).values())
             assert rule.valid == members
             counts[length] += unheld(own).size
             numbers = class_numbers(previous, own.held)
@@ -96,7 +94,7 @@ def test_unheld_grams_of_every_length_are_released_as_often_as_the_bound_says():
 def test_rounds_of_spurious_grams_follow_their_null_probabilities():
     words = words_as_set([f"{number:04}" for number in range(2000)])
     plan = plan_of(2, spurious_fraction=0.5)
-    rule = rule_for(plan, 2, RunKey(bytes(32)))(words)
+    rule = rule_for(plan, words)
     drawn = [sample_spurious(words, rule=rule, run_key=run_key(number)) for number in range(40)]
     observed = np.bincount(np.concatenate([each.rounds for each in drawn]), minlength=4)[1:]
     chances = np.array([own.null_probability for own in rule.rounds])
@@ -106,7 +104,7 @@ def test_rounds_of_spurious_grams_follow_their_null_probabilities():
 
 def test_every_candidate_is_spurious_equally_often():
     words = words_as_set(VOCABULARY[:12])
-    rule = rule_for(plan_of(2, spurious_fraction=0.5), 2, RunKey(bytes(32)))(words)
+    rule = rule_for(plan_of(2, spurious_fraction=0.5), words)
     keys = 400
     counts = np.zeros(144, np.int64)
     for number in range(keys):
@@ -174,9 +172,8 @@ def settle_bigrams_of_one_user(plan: PrivacyPlan, has_budget: bool, key: RunKey)
     """A user alone with ten bigrams of nine public words."""
     vocabulary = words_as_set(VOCABULARY[:9])
     users = users_of({"u": ["w00 w01 w02 w03 w04 w05 w00 w02 w04 w00 w03"]}, key)
-    batch = prune_invalid(users, vocabulary, pruning=plan.pruning)
     left = np.array([plan.allotment if has_budget else 0])
-    return settle(dataclasses.replace(batch, left=left), vocabulary, plan, 2, key)
+    return settle(dataclasses.replace(users, left=left), vocabulary, plan, 2, key)
 
 
 def decisions_without_weight(keys: np.ndarray, rule: LengthRule, key: RunKey) -> dict[int, float]:

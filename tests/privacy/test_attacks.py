@@ -13,7 +13,7 @@ from beam_dpne.audit.bounds import lower_bound
 from beam_dpne.audit.games import key_of
 from beam_dpne.mechanism import thresholds
 from beam_dpne.mechanism.rules import NOTHING_YET
-from beam_dpne.ngrams import threshold
+from beam_dpne.ngrams import decisions
 
 FAILURE = 1e-4
 RUNS = 3000
@@ -49,12 +49,12 @@ def test_a_large_part_of_a_claim_is_shown_where_an_n_gram_is_near_its_threshold(
     assert 0.4 * claim < bound < claim
 
 
-right_bits = threshold.noise_bits
+right_bits = decisions.noise_bits
 
 
 MISTAKES = {
     "every round of a length has the same noise": (
-        threshold,
+        decisions,
         "noise_bits",
         lambda shard, run_key, _, places=None: right_bits(shard, run_key, 1, places),
     ),

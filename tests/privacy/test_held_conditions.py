@@ -23,14 +23,12 @@ from beam_dpne import GramSet, PrivacyPlan, RunKey
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.rules import UNITS, LengthRule
 from beam_dpne.ngrams import adaptive, tolerances
-from beam_dpne.ngrams.candidates import prune_invalid
-from beam_dpne.ngrams.classes import class_numbers
 from beam_dpne.ngrams.contributions import contribute
+from beam_dpne.ngrams.decisions import decide, decide_round, released_part
 from beam_dpne.ngrams.elements import HistogramShard, pack_pairs
-from beam_dpne.ngrams.held_counts import cell_units, counted_of, describe
-from beam_dpne.ngrams.threshold import decide_round, released_part
+from beam_dpne.ngrams.length_rules import cell_units, counted_of, describe, rule_for
 from beam_dpne.ngrams.tolerances import group_probabilities, groups_of, probabilities
-from beam_dpne.ngrams.valid import rule_for, sample_spurious
+from beam_dpne.ngrams.valid import class_numbers, sample_spurious
 from tests.privacy.kernels import run_lengths, users_of, words_as_set
 
 FALSE_FAILURE = 1e-7
@@ -74,7 +72,7 @@ def test_candidates_beyond_the_limit_of_contributions_count_and_are_charged():
         max_tokens_per_user=1000,
     )
     key = run_key("beyond the limit")
-    batch = prune_invalid(users_of({"u": [" ".join(words)]}, key), vocabulary, pruning="both")
+    batch = users_of({"u": [" ".join(words)]}, key)
     batch = dataclasses.replace(batch, left=np.array([plan.allotment]))
     sent, after = contribute(
         batch, plan=plan, length=2, round_number=1, run_key=key, previous=vocabulary
@@ -132,7 +130,7 @@ def test_nulls_and_held_grams_without_weight_have_one_law_in_each_class(runs):
     """Releases, rounds and scores of all candidates, by drawing and by keyed noise of each."""
     previous = bigrams_with_scores()
     plan = PrivacyPlan(epsilon=1, delta=1e-6, max_length=3, spurious_fraction=0.4)
-    rule = rule_for(plan, 3, RunKey(bytes(32)))(previous)
+    rule = rule_for(plan, previous)
     candidates = all_candidates(previous)
     numbers = class_numbers(previous, candidates)
     assert len({each.null_probability for each in rule.classes}) >= 4
@@ -140,25 +138,15 @@ def test_nulls_and_held_grams_without_weight_have_one_law_in_each_class(runs):
     for number in range(runs):
         key = run_key("one law", number)
         drawn = sample_spurious(previous, rule=rule, run_key=key)
-        nobody = HistogramShard(
-            length=3,
-            round=4,
-            keys=np.zeros(0, np.int64),
-            weights=np.zeros(0, np.int64),
-            classes=np.zeros(0, np.int16),
-            found=np.zeros(0, np.int8),
-            cells=np.zeros(0, np.int64),
-            spurious_keys=drawn.keys,
-            spurious_cells=drawn.cells,
-            spurious_rounds=drawn.rounds,
-            spurious_classes=drawn.classes,
-        )
+        none = np.zeros(0, np.int64)
+        nobody = decide(HistogramShard(length=3, keys=none, weights=none), drawn, run_key=key)
+        nobody = dataclasses.replace(nobody, round=4)
         held = decided_without_weight(previous, candidates, rule, key)
         for name, shard, rounds in (
             ("drawn", nobody, drawn.rounds),
             ("held", held, held.found[held.found > 0]),
         ):
-            released = released_part(shard, rule)
+            released = released_part(shard)
             own = class_numbers(previous, released.keys)
             for c, r, score in zip(
                 own.tolist(), rounds.tolist(), released.scores.tolist(), strict=True
@@ -179,7 +167,7 @@ def test_held_grams_are_found_and_closed_by_the_borders_of_their_own_class():
     """After round 1, n-gram by n-gram; a wrong cut would hardly show in how many are found."""
     previous, key = bigrams_with_scores(), run_key("own borders")
     plan = PrivacyPlan(epsilon=1, delta=1e-6, max_length=3, spurious_fraction=0.4)
-    rule = rule_for(plan, 3, RunKey(bytes(32)))(previous)
+    rule = rule_for(plan, previous)
     keys = all_candidates(previous)
     numbers = class_numbers(previous, keys).tolist()
     first = {each.number: each.rounds[0] for each in rule.classes}

@@ -19,7 +19,7 @@ from beam_dpne import HistogramShard, PrivacyPlan, RunKey
 from beam_dpne.mechanism.rules import UNITS, LengthRule
 from beam_dpne.mechanism.thresholds import null_law, spurious_cells
 from beam_dpne.ngrams import adaptive
-from beam_dpne.ngrams.threshold import decide_round
+from beam_dpne.ngrams.decisions import decide_round
 
 FALSE_FAILURE = 1e-7
 FRACTIONS = (0.5, 1e-2, 1e-5, 1e-9)

@@ -18,7 +18,7 @@ from beam_dpne.mechanism.randomness import keyed_hashes
 from beam_dpne.mechanism.rules import UNITS, LengthRule, RoundRule
 from beam_dpne.mechanism.thresholds import evidence_noise, noisy_cells
 from beam_dpne.ngrams.elements import pack_pairs
-from beam_dpne.ngrams.valid import count_valid, sample_spurious
+from beam_dpne.ngrams.valid import class_sizes, sample_spurious
 from tests.support.grams import decide
 
 FALSE_FAILURE = 1e-6
@@ -94,7 +94,8 @@ def test_spurious_grams_of_many_runs_are_drawn_with_their_chance(length, tail, p
 def assert_each_valid_gram_is_drawn_with_its_chance(length, tail, pruning, runs):
     """Under many keys: how many are drawn at once, and how often each."""
     previous, rule = released_and_rule(length, tail, pruning)
-    members, chance = count_valid(previous, pruning), rule.classes[0].null_probability
+    members = class_sizes(previous, pruning, by_prediction=False)[0]
+    chance = rule.classes[0].null_probability
     drawn = [sample_spurious(previous, rule=rule, run_key=run_key(n)).keys for n in range(runs)]
     sizes = np.bincount([len(keys) for keys in drawn], minlength=members + 1)
     expected = runs * stats.binom.pmf(np.arange(members + 1), members, chance)
@@ -120,16 +121,11 @@ def test_held_grams_of_weight_zero_and_unheld_grams_are_released_with_one_law(ta
     )
     spurious = sample_spurious(vocabulary, rule=rule, run_key=run_key(5))
     nobody = np.zeros(0, np.int64)
-    unheld = HistogramShard(
-        length=2,
-        keys=nobody,
-        weights=nobody,
-        spurious_keys=spurious.keys,
-        spurious_cells=spurious.cells,
-        spurious_rounds=spurious.rounds,
-        spurious_classes=spurious.classes,
-    )
-    released = [decide(shard, rule=rule, run_key=run_key(5)) for shard in (held, unheld)]
+    unheld = HistogramShard(length=2, keys=nobody, weights=nobody)
+    released = [
+        decide(shard, rule=rule, run_key=run_key(5), drawn=drawn)
+        for shard, drawn in ((held, None), (unheld, spurious))
+    ]
     counts = [len(part) for part in released]
     for count in counts:
         assert (
@@ -157,16 +153,8 @@ def test_spurious_grams_that_somebody_holds_are_dropped():
     everything = np.arange(words**2)
     held = pack_pairs(everything // words, everything % words)[::2]
     spurious = sample_spurious(vocabulary, rule=rule, run_key=run_key(6))
-    shard = HistogramShard(
-        length=2,
-        keys=held,
-        weights=np.zeros(held.size, np.int64),
-        spurious_keys=spurious.keys,
-        spurious_cells=spurious.cells,
-        spurious_rounds=spurious.rounds,
-        spurious_classes=spurious.classes,
-    )
-    released = decide(shard, rule=rule, run_key=run_key(6))
+    shard = HistogramShard(length=2, keys=held, weights=np.zeros(held.size, np.int64))
+    released = decide(shard, rule=rule, run_key=run_key(6), drawn=spurious)
     assert np.unique(released.keys).size == released.keys.size
     among = int(np.isin(released.keys, held).sum())
     for count in (among, len(released) - among):
@@ -182,17 +170,10 @@ def test_a_held_gram_is_decided_by_its_own_noise_and_not_by_the_spurious_draw():
     spurious = sample_spurious(vocabulary, rule=rule, run_key=run_key(7))
     for weight in (0, only(rule).threshold_units):
         keys = spurious.keys
-        plain = HistogramShard(length=2, keys=keys, weights=np.full(keys.size, weight))
-        drawn = HistogramShard(
-            length=2,
-            keys=keys,
-            weights=np.full(keys.size, weight),
-            spurious_keys=keys,
-            spurious_cells=spurious.cells,
-            spurious_rounds=spurious.rounds,
-            spurious_classes=spurious.classes,
+        shard = HistogramShard(length=2, keys=keys, weights=np.full(keys.size, weight))
+        alone, beside = (
+            decide(shard, rule=rule, run_key=run_key(7), drawn=drawn) for drawn in (None, spurious)
         )
-        alone, beside = (decide(s, rule=rule, run_key=run_key(7)) for s in (plain, drawn))
         assert alone.keys.tolist() == beside.keys.tolist()
         assert alone.scores.tolist() == beside.scores.tolist()
         assert 0 < len(alone) < keys.size

@@ -1,4 +1,4 @@
-"""The private count of held candidates: how many candidates of each group somebody holds.
+"""The rule of a length, and the private count of held candidates from which it follows.
 
 Before the first round of a length, user u takes n_G = Σ ω over the own candidates of each counted group
 G, q = Σ_G n_G², and t = min(1, s·√(COST·left/q)). The user sends t for each of these candidates, beside
@@ -11,28 +11,33 @@ send, since min(1, ·) moves by no more than its argument. So (t·√q/s)² of t
 first: the bound, never the shift itself, which depends on the others. It is computed in integers.
 
 N_G is an estimate of the number of candidates that nobody holds, weighted by ω, with E[1/N_G] at most
-one over it (Voinov 1985): s·φ(X/s)/Φ̄(X/s), and at least s/4.
+one over it (Voinov 1985): s·φ(X/s)/Φ̄(X/s), and at least s/4. Thresholds and cuts then follow from N_G,
+|V_c| and |S_{k−1}|; with "one_round" from |V_k| and |S_{k−1}| alone.
 """
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from beam_dpne.elements.arrays import rows_of_entries
 from beam_dpne.elements.coders import cached_for_sets
-from beam_dpne.mechanism import randomness, special
+from beam_dpne.mechanism import randomness, special, thresholds
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, UNITS, GroupRule, LengthRule
+from beam_dpne.mechanism.rules import (
+    CELLS_PER_STDDEV,
+    UNITS,
+    ClassRule,
+    GroupRule,
+    LengthRule,
+    length_rule,
+)
 from beam_dpne.ngrams import adaptive, tolerances
 from beam_dpne.ngrams.adaptive import BUDGET_BITS
-from beam_dpne.ngrams.classes import class_sizes
-from beam_dpne.ngrams.elements import GramSet, HistogramShard, SpuriousGrams
-from beam_dpne.ngrams.histogram import hash_ranges
+from beam_dpne.ngrams.elements import ROOT, GramSet, HistogramShard
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.strategies import class_rule
 from beam_dpne.ngrams.tolerances import (
     COUNT_COST,
     FACTOR_BITS,
@@ -40,7 +45,7 @@ from beam_dpne.ngrams.tolerances import (
     TALLY_BITS,
     Group,
 )
-from beam_dpne.ngrams.valid import rule_for
+from beam_dpne.ngrams.valid import class_sizes, estimate_valid_kgrams
 
 # Sums of ω·t are in units of 2^-40.
 SUM_BITS = FACTOR_BITS + TALLY_BITS
@@ -185,8 +190,6 @@ def estimates(
     length: int,
     stddev: float,
     run_key: RunKey,
-    *,
-    copy: int = 0,
 ) -> list[int | None]:
     """Returns the cell of X_G of each group, None for groups that are not counted.
 
@@ -196,11 +199,10 @@ def estimates(
       length: k.
       stddev: s.
       run_key: the secret of the run.
-      copy: the number of the run, if an audit makes many under one key.
     """
     held = [sum(column) for column in zip(*parts, strict=True)] or [0] * len(counted.groups)
     numbers = np.arange(len(counted.groups), dtype=np.uint64)
-    bits = randomness.keyed_bits(run_key.sub_key("held noise", length), np.uint64(copy), numbers)
+    bits = randomness.keyed_bits(run_key.sub_key("held noise", length), np.uint64(0), numbers)
     noise = randomness.normals(bits) * stddev
     cells: list[int | None] = []
     for group, own, drawn in zip(counted.groups, held, noise.tolist(), strict=True):
@@ -249,56 +251,92 @@ def estimate(noisy: float, stddev: float) -> float:
     return stddev * max(ratio * _ESTIMATE_MARGIN, LEAST_ESTIMATE)
 
 
-def counted_rule(
-    previous: GramSet,
-    parts: Iterable[Sequence[int]],
-    *,
+def rule_for(
     plan: PrivacyPlan,
-    length: int,
-    run_key: RunKey,
+    previous: GramSet = ROOT,
+    run_key: RunKey | None = None,
+    held: Iterable[Sequence[int]] = (),
 ) -> LengthRule:
-    """Returns the rule of a length k ≥ 2 after the count of held candidates."""
-    stddev = plan.held_stddev
-    counted = counted_classes(previous, stddev)
-    cells = estimates(counted, parts, length, stddev, run_key)
-    return class_rule(
-        plan,
-        length,
-        released=len(previous),
-        sizes=class_sizes(previous),
-        groups=counted.groups,
-        described=describe(counted.groups, cells, stddev),
-    )
+    """Returns the rule of the length after S_{k−1}, by default of words; it depends on public numbers.
+
+    Args:
+      plan: the plan of the run.
+      previous: S_{k−1}.
+      run_key: the secret of the run; counts of held candidates and the estimate of |V_k| draw from it.
+      held: `held_sums` of all hash ranges ("adaptive" only); without them nothing is counted.
+    """
+    length, held = previous.length + 1, list(held)
+    if length == 1:
+        return rule_of_sizes(plan, 1, released=1, sizes={})
+    sizes = class_sizes(previous, plan.pruning, by_prediction=plan.is_adaptive)
+    counted, cells = None, None
+    if plan.valid_count == "estimate" and run_key is not None and sizes:
+        counted = max(1, estimate_valid_kgrams(previous, run_key.sub_key("estimate", length)))
+    if held and run_key is not None:
+        groups = counted_classes(previous, plan.held_stddev)
+        cells = estimates(groups, held, length, plan.held_stddev, run_key)
+    released = len(previous)
+    return rule_of_sizes(plan, length, released=released, sizes=sizes, counted=counted, cells=cells)
 
 
-def rule_of_round(
-    previous: GramSet,
-    shards: Iterable[HistogramShard],
-    *,
+def rule_of_sizes(
     plan: PrivacyPlan,
     length: int,
-    run_key: RunKey,
+    *,
+    released: int,
+    sizes: Mapping[int, int],
+    counted: int | None = None,
+    cells: Sequence[int | None] | None = None,
 ) -> LengthRule:
-    """Returns the rule of a length k ≥ 2 after the sums of round 1, of all hash ranges."""
+    """Returns the thresholds and cuts of a length.
+
+    Args:
+      plan: the plan of the run.
+      length: k.
+      released: |S_{k−1}|.
+      sizes: |V_c| of the classes that have candidates, by their numbers; with "one_round" of class 0
+        alone. It is empty at k = 1, and if no n-gram is valid; then nothing more is released.
+      counted: the estimate of |V_k|, which affects the threshold of "one_round" only.
+      cells: the cell of X_G of each group; None where nothing was counted ("adaptive" only).
+    """
+    numbers, valid = plan.lengths[length - 1], sum(sizes.values())
+    if length == 1 and plan.is_adaptive:
+        return LengthRule.of_rounds(length=1, noise_stddev=1.0, rounds=numbers.word_rules)
     if not plan.is_adaptive:
-        return rule_for(plan, length, run_key)(previous)
-    counted = counted_classes(previous, plan.held_stddev)
-    parts = [held_sums(shard, counted) for shard in shards]
-    return counted_rule(previous, parts, plan=plan, length=length, run_key=run_key)
-
-
-def meet_spurious(
-    shard: HistogramShard, drawn: SpuriousGrams, *, histogram_ranges: int
-) -> HistogramShard:
-    """Gives a hash range the drawn n-grams that belong to it, and the rule that decides."""
-    ranges = hash_ranges(drawn.keys.view(np.uint64), histogram_ranges)
-    inside = np.flatnonzero(ranges == shard.range_number)
-    return dataclasses.replace(
-        shard,
-        tallies=None,
-        spurious_keys=drawn.keys[inside],
-        spurious_cells=drawn.cells[inside],
-        spurious_rounds=drawn.rounds[inside],
-        spurious_classes=drawn.classes[inside],
-        rule=drawn.rule,
+        threshold = numbers.threshold
+        if valid:
+            threshold = thresholds.spurious_threshold(
+                noise_stddev=numbers.noise_stddev,
+                spurious_fraction=plan.spurious_fraction,
+                released=released,
+                valid=counted or valid,
+            )
+        return length_rule(
+            length=length,
+            noise_stddev=numbers.noise_stddev,
+            threshold=threshold,
+            valid=None if length == 1 else valid,
+            pruning=plan.pruning if length > 1 else "both",
+        )
+    groups = tolerances.groups_of(sizes, released, plan.held_stddev)
+    described = describe(groups, cells or [None] * len(groups), plan.held_stddev)
+    unheld, tolerated = [each.unheld for each in described], plan.spurious_fraction * released
+    chances = tolerances.probabilities(groups, unheld, tolerated)
+    of_groups = tolerances.group_probabilities(groups, unheld, tolerated)
+    return LengthRule(
+        length=length,
+        noise_stddev=1.0,
+        classes=tuple(
+            ClassRule(
+                number=number,
+                valid=sizes[number],
+                rounds=adaptive.gram_rounds(chances[number], numbers.rounds),
+            )
+            for number in sorted(sizes)
+        ),
+        groups=tuple(
+            dataclasses.replace(each, probability=chance)
+            for each, chance in zip(described, of_groups, strict=True)
+        ),
+        by_prediction=True,
     )
