@@ -11,63 +11,40 @@ import contextlib
 import dataclasses
 import functools
 import multiprocessing
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from beam_dpne.audit.bounds import Bound, Claim, lower_bound
-from beam_dpne.audit.games import Game, key_of
+from beam_dpne.audit.games import MECHANISM, Bound, Game, key_of, lower_bound
 from beam_dpne.audit.number_games import bayesian_games
 from beam_dpne.audit.text_games import gram_games, union_games
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.validation import check_integer
 
 DEFAULT_RUNS = 20_000
-DEFAULT_CONFIDENCE = 0.99
-LEAST_RUNS, MOST_RUNS = 200, 10_000_000
-MOST_SEED = 2**63 - 1
 PASSED, EXCEEDED, WEAK = "passed", "exceeded", "weak"
 Plan = PrivacyPlan | SetUnionPlan | BayesianPlan
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlayedMistake:
-    """What the attack shows of a planted mistake.
-
-    Attributes:
-      name: the mistake, in words.
-      bound: the lower bounds.
-      is_noticed: whether one of them is above the claim.
-    """
-
-    name: str
-    bound: Bound
-    is_noticed: bool
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlayedGame:
+class PlayedGame(NamedTuple):
     """What the attack shows of the mechanism, and of the mechanism with planted mistakes.
 
     Attributes:
-      name: of the game.
-      description: what the two worlds are and what the attacker sees.
-      claim: what is claimed of everything that the attacker sees.
-      bound: the lower bounds of the mechanism as it is.
-      mistakes: those of planted mistakes.
+      game: what was played.
+      bounds: the lower bounds of each of its plays.
     """
 
-    name: str
-    description: str
-    claim: Claim
-    bound: Bound
-    mistakes: tuple[PlayedMistake, ...]
+    game: Game
+    bounds: dict[str, Bound]
+
+    def is_above(self, play: str) -> bool:
+        """Returns whether a bound of a play is above the claim, so that a mistake is noticed."""
+        return self.bounds[play].largest > self.game.claim.epsilon
 
     @property
-    def exceeds(self) -> bool:
-        """Whether the mechanism shows more than its claim."""
-        return self.bound.largest > self.claim.epsilon
+    def mistakes(self) -> list[str]:
+        """The plays with a planted mistake."""
+        return [name for name in self.bounds if name != MECHANISM]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,49 +66,45 @@ class Audit:
     games: tuple[PlayedGame, ...]
 
     @property
-    def missed(self) -> tuple[tuple[PlayedGame, PlayedMistake], ...]:
+    def exceeding(self) -> list[str]:
+        """The games in which the mechanism shows more than its claim."""
+        return [played.game.name for played in self.games if played.is_above(MECHANISM)]
+
+    @property
+    def missed(self) -> list[str]:
         """The planted mistakes that were not noticed."""
-        return tuple(
-            (game, mistake)
-            for game in self.games
-            for mistake in game.mistakes
-            if not mistake.is_noticed
-        )
+        return [name for game in self.games for name in game.mistakes if not game.is_above(name)]
 
     @property
     def verdict(self) -> str:
         """EXCEEDED if a bound is above its claim, else WEAK if a mistake was missed, else PASSED."""
-        if any(game.exceeds for game in self.games):
-            return EXCEEDED
-        return WEAK if self.missed else PASSED
+        return EXCEEDED if self.exceeding else WEAK if self.missed else PASSED
 
     def to_dict(self) -> dict[str, Any]:
         """Returns everything as JSON types."""
-        return {
-            "plan": self.plan.to_dict(),
-            "runs": self.runs,
-            "confidence": self.confidence,
-            "seed": self.seed,
-            "verdict": self.verdict,
-            "games": [
-                {
-                    "name": each.name,
-                    "description": each.description,
-                    "claim": {"epsilon": each.claim.epsilon, "delta": each.claim.delta},
-                    "exceeds": each.exceeds,
-                    **_bound_dict(each.bound),
-                    "mistakes": [
-                        {
-                            "name": mistake.name,
-                            "is_noticed": mistake.is_noticed,
-                            **_bound_dict(mistake.bound),
-                        }
-                        for mistake in each.mistakes
-                    ],
-                }
-                for each in self.games
-            ],
-        }
+        games = [
+            {
+                "name": played.game.name,
+                "claim": {name: getattr(played.game.claim, name) for name in ("epsilon", "delta")},
+                "exceeds": played.is_above(MECHANISM),
+                **_bounds(played.bounds[MECHANISM]),
+                "mistakes": [
+                    {
+                        "name": name,
+                        "is_noticed": played.is_above(name),
+                        **_bounds(played.bounds[name]),
+                    }
+                    for name in played.mistakes
+                ],
+            }
+            for played in self.games
+        ]
+        facts = {name: getattr(self, name) for name in ("runs", "confidence", "seed", "verdict")}
+        return {"plan": self.plan.to_dict(), **facts, "games": games}
+
+
+def _bounds(bound: Bound) -> dict[str, float]:
+    return {f"{name}_at_least": value for name, value in bound._asdict().items()}
 
 
 def games_of(plan: Plan) -> tuple[Game, ...]:
@@ -145,41 +118,29 @@ def audit_plan(
     plan: Plan,
     *,
     runs: int = DEFAULT_RUNS,
-    confidence: float = DEFAULT_CONFIDENCE,
+    confidence: float = 0.99,
     seed: int = 1,
     processes: int = 1,
-    report: Callable[[str], None] = lambda _: None,
 ) -> Audit:
     """Plays all games of a plan on made-up data, by the functions of the product.
 
     Args:
       plan: a plan of any program.
-      runs: the number of observations of each world of each game, 200 to 10,000,000. Half of them
-        choose the event, and the other half judges it.
+      runs: the number of observations of each world of each game, at least 200. Half of them choose
+        the event, and the other half judges it.
       confidence: in (0, 1), for all bounds together: each of them gets an equal part of the rest.
       seed: at least 0; equal arguments give equal results.
       processes: how many plays are made at once; they change no result. With less than the default
         number of runs one process is faster.
-      report: is called with a line before each play.
-
-    Raises:
-      ValueError: if an argument is out of range.
 
     Example:
       >>> plan = BayesianPlan(epsilon=2, delta=1e-5)
       >>> audit = audit_plan(plan, runs=4000)
-      >>> audit.verdict, [mistake.is_noticed for mistake in audit.games[0].mistakes]
-      ('passed', [True, True])
+      >>> audit.verdict, audit.missed
+      ('passed', [])
     """
-    check_integer("runs", runs, LEAST_RUNS, MOST_RUNS)
-    check_integer("seed", seed, 0, MOST_SEED)
-    check_integer("processes", processes, 1)
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be in (0, 1), got confidence={confidence}.")
     games = games_of(plan)
-    plays = [
-        (game, place) for game, each in enumerate(games) for place in range(1 + len(each.mistakes))
-    ]
+    plays = [(number, name) for number, game in enumerate(games) for name in game.plays]
     failure = (1 - confidence) / len(plays)
     play = functools.partial(_play, plan, runs=runs, seed=seed, failure=failure)
     with contextlib.ExitStack() as stack:
@@ -188,47 +149,29 @@ def audit_plan(
             context = multiprocessing.get_context("spawn")
             pool = concurrent.futures.ProcessPoolExecutor(processes, mp_context=context)
             played = stack.enter_context(pool).map(play, plays)
-        bounds = {}
-        for number, (game, place) in enumerate(plays, start=1):
-            planted = "with a planted mistake" if place else "as it is"
-            report(f"play {number} of {len(plays)}: {games[game].name}, {planted}")
-            bounds[game, place] = next(played)
+        shown = iter(played)
+        bounds = [{name: next(shown) for name in game.plays} for game in games]
     return Audit(
         plan=plan,
         runs=runs,
         confidence=confidence,
         seed=seed,
-        games=tuple(_played(game, number, bounds) for number, game in enumerate(games)),
+        games=tuple(map(PlayedGame, games, bounds)),
     )
 
 
-def _play(plan: Plan, play: tuple[int, int], *, runs: int, seed: int, failure: float) -> Bound:
-    """Plays one game, or one of its mistakes: a pair of a game's number and 0 or a mistake's number."""
-    number, place = play
+def _play(plan: Plan, play: tuple[int, str], *, runs: int, seed: int, failure: float) -> Bound:
+    """Plays one game, given by its number, as it is or with a mistake."""
+    number, name = play
     game = games_of(plan)[number]
-    part = [game.play, *game.mistakes.values()][place]
-    seen = part(runs, key_of(seed, game.name, place))
-    return lower_bound(*seen, claim=game.claim, failure=failure)
-
-
-def _played(game: Game, number: int, bounds: dict[tuple[int, int], Bound]) -> PlayedGame:
-    mistakes = [(name, bounds[number, 1 + place]) for place, name in enumerate(game.mistakes)]
-    return PlayedGame(
-        name=game.name,
-        description=game.description,
-        claim=game.claim,
-        bound=bounds[number, 0],
-        mistakes=tuple(
-            PlayedMistake(name=name, bound=bound, is_noticed=bound.largest > game.claim.epsilon)
-            for name, bound in mistakes
-        ),
-    )
+    seen = game.plays[name](runs, key_of(seed, game.name, list(game.plays).index(name)))
+    return lower_bound(seen, game.claim, failure=failure)
 
 
 def statements(audit: Audit) -> Sequence[str]:
     """Returns what an audit shows, and what it does not show, in sentences."""
     if audit.verdict == EXCEEDED:
-        names = ", ".join(each.name for each in audit.games if each.exceeds)
+        names = ", ".join(audit.exceeding)
         return (
             f"A lower bound is above the claim ({names}): the mechanism as it runs here is not as "
             "private as it claims, unless the bounds are wrong by chance, which has a probability of "
@@ -246,10 +189,3 @@ def statements(audit: Audit) -> Sequence[str]:
         f"The power was too low: {count} planted mistake{'' if count == 1 else 's'} went unnoticed "
         f"with {audit.runs:,} runs, so this audit says little there. Give more --runs.",
     )
-
-
-def _bound_dict(bound: Bound) -> dict[str, Any]:
-    return {
-        "epsilon_at_least": bound.epsilon,
-        "gaussian_epsilon_at_least": bound.gaussian_epsilon,
-    }

@@ -9,16 +9,7 @@ import dataclasses
 
 import numpy as np
 
-from beam_dpne.audit.bounds import Claim
-from beam_dpne.audit.games import (
-    FOUR_USERS,
-    PEOPLE,
-    Game,
-    Play,
-    Seen,
-    count_claim,
-    gaussian_claim,
-)
+from beam_dpne.audit.games import FOUR_USERS, MECHANISM, PEOPLE, Claim, Game, Play, Seen
 from beam_dpne.bayesian.counting import UserGrams, add_up, limit_grams, noisy_values
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.counts.measuring import CountSums, Held, measure, sum_counts
@@ -30,21 +21,23 @@ from beam_dpne.mechanism.rules import UNITS
 _ROWS_AT_ONCE = 2_000_000
 # Without the limit, a user has this many times as many n-grams.
 _UNLIMITED = 16
-_NUMBERS_OF_ROWS = (16, 32, 48, 64, 96, 128)
-_LEAST_CLASSES = 3
+# Of numbers of rows with several classes of users, this one fills the highest class best.
+_ROWS = 48
 
 
 def bayesian_games(plan: BayesianPlan) -> tuple[Game, ...]:
-    """Returns the game of n-gram probabilities, which are a function of noisy counts."""
+    """Returns the game of n-gram probabilities, which are a function of noisy counts.
+
+    A user has more n-grams than one may add, with counts above the largest. The attacker sees the noisy
+    counts.
+    """
     number = plan.contribution_limit
     return (
         Game(
             name="counts of one user",
-            description=f"A user who may add {number} n-grams, and has {_UNLIMITED} times as many with "
-            "counts above the largest, takes part or not. The attacker sees the noisy counts.",
-            claim=gaussian_claim(epsilon=plan.epsilon, delta=plan.delta, delta_share=0.0),
-            play=_play_counts(plan),
-            mistakes={
+            claim=Claim.of_plan(plan.epsilon, plan.delta),
+            plays={
+                MECHANISM: _play_counts(plan),
                 FOUR_USERS: _play_counts(plan, people=PEOPLE),
                 "Users may add any number of n-grams.": _play_counts(
                     plan, limit=_UNLIMITED * number
@@ -54,53 +47,44 @@ def bayesian_games(plan: BayesianPlan) -> tuple[Game, ...]:
     )
 
 
-def _play_counts(plan: BayesianPlan, *, people: int = 1, limit: int | None = None) -> Play:
+def _play_counts(plan: BayesianPlan, *, people: int = 1, limit: int = 0) -> Play:
+    """Plays copies of a user, each with public n-grams of its own."""
     number = _UNLIMITED * plan.contribution_limit
-    at_once = max(1, _ROWS_AT_ONCE // number)
-    limit = plan.contribution_limit if limit is None else limit
 
     def ratios(copies: int, key: RunKey, *, present: bool) -> np.ndarray:
-        """Returns the statistic of copies whose users have public n-grams of their own."""
-        table = np.zeros(copies * number, np.int64)
-        user = limit_grams(
-            _users_of_all(copies, number, count=2 * plan.max_count),
-            max_contributions=limit,
+        user = UserGrams(
+            users=np.arange(2 * copies, dtype=np.uint64).reshape(-1, 2),
+            offsets=np.arange(copies + 1) * number,
+            rows=np.arange(copies * number, dtype=np.int32),
+            counts=np.full(copies * number, 2 * plan.max_count),
+        )
+        limited = limit_grams(
+            user,
+            max_contributions=limit or plan.contribution_limit,
             max_count=plan.max_count,
             sub_key=key.sub_key("gram subset", plan.length),
         )
-        add_up(user, table)
+        table = np.zeros(copies * number, np.int64)
+        add_up(limited, table)
         shift = people * table
         values = noisy_values(shift * present, 0, plan=plan, run_key=key)
         return (shift * values.astype(float)).reshape(copies, number).sum(axis=1)
 
-    def play(runs: int, key: RunKey) -> Seen:
-        starts = range(0, runs, at_once)
-        both = (
-            [
-                ratios(
-                    min(at_once, runs - start), key.bound_to(f"{present} {start}"), present=present
-                )
-                for start in starts
-            ]
-            for present in (True, False)
-        )
-        return Seen(*(np.concatenate(parts)[:, np.newaxis] for parts in both))
+    def world(runs: int, key: RunKey, *, present: bool) -> np.ndarray:
+        size = max(1, _ROWS_AT_ONCE // number)
+        parts = [
+            ratios(min(size, runs - start), key.bound_to(f"{present} {start}"), present=present)
+            for start in range(0, runs, size)
+        ]
+        return np.concatenate(parts)[:, np.newaxis]
 
-    return play
-
-
-def _users_of_all(copies: int, number: int, *, count: int) -> UserGrams:
-    """Returns one user in each copy, who has all of its n-grams."""
-    return UserGrams(
-        users=np.arange(2 * copies, dtype=np.uint64).reshape(-1, 2),
-        offsets=np.arange(copies + 1) * number,
-        rows=np.arange(copies * number, dtype=np.int32),
-        counts=np.full(copies * number, count),
-    )
+    return lambda runs, key: Seen(*(world(runs, key, present=each) for each in (True, False)))
 
 
 def count_games(share: float, noise: CountNoise | None, claim: Claim) -> tuple[Game, ...]:
     """Returns the game of the numbers of users, or none if a plan measures none.
+
+    A user has all released rows. The attacker sees the noisy sums from which users are counted.
 
     Args:
       share: the part of the budget that they have.
@@ -109,39 +93,22 @@ def count_games(share: float, noise: CountNoise | None, claim: Claim) -> tuple[G
     """
     if noise is None or not share:
         return ()
-    rows = worst_number_of_rows()
-    rule = count_rule([np.ones(rows)])
+    rule = count_rule([np.ones(_ROWS)])
     low = dataclasses.replace(rule, bounds=np.full_like(rule.bounds, rule.bounds[0]))
     return (
         Game(
             name="numbers of users",
-            description=f"A user who has all {rows} released rows takes part or not. The attacker sees "
-            "the noisy sums from which users are counted.",
-            claim=count_claim(claim, share),
-            play=_play_sums(rule, rule, noise),
-            mistakes={
+            claim=dataclasses.replace(claim.of_part(share), alone_delta=0.0),
+            plays={
+                MECHANISM: _play_sums(rule, rule, noise),
                 FOUR_USERS: _play_sums(rule, rule, noise, people=PEOPLE),
                 "All users have the noise of the lowest class.": _play_sums(rule, low, noise),
                 "The noise ignores the share of the budget.": _play_sums(
-                    rule, rule, CountNoise.of_budget(claim.mu or 0.0)
+                    rule, rule, CountNoise.of_budget(claim.mu)
                 ),
             },
         ),
     )
-
-
-def worst_number_of_rows() -> int:
-    """Returns a number of rows that fill the highest of several classes of users best."""
-
-    def filled(rows: int) -> float:
-        rule = count_rule([np.ones(rows)])
-        if rule.bounds.size < _LEAST_CLASSES:
-            return 0.0
-        return float(
-            np.linalg.norm(np.bincount(rule.groups) * rule.group_weights) / rule.bounds[-1]
-        )
-
-    return max(_NUMBERS_OF_ROWS, key=filled)
 
 
 def _play_sums(rule: CountRule, judged: CountRule, noise: CountNoise, *, people: int = 1) -> Play:

@@ -1,9 +1,13 @@
 """The worst cases of n-grams and of set unions: plain runs of the product on made-up corpora.
 
-All runs are runs of `release_ngrams` or `release_items` under the plan itself. The attacker sees
-released n-grams and scores, and learns from half of the copies what tells the worlds apart best.
+A corpus has many copies of the user in question, each with words or n-grams that are watched for it
+alone. In each run of `release_ngrams` or `release_items` a fair coin decides for each copy whether its
+user takes part. So one run gives many observations of both worlds, and the other copies are other
+users like any others. The attacker sees released n-grams and scores, and learns from half of the copies
+what tells the worlds apart best.
 """
 
+import bisect
 import dataclasses
 import functools
 import itertools
@@ -11,34 +15,119 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import pyarrow as pa
 
-from beam_dpne.audit.bounds import Claim
 from beam_dpne.audit.games import (
     FOUR_USERS,
+    MECHANISM,
     PEOPLE,
+    Claim,
     Game,
-    Play,
     Seen,
-    gaussian_claim,
     key_of,
     learned,
 )
 from beam_dpne.audit.number_games import count_games
-from beam_dpne.audit.worlds import TextPlan, Words, World, coins, release_of
-from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.elements.arrays import offsets_of, places_in
+from beam_dpne.evaluation.corpus import BORDER, Corpus
+from beam_dpne.evaluation.coverage import codes_of_sets
+from beam_dpne.mechanism.randomness import RunKey, keyed_bits
+from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.threshold import release_items
+from beam_dpne.set_union.weights import items_of_users
 
+TextPlan = PrivacyPlan | SetUnionPlan
+# A document as numbers of words, and an n-gram.
+Words = tuple[int, ...]
+# N-grams are counted by score, two borders an octave.
+_SCORE_BORDERS = 2.0 ** np.arange(-3, 5, 0.5)
 # Users of a corpus, roughly at most: it bounds the memory.
 _MOST_USERS = 200_000
 # With so many users the weight of a word that all of them have is searched.
 _MOST_TIPPING = 2**17
-_TRIED_WORDS = 100
+_TRIED_COPIES = 50
 # Copies of two words, and words of which all pairs are copies.
 _PAIRS_OF_WORDS, _COMMON_WORDS = 64, 32
 _ALONE_LENGTH = 3
 # Tolerated spurious n-grams where one user alone has n-grams: with few of them nothing would show.
 _MOST_SPURIOUS = 0.5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class World:
+    """Users with documents.
+
+    Attributes:
+      own: the documents of the user of each copy.
+      others: documents of other users, and how many users have each of them as their only document.
+      watched: for each copy its n-grams by kind; the attacker learns what each kind tells.
+    """
+
+    own: tuple[tuple[Words, ...], ...]
+    others: tuple[tuple[Words, int], ...]
+    watched: tuple[tuple[tuple[Words, ...], ...], ...]
+
+    @functools.cached_property
+    def corpus(self) -> Corpus:
+        """All users, those of copies first; the word of a number is its decimal number."""
+        texts = [tuple(word for text in own for word in (*text, BORDER)) for own in self.own]
+        for text, number in self.others:
+            texts += [(*text, BORDER)] * number
+        codes = np.fromiter(itertools.chain.from_iterable(texts), np.int32)
+        return Corpus(
+            words=pa.array([f"{number:08}" for number in range(codes.max() + 1)]),
+            users=pa.array(range(len(texts))),
+            offsets=offsets_of(np.array([len(text) for text in texts])),
+            codes=codes,
+            tokenizer="tokens",
+        )
+
+    @functools.cached_property
+    def places(self) -> dict[Words, tuple[int, int]]:
+        """The copy and the kind of each n-gram that is watched."""
+        return {
+            gram: (copy, kind)
+            for copy, kinds in enumerate(self.watched)
+            for kind, grams in enumerate(kinds)
+            for gram in grams
+        }
+
+    def observe(self, plan: TextPlan, present: np.ndarray, run_key: RunKey) -> np.ndarray:
+        """Releases the corpus, and returns what the attacker sees of each copy.
+
+        Args:
+          plan: the plan of the run.
+          present: (copies,) bool, which users of copies take part.
+          run_key: of the run.
+
+        Returns:
+          (copies, statistics) float64: of each kind of n-grams the number of released ones, the sums of
+          their scores and of their squares, and how many have about each score.
+        """
+        others = np.arange(len(self.own), len(self.corpus.users))
+        users = np.concatenate((np.flatnonzero(present), others))
+        batch = self.corpus.of_users(users).batch(run_key)
+        if isinstance(plan, SetUnionPlan):
+            found = release_items(items_of_users(batch), plan, run_key)
+            released = [(places_in(found.items, self.corpus.words)[:, np.newaxis], found.scores)]
+        else:
+            sets = release_ngrams([batch], plan, run_key)
+            scores = [grams.scores for grams in sets]
+            released = zip(codes_of_sets(self.corpus, sets), scores, strict=True)
+        seen = np.zeros((len(self.watched), len(self.watched[0]), 4 + _SCORE_BORDERS.size))
+        for grams, scores in released:
+            rows = [
+                (row, *self.places[gram])
+                for row, gram in enumerate(map(tuple, grams.tolist()))
+                if gram in self.places
+            ]
+            row, *place = np.array(rows, np.int64).reshape(-1, 3).T
+            for power in range(3):
+                np.add.at(seen, (*place, power), scores[row] ** power)
+            np.add.at(seen, (*place, 3 + np.searchsorted(_SCORE_BORDERS, scores[row])), 1)
+        return seen.reshape(len(self.watched), -1)
 
 
 class SameNoise(RunKey):
@@ -51,29 +140,20 @@ class SameNoise(RunKey):
 
 def union_games(plan: SetUnionPlan) -> tuple[Game, ...]:
     """Returns all games of a set union."""
-    claim = gaussian_claim(
-        epsilon=plan.epsilon, delta=plan.delta, delta_share=plan.vocabulary_delta_share
-    )
+    claim = Claim.of_plan(plan.epsilon, plan.delta, plan.vocabulary_delta_share)
     items = _words(plan, "items", claim.of_part(1 - plan.count_share))
     return (items, *count_games(plan.count_share, plan.count_noise, claim))
 
 
 def gram_games(plan: PrivacyPlan) -> tuple[Game, ...]:
     """Returns all games of a plan of n-grams."""
-    claim = gram_claim(plan)
+    claim = Claim.of_plan(plan.epsilon, plan.delta, plan.vocabulary_delta_share or 0.0)
     games = [_words(plan, "words", claim.of_part(_part(plan, 1)))]
     if plan.max_length > 1:
         longest = min(plan.max_length, _ALONE_LENGTH)
         games.append(_alone(plan, longest, claim.of_part(_part(plan, longest))))
         games.append(_many(plan, claim.of_part(_part(plan, 2))))
     return (*games, *count_games(plan.count_share, plan.count_noise, claim))
-
-
-def gram_claim(plan: PrivacyPlan) -> Claim:
-    """Returns the claim of a whole run, from ε, δ and its division alone."""
-    return gaussian_claim(
-        epsilon=plan.epsilon, delta=plan.delta, delta_share=plan.vocabulary_delta_share or 0.0
-    )
 
 
 def _part(plan: PrivacyPlan, longest: int) -> float:
@@ -89,124 +169,89 @@ def _part(plan: PrivacyPlan, longest: int) -> float:
 
 
 def _words(plan: TextPlan, name: str, claim: Claim) -> Game:
-    """One word of a user alone, and two that others have so often that they are at the threshold."""
-
-    def build(others: int) -> World:
-        copies = max(1, _MOST_USERS // (2 * others + 1))
-        words = [(3 * copy, 3 * copy + 1, 3 * copy + 2) for copy in range(copies)]
-        return World(
-            words=3 * copies,
-            own=tuple(tuple((word,) for word in own) for own in words),
-            others=tuple(((word,), others) for _, *near in words for word in near),
-            watched=tuple((((first,),), ((near,), (far,))) for first, near, far in words),
-        )
-
-    def play(people: Callable[[], int]) -> Play:
-        return lambda runs, key: _play(build(_tipping(plan)), plan, runs, key, people=people())
-
+    """A user has one word that nobody else has, and two whose weights are near the threshold."""
+    play = functools.partial(_play, lambda: _word_world(_tipping(plan)), plan)
     return Game(
         name=name,
-        description="A user who has one word or item that nobody else has, and two of others whose "
-        "weights are near the threshold, takes part or not. The attacker sees what is released, and "
-        "its scores.",
         claim=claim,
-        play=play(lambda: 1),
-        mistakes={
-            FOUR_USERS: play(lambda: PEOPLE),
-            "One person is counted as so many users that what they alone have is released.": play(
-                lambda: _tipping(plan)
-            ),
+        plays={
+            MECHANISM: play,
+            FOUR_USERS: functools.partial(play, people=PEOPLE),
+            "One person is counted as so many users that what they alone have is "
+            "released.": functools.partial(play, people=0),
         },
+    )
+
+
+def _word_world(others: int, copies: int = 0) -> World:
+    """Two words of a user that so many others have each, and one that nobody else has."""
+    copies = copies or max(1, _MOST_USERS // (2 * others + 1))
+    words = [range(3 * copy, 3 * copy + 3) for copy in range(copies)]
+    return World(
+        own=tuple(tuple((word,) for word in own) for own in words),
+        others=tuple(((word,), others) for near, far, _ in words for word in (near, far)),
+        watched=tuple((((near,), (far,)), ((alone,),)) for near, far, alone in words),
     )
 
 
 def _alone(plan: PrivacyPlan, longest: int, claim: Claim) -> Game:
-    """All sequences of two words that are released anyway; nobody else has them."""
+    """A user has all short sequences of two common words, which nobody else has."""
     patient = dataclasses.replace(
         plan, spurious_fraction=max(plan.spurious_fraction, _MOST_SPURIOUS)
     )
-
-    def build() -> World:
-        pairs = [(2 * copy, 2 * copy + 1) for copy in range(_PAIRS_OF_WORDS)]
-        watched = [
-            tuple(tuple(itertools.product(pair, repeat=k)) for k in range(2, longest + 1))
-            for pair in pairs
-        ]
-        return World(
-            words=2 * len(pairs),
-            own=tuple((each,) for each in (_all_sequences(pair, longest) for pair in pairs)),
-            others=tuple(((word,), 2 * _tipping(plan)) for word in range(2 * len(pairs))),
-            watched=tuple(watched),
-        )
-
+    play = functools.partial(_play, lambda: _alone_world(2 * _tipping(plan), longest), patient)
     return Game(
         name="n-grams of one user",
-        description=f"A user who has all sequences of 2 to {longest} of two common words, which "
-        "nobody else has, takes part or not. The attacker sees the released n-grams, and their scores.",
         claim=claim,
-        play=lambda runs, key: _play(build(), patient, runs, key),
-        mistakes={
-            "N-grams that nobody has are never released.": lambda runs, key: _play(
-                build(), patient, runs, key, only_held=True
-            ),
-            "Every round of a length has the same noise.": lambda runs, key: _play(
-                build(), patient, runs, key, key_kind=SameNoise
+        plays={
+            MECHANISM: play,
+            "N-grams that nobody has are never released.": functools.partial(play, only_held=True),
+            "Every round of a length has the same noise.": functools.partial(
+                play, key_kind=SameNoise
             ),
         },
     )
 
 
-def _many(plan: PrivacyPlan, claim: Claim) -> Game:
-    """A pair of common words that others have so often that it is at the threshold."""
-    pairs = tuple(itertools.product(range(_COMMON_WORDS), repeat=2))
-
-    def build(others: int) -> World:
-        return World(
-            words=_COMMON_WORDS,
-            own=tuple((pair,) for pair in pairs),
-            others=(
-                *((pair, others) for pair in pairs),
-                *(((word,), 2 * _tipping(plan)) for word in range(_COMMON_WORDS)),
-            ),
-            watched=tuple(((pair,),) for pair in pairs),
-        )
-
-    def play(people: int) -> Play:
-        return lambda runs, key: _play(
-            build(_tipping_number(build, plan)), plan, runs, key, people=people
-        )
-
-    return Game(
-        name="n-grams of many users",
-        description="A user with two common words, which so many others have in this order that they "
-        "are at the threshold, takes part or not. The attacker sees the released n-grams, and their "
-        "scores.",
-        claim=claim,
-        play=play(1),
-        mistakes={FOUR_USERS: play(PEOPLE)},
+def _alone_world(others: int, longest: int) -> World:
+    """All sequences of two words that are released anyway; nobody else has them."""
+    pairs = [(2 * copy, 2 * copy + 1) for copy in range(_PAIRS_OF_WORDS)]
+    texts = [(a, a, b, b, a) if longest == 2 else (a, a, a, b, a, b, b, b, a, a) for a, b in pairs]
+    return World(
+        own=tuple((text,) for text in texts),
+        others=tuple(((word,), others) for pair in pairs for word in pair),
+        watched=tuple(
+            tuple(tuple(itertools.product(pair, repeat=k)) for k in range(2, longest + 1))
+            for pair in pairs
+        ),
     )
 
 
-def _all_sequences(pair: tuple[int, int], length: int) -> Words:
-    """Returns a text that has each sequence of so many words, some short ones more than once."""
-    a, b = pair
-    return (a, a, b, b, a) if length == 2 else (a, a, a, b, a, b, b, b, a, a)
+def _many(plan: PrivacyPlan, claim: Claim) -> Game:
+    """A user has two common words, in an order that others have so that it is at the threshold."""
+
+    def build(others: int) -> World:
+        """A pair of common words for each copy, which so many others have."""
+        pairs = tuple(itertools.product(range(_COMMON_WORDS), repeat=2))
+        words = tuple(((word,), 2 * _tipping(plan)) for word in range(_COMMON_WORDS))
+        return World(
+            own=tuple((pair,) for pair in pairs),
+            others=(*((pair, others) for pair in pairs), *words),
+            watched=tuple(((pair,),) for pair in pairs),
+        )
+
+    play = functools.partial(_play, lambda: build(_tipping_number(build, plan)), plan)
+    return Game(
+        name="n-grams of many users",
+        claim=claim,
+        plays={MECHANISM: play, FOUR_USERS: functools.partial(play, people=PEOPLE)},
+    )
 
 
 @functools.cache
 def _tipping(plan: TextPlan) -> int:
     """Returns so many users with one word that it is released about every other time."""
-    words = tuple((word,) for word in range(_TRIED_WORDS))
-
-    def build(others: int) -> World:
-        return World(
-            words=_TRIED_WORDS,
-            own=((),) * len(words),
-            others=tuple((word, others) for word in words),
-            watched=tuple(((word,),) for word in words),
-        )
-
-    return _tipping_number(build, plan)
+    return _tipping_number(functools.partial(_word_world, copies=_TRIED_COPIES), plan)
 
 
 def _tipping_number(build: Callable[[int], World], plan: TextPlan) -> int:
@@ -215,21 +260,18 @@ def _tipping_number(build: Callable[[int], World], plan: TextPlan) -> int:
     def is_enough(others: int) -> bool:
         world = build(others)
         nobody = np.zeros(len(world.own), bool)
-        key = key_of(0, "others", others)
-        return world.observe(release_of(world, plan, nobody, key))[:, 0].mean() >= 1 / 2
+        seen = world.observe(plan, nobody, key_of(0, "others", others))
+        return seen[:, 0].mean() >= len(world.watched[0][0]) / 2
 
     high = 1
     while high < _MOST_TIPPING and not is_enough(high):
         high *= 2
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_enough(middle) else (middle, high)
-    return high
+    tried = range(high // 2 + 1, high)
+    return high // 2 + 1 + bisect.bisect_left(tried, True, key=is_enough)
 
 
 def _play(
-    world: World,
+    build: Callable[[], World],
     plan: TextPlan,
     runs: int,
     key: RunKey,
@@ -241,25 +283,24 @@ def _play(
     """Makes runs until each world of the user has so many copies.
 
     Args:
-      world: the corpus.
+      build: makes the corpus.
       plan: of each run.
       runs: the number of copies with the user, and of those without.
       key: of all runs.
-      people: as how many users the user of each copy counts, a planted mistake beyond 1.
+      people: as how many users the user of each copy counts, a planted mistake beyond 1; 0 stands for
+        as many as have a word that is released.
       only_held: n-grams that nobody has are dropped from the release, a planted mistake.
       key_kind: of the keys of runs; other kinds are planted mistakes.
     """
-    played = dataclasses.replace(world, own=world.own * people)
-    present, seen = [np.zeros(0, bool)], []
-    for number in itertools.count():
-        own = key_kind(key.bound_to(f"run {number}").sub_key("run"))
-        takes_part = coins(len(world.own), own)
-        released = release_of(played, plan, np.tile(takes_part, people), own)
-        shown = world.observe(released)
+    world, people = build(), people or _tipping(plan)
+    crowd = dataclasses.replace(world, own=world.own * people)
+    taken, seen = np.zeros(0, bool), []
+    while min(np.count_nonzero(taken), np.count_nonzero(~taken)) < runs:
+        own = key_kind(key.bound_to(f"run {len(seen)}").sub_key("run"))
+        coins = keyed_bits(own.sub_key("presence"), 0, np.arange(len(world.own)))[:, 0]
+        takes_part = (coins & np.uint64(1)).astype(bool)
+        shown = crowd.observe(plan, np.tile(takes_part, people), own)
         seen.append(shown * takes_part[:, np.newaxis] if only_held else shown)
-        present.append(takes_part)
-        taken = np.concatenate(present)
-        if min(np.count_nonzero(taken), np.count_nonzero(~taken)) >= runs:
-            break
-    taken, shown = np.concatenate(present), np.concatenate(seen)
+        taken = np.append(taken, takes_part)
+    shown = np.concatenate(seen)
     return learned(Seen(shown[taken][:runs], shown[~taken][:runs]))

@@ -5,8 +5,7 @@ import json
 import os
 
 from beam_dpne.audit.auditing import EXCEEDED, PASSED, WEAK, Audit, Plan, audit_plan, statements
-from beam_dpne.audit.bounds import Bound
-from beam_dpne.audit.plots import audit_plot, require_matplotlib
+from beam_dpne.audit.games import MECHANISM
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.cli import display, parsing
 from beam_dpne.cli.parsing import Made
@@ -15,14 +14,14 @@ from beam_dpne.errors import UsageError
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.set_union.plan import SetUnionPlan
 
-_SCHEMA = "beam_dpne/audit/1"
+_SCHEMA = "beam_dpne/audit/2"
 # The exit status by verdict.
 _STATUS = {PASSED: 0, EXCEEDED: 3, WEAK: 4}
 _PLANS = {"ngrams": PrivacyPlan, "set-union": SetUnionPlan, "bayesian": BayesianPlan}
 
 
 def run(made: Made, _beam_arguments: list[str]) -> None:
-    """Audits a plan, prints what it shows, and writes the picture.
+    """Audits a plan, and prints what it shows.
 
     Raises:
       UsageError: A parameter is wrong.
@@ -30,10 +29,6 @@ def run(made: Made, _beam_arguments: list[str]) -> None:
     """
     auditing = made[Auditing]
     plan = _plan(auditing)
-    if auditing.plot is not None:
-        require_matplotlib()
-        if not auditing.plot.lower().endswith(".png"):
-            raise UsageError(f"plot must be the path of a PNG file, got plot={auditing.plot}.")
     audit = audit_plan(
         plan,
         runs=auditing.runs,
@@ -41,8 +36,6 @@ def run(made: Made, _beam_arguments: list[str]) -> None:
         seed=auditing.seed,
         processes=os.cpu_count() or 1,
     )
-    if auditing.plot is not None:
-        parsing.write_file("plot", auditing.plot, audit_plot(audit))
     if auditing.json:
         shown = {"schema": _SCHEMA, "mechanism": auditing.mechanism, **audit.to_dict()}
         print(json.dumps(shown, indent=2, ensure_ascii=False, allow_nan=False))
@@ -72,23 +65,15 @@ def _print(audit: Audit, mechanism: str) -> None:
     )
     rows = []
     for played in audit.games:
-        claimed = played.claim.epsilon
+        claimed = played.game.claim.epsilon
         digits = 2 if claimed >= 1 else 4
-        claim = f"{claimed:.{digits}f}"
-        state = "ABOVE THE CLAIM" if played.exceeds else "below"
-        bounds = _cells(played.bound, digits)
-        rows.append([played.name, "the mechanism", *bounds, claim, state])
-        for each in played.mistakes:
-            state = "noticed" if each.is_noticed else "NOT NOTICED"
-            bounds = _cells(each.bound, digits)
-            rows.append(["", f"mistake: {each.name}", *bounds, claim, state])
+        for name, bound in played.bounds.items():
+            is_mistake = name != MECHANISM
+            game, run = ("", f"mistake: {name}") if is_mistake else (played.game.name, name)
+            states = ("NOT NOTICED", "noticed") if is_mistake else ("below", "ABOVE THE CLAIM")
+            numbers = (f"{each:.{digits}f}" for each in (*bound, claimed))
+            rows.append([game, run, *numbers, states[played.is_above(name)]])
     headings = ("attack on", "run with", "ε ≥", "Gaussian ε ≥", "claimed ε", "")
     display.print_table(title, headings, rows)
     for line in statements(audit):
         display.print_line(line)
-
-
-def _cells(bound: Bound, digits: int) -> tuple[str, str]:
-    both = (bound.epsilon, bound.gaussian_epsilon)
-    first, second = ("-" if each is None else f"{each:.{digits}f}" for each in both)
-    return first, second

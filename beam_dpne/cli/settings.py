@@ -180,12 +180,4 @@ class Auditing(Parameters):
             "of yours, so that nobody can have chosen it for you.",
         ),
     ] = 1
-    plot: Annotated[
-        str | None,
-        Parameter(
-            help="File for a picture of all bounds, e.g. audit.png or "
-            "gs://bucket/audits/audit.png. A file that exists is refused. It needs the extra "
-            "plots.",
-        ),
-    ] = None
     json: Annotated[bool, Parameter(help="Print JSON instead of a table.")] = False

@@ -15,8 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.documents import tokenizers
-from beam_dpne.elements import progress
+from beam_dpne.elements import arrays, progress
+from beam_dpne.elements.batches import NO_GRAM, UserBatch
 from beam_dpne.errors import InputError
+from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.transform import plan_reads, read_ahead, read_item
@@ -55,7 +57,7 @@ class Corpus:
     @functools.cached_property
     def user_of_position(self) -> np.ndarray:
         """The index of the user of each position: (n,) int32."""
-        return np.repeat(np.arange(len(self.users), dtype=np.int32), np.diff(self.offsets))
+        return arrays.rows_of_entries(self.offsets).astype(np.int32)
 
     @functools.cached_property
     def document_lengths(self) -> np.ndarray:
@@ -75,6 +77,32 @@ class Corpus:
     def count_by_user(self, chosen: np.ndarray) -> np.ndarray:
         """Returns the number of each user's positions among those that (n,) bool choose: (u,) int64."""
         return np.bincount(self.user_of_position[chosen], minlength=len(self.users))
+
+    def of_users(self, chosen: np.ndarray) -> "Corpus":
+        """Returns the corpus of some users, given by their numbers."""
+        sizes = np.diff(self.offsets)[chosen]
+        return dataclasses.replace(
+            self,
+            users=self.users.take(pa.array(chosen)),
+            offsets=arrays.offsets_of(sizes),
+            codes=self.codes[arrays.ranges(self.offsets[chosen], sizes)],
+        )
+
+    def batch(self, run_key: RunKey) -> UserBatch:
+        """Returns the users as the mechanism reads them; user i has the 128-bit hash (i, i)."""
+        # A border's code −1 stands for the last place, behind all words.
+        used, ids = arrays.used_words(len(self.words) + 1, self.codes)
+        words = self.words.take(pa.array(used[:-1]))
+        numbers = np.arange(len(self.users), dtype=np.uint64)
+        return UserBatch(
+            length=0,
+            size=len(words),
+            users=np.stack((numbers, numbers), axis=1),
+            offsets=self.offsets,
+            ids=np.where(self.codes < 0, np.int32(NO_GRAM), ids),
+            words=words,
+            word_hashes=arrays.hash_words(run_key.sub_key("word"), words),
+        )
 
 
 def read_corpus(
@@ -213,7 +241,7 @@ class GramIndex:
         ids = np.zeros(len(grams), dtype=np.int64)
         for level, word in zip(self.lengths, grams.T, strict=False):
             keys = np.where((ids >= 0) & (word >= 0), ids * len(self.corpus.words) + word, -1)
-            ids = places_of(level.keys, keys)
+            ids = arrays.places_among(keys, level.keys)
         return ids
 
 
@@ -248,11 +276,3 @@ def _extended(corpus: Corpus, length: int, prefixes: np.ndarray) -> LengthIndex:
     ids[begins] = np.cumsum(first, dtype=np.int32) - 1
     users = np.add.reduceat(first | of_user, starts, dtype=np.int32) if starts.size else starts
     return LengthIndex(length=length, keys=keys[starts], users=users, ids=ids)
-
-
-def places_of(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Returns the index of each wanted number among sorted distinct keys, −1 if absent: int64."""
-    if keys.size == 0:
-        return np.full(wanted.size, -1, dtype=np.int64)
-    nearest = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
-    return np.where(keys[nearest] == wanted, nearest, -1)

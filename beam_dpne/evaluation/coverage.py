@@ -7,8 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from beam_dpne.elements.arrays import places_in
 from beam_dpne.elements.rows import split_ngram
 from beam_dpne.evaluation.corpus import Corpus, GramIndex
+from beam_dpne.ngrams.elements import GramSet, unpack_pairs
 
 # The numbers of each length that add up to those of all lengths.
 _SUMS = ("released", "real", "pairs", "pairs_covered")
@@ -181,3 +183,19 @@ def released_codes(corpus: Corpus, table: pa.Table) -> dict[int, np.ndarray]:
     for row in rows:
         by_length.setdefault(len(row), []).append([code.get(word, -1) for word in row])
     return {length: np.array(codes, np.int64) for length, codes in by_length.items()}
+
+
+def codes_of_sets(corpus: Corpus, released: Sequence[GramSet]) -> list[np.ndarray]:
+    """Returns S_1, …, S_T as codes of the corpus's words: (r, k) int64 each, −1 for other words."""
+    vocabulary = np.zeros(0, np.int64)
+    rows: list[np.ndarray] = []
+    for grams in released:
+        if grams.words is not None:
+            vocabulary = places_in(grams.words, corpus.words).astype(np.int64)
+            rows.append(vocabulary[:, np.newaxis])
+            continue
+        prefixes, seconds = unpack_pairs(grams.keys)
+        # The second is a word, or else a suffix of several words.
+        last = vocabulary if grams.pruning == "single" else rows[-1][:, -1]
+        rows.append(np.column_stack((rows[-1][prefixes], last[seconds])))
+    return rows

@@ -4,21 +4,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_dpne.audit.bounds import (
-    Claim,
-    epsilon_at_least,
-    lower_bound,
-    mu_at_least,
-    probability_bounds,
-)
-from beam_dpne.mechanism.gaussian import gaussian_epsilon, gaussian_noise_stddev
+from beam_dpne.audit.games import Claim, Seen, lower_bound, probability_bounds
 
 MU = 0.8
 
 
+CLAIM = Claim(mu=MU, gaussian_delta=0.01)
+
+
 def normal_worlds(runs, mu, seed):
     rng = np.random.default_rng(seed)
-    return rng.standard_normal((runs, 1)) + mu, rng.standard_normal((runs, 1))
+    return Seen(rng.standard_normal((runs, 1)) + mu, rng.standard_normal((runs, 1)))
 
 
 @pytest.mark.parametrize(("hits", "false_hits"), [(0, 0), (1, 0), (37, 5), (99, 99), (100, 100)])
@@ -36,19 +32,16 @@ def test_limits_of_probabilities_are_those_of_clopper_and_pearson(hits, false_hi
 
 
 def test_bounds_of_known_normal_laws_are_below_the_truth_and_close_to_it():
-    with_user, without = normal_worlds(100_000, MU, seed=1)
-    assert 0.9 * MU < mu_at_least(with_user, without, alone_delta=0, failure=1e-3) < MU
-    epsilon = gaussian_epsilon(delta=0.01, noise_stddev=1 / MU)
-    shown = epsilon_at_least(with_user, without, delta=0.01, failure=1e-3)
-    assert 0.8 * epsilon < shown < epsilon
+    bound = lower_bound(normal_worlds(100_000, MU, seed=1), CLAIM, failure=2e-3)
+    assert 0.8 * CLAIM.epsilon < bound.epsilon < CLAIM.epsilon
+    assert 0.9 * CLAIM.epsilon < bound.gaussian_epsilon < CLAIM.epsilon
 
 
 def test_the_bound_of_gaussian_noise_sees_what_a_tiny_delta_hides_from_the_other():
-    delta = 1e-7
-    mu = 1 / gaussian_noise_stddev(epsilon=4.0, delta=delta)
-    claim = Claim(epsilon=4.0, delta=delta, mu=mu, gaussian_delta=delta)
-    right = lower_bound(*normal_worlds(20_000, mu, seed=2), claim=claim, failure=1e-3)
-    half = lower_bound(*normal_worlds(20_000, 2 * mu, seed=3), claim=claim, failure=1e-3)
+    claim = Claim.of_plan(4.0, 1e-7)
+    assert claim.epsilon == pytest.approx(4.0)
+    right = lower_bound(normal_worlds(20_000, claim.mu, seed=2), claim, failure=1e-3)
+    half = lower_bound(normal_worlds(20_000, 2 * claim.mu, seed=3), claim, failure=1e-3)
     assert right.epsilon < 2
     assert 2.8 < right.gaussian_epsilon < 4.0
     assert half.epsilon < 4.0 < half.gaussian_epsilon
@@ -58,9 +51,9 @@ def test_both_directions_count():
     """With the user a statistic is always 1; without it is 0 or 1, so that 0 excludes the user."""
     with_user, without = np.ones((10_000, 1)), np.ones((10_000, 1))
     without[::2] = 0
-    assert epsilon_at_least(with_user, without, delta=0.01, failure=1e-3) > 5
+    assert lower_bound(Seen(with_user, without), CLAIM, failure=1e-3).epsilon > 5
     # Larger values speak for the user, so nothing is shown the other way round.
-    assert epsilon_at_least(-with_user, -without, delta=0.01, failure=1e-3) == 0
+    assert lower_bound(Seen(-with_user, -without), CLAIM, failure=1e-3).epsilon == 0
 
 
 def test_what_one_user_alone_has_may_be_released_with_its_share_of_delta():
@@ -68,30 +61,25 @@ def test_what_one_user_alone_has_may_be_released_with_its_share_of_delta():
     with_user, without = np.zeros((20_000, 1)), np.zeros((20_000, 1))
     with_user[::50] = 1
     for allowed, is_shown in ((0.03, False), (0.001, True)):
-        assert (mu_at_least(with_user, without, alone_delta=allowed, failure=1e-3) > 0) == is_shown
-        shown = epsilon_at_least(with_user, without, delta=allowed, failure=1e-3)
-        assert (shown > 0) == is_shown
-
-
-def test_without_a_claim_of_gaussian_noise_there_is_one_bound():
-    claim = Claim(epsilon=1.0, delta=0.01)
-    bound = lower_bound(*normal_worlds(2000, 3.0, seed=4), claim=claim, failure=1e-3)
-    assert bound.gaussian_epsilon is None
-    assert bound.largest == bound.epsilon > 1
+        claim = Claim(mu=MU, gaussian_delta=1e-9, alone_delta=allowed)
+        bound = lower_bound(Seen(with_user, without), claim, failure=1e-3)
+        assert (bound.gaussian_epsilon > 0) == is_shown
+        assert (bound.epsilon > 0) == is_shown
 
 
 def test_bounds_are_above_the_truth_as_rarely_as_they_promise():
     """Correct limits would fail this test with probability 1e-6 at most at random seeds."""
-    epsilon = gaussian_epsilon(delta=0.05, noise_stddev=1 / MU)
-    wrong = {"mu": 0, "epsilon": 0}
-    for seed in range(100):
-        seen = normal_worlds(300, MU, seed=(5, seed))
-        wrong["mu"] += mu_at_least(*seen, alone_delta=0, failure=0.2) > MU
-        wrong["epsilon"] += epsilon_at_least(*seen, delta=0.05, failure=0.2) > epsilon
-    assert max(wrong.values()) <= stats.binom.isf(1e-6, 100, 0.2)
+    claim = Claim(mu=MU, gaussian_delta=0.05)
+
+    def wrong(seeds, failure):
+        bounds = [
+            lower_bound(normal_worlds(300, MU, seed), claim, failure=failure) for seed in seeds
+        ]
+        return [
+            sum(found > claim.epsilon for found in column) for column in zip(*bounds, strict=True)
+        ]
+
+    of_hundred = wrong([(5, seed) for seed in range(100)], 0.4)
+    assert max(of_hundred) <= stats.binom.isf(1e-6, 100, 0.2)
     # The limits are not idle either: at a failure of nearly 1 they are wrong now and then.
-    loose = [
-        mu_at_least(*normal_worlds(300, MU, seed=(6, seed)), alone_delta=0, failure=3.9) > MU
-        for seed in range(40)
-    ]
-    assert any(loose)
+    assert wrong([(6, seed) for seed in range(40)], 7.8)[1] > 0
