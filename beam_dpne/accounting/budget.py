@@ -22,9 +22,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_dpne.accounting.composition import Total, compose
-from beam_dpne.accounting.expense import Expense
-from beam_dpne.accounting.ledgers import (
+from beam_dpne.accounting.expense import (
     CountedLedger,
+    Expense,
     as_budget_error,
     check_unit,
     counted_ledger,
@@ -62,11 +62,6 @@ class Note:
     unit: str | None
     expense: Expense
 
-    @property
-    def budget(self) -> tuple[str, float, float]:
-        """Program, ε and δ of the run."""
-        return self.program, self.expense.epsilon, self.expense.delta
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budget:
@@ -88,14 +83,12 @@ class Budget:
     delta: float
 
     def __post_init__(self):
-        name = self.population
-        if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        name, cap = self.population, {"epsilon": self.epsilon, "delta": self.delta}
+        if not name.strip() or not name.isprintable():
             raise BudgetError(f"population must be one line of text, got population={name!r}.")
         for name, upper in (("epsilon", math.inf), ("delta", 1.0)):
-            value = getattr(self, name)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not is_number or not 0 < value < upper:
-                raise BudgetError(f"{name} must be in (0, {upper:g}), got {name}={value!r}.")
+            if not 0 < cap[name] < upper:
+                raise BudgetError(f"{name} must be in (0, {upper:g}), got {name}={cap[name]!r}.")
 
     def runs(self) -> dict[str, Note | CountedLedger]:
         """Returns all runs that count, by the names of their files without ".json".
@@ -139,7 +132,8 @@ class Budget:
             cannot be said what was spent.
         """
         place = absolute(output).rstrip("/")
-        note = Note(program=program, output=place, date=_today(), unit=unit, expense=expense)
+        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        note = Note(program=program, output=place, date=today, unit=unit, expense=expense)
         name = _name_of(place, place if again else uuid.uuid4().hex)
         runs = self.runs()
         check_unit(unit, [run.unit for run in runs.values()])
@@ -163,11 +157,8 @@ class Budget:
                 )
             self._check_cap(seen, new=name)
         except BaseException:
-            # Nothing has started. If the note cannot be deleted, the run counts as started. A directory
-            # of a bucket deletes only what it has read.
-            directory = directory_at(self.path)
-            directory.read(name + _SUFFIX)
-            directory.remove([name + _SUFFIX])
+            # Nothing has started. If the note cannot be deleted, the run counts as started.
+            self._delete(name)
             raise
         return name
 
@@ -184,7 +175,7 @@ class Budget:
         """
         runs, place, found = self.runs(), absolute(output).rstrip("/"), read_counted(output)
         for name, run in runs.items():
-            if isinstance(run, Note) and (run.output, run.budget) == (place, found.budget):
+            if isinstance(run, Note) and run.output == place and _budget(run) == _budget(found):
                 self._write(name, found.data)
                 return
         if not _is_among(found, runs):
@@ -202,9 +193,7 @@ class Budget:
         """
         runs = self.runs()
         for ledger in ledgers:
-            # Two runs that released nothing have equal ledgers.
-            is_empty = not any(part["rows"] for part in ledger.ledger["parts"])
-            if _is_among(ledger, runs) and not is_empty:
+            if _is_among(ledger, runs) and not ledger.is_empty:
                 raise BudgetError(f"{ledger.path} is in the budget already.")
         for ledger in ledgers:
             place = absolute(ledger.path).removesuffix(f"/{LEDGER_NAME}").removesuffix(_SUFFIX)
@@ -236,12 +225,16 @@ class Budget:
                 f"{name} must be the note of a run that has published nothing, but {output} has files. "
                 "Settle it if they are a whole release; otherwise delete them, if nobody has read them."
             )
-        directory = directory_at(self.path)
-        with as_budget_error(f"{name} cannot be deleted from the budget {self.path}"):
-            directory.read(name + _SUFFIX)
-            directory.remove([name + _SUFFIX])
-            if directory.has(name + _SUFFIX):
-                raise BudgetError("its file is still there.")
+        if not self._delete(name):
+            raise BudgetError(f"{name} cannot be deleted from the budget {self.path}.")
+
+    def _delete(self, name: str) -> bool:
+        """Deletes a note; returns whether it is gone."""
+        directory, file = directory_at(self.path), name + _SUFFIX
+        # A directory of a bucket deletes only what it has read.
+        directory.read(file)
+        directory.remove([file])
+        return not directory.has(file)
 
     def _write(self, name: str, data: bytes) -> None:
         with as_budget_error(f"the budget {self.path} cannot be written"):
@@ -311,6 +304,7 @@ def _read_run(directory: Directory, name: str) -> Note | CountedLedger:
         value: dict[str, Any] = json.loads(data)
         if value.pop("schema") != _NOTE_SCHEMA:
             raise BudgetError("it is neither a ledger nor the note of a run.")
+        value["expense"].pop("reason", None)  # Notes of earlier versions have it.
         return Note(**{**value, "expense": Expense(**value["expense"])})
 
 
@@ -334,5 +328,5 @@ def _spent(total: Total) -> str:
     return f"{epsilon} at delta {total.delta:g}"
 
 
-def _today() -> str:
-    return datetime.datetime.now(datetime.UTC).date().isoformat()
+def _budget(run: Note | CountedLedger) -> tuple[str, float, float]:
+    return run.program, run.expense.epsilon, run.expense.delta

@@ -1,4 +1,4 @@
-"""The (ε, δ) of several releases together.
+"""The (ε, δ) of several releases together, and the division of a budget among releases to come.
 
 **Why the parts add up.** The releases are made one after the other, each of them may follow from all
 that was published before, and all are about one user u, with all of u's data. Their privacy parameters
@@ -26,9 +26,6 @@ P_hybrid(E ∩ G) ≤ P_with(E). No factor e^ε appears before Σ δ_T,i.
 *Floating point.* The slacks add up to S, and the events outside of them add their probabilities:
 δ_total(ε) = e^S (δ(ε − S) + Σ δ_T,i) + Σ_i remainder_i e^{max(0, ε − ε_i)} (see `expense`).
 
-*Other mechanisms.* Releases of which only ε_i and δ_i are known, such as those with Laplace noise, are
-added by basic composition, which holds for any mechanism: both sums, on top of the total of the rest.
-
 **Parameters that follow from earlier releases** are not covered: a schedule that spends more μ² or
 more δ_T *because* of what an earlier release showed may exceed the total of each single path. The
 plans of all releases, or a rule for them that does not look at releases, must be fixed beforehand.
@@ -38,27 +35,33 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from typing import TypeVar
 
-from beam_dpne.accounting.expense import Expense
-from beam_dpne.errors import BudgetError
+from beam_dpne.accounting.expense import Expense, Plan, expense_of_plan
+from beam_dpne.errors import BudgetError, UsageError
 from beam_dpne.mechanism import gaussian
 
 # Totals are raised by this much, relatively: more than the errors of roots and sums.
 _MARGIN = 1e-9
 _STEPS = 200
+_MOST_RELEASES = 10_000
+# ε of one release is rounded down to this many digits, so that it can be typed.
+_DIGITS = 4
+_HALVINGS = 40
+
+_P = TypeVar("_P", bound=Plan)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Total:
-    """The (ε, δ) of several releases together.
+    """The (ε, δ) of several releases together, and the division of a budget among releases to come.
 
     Attributes:
       epsilon: The smallest ε that is proved at `delta`; infinity if there is none.
       delta: δ of the total.
       sum_epsilon: Sum of the ε of the releases, which holds at `sum_delta`.
       sum_delta: Sum of their δ.
-      mu: √Σ μ_i² of the releases with Gaussian noise, which are composed in closed form.
-      notes: Sentences on what was added up instead of composed more tightly, and why.
+      mu: √Σ μ_i² of their noise.
     """
 
     epsilon: float
@@ -66,7 +69,6 @@ class Total:
     sum_epsilon: float
     sum_delta: float
     mu: float
-    notes: tuple[str, ...] = ()
 
 
 def compose(expenses: Sequence[Expense], *, delta: float | None = None) -> Total:
@@ -98,11 +100,7 @@ def compose(expenses: Sequence[Expense], *, delta: float | None = None) -> Total
         raise BudgetError(
             f"{asked} must be in (0, 1), got {target:g}; a total with a delta of 1 guarantees nothing."
         )
-    parts = [spent for spent in expenses if spent.reason is None]
-    whole = [spent for spent in expenses if spent.reason is not None]
-    added = decimal_sum(spent.epsilon for spent in whole)
-    left = target - decimal_sum(spent.delta for spent in whole)
-    epsilon = _total_epsilon(parts, left, added) + added
+    epsilon = _total_epsilon(expenses, target)
     if sum_delta <= target and sum_epsilon <= epsilon:
         epsilon = sum_epsilon
     return Total(
@@ -110,8 +108,7 @@ def compose(expenses: Sequence[Expense], *, delta: float | None = None) -> Total
         delta=target,
         sum_epsilon=sum_epsilon,
         sum_delta=sum_delta,
-        mu=_root_of_squares(parts),
-        notes=tuple(_reasons(whole)),
+        mu=_root_of_squares(expenses),
     )
 
 
@@ -128,23 +125,18 @@ def decimal_sum(values: Iterable[float]) -> float:
     return nearest if Fraction(repr(nearest)) >= exact else math.nextafter(nearest, math.inf)
 
 
-def _total_epsilon(parts: Sequence[Expense], delta: float, added: float) -> float:
-    """Returns the smallest ε at which releases in parts have at most this δ; infinity if none.
-
-    Other releases, whose ε is `added`, may lie between them, so the events outside the slack cost
-    what they cost at the sum of both.
+def _total_epsilon(parts: Sequence[Expense], delta: float) -> float:
+    """Returns the smallest ε at which releases have at most this δ; infinity if there is none.
 
     What events outside the slack cost grows with ε, and the δ of noise falls. So ε is raised step by
     step from 0 until the δ that is left for noise is enough, which finds the smallest solution.
     """
-    if not parts:
-        return 0.0 if delta >= 0 else math.inf
     slack = math.fsum(spent.slack for spent in parts)
     lone = math.fsum(spent.lone_delta for spent in parts)
     noise_stddev = 1 / _root_of_squares(parts)
     epsilon = 0.0
     for _ in range(_STEPS):
-        left = (delta - _remainder(parts, epsilon + added)) * math.exp(-slack) - lone
+        left = (delta - _remainder(parts, epsilon)) * math.exp(-slack) - lone
         if left <= 0:
             return math.inf
         found = slack + gaussian.gaussian_epsilon(delta=left, noise_stddev=noise_stddev)
@@ -166,13 +158,58 @@ def _root_of_squares(parts: Iterable[Expense]) -> float:
     return math.sqrt(math.fsum(spent.mu**2 for spent in parts))
 
 
-def _reasons(whole: Iterable[Expense]) -> list[str]:
-    """Returns one sentence for each reason for which releases are added up."""
-    counts: dict[str, int] = {}
-    for spent in whole:
-        counts[str(spent.reason)] = counts.get(str(spent.reason), 0) + 1
-    return [
-        f"{count} release{' was' if count == 1 else 's were'} added by epsilon and delta alone, "
-        f"because {reason}."
-        for reason, count in counts.items()
-    ]
+def plan_of_each(whole: _P, releases: int) -> _P:
+    """Returns the plan of each of so many equal releases, which together stay within a budget.
+
+    Each has the same part of δ, and the largest ε, rounded down to four digits, with which the total
+    of all releases is at most the ε of the budget at its δ (see `compose`). Its other
+    parameters are those of `whole`.
+
+    Args:
+      whole: Plan with ε and δ of the whole budget.
+      releases: Number of releases about the same users, at least 1.
+
+    Raises:
+      UsageError: There are too few or too many releases, or no release is possible within the budget.
+
+    Example:
+      >>> from beam_dpne import PrivacyPlan
+      >>> year = PrivacyPlan(epsilon=8, delta=1.2e-6)
+      >>> month = plan_of_each(year, 12)
+      >>> month.epsilon, f"{month.delta:g}"
+      (2.197, '1e-07')
+    """
+    if not 1 <= releases <= _MOST_RELEASES:
+        raise UsageError(
+            f"releases must be a whole number from 1 to {_MOST_RELEASES}, got releases={releases}."
+        )
+    if releases == 1:
+        return whole
+    delta = whole.delta / releases
+
+    def planned(epsilon: float) -> _P:
+        return dataclasses.replace(whole, epsilon=epsilon, delta=delta)
+
+    def fits(epsilon: float) -> bool:
+        try:
+            plan = planned(epsilon)
+        except ValueError:
+            return False
+        together = compose([expense_of_plan(plan)] * releases, delta=whole.delta)
+        return together.epsilon <= whole.epsilon
+
+    low, high = whole.epsilon / releases, whole.epsilon
+    least = low
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    unit = 10.0 ** (math.floor(math.log10(low)) - _DIGITS + 1)
+    found = float(f"{math.floor(low / unit) * unit:.{_DIGITS}g}")
+    if not fits(found):
+        # The plan itself says which parameter does not suit so small a budget.
+        planned(least)
+        raise UsageError(
+            f"releases must be so few that a release is possible within epsilon={whole.epsilon:g} and "
+            f"delta={whole.delta:g}, got releases={releases}."
+        )
+    return planned(found)

@@ -14,24 +14,26 @@ states apart (section `spent`).
    other, and cost a + b e^ε in δ. The ledger states this for the ε_i of the release. In a composition
    with a larger ε they cost a + b e^ε ≤ (a + b e^{ε_i}) e^{ε − ε_i}.
 
-`composition` says why the parts of several releases add up.
-
-**Releases that cannot be divided into parts.** Where a ledger lacks one of these numbers, only its ε
-and δ are used, and `Expense.reason` says why.
+`composition` says why the parts of several releases add up. Ledgers are read here for their numbers;
+parts of releases are never opened.
 """
 
+import contextlib
 import dataclasses
+import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.errors import BudgetError
+from beam_dpne.errors import BeamDpneError, BudgetError
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.finite_noise import usable_delta, usable_epsilon
 from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.release.reading import ledger_path, parse_ledger
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.validation import ADJACENCY
+from beam_dpne.storage.access import directory_at
+from beam_dpne.storage.directories import reason
 
 Plan = PrivacyPlan | SetUnionPlan | BayesianPlan
 PLANS: Mapping[str, type[PrivacyPlan] | type[SetUnionPlan] | type[BayesianPlan]] = {
@@ -41,7 +43,6 @@ PLANS: Mapping[str, type[PrivacyPlan] | type[SetUnionPlan] | type[BayesianPlan]]
 }
 # Stated and recomputed noise may differ by this much, relatively; plans raise noise by 1e-10.
 _TOLERANCE = 1e-6
-_NOT_STATED = "not all of the noise is stated as Gaussian noise"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,6 @@ class Expense:
       lone_delta: δ_T, the probability that anything is found which one user alone has.
       slack: The part of ε that pays for floating point.
       remainder: The part of δ, at ε, that pays for events outside the slack.
-      reason: Reason why only ε and δ may be used, or None if the parts are known.
 
     Raises:
       BudgetError: A number is out of its range.
@@ -63,28 +63,24 @@ class Expense:
     Example:
       >>> from beam_dpne import PrivacyPlan
       >>> spent = expense_of_plan(PrivacyPlan(epsilon=4, delta=1e-7))
-      >>> round(spent.mu, 4), f"{spent.lone_delta:.3g}", spent.reason is None
-      (0.767, '9.95e-09', True)
+      >>> round(spent.mu, 4), f"{spent.lone_delta:.3g}"
+      (0.767, '9.95e-09')
     """
 
     epsilon: float
     delta: float
-    mu: float = 0.0
-    lone_delta: float = 0.0
-    slack: float = 0.0
-    remainder: float = 0.0
-    reason: str | None = None
+    mu: float
+    lone_delta: float
+    slack: float
+    remainder: float
 
     def __post_init__(self):
-        for name in ("epsilon", "delta", "mu", "lone_delta", "slack", "remainder"):
-            value = getattr(self, name)
+        for name, value in vars(self).items():
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if not is_number or not 0 <= value < math.inf:
                 raise BudgetError(f"its {name} is not a finite number of at least 0")
-        if not (self.epsilon > 0 and 0 < self.delta < 1):
-            raise BudgetError("its epsilon is not above 0, or its delta is not in (0, 1)")
-        if self.reason is None and not self.mu:
-            raise BudgetError("it has no noise")
+        if not (self.epsilon > 0 and 0 < self.delta < 1 and self.mu > 0):
+            raise BudgetError("its epsilon or mu is not above 0, or its delta is not in (0, 1)")
 
 
 def program_of(plan: Plan) -> str:
@@ -119,35 +115,23 @@ def expense_of_ledger(ledger: Mapping[str, Any], path: str) -> Expense:
       path: Its path, for messages.
 
     Raises:
-      BudgetError: Its numbers contradict each other, or it is about another kind of neighbours.
+      BudgetError: Its numbers contradict each other.
     """
-    guarantee, plan, spent = ledger["guarantee"], ledger["plan"], ledger["spent"]
-    budget = {name: guarantee[name] for name in ("epsilon", "delta")}
-    if any(plan.get(name) != value for name, value in budget.items()):
-        raise _damaged(path, "guarantee and plan state different budgets")
-    if plan.get("adjacency") != ADJACENCY:
-        raise BudgetError(
-            f"{path} must be of releases whose neighbours differ in one user, but its plan has another "
-            "adjacency; such releases cannot be composed with others."
+    spent, group = ledger["spent"], ledger["groups"]["sizes"][0]
+    try:
+        return _divided(
+            epsilon=ledger["guarantee"]["epsilon"],
+            delta=ledger["guarantee"]["delta"],
+            mu=group["gaussian_mu"] / group["users"],
+            gaussian_delta=spent["gaussian_delta"],
+            lone_delta=spent.get("vocabulary_delta", 0.0),
+            slack=spent["numerical_slack"],
+            far_tails=spent["far_tails"],
         )
-    try:
-        numbers = {
-            "mu": _stated_mu(ledger),
-            "gaussian_delta": spent["gaussian_delta"],
-            "lone_delta": 0.0 if ledger["program"] == "bayesian" else spent["vocabulary_delta"],
-            "slack": spent["numerical_slack"],
-            "far_tails": spent["far_tails"],
-        }
-    except (KeyError, TypeError, ZeroDivisionError):
-        return Expense(**budget, reason=_NOT_STATED)
-    for name, value in numbers.items():
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 <= value < math.inf:
-            raise _damaged(path, f"its {name} is not a finite number of at least 0")
-    try:
-        return _divided(**budget, **numbers)
     except ValueError as error:
-        raise _damaged(path, str(error)) from None
+        raise BudgetError(
+            f"{path} is damaged: {error}. Restore the file that its run wrote."
+        ) from None
 
 
 def _divided(
@@ -194,18 +178,122 @@ def _divided(
     )
 
 
-def _stated_mu(ledger: Mapping[str, Any]) -> float:
-    """Returns sensitivity over σ of all noise that a ledger states.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CountedLedger:
+    """A ledger that counts in a total.
+
+    Attributes:
+      path: Path of the file.
+      data: Its bytes.
+      ledger: The ledger as JSON types.
+      expense: The expense that it states.
+    """
+
+    path: str
+    data: bytes = dataclasses.field(repr=False)
+    ledger: Mapping[str, Any] = dataclasses.field(repr=False)
+    expense: Expense
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the file, hexadecimal."""
+        return hashlib.sha256(self.data).hexdigest()
+
+    @property
+    def program(self) -> str:
+        """Program of the run."""
+        return self.ledger["program"]
+
+    @property
+    def unit(self) -> str | None:
+        """The operator's noun for one user, or None."""
+        return self.ledger.get("notes", {}).get("unit")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was released; the ledgers of two such runs may be equal."""
+        return not any(part["rows"] for part in self.ledger["parts"])
+
+
+def counted_ledger(data: bytes, path: str) -> CountedLedger:
+    """Returns the ledger that a file of this path holds.
 
     Raises:
-      KeyError, TypeError, ZeroDivisionError: It states no such numbers, or other noise.
+      ReleaseError: It is not a whole ledger of a readable schema.
+      BudgetError: Its numbers contradict each other.
     """
-    if ledger["program"] == "ngrams":
-        return 1 / ledger["spent"]["composed_noise_stddev"]
-    mechanism = ledger["mechanism"]
-    scale = "composed_noise_scale" if ledger["program"] == "set-union" else "noise_stddev"
-    return mechanism["sensitivity"] / mechanism[scale]
+    ledger = parse_ledger(data, path)
+    return CountedLedger(
+        path=path, data=data, ledger=ledger, expense=expense_of_ledger(ledger, path)
+    )
 
 
-def _damaged(path: str, why: str) -> BudgetError:
-    return BudgetError(f"{path} is damaged: {why}. Restore the file that its run wrote.")
+def read_counted(path: str) -> CountedLedger:
+    """Reads one ledger.
+
+    Args:
+      path: Path of a release's directory, or of a ledger with any name that ends in .json; local or on
+        any Beam file system.
+
+    Raises:
+      BudgetError: There is no ledger, it is not a whole one of a readable schema, or its numbers
+        contradict each other.
+    """
+    file = path if path.endswith(".json") else ledger_path(path.rstrip("/") or path)
+    folder, _, name = file.rpartition("/")
+    folder = folder if "/" in file else "."
+    directory = directory_at(folder or "/")
+    with as_budget_error(f"{file} cannot be read"):
+        data = directory.read(name)
+        if data is None:
+            raise BudgetError(
+                f"{file} does not exist. Name a release's directory, or its ledger. A release that was "
+                "deleted is spent all the same, so keep its ledger."
+            )
+        return counted_ledger(data, file)
+
+
+def read_population(paths: Sequence[str], *, same_users: bool = False) -> list[CountedLedger]:
+    """Reads the ledgers of releases about one population.
+
+    Args:
+      paths: Paths as in `read_counted`.
+      same_users: Whether the operator states that all units of the ledgers are the same users.
+
+    Raises:
+      BudgetError: A release is named twice, or the ledgers name different units.
+    """
+    counted: list[CountedLedger] = []
+    for path in paths:
+        found = read_counted(path)
+        if not found.is_empty and found.sha256 in {each.sha256 for each in counted}:
+            raise BudgetError(f"Each release must be named once, but {path} is named twice.")
+        if not same_users:
+            check_unit(found.unit, (each.unit for each in counted))
+        counted.append(found)
+    return counted
+
+
+def check_unit(unit: str | None, others: Iterable[str | None]) -> None:
+    """Raises BudgetError if a unit is named, and others are, and it is none of them."""
+    named = {_plain(other) for other in others if other is not None}
+    if unit is not None and named and _plain(unit) not in named:
+        raise BudgetError(
+            f"Releases must be about the same users, but their notes name {min(named)!r} and "
+            f"{_plain(unit)!r}. Compose releases of one population only; if each of these units is the "
+            "same person, give --same_users."
+        )
+
+
+@contextlib.contextmanager
+def as_budget_error(failure: str):
+    """Replaces errors of storage and releases by a BudgetError of one sentence."""
+    try:
+        yield
+    except Exception as error:
+        why = str(error) if isinstance(error, BeamDpneError) else f"{reason(error)}."
+        raise BudgetError(f"{failure}: {why}") from None
+
+
+def _plain(unit: str) -> str:
+    return " ".join(unit.split()).casefold()

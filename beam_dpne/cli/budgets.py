@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from beam_dpne.accounting.budget import open_budget
-from beam_dpne.accounting.expense import expense_of_plan, program_of
-from beam_dpne.accounting.ledgers import CountedLedger, read_counted
+from beam_dpne.accounting.expense import CountedLedger, expense_of_plan, program_of, read_counted
 from beam_dpne.cli import display
 from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.errors import BudgetError, UsageError

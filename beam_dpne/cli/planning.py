@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from beam_dpne.accounting.division import plan_of_each
+from beam_dpne.accounting.composition import plan_of_each
 from beam_dpne.cli import display, jobs, parameters, parsing
 from beam_dpne.cli.parsing import Made
 from beam_dpne.cli.settings import Forecasting, Planning

@@ -25,7 +25,7 @@ class Adding(Parameters):
             path="directory",
             help="Releases about the same users, each by its directory or its ledger, e.g. "
             "releases/2026-01 or gs://bucket/ledgers/2026-01.json. Their files are not read, and "
-            "may be gone. A ledger that is named twice is refused.",
+            "may be gone. A release that is named twice is refused.",
         ),
     ] = None
     delta: Annotated[

@@ -7,7 +7,7 @@ from typing import Any
 
 from beam_dpne.accounting.budget import Budget, Note, create_budget, open_budget
 from beam_dpne.accounting.composition import Total, compose
-from beam_dpne.accounting.ledgers import CountedLedger, read_population, remarks
+from beam_dpne.accounting.expense import CountedLedger, read_population
 from beam_dpne.cli import display
 from beam_dpne.cli.parsing import Made
 from beam_dpne.cli.release_settings import Adding, Exporting, Keeping, Reporting
@@ -87,7 +87,7 @@ def _show_total(adding: Adding) -> None:
     """Prints a total; a δ at which there is none ends the command after the table."""
     counted = _read(adding)
     total = compose([each.expense for each in counted], delta=adding.delta)
-    notes = [*total.notes, *remarks(counted)]
+    notes = _about_keys(counted)
     if adding.json:
         listed = [_ledger_json(each) for each in counted]
         _print_json({"schema": _SCHEMA, "releases": listed, **_total_json(total), "notes": notes})
@@ -99,11 +99,10 @@ def _show_total(adding: Adding) -> None:
                 shown(each.unit or "-"),
                 f"{each.expense.epsilon:g}",
                 f"{each.expense.delta:g}",
-                "as a sum" if each.expense.reason else "with Gaussian noise",
             )
             for each in counted
         ]
-        headings = ("release", "program", "one user is", "ε", "δ", "composed")
+        headings = ("release", "program", "one user is", "ε", "δ")
         display.print_table(_plural(len(counted), "release"), headings, rows)
         _print_lines([*_total_lines(total), *notes])
     if math.isinf(total.epsilon):
@@ -111,6 +110,17 @@ def _show_total(adding: Adding) -> None:
             f"delta must be larger, got delta={total.delta:g}: these releases have no finite ε "
             f"together at this δ. Leave delta out for their sum, {total.sum_delta:g}."
         )
+
+
+def _about_keys(counted: Sequence[CountedLedger]) -> list[str]:
+    """Returns the sentence about given run keys, if there are several."""
+    given = sum(each.ledger["run_key"]["given"] for each in counted)
+    if given < 2:
+        return []
+    return [
+        f"{given} of the runs had a run key that was given. If two of them used the same key on "
+        "different inputs, no total holds, because the key's noise can be subtracted."
+    ]
 
 
 def _changed_budget(adding: Adding, keeping: Keeping) -> Budget:
@@ -161,7 +171,7 @@ def _print_budget(
     if total is None:
         _print_lines(["Nothing is spent."])
         return
-    lines = [*_total_lines(total), *total.notes]
+    lines = _total_lines(total)
     if total.epsilon > budget.epsilon:
         lines.append("The cap is below what is spent, so every further run is refused.")
     started = sum(isinstance(run, Note) for run in runs.values())
@@ -224,7 +234,6 @@ def _ledger_json(each: CountedLedger) -> dict[str, Any]:
         "unit": each.unit,
         "epsilon": each.expense.epsilon,
         "delta": each.expense.delta,
-        "reason": each.expense.reason,
     }
 
 
@@ -248,7 +257,7 @@ def _budget_json(
             for name, run in runs.items()
         ],
         **({"total": None, "sums": None} if total is None else _total_json(total)),
-        "notes": [] if total is None else list(total.notes),
+        "notes": [],
     }
 
 

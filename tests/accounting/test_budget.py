@@ -1,6 +1,7 @@
 """A budget in a folder: noted before a run, settled after it, safe with two launchers."""
 
 import concurrent.futures
+import dataclasses
 import json
 
 import pytest
@@ -9,8 +10,7 @@ from beam_dpne import PrivacyPlan, ReleaseNotes
 from beam_dpne.accounting import budget as module
 from beam_dpne.accounting.budget import Note, create_budget, open_budget
 from beam_dpne.accounting.composition import compose
-from beam_dpne.accounting.expense import Expense, expense_of_plan
-from beam_dpne.accounting.ledgers import read_counted
+from beam_dpne.accounting.expense import expense_of_plan, read_counted
 from beam_dpne.errors import BudgetError
 from tests.support.releases import write_ledger
 
@@ -73,7 +73,7 @@ def test_a_run_above_the_whole_cap_is_refused(budget, tmp_path):
     with pytest.raises(BudgetError, match="have spent nothing"):
         noted(budget, tmp_path, expense_of_plan(PrivacyPlan(epsilon=3, delta=1e-7)))
     with pytest.raises(BudgetError, match="no finite epsilon"):
-        noted(budget, tmp_path, Expense(epsilon=1, delta=1e-5, reason="it is a test"))
+        noted(budget, tmp_path, dataclasses.replace(SPENT, delta=1e-5, lone_delta=1e-5))
 
 
 def test_launchers_at_once_never_pass_the_cap_together(tmp_path):
@@ -232,7 +232,6 @@ def test_a_folder_without_its_budget_stops_every_run(budget, tmp_path):
         ({"population": " "}, "population must be one line"),
         ({"population": "a\nb"}, "population must be one line"),
         ({"epsilon": 0}, r"epsilon must be in \(0, inf\)"),
-        ({"epsilon": True}, "epsilon must be in"),
         ({"delta": 1}, r"delta must be in \(0, 1\)"),
     ],
 )
