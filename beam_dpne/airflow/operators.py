@@ -47,11 +47,9 @@ class ReleaseOperator(Release):
 
     def variables(self, context: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the options of Beam and the parameters of the program by name, without rare ones."""
-        named = {"job_name": self.job_name(context)}
-        rare = self.rare()
-        given = self.arguments(context).items()
-        shown = {name: value for name, value in given if name not in rare}
-        return {**named, **self.pipeline_options, **shown}
+        given, rare = self.arguments(context), self.rare()
+        shown = {name: value for name, value in given.items() if name not in rare}
+        return {"job_name": self.job_name(context), **self.pipeline_options, **shown}
 
     def start(self, context: Any) -> None:
         """Runs `python -m beam_dpne PROGRAM` to its end; rare parameters are in a plan file."""

@@ -48,8 +48,7 @@ class Release(BaseOperator):
     def __init__(self, *, program: str, releases: str, budget: str | None = None, **kwargs: Any):
         if program not in _PROGRAMS:
             raise ValueError(f"program must be one of {', '.join(_PROGRAMS)}, got {program!r}.")
-        refused = sorted(set(kwargs) & {"output", "overwrite"})
-        if refused:
+        if refused := sorted(set(kwargs) & {"output", "overwrite"}):
             raise ValueError(f"{refused[0]} must be left out: each run has a directory of its own.")
         names = set(parameters_of_program(program)) & set(kwargs)
         given = {name: kwargs.pop(name) for name in sorted(names)}
@@ -92,9 +91,9 @@ class Release(BaseOperator):
         run_id = context["run_id"]
         if run_id in (".", "..") or "/" in run_id:
             raise AirflowFailException(f"run_id must be the name of a directory, got {run_id!r}.")
-        parts = [self.releases.rstrip("/"), self.dag_id, self.task_id, run_id]
+        folder = "/".join([self.releases.rstrip("/"), self.dag_id, self.task_id, run_id])
         index = getattr(context.get("ti"), "map_index", -1)
-        return "/".join([*parts, str(index)] if index is not None and index >= 0 else parts)
+        return folder if index is None or index < 0 else f"{folder}/{index}"
 
     def job_name(self, context: Mapping[str, Any]) -> str:
         """Returns the name of this run's job at an engine, which is the same for all tries."""
@@ -105,14 +104,27 @@ class Release(BaseOperator):
         raise NotImplementedError
 
     def execute(self, context: Any) -> dict[str, Any]:
-        """Publishes the release of this run, unless an earlier try has; returns its facts."""
+        """Publishes the release of this run, unless an earlier try has; returns its facts.
+
+        Raises:
+          BudgetError: The cap does not allow the run, or the budget cannot be read.
+        """
+        from beam_dpne.accounting.budget import open_budget
+        from beam_dpne.accounting.expense import expense_of_plan
         from beam_dpne.release.reading import has_ledger
 
         directory = self.directory(context)
         if has_ledger(directory):
             self.log.info("An earlier try has published the release of this run.")
         else:
-            self._note_start(directory)
+            if self.budget is not None:
+                open_budget(self.budget).check_and_note(
+                    expense_of_plan(self._plan()),
+                    program=self.program,
+                    output=directory,
+                    unit=self.options.get("unit"),
+                    again=True,
+                )
             self.start(context)
         return self.finish(context)
 
@@ -129,20 +141,6 @@ class Release(BaseOperator):
             **{each.name: given[each.name] for each in parameters_of(kind) if each.name in given}
         )
 
-    def _note_start(self, directory: str) -> None:
-        """Notes the start in the budget, or raises BudgetError if the cap does not allow the run."""
-        from beam_dpne.accounting.budget import open_budget
-        from beam_dpne.accounting.expense import expense_of_plan
-
-        if self.budget is not None:
-            spent = expense_of_plan(self._plan())
-            fields = {
-                "program": self.program,
-                "output": directory,
-                "unit": self.options.get("unit"),
-            }
-            open_budget(self.budget).check_and_note(spent, **fields, again=True)
-
     def finish(self, context: Any) -> dict[str, Any]:
         """Checks the release of this run, settles its budget, and announces its asset.
 
@@ -155,8 +153,8 @@ class Release(BaseOperator):
         directory, plan = self.directory(context), self._plan()
         ledger = read_ledger(directory)
         facts = facts_of(directory, ledger)
-        found = tuple(facts[name] for name in ("program", "epsilon", "delta"))
-        if found != (self.program, plan.epsilon, plan.delta):
+        wanted = {"program": self.program, "epsilon": plan.epsilon, "delta": plan.delta}
+        if not wanted.items() <= facts.items():
             raise AirflowFailException(
                 f"{directory} holds a release of another program or budget than this task's."
             )
@@ -174,12 +172,12 @@ def facts_of(directory: str, ledger: Mapping[str, Any]) -> dict[str, Any]:
       `path`, `program`, `epsilon`, `delta`, `released` (the number of rows), and for n-grams `lengths`
       (the same by length).
     """
-    by_length = {str(length["length"]): length["released"] for length in ledger.get("lengths", ())}
+    lengths = {str(each["length"]): each["released"] for each in ledger.get("lengths", ())}
     return {
         "path": directory,
         "program": ledger["program"],
         "epsilon": ledger["guarantee"]["epsilon"],
         "delta": ledger["guarantee"]["delta"],
         "released": sum(part["rows"] for part in ledger["parts"]),
-        **({"lengths": by_length} if by_length else {}),
+        **({"lengths": lengths} if lengths else {}),
     }
