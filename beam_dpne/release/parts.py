@@ -1,9 +1,9 @@
 """The parts of a release: files with its rows, as JSON lines, tabs or Parquet."""
 
-import dataclasses
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -14,9 +14,7 @@ import pyarrow.parquet
 from beam_dpne.elements.rows import (
     COUNTED_ITEM_SCHEMA,
     COUNTED_ROW_SCHEMA,
-    ITEM_SCHEMA,
     PROBABILITY_SCHEMA,
-    ROW_SCHEMA,
     Rows,
     escape_item,
     pieces,
@@ -27,58 +25,40 @@ from beam_dpne.release.schema import Rows as RowsSection
 
 PART_NAME = re.compile(PART_PATTERN)
 OUTPUT_FORMATS = ("jsonl", "tsv", "parquet")
+_COLUMNS = pa.unify_schemas([COUNTED_ROW_SCHEMA, COUNTED_ITEM_SCHEMA, PROBABILITY_SCHEMA])
 _WRITERS = {"jsonl": "jsonl/1", "tsv": "tsv/1", "parquet": f"parquet/1/{pa.__version__}"}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Program:
+class Program(NamedTuple):
     """The form of the parts of one program's releases.
 
     Attributes:
       stem: Beginning of the names of the parts.
       noun: Name of the released rows, in the plural.
-      schema: Columns of the rows: numbers, and one column of text.
-      counted: Columns of the rows of releases with numbers of users, or None if there are none.
-      has_free_text: Whether a text may have tabs and line ends, which tsv escapes.
+      text: Name of the column of text. N-grams are one line in every format, see `join_tokens`; items
+        may have tabs and line ends, which tsv escapes.
     """
 
     stem: str
     noun: str
-    schema: pa.Schema
-    counted: pa.Schema | None = None
-    has_free_text: bool = False
-
-    def schema_of(self, columns: Collection[str]) -> pa.Schema:
-        """Returns the columns of a release, from the names of those that its ledger explains."""
-        return self.counted if self.counted is not None and "users" in columns else self.schema
-
-    @property
-    def text(self) -> str:
-        """Name of the column of text."""
-        return next(field.name for field in self.schema if field.type == pa.string())
+    text: str
 
     def lines(self, rows: pa.Table, name: str) -> list[str]:
         """Returns a column's values as they are written in tsv."""
-        values = rows.column(name).to_pylist()
-        if name != self.text:
-            return list(map(repr, values))
-        return list(map(escape_item, values)) if self.has_free_text else values
+        form = repr if name != self.text else escape_item if name == "item" else str
+        return list(map(form, rows.column(name).to_pylist()))
 
 
 PROGRAMS = {
-    # The text of an n-gram is one line in every format, see `join_tokens`.
-    "ngrams": Program(stem="ngrams", noun="n-grams", schema=ROW_SCHEMA, counted=COUNTED_ROW_SCHEMA),
-    "set-union": Program(
-        stem="items",
-        noun="items",
-        schema=ITEM_SCHEMA,
-        counted=COUNTED_ITEM_SCHEMA,
-        has_free_text=True,
-    ),
-    "bayesian": Program(
-        stem="probabilities", noun="n-gram probabilities", schema=PROBABILITY_SCHEMA
-    ),
+    "ngrams": Program(stem="ngrams", noun="n-grams", text="ngram"),
+    "set-union": Program(stem="items", noun="items", text="item"),
+    "bayesian": Program(stem="probabilities", noun="n-gram probabilities", text="ngram"),
 }
+
+
+def columns_of(names: Iterable[str]) -> pa.Schema:
+    """Returns the columns of a release, from the names of those that its ledger explains."""
+    return pa.schema([_COLUMNS.field(name) for name in names if name in _COLUMNS.names])
 
 
 def program_of(ledger: AnyLedger) -> Program:
@@ -101,7 +81,7 @@ def render_parts(
         yield Part(name=name, rows=size, sha256=sha256, bytes=len(data)), data
 
 
-def parse_part(program: Program, name: str, data: bytes, columns: Collection[str]) -> pa.Table:
+def parse_part(program: Program, name: str, data: bytes, columns: Iterable[str]) -> pa.Table:
     """Returns the rows of one part.
 
     Args:
@@ -110,7 +90,7 @@ def parse_part(program: Program, name: str, data: bytes, columns: Collection[str
       data: Its bytes.
       columns: Names of the columns that the ledger explains.
     """
-    return _PARSE[name.rpartition(".")[2]](program, data, program.schema_of(columns))
+    return _PARSE[name.rpartition(".")[2]](program, data, columns_of(columns))
 
 
 def rows_section(program: Program, rows: Rows) -> RowsSection:
@@ -183,7 +163,7 @@ def _parse_tsv(program: Program, data: bytes, schema: pa.Schema) -> pa.Table:
         ),
         convert_options=pyarrow.csv.ConvertOptions(column_types=schema),
     )
-    if not program.has_free_text:
+    if program.text != "item":
         return rows
     column = rows.schema.get_field_index(program.text)
     texts = list(map(unescape_item, rows.column(column).to_pylist()))

@@ -229,58 +229,49 @@ def publish_release(
       ReleaseError: A release exists and overwrite is off, or the output cannot be written. The
         existing release stays as it was.
     """
-    program = program_of(ledger)
-    parts = functools.partial(render_parts, program, rows, output_format, rows_per_part)
-
-    def ledger_for(listed: Iterable[Part]) -> bytes:
-        return ledger_bytes(msgspec.structs.replace(ledger, rows=UNSET, parts=list(listed)))
-
     directory = directory_at(output)
+    listed: list[Part] = []
     with as_release_error(f"The release cannot be published in {output}"), directory.locked():
         # The ledger is read first. If another attempt publishes after that, this attempt is refused;
         # in the other order, parts that it wrote after the listing would stay for ever.
         current = directory.read(LEDGER_NAME)
         before = directory.names()
-        if current is None or overwrite:
-            written = _write(directory, parts(), ledger_for, current)
-            # Files that came later may belong to another attempt.
-            directory.remove(
-                name
-                for name in before
-                if _TEMPORARY_NAME.fullmatch(name)
-                or (overwrite and PART_NAME.fullmatch(name) and name not in written)
-            )
-        elif current != ledger_for(part for part, _ in parts()):
-            raise ReleaseError(
-                f"{output} is a release already; choose another directory or set overwrite."
-            )
+        is_writing = current is None or overwrite
+        try:
+            for part, data in render_parts(program_of(ledger), rows, output_format, rows_per_part):
+                listed.append(part)
+                if is_writing:
+                    directory.put(part.name, data)
+            last = ledger_bytes(msgspec.structs.replace(ledger, rows=UNSET, parts=listed))
+            if is_writing:
+                directory.replace(LEDGER_NAME, last, seen=current)
+            elif last != current:
+                raise ReleaseError(
+                    f"{output} is a release already; choose another directory or set overwrite."
+                )
+        except BaseException:
+            if is_writing:
+                _withdraw(directory, listed)
+            raise
+        written = {part.name for part in listed}
+        # Files that came later may belong to another attempt.
+        directory.remove(
+            name
+            for name in before
+            if is_writing
+            and (_TEMPORARY_NAME.fullmatch(name) or (overwrite and PART_NAME.fullmatch(name)))
+            and name not in written
+        )
     # Names of parts are hashes of released rows, so the directory names the release.
     return directory.path_of(LEDGER_NAME)
 
 
-def _write(
-    directory: Directory,
-    parts: Iterable[tuple[Part, bytes]],
-    ledger_for: Callable[[Iterable[Part]], bytes],
-    current: bytes | None,
-) -> set[str]:
-    """Writes the parts and then replaces the current ledger; returns the parts' names.
-
-    If that fails, the parts that were written are deleted, unless the ledger that is there lists them.
-    """
-    written: list[Part] = []
-    try:
-        for part, data in parts:
-            written.append(part)
-            directory.put(part.name, data)
-        directory.replace(LEDGER_NAME, ledger_for(written), seen=current)
-    except BaseException:
-        with contextlib.suppress(Exception):
-            ledger, names = directory.read(LEDGER_NAME) or b"", directory.names()
-            new = [part.name for part in written if part.name.encode() not in ledger]
-            directory.remove(name for name in new if name in names)
-        raise
-    return {part.name for part in written}
+def _withdraw(directory: Directory, written: Iterable[Part]) -> None:
+    """Deletes the parts of a failed attempt, unless the ledger that is there lists them."""
+    with contextlib.suppress(Exception):
+        ledger, names = directory.read(LEDGER_NAME) or b"", directory.names()
+        new = [part.name for part in written if part.name.encode() not in ledger]
+        directory.remove(name for name in new if name in names)
 
 
 def write_file(

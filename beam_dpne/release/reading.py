@@ -154,9 +154,8 @@ def real_path(path: str) -> str:
 
 
 def has_ledger(folder: str) -> bool:
-    """Returns whether a directory holds the ledger of a release; a broken link counts as one."""
-    ledger = f"{folder}/{LEDGER_NAME}"
-    return os.path.lexists(ledger) if is_local(folder) else FileSystems.exists(ledger)
+    """Returns whether a directory holds the ledger of a release."""
+    return FileSystems.exists(f"{folder}/{LEDGER_NAME}")
 
 
 def check_outside(name: str, path: str, release: str | None = None) -> None:

@@ -19,7 +19,7 @@ from beam_dpne.elements.rows import Rows, in_order, longest_beside_shorter, piec
 from beam_dpne.errors import ReleaseError
 from beam_dpne.release import schema
 from beam_dpne.release.ledger import Contents, Run, ledger_bytes, whole_ledger, with_notes
-from beam_dpne.release.parts import program_of, rows_section
+from beam_dpne.release.parts import columns_of, program_of, rows_section
 from beam_dpne.release.reading import as_release_error, decode_ledger
 from beam_dpne.release.schema import NO_NOTES, ReleaseNotes
 
@@ -113,8 +113,7 @@ def described_rows(
     program = program_of(ledger)
     with as_release_error("rows must have the fields and types that the ledger explains"):
         values = [row if isinstance(row, Mapping) else row._asdict() for row in rows]
-        columns = program.schema_of(ledger.columns)
-        table = in_order(pa.Table.from_pylist(values, schema=columns))
+        table = in_order(pa.Table.from_pylist(values, schema=columns_of(ledger.columns)))
         is_whole = rows_section(program, table) == ledger.rows
     if not is_whole:
         raise ReleaseError(
