@@ -19,7 +19,10 @@ import math
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
 
 from beam_dpne.accounting.composition import Total, compose
 from beam_dpne.accounting.expense import (
@@ -36,16 +39,28 @@ from beam_dpne.storage.access import directory_at
 from beam_dpne.storage.directories import Directory
 
 BUDGET_NAME = "budget.json"
-_SCHEMA, _NOTE_SCHEMA = "beam_dpne/budget/2", "beam_dpne/start/1"
-_WHAT = (
-    "The cap on the privacy budget of one population. Every other file in this folder whose name ends "
-    "in .json is the ledger of a release about it, or the note of a run that has started."
-)
 _SUFFIX = ".json"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Note:
+class Cap(msgspec.Struct, frozen=True, kw_only=True):
+    """The largest (ε, δ) of all runs together."""
+
+    epsilon: Annotated[float, Meta(gt=0)]
+    delta: Annotated[float, Meta(gt=0, lt=1)]
+
+
+class _File(msgspec.Struct, kw_only=True, tag_field="schema", tag="beam_dpne/budget/2"):
+    """The content of `budget.json`."""
+
+    what: str = (
+        "The cap on the privacy budget of one population. Every other file in this folder whose name "
+        "ends in .json is the ledger of a release about it, or the note of a run that has started."
+    )
+    population: str
+    cap: Cap
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="beam_dpne/start/1"):
     """The start of a run that has not published a release, as far as its budget knows.
 
     Attributes:
@@ -70,25 +85,12 @@ class Budget:
     Attributes:
       path: Folder of the budget, local or on any Beam file system.
       population: Name of the population, e.g. "customers of the shop".
-      epsilon: Largest ε of all runs together, at `delta`.
-      delta: δ of the total, in (0, 1).
-
-    Raises:
-      BudgetError: A value is out of its range.
+      cap: Largest (ε, δ) of all runs together.
     """
 
     path: str
     population: str
-    epsilon: float
-    delta: float
-
-    def __post_init__(self):
-        name, cap = self.population, {"epsilon": self.epsilon, "delta": self.delta}
-        if not name.strip() or not name.isprintable():
-            raise BudgetError(f"population must be one line of text, got population={name!r}.")
-        for name, upper in (("epsilon", math.inf), ("delta", 1.0)):
-            if not 0 < cap[name] < upper:
-                raise BudgetError(f"{name} must be in (0, {upper:g}), got {name}={cap[name]!r}.")
+    cap: Cap
 
     def runs(self) -> dict[str, Note | CountedLedger]:
         """Returns all runs that count, by the names of their files without ".json".
@@ -103,7 +105,9 @@ class Budget:
 
     def total(self, runs: Mapping[str, Note | CountedLedger]) -> Total | None:
         """Returns what runs spend together at the δ of the cap; None without runs."""
-        return compose([run.expense for run in runs.values()], delta=self.delta) if runs else None
+        return (
+            compose([run.expense for run in runs.values()], delta=self.cap.delta) if runs else None
+        )
 
     def check_and_note(
         self,
@@ -147,7 +151,7 @@ class Budget:
             self._check_cap(runs)
             return name
         self._check_cap({**runs, name: note}, new=name)
-        self._write(name, _json_bytes({"schema": _NOTE_SCHEMA, **dataclasses.asdict(note)}))
+        self._write(name, _json_bytes(note))
         try:
             seen = self.runs()
             if name not in seen:
@@ -243,12 +247,12 @@ class Budget:
     def _check_cap(self, runs: Mapping[str, Note | CountedLedger], new: str | None = None) -> None:
         """Raises BudgetError if runs exceed the cap together; `new` is one that wants to start."""
         total = self.total(runs)
-        if total is None or total.epsilon <= self.epsilon:
+        if total is None or total.epsilon <= self.cap.epsilon:
             return
         before = self.total({name: run for name, run in runs.items() if name != new})
         raise BudgetError(
             f"The budget of {self.population!r} does not allow this run: its cap is epsilon "
-            f"{self.epsilon:g} at delta {self.delta:g}. Its runs so far have spent "
+            f"{self.cap.epsilon:g} at delta {self.cap.delta:g}. Its runs so far have spent "
             f"{'nothing' if before is None else _spent(before)}, and the total would be "
             f"{_spent(total)}. The run was not started."
         )
@@ -258,17 +262,16 @@ def create_budget(path: str, *, population: str, epsilon: float, delta: float) -
     """Makes a folder with a new budget.
 
     Raises:
-      BudgetError: A value is out of its range, or the folder has a budget.
+      BudgetError: The folder has a budget, or cannot be written.
     """
-    budget = Budget(path=path, population=population, epsilon=epsilon, delta=delta)
-    value = {"schema": _SCHEMA, "what": _WHAT, "population": population}
-    data = _json_bytes(value | {"cap": {"epsilon": epsilon, "delta": delta}})
+    cap = Cap(epsilon=epsilon, delta=delta)
+    file = _File(population=population, cap=cap)
     directory = directory_at(path)
     with as_budget_error(f"the budget {path} cannot be written"), directory.locked():
         if directory.read(BUDGET_NAME) is not None:
             raise BudgetError(f"budget must be a new folder, got {path}, which has a budget.")
-        directory.replace(BUDGET_NAME, data, seen=None)
-    return budget
+        directory.replace(BUDGET_NAME, _json_bytes(file), seen=None)
+    return Budget(path=path, population=population, cap=cap)
 
 
 def open_budget(path: str) -> Budget:
@@ -285,10 +288,8 @@ def open_budget(path: str) -> Budget:
             f"--budget {path} --create --population NAME --epsilon E --delta D."
         )
     with as_budget_error(f"{path}/{BUDGET_NAME} is damaged"):
-        value = json.loads(data)
-        if value["schema"] != _SCHEMA:
-            raise BudgetError("another version has written it.")
-        return Budget(path=path, population=value["population"], **value["cap"])
+        file = msgspec.json.decode(data, type=_File)
+    return Budget(path=path, population=file.population, cap=file.cap)
 
 
 def _counts(name: str) -> bool:
@@ -301,15 +302,12 @@ def _read_run(directory: Directory, name: str) -> Note | CountedLedger:
         data = directory.read(name) or b""
         if is_ledger(data):
             return counted_ledger(data, path)
-        value: dict[str, Any] = json.loads(data)
-        if value.pop("schema") != _NOTE_SCHEMA:
-            raise BudgetError("it is neither a ledger nor the note of a run.")
-        value["expense"].pop("reason", None)  # Notes of earlier versions have it.
-        return Note(**{**value, "expense": Expense(**value["expense"])})
+        return msgspec.json.decode(data, type=Note)
 
 
-def _json_bytes(value: Mapping[str, Any]) -> bytes:
-    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+def _json_bytes(value: msgspec.Struct) -> bytes:
+    whole = msgspec.to_builtins(value)
+    return (json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def _name_of(place: str, distinct: str) -> str:

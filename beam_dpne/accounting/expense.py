@@ -23,7 +23,11 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from apache_beam.io.filesystems import FileSystems
+from msgspec import Meta
 
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.errors import BeamDpneError, BudgetError
@@ -43,10 +47,10 @@ PLANS: Mapping[str, type[PrivacyPlan] | type[SetUnionPlan] | type[BayesianPlan]]
 }
 # Stated and recomputed noise may differ by this much, relatively; plans raise noise by 1e-10.
 _TOLERANCE = 1e-6
+_NotNegative = Annotated[float, Meta(ge=0)]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Expense:
+class Expense(msgspec.Struct, frozen=True, kw_only=True):
     """The expense of one release for one user.
 
     Attributes:
@@ -57,9 +61,6 @@ class Expense:
       slack: The part of ε that pays for floating point.
       remainder: The part of δ, at ε, that pays for events outside the slack.
 
-    Raises:
-      BudgetError: A number is out of its range.
-
     Example:
       >>> from beam_dpne import PrivacyPlan
       >>> spent = expense_of_plan(PrivacyPlan(epsilon=4, delta=1e-7))
@@ -67,20 +68,12 @@ class Expense:
       (0.767, '9.95e-09')
     """
 
-    epsilon: float
-    delta: float
-    mu: float
-    lone_delta: float
-    slack: float
-    remainder: float
-
-    def __post_init__(self):
-        for name, value in vars(self).items():
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not is_number or not 0 <= value < math.inf:
-                raise BudgetError(f"its {name} is not a finite number of at least 0")
-        if not (self.epsilon > 0 and 0 < self.delta < 1 and self.mu > 0):
-            raise BudgetError("its epsilon or mu is not above 0, or its delta is not in (0, 1)")
+    epsilon: Annotated[float, Meta(gt=0)]
+    delta: Annotated[float, Meta(gt=0, lt=1)]
+    mu: Annotated[float, Meta(gt=0)]
+    lone_delta: _NotNegative
+    slack: _NotNegative
+    remainder: _NotNegative
 
 
 def program_of(plan: Plan) -> str:
@@ -240,11 +233,9 @@ def read_counted(path: str) -> CountedLedger:
         contradict each other.
     """
     file = path if path.endswith(".json") else ledger_path(path.rstrip("/") or path)
-    folder, _, name = file.rpartition("/")
-    folder = folder if "/" in file else "."
-    directory = directory_at(folder or "/")
     with as_budget_error(f"{file} cannot be read"):
-        data = directory.read(name)
+        folder, name = FileSystems.split(file)
+        data = directory_at(folder).read(name)
         if data is None:
             raise BudgetError(
                 f"{file} does not exist. Name a release's directory, or its ledger. A release that was "

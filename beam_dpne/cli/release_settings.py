@@ -68,6 +68,8 @@ class Keeping(Parameters):
     population: Annotated[
         str | None,
         Parameter(
+            pattern=r"[^\x00-\x20\x7f][^\x00-\x1f\x7f]*",
+            requirement="one line of text",
             help="Name of the population, e.g. 'customers of the shop'. It is required with "
             "create, and refused otherwise. Use one budget for all releases about users who may "
             "be the same people.",

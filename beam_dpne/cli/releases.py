@@ -165,14 +165,14 @@ def _print_budget(
         )
         for name, run in runs.items()
     ]
-    title = f"{budget.population}: ε = {budget.epsilon:g}, δ = {budget.delta:g}"
+    title = f"{budget.population}: ε = {budget.cap.epsilon:g}, δ = {budget.cap.delta:g}"
     headings = ("run", "state", "program", "ε", "δ")
     display.print_table(title, headings, rows)
     if total is None:
         _print_lines(["Nothing is spent."])
         return
     lines = _total_lines(total)
-    if total.epsilon > budget.epsilon:
+    if total.epsilon > budget.cap.epsilon:
         lines.append("The cap is below what is spent, so every further run is refused.")
     started = sum(isinstance(run, Note) for run in runs.values())
     if started:
@@ -243,7 +243,7 @@ def _budget_json(
     return {
         "schema": _SCHEMA,
         "population": budget.population,
-        "cap": {"epsilon": budget.epsilon, "delta": budget.delta},
+        "cap": {"epsilon": budget.cap.epsilon, "delta": budget.cap.delta},
         "runs": [
             {
                 "name": name,

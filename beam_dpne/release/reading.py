@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -296,18 +296,14 @@ or its publication was not completed.
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Contents:
+class Contents(Release):
     """A release in memory, all files of which were checked; what is made from releases begins here.
 
     Attributes:
-      ledger: The whole ledger as JSON types.
-      ledger_sha256: SHA-256 of the ledger's bytes, hexadecimal.
       rows: All rows, in the order of the release.
     """
 
-    ledger: Mapping[str, Any]
-    ledger_sha256: str
-    rows: pa.Table
+    rows: pa.Table = dataclasses.field(repr=False)
 
     @classmethod
     def read(cls, path: str) -> Self:
@@ -321,12 +317,7 @@ class Contents:
           ReleaseError: The release is incomplete, damaged, or replaced while it is read.
         """
         release = read_release(path)
-        return cls(ledger=release.ledger, ledger_sha256=release.ledger_sha256, rows=release.table())
-
-    @property
-    def program(self) -> str:
-        """Program that made the release: "ngrams", "set-union" or "bayesian"."""
-        return self.ledger["program"]
+        return cls(**vars(release), rows=release.table())
 
     @property
     def noun(self) -> str:

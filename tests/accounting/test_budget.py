@@ -1,10 +1,10 @@
 """A budget in a folder: noted before a run, settled after it, safe with two launchers."""
 
 import concurrent.futures
-import dataclasses
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from beam_dpne import PrivacyPlan, ReleaseNotes
 from beam_dpne.accounting import budget as module
@@ -73,7 +73,7 @@ def test_a_run_above_the_whole_cap_is_refused(budget, tmp_path):
     with pytest.raises(BudgetError, match="have spent nothing"):
         noted(budget, tmp_path, expense_of_plan(PrivacyPlan(epsilon=3, delta=1e-7)))
     with pytest.raises(BudgetError, match="no finite epsilon"):
-        noted(budget, tmp_path, dataclasses.replace(SPENT, delta=1e-5, lone_delta=1e-5))
+        noted(budget, tmp_path, replace(SPENT, delta=1e-5, lone_delta=1e-5))
 
 
 def test_launchers_at_once_never_pass_the_cap_together(tmp_path):
@@ -216,7 +216,7 @@ def test_a_folder_without_its_budget_stops_every_run(budget, tmp_path):
         create_budget(budget.path, population="customers", epsilon=9, delta=1e-6)
     path = tmp_path / "budget" / "budget.json"
     path.write_text(path.read_text().replace("budget/2", "budget/3"))
-    with pytest.raises(BudgetError, match="another version"):
+    with pytest.raises(BudgetError, match="damaged"):
         open_budget(budget.path)
     path.write_text("[]")
     with pytest.raises(BudgetError, match="damaged"):
@@ -224,20 +224,3 @@ def test_a_folder_without_its_budget_stops_every_run(budget, tmp_path):
     path.unlink()
     with pytest.raises(BudgetError, match=r"must be a folder with budget\.json"):
         open_budget(budget.path)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"population": " "}, "population must be one line"),
-        ({"population": "a\nb"}, "population must be one line"),
-        ({"epsilon": 0}, r"epsilon must be in \(0, inf\)"),
-        ({"delta": 1}, r"delta must be in \(0, 1\)"),
-    ],
-)
-def test_a_wrong_cap_is_refused(tmp_path, changed, message):
-    with pytest.raises(BudgetError, match=message):
-        create_budget(
-            str(tmp_path / "b"), **{"population": "p", "epsilon": 1, "delta": 0.1, **changed}
-        )
-    assert not (tmp_path / "b").exists()

@@ -7,6 +7,7 @@ import random
 
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as distributions
+from msgspec.structs import asdict, replace
 
 from beam_dpne import BayesianPlan, PrivacyPlan, SetUnionPlan
 from beam_dpne.accounting.composition import compose
@@ -39,7 +40,7 @@ def kind_of(plan):
 def test_a_ledger_and_its_plan_have_the_same_expense(plan):
     ledger = json.loads(json.dumps(ledger_of(plan)))
     stated, planned = expense_of_ledger(ledger, "here"), expense_of_plan(plan)
-    for name, value in vars(stated).items():
+    for name, value in asdict(stated).items():
         assert value == pytest.approx(getattr(planned, name), rel=1e-9, abs=1e-30)
 
 
@@ -103,9 +104,7 @@ def test_equal_releases_of_epsilon_4_cost_far_less_than_their_sum(releases, epsi
 
 
 def test_delta_that_only_one_user_pays_is_added_up_and_not_forgotten():
-    spent = dataclasses.replace(
-        expense_of_plan(PrivacyPlan(epsilon=1, delta=1e-7)), lone_delta=0.9e-7
-    )
+    spent = replace(expense_of_plan(PrivacyPlan(epsilon=1, delta=1e-7)), lone_delta=0.9e-7)
     assert math.isinf(compose([spent] * 3, delta=2.7e-7).epsilon)
     assert compose([spent] * 3, delta=1e-5).epsilon < 3.0
 
@@ -131,10 +130,10 @@ def test_nothing_to_compose_is_refused():
 
 
 def test_events_outside_the_slack_cost_more_at_a_larger_total_epsilon():
-    spent = dataclasses.replace(expense_of_plan(PrivacyPlan(epsilon=1, delta=1e-6)), remainder=1e-9)
-    without = compose([dataclasses.replace(spent, remainder=0.0)] * 4)
+    spent = replace(expense_of_plan(PrivacyPlan(epsilon=1, delta=1e-6)), remainder=1e-9)
+    without = compose([replace(spent, remainder=0.0)] * 4)
     assert compose([spent] * 4).epsilon > without.epsilon
-    costly = dataclasses.replace(spent, remainder=5e-7)
+    costly = replace(spent, remainder=5e-7)
     assert compose([costly] * 4).epsilon == 4.0
 
 
@@ -144,7 +143,6 @@ def test_events_outside_the_slack_cost_more_at_a_larger_total_epsilon():
         ("spent", "gaussian_delta", 2e-7, "exceed delta"),
         ("spent", "gaussian_delta", -1.0, "has no delta"),
         ("spent", "numerical_slack", 2.0, "slack is not below epsilon"),
-        ("spent", "far_tails", math.inf, "remainder is not a finite number"),
         ("guarantee", "epsilon", 0.5, "noise is too small"),
         ("guarantee", "delta", 1e-9, "exceed delta"),
     ],
