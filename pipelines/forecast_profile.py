@@ -15,9 +15,8 @@ import numpy as np
 
 from beam_dpne import PrivacyPlan
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
-from beam_dpne.forecast.crowd import with_documents
-from beam_dpne.forecast.forecasting import Forecaster
-from beam_dpne.forecast.profiles import table_of
+from beam_dpne.forecast.forecasting import Forecaster, with_documents
+from beam_dpne.forecast.profiles import numbers_of
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
 
@@ -61,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _table(
     crowd: Corpus, max_length: int, all_users: Sequence[int]
-) -> dict[str, list[list[float | None]]]:
+) -> list[list[list[list[float | None]]]]:
     """Returns the forecasts at all points of the grid."""
     plans = [
         PrivacyPlan(epsilon=epsilon, delta=DELTA, max_length=max_length) for epsilon in EPSILONS
@@ -70,9 +69,10 @@ def _table(
     for users in all_users:
         start = time.monotonic()
         forecaster = Forecaster(crowd, users)
-        rows.append([forecaster.forecast(plan) for plan in plans])
+        forecasts = map(forecaster.forecast, plans)
+        rows.append([[numbers_of(length) for length in each] for each in forecasts])
         print(f"{users:,} users: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
-    return table_of(rows)
+    return rows
 
 
 if __name__ == "__main__":

@@ -14,11 +14,14 @@ from beam_dpne.cli.parsing import Made
 from beam_dpne.cli.settings import Forecasting, Planning
 from beam_dpne.errors import InputError, UsageError
 from beam_dpne.evaluation.corpus import read_corpus
-from beam_dpne.forecast.crowd import with_documents
-from beam_dpne.forecast.forecasting import MOST_REPEATS, Forecaster, LengthForecast
+from beam_dpne.forecast.forecasting import (
+    MOST_REPEATS,
+    Forecaster,
+    LengthForecast,
+    with_documents,
+)
+from beam_dpne.forecast.needed_users import MOST_USERS, NUMBERS, typical_needs
 from beam_dpne.forecast.profiles import PROFILES, read_profile
-from beam_dpne.forecast.simulation import MOST_USERS
-from beam_dpne.forecast.typical import NUMBERS, typical_needs
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.headers import check_fields
@@ -100,7 +103,7 @@ def _forecast(made: Made, plans: Sequence[PrivacyPlan]) -> None:
     for plan in plans:
         if not made[parameters.Quiet].quiet:
             display.print_notice(f"beam-dpne: simulations for ε = {plan.epsilon:g}")
-        forecasts.append(forecaster.forecast(plan, lambda: None))
+        forecasts.append(forecaster.forecast(plan))
     _print_forecast(users, plans, forecasts, _notes(forecaster))
     names = ", ".join(os.path.basename(path.rstrip("/")) for path in like)
     display.print_line(f"Public text: {names}.")

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from beam_dpne.documents import tokenizers
 from beam_dpne.elements import arrays, progress
-from beam_dpne.elements.batches import NO_GRAM, UserBatch
+from beam_dpne.elements.batches import UserBatch
 from beam_dpne.errors import InputError
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.files import InputFile
@@ -90,16 +90,15 @@ class Corpus:
 
     def batch(self, run_key: RunKey) -> UserBatch:
         """Returns the users as the mechanism reads them; user i has the 128-bit hash (i, i)."""
-        # A border's code −1 stands for the last place, behind all words.
-        used, ids = arrays.used_words(len(self.words) + 1, self.codes)
-        words = self.words.take(pa.array(used[:-1]))
+        used, ids = arrays.used_words(len(self.words), self.codes)
+        words = self.words.take(pa.array(used))
         numbers = np.arange(len(self.users), dtype=np.uint64)
         return UserBatch(
             length=0,
             size=len(words),
             users=np.stack((numbers, numbers), axis=1),
             offsets=self.offsets,
-            ids=np.where(self.codes < 0, np.int32(NO_GRAM), ids),
+            ids=ids,
             words=words,
             word_hashes=arrays.hash_words(run_key.sub_key("word"), words),
         )

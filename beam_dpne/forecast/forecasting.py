@@ -1,6 +1,6 @@
 """The forecast of a release from public text and a number of users.
 
-For N users and public text of n users, simulations (`simulation`) let each public user stand for
+For N users and public text of n users, simulations (`needed_users`) let each public user stand for
 m = N/n users. If m ≤ 1, a sample of N users is simulated, and the forecast is what it releases.
 
 If m > 1, chance is repeated as well: n-grams that are too frequent by chance among n users are just as
@@ -15,14 +15,15 @@ is drawn towards its usual value. The further N is away, the rougher is this for
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+from scipy import optimize
 
 from beam_dpne.evaluation.corpus import Corpus, index_corpus
-from beam_dpne.forecast.crowd import take
-from beam_dpne.forecast.simulation import UsersNeeded, needs, simulate
+from beam_dpne.forecast.needed_users import UsersNeeded, needs, simulate
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.plan import PrivacyPlan
 
@@ -40,6 +41,8 @@ _MOST_SLOPE = 0.06
 _CURVATURE, _CURVATURE_STDDEV = -0.08, 0.05
 # Variance of log2 R times R, and the error of log2 R beside that of chance.
 _CHANCE, _MODEL_ERROR = 12.0, 0.04
+# The most documents of a made-up user are this many times the mean, as in the shipped sample of titles.
+_LONGEST = 50
 # Rows whose estimate is within this factor of a number of users show the width of its interval.
 _NEAR, _FEWEST_NEAR = 1.6, 5
 
@@ -106,7 +109,7 @@ class Forecaster:
         order = rng.permutation(len(self.crowd.users))[: self.users]
         ends = np.cumsum(np.diff(self.crowd.offsets)[order])
         fitting = max(1, int(np.searchsorted(ends, MOST_POSITIONS, side="right")))
-        self.crowd = take(self.crowd, order[:fitting])
+        self.crowd = self.crowd.of_users(order[:fitting])
         self._crowds = [self.crowd]
         public = len(self.crowd.users)
         if self.repeats > 1 and public >= _FEWEST_USERS:
@@ -114,7 +117,7 @@ class Forecaster:
             left_out = public - int(_KEPT * public)
             for number in range(_SAMPLES):
                 kept = np.roll(order, -number * left_out)[left_out:]
-                self._crowds.append(take(self.crowd, kept))
+                self._crowds.append(self.crowd.of_users(kept))
 
     @property
     def repeats(self) -> float:
@@ -126,26 +129,12 @@ class Forecaster:
         """Whether the forecast continues a curve beyond all simulations."""
         return self.repeats > MOST_REPEATS
 
-    @property
-    def simulations(self) -> int:
-        """Number of simulations of one forecast, for its progress."""
-        if self.repeats <= 1:
-            return 1
-        return len(self._crowds) if not self.is_continued else 1 + 3 * len(self._crowds)
-
-    def forecast(
-        self, plan: PrivacyPlan, progress: Callable[[], None] = lambda: None
-    ) -> tuple[LengthForecast, ...]:
-        """Returns the forecast of each length of a release under a plan.
-
-        Args:
-          plan: the plan of the release.
-          progress: is called after each simulation.
-        """
+    def forecast(self, plan: PrivacyPlan) -> tuple[LengthForecast, ...]:
+        """Returns the forecast of each length of a release under a plan."""
         scales = np.array([self.repeats])
         if self.is_continued:
             scales = MOST_REPEATS / 2.0 ** np.arange(4)
-        outcomes = [self._outcome(plan, float(scale), progress) for scale in scales]
+        outcomes = [self._outcome(plan, float(scale)) for scale in scales]
         distances = np.log2(scales / self.repeats)
         lengths = []
         for place, grams in enumerate(outcomes[0].grams):
@@ -159,14 +148,14 @@ class Forecaster:
             lengths.append(LengthForecast(released, UsersNeeded(half, nearly), widths))
         return tuple(lengths)
 
-    def _outcome(self, plan: PrivacyPlan, repeats: float, progress: Callable[[], None]) -> _Outcome:
+    def _outcome(self, plan: PrivacyPlan, repeats: float) -> _Outcome:
         """Simulates m times as many users as the public ones, and takes off the excess by chance."""
         crowds = self._crowds if repeats > 1 else self._crowds[:1]
-        users, runs = repeats * len(self.crowd.users), []
-        for number, crowd in enumerate(crowds):
-            runs.append(self._run(plan, crowd, users / len(crowd.users), number))
-            progress()
-        first, *others = runs
+        users = repeats * len(self.crowd.users)
+        first, *others = (
+            self._run(plan, crowd, users / len(crowd.users), number)
+            for number, crowd in enumerate(crowds)
+        )
         if not others:
             return first
         # The excess of a number over the truth, as a slope of its logarithm over m.
@@ -237,3 +226,38 @@ def _widths(grams: GramSet, users: int) -> tuple[Width, ...]:
             widths.append(Width(number, number * low, number * high))
         number *= 10
     return tuple(widths)
+
+
+def with_documents(crowd: Corpus, mean: float, rng: np.random.Generator) -> Corpus:
+    """Deals all documents of a crowd, in random order, to made-up users with a given mean number.
+
+    The number D of documents has a heavy tail, P(D ≥ d) = d^-a up to 50 times the mean, where a gives
+    the mean. A few users have most documents then, as is usual for posts, reviews and messages.
+
+    Args:
+      crowd: public documents; its users are dropped.
+      mean: mean number of documents of a user, at least 1.
+      rng: the source of chance.
+
+    Example:
+      >>> from beam_dpne.evaluation.corpus import corpus_of
+      >>> crowd = corpus_of([("anybody", ["a"])] * 1000)
+      >>> len(with_documents(crowd, 1.0, np.random.default_rng(1)).users)
+      1000
+    """
+    ends = np.flatnonzero(crowd.codes < 0) + 1
+    most = max(1, int(_LONGEST * mean))
+    numbers = np.arange(1, most + 1, dtype=np.float64)
+    # The mean, Σ_d P(D ≥ d), falls with a.
+    exponent = 64.0
+    if mean > 1:
+        found = optimize.root_scalar(lambda a: (numbers**-a).sum() - mean, bracket=(0.0, exponent))
+        exponent = found.root
+    draws = (1.0 - rng.random(ends.size)) ** (-1.0 / exponent)
+    # Users until all documents are dealt; the last user gets those that are left.
+    dealt = np.minimum(np.cumsum(np.minimum(draws, most).astype(np.int64)), ends.size)
+    dealt = np.unique(np.append(0, dealt))
+    alone = dataclasses.replace(crowd, users=pa.array(ends), offsets=np.append(0, ends))
+    shuffled = alone.of_users(rng.permutation(ends.size))
+    names = pa.array(np.arange(dealt.size - 1))
+    return dataclasses.replace(shuffled, users=names, offsets=shuffled.offsets[dealt])

@@ -5,6 +5,7 @@ default parameters. Between the points of its grid, logarithms are interpolated 
 logarithms of the number of users and of μ = 1/σ, which stands for ε and δ together.
 """
 
+import bisect
 import dataclasses
 import functools
 import importlib.resources
@@ -17,7 +18,7 @@ import numpy as np
 
 from beam_dpne.errors import UsageError
 from beam_dpne.forecast.forecasting import LengthForecast, Width
-from beam_dpne.forecast.simulation import UsersNeeded
+from beam_dpne.forecast.needed_users import UsersNeeded
 from beam_dpne.ngrams.plan import PrivacyPlan
 
 PROFILES = ("titles",)
@@ -36,7 +37,9 @@ class Profile:
       max_length: T of the plans.
       users: (u,) numbers of users, ascending.
       budgets: (b,) μ, ascending.
-      table: by the name of a number and the length, (u, b) values; NaN or None where there is none.
+      table: (u, b, T, 11) for each length of the forecasts: released n-grams, users that an n-gram
+        needs (two), and the interval around 100, 1,000, 10,000 and 100,000 users; None where there is
+        no number.
     """
 
     text: str
@@ -44,7 +47,7 @@ class Profile:
     max_length: int
     users: Sequence[int]
     budgets: Sequence[float]
-    table: dict[str, Any]
+    table: Sequence[Any]
 
     def forecast(self, plan: PrivacyPlan, users: int) -> tuple[LengthForecast, ...]:
         """Returns the forecast of a release of so many users under a plan.
@@ -53,18 +56,17 @@ class Profile:
           UsageError: the profile has no such plan or number of users.
         """
         self._check(plan, users)
-        at = functools.partial(self._at, users, 1 / plan.noise_stddev)
+        of_budgets = _between(self.users, users, np.log(np.array(self.table, dtype=np.float64)))
+        logs = _between(self.budgets, 1 / plan.noise_stddev, of_budgets)
         lengths = []
-        for length in range(1, plan.max_length + 1):
+        for released, *others in np.exp(logs).tolist():
+            half, nearly, *ends = (None if math.isnan(each) else each for each in others)
             widths = (
                 Width(number, low, high)
-                for number in _WIDTHS
-                if (low := at(f"low{number} {length}")) is not None
-                and (high := at(f"high{number} {length}")) is not None
+                for number, low, high in zip(_WIDTHS, ends[::2], ends[1::2], strict=True)
+                if low is not None and high is not None
             )
-            needed = UsersNeeded(at(f"half {length}"), at(f"nearly {length}"))
-            released = at(f"released {length}") or 0.0
-            lengths.append(LengthForecast(released, needed, tuple(widths)))
+            lengths.append(LengthForecast(released, UsersNeeded(half, nearly), tuple(widths)))
         return tuple(lengths)
 
     @property
@@ -73,14 +75,6 @@ class Profile:
         return (
             f"From a table of simulations with {self.public_users:,} made-up users of {self.text}."
         )
-
-    def _at(self, users: int, budget: float, name: str) -> float | None:
-        values = np.log(np.array(self.table[name], dtype=np.float64))
-        total = 0.0
-        for row, part in _around(np.log(self.users), math.log(users)):
-            for column, share in _around(np.log(self.budgets), math.log(budget)):
-                total += part * share * float(values[row, column])
-        return None if math.isnan(total) else math.exp(total)
 
     def _check(self, plan: PrivacyPlan, users: int) -> None:
         remedy = "Give public text instead: --like FILE."
@@ -115,28 +109,26 @@ def read_profile(name: str) -> Profile:
     return Profile(**json.loads(file.read_text("utf-8")))
 
 
-def table_of(forecasts: Sequence[Sequence[Sequence[LengthForecast]]]) -> dict[str, list]:
-    """Returns the table of forecasts on a grid, by users and budgets, as JSON types."""
-    cells = [[_numbers(forecast) for forecast in row] for row in forecasts]
-    return {name: [[cell[name] for cell in row] for row in cells] for name in cells[0][0]}
+def numbers_of(length: LengthForecast) -> list[float | None]:
+    """Returns the numbers of one length as they stand in the table of a profile."""
+    known = {width.users: width for width in length.widths}
+    ends = [known.get(users, Width(users, math.nan, math.nan))[1:] for users in _WIDTHS]
+    # Less than a tenth of an n-gram or a user is not more than 0.
+    numbers = [max(0.1, length.released), *length.needed]
+    numbers += [max(0.1, end) for pair in ends for end in pair]
+    return [None if not each or math.isnan(each) else float(f"{each:.4g}") for each in numbers]
 
 
-def _numbers(forecast: Sequence[LengthForecast]) -> dict[str, float | None]:
-    numbers: dict[str, float | None] = {}
-    for length, each in enumerate(forecast, 1):
-        # Less than a tenth of an n-gram is not more than 0.
-        numbers[f"released {length}"] = max(0.1, each.released)
-        numbers[f"half {length}"], numbers[f"nearly {length}"] = each.needed
-        known = {width.users: width for width in each.widths}
-        for users in _WIDTHS:
-            width = known.get(users)
-            numbers[f"low{users} {length}"] = None if width is None else max(0.1, width.low)
-            numbers[f"high{users} {length}"] = None if width is None else width.high
-    return {name: value and float(f"{value:.4g}") for name, value in numbers.items()}
+def _between(points: Sequence[float], at: float, values: np.ndarray) -> np.ndarray:
+    """Returns values between points, linearly in their logarithm; at a point, no other counts.
 
-
-def _around(points: np.ndarray, value: float) -> list[tuple[int, float]]:
-    """Returns the points of a grid beside a value, with their shares; a point alone has share 1."""
-    place = int(np.clip(np.searchsorted(points, value, side="right") - 1, 0, points.size - 2))
-    part = float(np.clip((value - points[place]) / (points[place + 1] - points[place]), 0.0, 1.0))
-    return [(at, share) for at, share in ((place, 1 - part), (place + 1, part)) if share > 0]
+    Args:
+      points: (n,) ascending.
+      at: from the first point to the last.
+      values: (n, …) float64.
+    """
+    place = min(bisect.bisect_right(points, at), len(points) - 1)
+    part = math.log(at / points[place - 1]) / math.log(points[place] / points[place - 1])
+    if part in (0, 1):
+        return values[place - 1 + int(part)]
+    return (1 - part) * values[place - 1] + part * values[place]

@@ -8,11 +8,9 @@ import pytest
 from beam_dpne import PrivacyPlan
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import corpus_of, index_corpus, read_corpus
-from beam_dpne.forecast.crowd import as_batch, take, with_documents
-from beam_dpne.forecast.forecasting import Forecaster
-from beam_dpne.forecast.profiles import Profile, read_profile
-from beam_dpne.forecast.simulation import needs, simulate, users_needed
-from beam_dpne.forecast.typical import typical_needs
+from beam_dpne.forecast.forecasting import Forecaster, with_documents
+from beam_dpne.forecast.needed_users import needs, simulate, typical_needs, users_needed
+from beam_dpne.forecast.profiles import Profile, numbers_of, read_profile
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.reading.files import match_inputs
@@ -30,7 +28,8 @@ def documents_of(crowd):
 
 @pytest.fixture(scope="module")
 def sample():
-    return take(read_corpus(match_inputs([str(SAMPLE)]), ReadOptions(), "words"), np.arange(4000))
+    corpus = read_corpus(match_inputs([str(SAMPLE)]), ReadOptions(), "words")
+    return corpus.of_users(np.arange(4000))
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +45,9 @@ def small():
 def test_a_user_who_stands_for_three_releases_as_three_users_do(small, settings):
     plan = PrivacyPlan(epsilon=6, delta=1e-4, max_length=3, **settings)
     run_key = RunKey(np.random.default_rng(7).bytes(32))
-    once = as_batch(small, run_key)
+    once = small.batch(run_key)
     # Users with the same hash draw the same subsets, as the doubles of one user do.
-    doubled = as_batch(take(small, np.repeat(np.arange(300), 3)), run_key)
+    doubled = small.of_users(np.repeat(np.arange(300), 3)).batch(run_key)
     doubled = dataclasses.replace(doubled, users=np.repeat(once.users, 3, axis=0))
     truth = release_ngrams([doubled], plan, run_key)
     ours = simulate(small, plan, repeats=3, seed=7)
@@ -106,7 +105,7 @@ def test_words_of_alike_users_are_released_with_the_computed_probability(strateg
         [(f"{word} {user}", [f"w{word}"]) for word in range(2000) for user in range(users)]
     )
     run_key = RunKey(bytes(32))
-    (words,) = release_ngrams([as_batch(crowd, run_key)], plan, run_key)
+    (words,) = release_ngrams([crowd.batch(run_key)], plan, run_key)
     share = len(words) / 2000
     # The adaptive strategy also finds some words early, which the computation leaves out.
     assert (share > 0.5) == (users > needed.half)
@@ -138,7 +137,7 @@ def test_a_part_of_the_users_forecasts_the_release_of_all(
 ):
     plan, whole = truth
     users = np.random.default_rng(3).permutation(4000)[: int(4000 * part)]
-    forecaster = Forecaster(take(sample, users), 4000)
+    forecaster = Forecaster(sample.of_users(users), 4000)
     assert forecaster.is_continued == (part < 0.1)
     for length, real in zip(forecaster.forecast(plan), whole, strict=True):
         assert real.released >= 100
@@ -160,7 +159,7 @@ def test_equal_seeds_give_equal_forecasts(small):
 
 @pytest.mark.parametrize(("public", "users"), [(300, 100), (1, 1), (1, 1000)])
 def test_fewer_users_are_sampled_and_one_is_enough(small, public, users):
-    forecaster = Forecaster(take(small, np.arange(public)), users)
+    forecaster = Forecaster(small.of_users(np.arange(public)), users)
     assert len(forecaster.crowd.users) == min(public, users)
     plan = PrivacyPlan(epsilon=2, delta=1e-4, max_length=2)
     assert all(length.released >= 0 for length in forecaster.forecast(plan))
@@ -170,27 +169,25 @@ def test_the_built_in_profile_forecasts_a_release_of_the_shipped_sample(sample):
     plan = PrivacyPlan(epsilon=2, delta=1e-7)
     profile = read_profile("titles").forecast(plan, 4000)
     simulated = Forecaster(sample, 4000).forecast(plan)
+    assert [len(numbers_of(each)) for each in simulated] == [11] * 5
     for ours, real in zip(profile[:3], simulated[:3], strict=True):
         assert ours.released == pytest.approx(real.released, rel=0.5)
 
 
 def test_a_profile_interpolates_logarithms_and_needs_no_point_beyond_its_own():
-    table = {name: [[None, None], [None, None]] for name in ("half 1", "nearly 1")}
-    table |= {
-        f"{side}{users} 1": table["half 1"]
-        for side in ("low", "high")
-        for users in (100, 1000, 10_000, 100_000)
-    }
     plan = PrivacyPlan(epsilon=1, delta=1e-6, max_length=1)
     budget = 1 / plan.noise_stddev
+    nothing = [None] * 9
     profile = Profile(
         text="",
         public_users=1,
         max_length=1,
         users=[100, 10_000],
         budgets=[budget / 4, budget * 4],
-        table=table
-        | {"released 1": [[10.0, 40.0], [1000.0, 4000.0]], "half 1": [[5.0, 5.0], [None, 7.0]]},
+        table=[
+            [[[10.0, 5.0, *nothing]], [[40.0, 5.0, *nothing]]],
+            [[[1000.0, None, *nothing]], [[4000.0, 7.0, *nothing]]],
+        ],
     )
     (middle,) = profile.forecast(plan, 1000)
     assert middle.released == pytest.approx(200)
