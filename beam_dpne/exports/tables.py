@@ -144,7 +144,7 @@ def suggestions(source: Source) -> tuple[str, Mapping[str, int]]:
 def _suggestion_weights(source: Source) -> list[int]:
     """Returns the users of each row, or else millionths of the largest weight of its length."""
     weights = source.weights
-    if source.weight_name != "users":
+    if source.value_column != "users":
         largest = np.zeros(int(source.lengths.max(initial=0)) + 1)
         np.maximum.at(largest, source.lengths, weights)
         weights = np.maximum(1.0, weights / largest[source.lengths] * 1e6)

@@ -18,9 +18,6 @@ from beam_dpne.storage.access import check_access
 
 Floats = npt.NDArray[np.float64]
 
-# Estimated numbers of users have one unit at all lengths; releases without them have scores.
-_WEIGHTS = ("users", "score", "probability")
-
 
 class Source(Contents):
     """A release from which exports are made."""
@@ -47,18 +44,13 @@ class Source(Contents):
         """Number of words of each row, (rows,) int64."""
         return np.fromiter(map(len, self.tokens), np.int64, count=len(self.tokens))
 
-    @property
-    def weight_name(self) -> str:
-        """Name of the column by which the rows of one length can be compared."""
-        return next(name for name in _WEIGHTS if name in self.rows.column_names)
-
     @functools.cached_property
     def weights(self) -> Floats:
         """A number > 0 for each row, (rows,) float64: users if the release estimates them, else scores.
 
         An estimate of at most 0 counts as the smallest number > 0 of the release, or as 1.
         """
-        values = self.rows.column(self.weight_name).to_numpy().astype(np.float64)
+        values = self.rows.column(self.value_column).to_numpy().astype(np.float64)
         positive = values[values > 0]
         return np.maximum(values, positive.min() if positive.size else 1.0)
 

@@ -329,6 +329,15 @@ class Contents(Release):
         """Name of the column of n-grams or items."""
         return PROGRAMS[self.program].text
 
+    @property
+    def value_column(self) -> str:
+        """Name of the column by which rows of one length can be compared.
+
+        Numbers of users have one unit at all lengths; releases without them have scores.
+        """
+        names = ("users", "score", "probability")
+        return next(name for name in names if name in self.rows.column_names)
+
 
 def _incomplete(part: Part) -> ReleaseError:
     return ReleaseError(f"The release is incomplete: part {part.name} is missing. {_REMEDY}")

@@ -242,7 +242,7 @@ def _length_charts(facts: Facts) -> list[tuple[str, Markup]]:
 def _rank_charts(facts: Facts, groups: Mapping[int | None, pa.Table]) -> list[tuple[str, Markup]]:
     found = []
     for length, rows in list(groups.items())[:_MOST_PLOTS]:
-        title = f"{_of_length(facts, length)}: {facts.measure.noun} by rank"
+        title = f"{_of_length(facts, length)}: {facts.value_noun} by rank"
         values, *ends = _values(facts, rows)
         lows, highs = ends or (None, None)
         found.append((title, charts.by_rank(title, values, lows=lows, highs=highs)))
@@ -251,7 +251,8 @@ def _rank_charts(facts: Facts, groups: Mapping[int | None, pa.Table]) -> list[tu
 
 def _values(facts: Facts, rows: pa.Table) -> list[list[float]]:
     """Returns the values of rows, and the ends of their intervals if they have any."""
-    names = (facts.measure.column, *facts.measure.ends)
+    ends = ("users_low", "users_high") if facts.has_counts else ()
+    names = (facts.value_column, *ends)
     return [[float(value) for value in rows.column(name).to_pylist()] for name in names]
 
 
@@ -268,7 +269,7 @@ def _rows(facts: Facts, rows: pa.Table) -> list[_Row]:
 
 
 def _shown_values(facts: Facts, columns: Sequence[Sequence[float]]) -> list[str]:
-    if facts.measure.column == "probability":
+    if facts.value_column == "probability":
         return [number(value) for value in columns[0]]
     if not facts.has_counts:
         return [f"{value:,.2f}" for value in columns[0]]

@@ -14,7 +14,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,35 +31,18 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~$#])|(&)|(:)(?=//)|(?<=www)\.|(@)")
 _LINE_BEGINNING = re.compile(r"^(\s*)([-+=]|\d+[.)](?=\s|$))")
 
 
-class Measure(NamedTuple):
-    """The column of the rows by which a report ranks and plots them.
-
-    Attributes:
-      column: Name of the column.
-      noun: Its name within a sentence.
-      ends: Columns with the ends of its interval; none without intervals.
-    """
-
-    column: str
-    noun: str
-    ends: tuple[str, ...] = ()
-
-
 class Facts(Contents):
     """A release as a report sees it; `Facts.read` reads one and checks every file."""
 
     @property
-    def measure(self) -> Measure:
-        """The column by which the rows are ranked and plotted."""
-        if self.has_counts:
-            return Measure("users", "estimated number of users", ("users_low", "users_high"))
-        name = "probability" if self.program == "bayesian" else "score"
-        return Measure(name, name)
-
-    @property
     def has_counts(self) -> bool:
         """Whether rows have estimated numbers of users."""
-        return "users" in self.rows.column_names
+        return self.value_column == "users"
+
+    @property
+    def value_noun(self) -> str:
+        """Name of the values by which rows are ranked and plotted, within a sentence."""
+        return "estimated number of users" if self.has_counts else self.value_column
 
     @property
     def is_adaptive(self) -> bool:
@@ -87,8 +70,8 @@ class Facts(Contents):
         return math.fsum(each["expected_spurious_at_most"] for each in self.lengths)
 
     def groups(self) -> dict[int | None, pa.Table]:
-        """Returns the rows by their length, ranked by the measure; None stands for all lengths."""
-        order = [(self.measure.column, "descending")]
+        """Returns the rows by their length, ranked by their values; None stands for all lengths."""
+        order = [(self.value_column, "descending")]
         if not self.lengths:
             return {None: self.rows.sort_by(order)}
         return {
