@@ -164,9 +164,6 @@ def whole_ledger(
       run: The public facts of the run.
       rows: The number of rows.
       notes: The operator's notes on the release.
-
-    Raises:
-      ValueError: There are not as many rows as were released.
     """
     plan, found = run.plan, contents.found
     noun = PROGRAMS[contents.program].noun
@@ -188,7 +185,7 @@ def whole_ledger(
     own = {"mechanism": found} if isinstance(found, Section) else {"lengths": list(found)}
     counted = {} if contents.counts is None else {"counts": contents.counts}
     explained = {"spent": spent, **own, "groups": groups.sizes, **counted}
-    ledger = schema.LEDGERS[contents.program](
+    return schema.LEDGERS[contents.program](
         **own,
         **counted,
         schema=schema.SCHEMA,
@@ -222,9 +219,6 @@ def whole_ledger(
         versions={"beam_dpne": __version__, **packages, "python": platform.python_version()},
         rows=schema.Rows(count=rows),
     )
-    if rows != schema.released(ledger):
-        raise ValueError(f"There must be as many rows as {noun} were released.")
-    return ledger
 
 
 def _meanings(given: Section | Sequence[Section]) -> dict[str, str]:

@@ -341,10 +341,3 @@ class ProbabilitiesLedger(Ledger, tag_field="program", tag="bayesian", kw_only=T
 
 AnyLedger = NgramsLedger | UnionLedger | ProbabilitiesLedger
 LEDGERS = {kind.__struct_config__.tag: kind for kind in get_args(AnyLedger)}
-
-
-def released(ledger: AnyLedger) -> int:
-    """Returns the number of released rows."""
-    if isinstance(ledger, NgramsLedger):
-        return sum(each.released for each in ledger.lengths)
-    return ledger.mechanism.released

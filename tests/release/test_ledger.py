@@ -43,10 +43,10 @@ def reports_of(plan):
     ]
 
 
-def reported(plan, reports=None, rows=20, **facts):
+def reported(plan, reports=None, **facts):
     contents = reported_contents(plan, reports or reports_of(plan))
     run = Run(**{"plan": plan, "tokenizer": "words", "run_key_given": False} | facts)
-    return json.loads(ledger_bytes(whole_ledger(contents, run, rows)))
+    return json.loads(ledger_bytes(whole_ledger(contents, run, 20)))
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -172,19 +172,18 @@ def test_equal_ledgers_have_equal_bytes_whatever_the_order_of_the_reports():
 
 
 @pytest.mark.parametrize(
-    ("change", "rows", "message"),
+    ("change", "message"),
     [
-        (lambda words, pairs: [words], 20, "lengths 1 to 2"),
-        (lambda words, pairs: [words, pairs, pairs], 20, "lengths 1 to 2"),
-        (lambda words, pairs: [words, pairs._replace(noise_stddev=1.0)], 20, "under this plan"),
-        (lambda words, pairs: [words._replace(threshold=1.0), pairs], 20, "below the plan's"),
-        (lambda words, pairs: [words._replace(threshold=None), pairs], 20, "below the plan's"),
-        (lambda words, pairs: [words, pairs], 40, "as many rows"),
+        (lambda words, pairs: [words], "lengths 1 to 2"),
+        (lambda words, pairs: [words, pairs, pairs], "lengths 1 to 2"),
+        (lambda words, pairs: [words, pairs._replace(noise_stddev=1.0)], "under this plan"),
+        (lambda words, pairs: [words._replace(threshold=1.0), pairs], "below the plan's"),
+        (lambda words, pairs: [words._replace(threshold=None), pairs], "below the plan's"),
     ],
 )
-def test_reports_of_another_run_are_refused(change, rows, message):
+def test_reports_of_another_run_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
-        reported(ONE_ROUND, change(*reports_of(ONE_ROUND)), rows)
+        reported(ONE_ROUND, change(*reports_of(ONE_ROUND)))
 
 
 # Reading back
@@ -229,7 +228,7 @@ def changed(section, **fields):
             (WHOLE | {"parts": [PART | change]}, "damaged")
             for change in (
                 *({"name": "../../etc/passwd"}, {"name": PART["name"] + "\n"}, {"rows": -1}),
-                *({"rows": True}, {"sha256": "ab"}, {"bytes": None}, {"canary": 1}, {"rows": 3}),
+                *({"rows": True}, {"sha256": "ab"}, {"bytes": None}, {"canary": 1}),
             )
         ],
         (WHOLE | {"parts": []}, "damaged"),

@@ -1,4 +1,4 @@
-"""Releases on disk: exact contents, one step to complete, nothing else touched, nothing half done."""
+"""Releases on disk: exact contents, one step to complete, nothing half done, and read back or refused."""
 
 import concurrent.futures
 import contextlib
@@ -20,7 +20,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey, split_ngram
+from beam_dpne import PrivacyPlan, PrivateNgrams, Release, RunKey, split_ngram
 from beam_dpne.elements.rows import (
     COUNTED_ITEM_SCHEMA,
     ITEM_SCHEMA,
@@ -510,3 +510,81 @@ def test_a_ledger_that_came_since_is_not_replaced(shelf, tmp_path):
             directory.replace("ledger.json", b"ours", seen=None)
         directory.replace("ledger.json", b"ours", seen=b"another run's")
         assert directory.read("ledger.json") == b"ours"
+
+
+# Reading back
+
+
+THREE = {"canary": 9.5, "tea": 8.25, "rye\tbread": 7.0}
+
+
+@pytest.fixture(params=OUTPUT_FORMATS)
+def folder(request, tmp_path):
+    """A release in two parts."""
+    form = {"output_format": request.param, "rows_per_part": 2}
+    return releases.items(tmp_path / "release", THREE, **form)
+
+
+def test_a_release_gives_its_ledger_and_its_rows(folder):
+    release = read_release(str(folder))
+    assert isinstance(release, Release)
+    assert (release.path, release.program, release.num_rows) == (str(folder), "set-union", 3)
+    assert release.ledger == json.loads((folder / "ledger.json").read_text())
+    assert [part.rows for part in release.parts] == [2, 1]
+    assert release.table().schema.equals(ITEM_SCHEMA)
+    assert dict(release.to_pandas().itertuples(index=False, name=None)) == THREE
+    assert "canary" not in repr(release)
+    release.verify()
+
+
+@pytest.mark.parametrize("ending", ["", "/", "/ledger.json"])
+def test_a_release_is_named_by_its_directory_or_its_ledger(folder, ending):
+    assert read_release(f"{folder}{ending}").path == str(folder)
+
+
+def test_a_relative_path_stays_one(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert read_release("ledger.json").path == "."
+    assert len(read_release(".").table()) == 3
+
+
+def test_a_missing_part_is_noticed_before_any_row_is_read_and_afterwards(folder):
+    release = read_release(str(folder))
+    (folder / release.parts[1].name).unlink()
+    for read in (lambda: read_release(str(folder)), release.table, release.verify):
+        with pytest.raises(ReleaseError, match=r"incomplete: part items-.* is missing"):
+            read()
+
+
+@pytest.mark.parametrize("change", [lambda data: data + b"\n", lambda data: b"canary"])
+def test_every_byte_counts(folder, change):
+    part = folder / read_release(str(folder)).parts[0].name
+    part.write_bytes(change(part.read_bytes()))
+    release = read_release(str(folder))
+    assert release.num_rows == 3
+    for read in (release.table, release.to_pandas, release.verify):
+        with pytest.raises(ReleaseError, match=r"damaged: part .* has another SHA-256") as refusal:
+            read()
+        assert "canary" not in str(refusal.value)
+
+
+def test_a_part_that_does_not_parse_is_not_quoted(tmp_path):
+    folder = releases.items(tmp_path, THREE)
+    ledger = json.loads((folder / "ledger.json").read_text())
+    part = folder / ledger["parts"][0]["name"]
+    part.write_bytes(data := part.read_bytes().replace(b"9.5", b'"9"'))
+    ledger["parts"][0] |= releases.sums(data)
+    (folder / "ledger.json").write_text(json.dumps(ledger))
+    with pytest.raises(ReleaseError, match="cannot be read: ArrowInvalid") as refusal:
+        read_release(str(folder)).table()
+    assert "canary" not in str(refusal.value)
+
+
+def test_without_a_whole_ledger_there_is_no_release(folder):
+    ledger = (folder / "ledger.json").read_bytes()
+    (folder / "ledger.json").write_bytes(ledger[: len(ledger) // 2])
+    with pytest.raises(ReleaseError, match="is not a ledger of beam_dpne"):
+        read_release(str(folder))
+    (folder / "ledger.json").unlink()
+    with pytest.raises(ReleaseError, match="does not exist: there is no release"):
+        read_release(str(folder))
