@@ -1,4 +1,4 @@
-"""Releases on disk: exact contents, one step to complete, nothing half done, and read back or refused."""
+"""Releases on disk: exact contents, one step to complete, nothing half done, read back or refused."""
 
 import concurrent.futures
 import contextlib
