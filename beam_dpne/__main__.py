@@ -2,7 +2,7 @@
 
 import sys
 
-from beam_dpne.cli.start import main
+from beam_dpne.cli.main import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program())

@@ -5,7 +5,14 @@ it. Messages of all other errors may quote data, and programs withhold them, but
 `ValueError` or `FileNotFoundError` before anything is read.
 """
 
+import builtins
+import os
+import re
 from collections.abc import Callable
+
+WITHHELD = "; its message is withheld, since it may quote the data."
+_ERRNO = re.compile(r"\[Errno (\d{1,4})\]")
+_WHILE_RUNNING = re.compile(r"(?: \[while running '[^']*'\])+$")
 
 
 class BeamDpneError(Exception):
@@ -82,14 +89,39 @@ class UsageError(BeamDpneError, ValueError):
     """A parameter is wrong; a program ends with status 2 before it reads any data."""
 
 
-def may_be_printed(name: str) -> bool:
-    """Whether an error of this class, given by its full name, has a message without private data.
+def is_ours(kind: type) -> bool:
+    """Whether errors of a class have messages without private data.
 
     Only classes of this module count: a subclass that somebody else wrote may quote anything.
 
-    >>> may_be_printed("beam_dpne.errors.ReleaseError"), may_be_printed("builtins.ValueError")
+    >>> is_ours(ReleaseError), is_ours(ValueError)
     (True, False)
     """
-    module, _, kind = name.rpartition(".")
-    found = globals().get(kind) if module == __name__ else None
-    return isinstance(found, type) and issubclass(found, BeamDpneError)
+    return kind.__module__ == __name__ and issubclass(kind, BeamDpneError)
+
+
+def printable_reason(error: BaseException) -> str:
+    """Returns why a run failed, without data: a message of this package, or the error's type.
+
+    An engine reports an error as a text that contains tracebacks. Only the line after the frames of
+    the last traceback is read, and it is returned only if it begins with an error class of this
+    package. A record would be returned only if it imitated a whole traceback in a library's message.
+    """
+    name, message = type(error).__name__, str(error)
+    if is_ours(type(error)):
+        return _WHILE_RUNNING.sub("", message)
+    raised, _, said = _raised(message).partition(": ")
+    module, _, kind = raised.rpartition(".")
+    if module == __name__ and is_ours(globals().get(kind, object)):
+        return _WHILE_RUNNING.sub("", said)
+    if isinstance(getattr(builtins, raised, None), type):
+        name, message = raised, said
+    found = _ERRNO.match(message)
+    return f"{os.strerror(int(found[1]))}." if found else f"{name}{WITHHELD}"
+
+
+def _raised(text: str) -> str:
+    """Returns the line that names the error of the last traceback in a text, or an empty one."""
+    _, mark, frames = text.rpartition("Traceback (most recent call last):")
+    lines = frames.splitlines()[1:] if mark else []
+    return next((line for line in lines if line and not line[0].isspace()), "")

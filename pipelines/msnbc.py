@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne.cli import main, parsing
-from beam_dpne.cli.commands import COMMANDS
+from beam_dpne.cli import main
+from beam_dpne.cli.commands import COMMANDS, Made
 
 DATA = pathlib.Path(__file__).parent / "data" / "msnbc990928.seq.gz"
 TABLE_5 = (17, 254, 1273, 1954, 2221, 2020)
@@ -30,7 +30,6 @@ PAPER = {
     "epsilon": 1.0,
     "delta": 1e-7,
     "max_length": 6,
-    "spurious_fraction": 0.01,
     "strategy": "one_round",
     "count_share": 0.0,
     "output": "release/msnbc",
@@ -91,31 +90,27 @@ def category_names(path: str) -> list[str]:
 def release_msnbc(argv: Sequence[str]) -> int:
     """Runs the experiment; options of `beam-dpne ngrams` change its parameters."""
     ngrams = next(each for each in COMMANDS if each.name == "ngrams")
-    command = dataclasses.replace(ngrams, prog="msnbc.py", description=__doc__ or "", run=_run)
-    return main.run_command(command, argv, complete=_with_those_of_the_paper)
+    command = dataclasses.replace(ngrams, description=__doc__ or "", run=_run)
+    given, _ = command.parser().parse_known_args(argv)
+    values = {name: value for name, value in PAPER.items() if getattr(given, name) is None}
+    if values.get("strategy") and given.max_contributions is None:
+        values["max_contributions"] = PAPER_MAX_CONTRIBUTIONS
+    return main.run_command(command, [*(f"--{n}={value}" for n, value in values.items()), *argv])
 
 
-def _with_those_of_the_paper(given: parsing.Given) -> parsing.Given:
-    values = {**PAPER, **given}
-    if values["strategy"] == PAPER["strategy"]:
-        values.setdefault("max_contributions", PAPER_MAX_CONTRIBUTIONS)
-    return values
-
-
-def _run(made: parsing.Made, beam_arguments: list[str]) -> None:
-    from beam_dpne.cli import display, jobs, parameters, programs
+def _run(made: Made, beam_arguments: list[str]) -> None:
+    from beam_dpne.cli import parameters, programs
+    from beam_dpne.reading.options import names_of
     from beam_dpne.release.reading import read_release
     from beam_dpne.storage.access import check_access
 
-    inputs = jobs.as_list(made[parameters.Input].input)
+    inputs = names_of(made[parameters.Input].input)
     check_access(inputs, [])
     tokenizer = CategoryNames(category_names(inputs[-1]))
     ledger = programs.run(made, beam_arguments, tokenizer)
     if ledger is not None:
-        output = made[parameters.Writing].output
-        with display.published(output):
-            _print_comparison(ledger)
-            _print_best(read_release(output).table())
+        _print_comparison(ledger)
+        _print_best(read_release(made[parameters.Writing].output).table())
 
 
 def _print_comparison(ledger: Mapping[str, Any]) -> None:
@@ -159,6 +154,4 @@ def _print_best(release: pa.Table) -> None:
 
 
 if __name__ == "__main__":
-    from beam_dpne.cli import start
-
-    sys.exit(start.run(lambda: release_msnbc(sys.argv[1:])))
+    sys.exit(main.ended(lambda: release_msnbc(sys.argv[1:])))

@@ -5,7 +5,7 @@ Launches `beam-dpne ngrams`; what templates and schedulers start.
 
 import sys
 
-from beam_dpne.cli.start import main
+from beam_dpne.cli.main import program
 
 if __name__ == "__main__":
-    sys.exit(main(["ngrams", *sys.argv[1:]]))
+    sys.exit(program(["ngrams", *sys.argv[1:]]))

@@ -5,7 +5,7 @@ Launches `beam-dpne set-union`; what templates and schedulers start.
 
 import sys
 
-from beam_dpne.cli.start import main
+from beam_dpne.cli.main import program
 
 if __name__ == "__main__":
-    sys.exit(main(["set-union", *sys.argv[1:]]))
+    sys.exit(program(["set-union", *sys.argv[1:]]))

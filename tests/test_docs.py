@@ -11,7 +11,6 @@ import yaml
 
 import beam_dpne
 from beam_dpne.cli.commands import COMMANDS
-from beam_dpne.cli.parsing import all_parameters
 from tests.conftest import ROOT
 
 DOCS, README, CONTRIBUTING = ROOT / "docs", ROOT / "README.md", ROOT / "CONTRIBUTING.md"
@@ -44,7 +43,7 @@ def test_the_page_of_parameters_has_all_of_them():
     page = module_of("make_options").page()
     for command in COMMANDS:
         assert f"## beam-dpne {command.name}\n" in page
-        names = all_parameters(command.load_groups())
+        names = command.parameters
         assert all(f"{name}`" in page or f"{name.upper()}`" in page for name in names)
 
 
@@ -82,7 +81,7 @@ def commands():
 
 
 def options_of(command):
-    return {name for name, each in all_parameters(command.load_groups()).items() if not each.rare}
+    return {name for name, each in command.parameters.items() if not each.rare}
 
 
 OPTIONS = {command.name: options_of(command) for command in COMMANDS}

@@ -22,11 +22,7 @@ from beam_dpne import (
     RunKey,
     SetUnionPlan,
 )
-from beam_dpne.cli.jobs import Job
-from beam_dpne.cli.parsing import Made
-from beam_dpne.cli.runners import beam_options
 from beam_dpne.ngrams.range_steps import SampleSpurious
-from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import WriteRejects
 from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.set_union.transform import ReleaseItems
@@ -151,21 +147,6 @@ def assert_no_secret(shown):
 def test_a_run_key_never_prints():
     key = RunKey(SECRET)
     assert_no_secret(f"{key} {key!r} {[key]}")
-
-
-def test_a_job_never_prints_its_run_key():
-    job = Job(
-        made=Made({}, {}),
-        options=beam_options([]),
-        plan=PLAN,
-        files=[],
-        reading=ReadOptions(),
-        tokenizer="words",
-        partitions=1,
-        run_key=RunKey(SECRET),
-    )
-    assert_no_secret(f"{job} {job!r}")
-    assert "epsilon=1" in repr(job)
 
 
 def modules_after(statement):

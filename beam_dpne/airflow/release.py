@@ -11,8 +11,7 @@ from typing import Any
 from airflow.sdk import Asset, AssetAlias, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from beam_dpne.cli import parsing
-from beam_dpne.cli.commands import COMMANDS
+from beam_dpne.cli.commands import COMMANDS, read_parameters
 from beam_dpne.validation import Parameter, parameters_of
 
 _PROGRAMS = ("ngrams", "set-union", "bayesian")
@@ -21,7 +20,7 @@ _PROGRAMS = ("ngrams", "set-union", "bayesian")
 def parameters_of_program(program: str) -> dict[str, Parameter]:
     """Returns the parameters of a program by name, rare ones included; it loads no Beam."""
     (command,) = (command for command in COMMANDS if command.name == program)
-    return parsing.all_parameters(command.load_groups())
+    return command.parameters
 
 
 class Release(BaseOperator):
@@ -134,9 +133,7 @@ class Release(BaseOperator):
 
         kind, given = PLANS[self.program], self._given
         if "plan" in given:
-            given |= parsing.read_parameters(
-                given["plan"], set(parameters_of_program(self.program))
-            )
+            given |= read_parameters(given["plan"], set(parameters_of_program(self.program)))
         return kind(
             **{each.name: given[each.name] for each in parameters_of(kind) if each.name in given}
         )

@@ -1,14 +1,58 @@
-"""The commands of `beam-dpne`, each with its groups of parameters and the function that runs it."""
+"""The commands of `beam-dpne`, each with its groups of parameters, and how their options are read."""
 
+import argparse
 import dataclasses
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import pathlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar, cast
 
-from beam_dpne.cli import parsing
-from beam_dpne.validation import Parameters
+from beam_dpne.errors import UsageError
+from beam_dpne.validation import Parameter, Parameters, json_parameters, parameters_of
 
-_BEAM_OPTIONS = "Options of Apache Beam (--runner, …) may follow."
+# The groups of parameters of a command, by the title under which its help shows them.
+Groups = Mapping[str, Sequence[type[Parameters]]]
+_Group = TypeVar("_Group", bound=Parameters)
+
+
+class Made:
+    """The groups of a command with their values; making them checks every parameter, once.
+
+    Attributes:
+      names: names of all parameters.
+    """
+
+    def __init__(self, groups: Groups, given: Mapping[str, Any]) -> None:
+        """Makes each group from the values that are given; all others have their defaults.
+
+        Raises:
+          UsageError: parameters without a default are not given.
+          ValueError: a value is wrong.
+        """
+        kinds = [kind for kinds in groups.values() for kind in kinds]
+        parameters = [each for kind in kinds for each in parameters_of(kind)]
+        if missing := [each for each in parameters if each.required and each.name not in given]:
+            names = " and ".join(each.name for each in missing)
+            raise UsageError(f"{names} must be given. {' '.join(each.help for each in missing)}")
+        fields = {kind: _names(kind) & given.keys() for kind in kinds}
+        self._made = {kind: kind(**{name: given[name] for name in fields[kind]}) for kind in kinds}
+        self.names = [each.name for each in parameters]
+
+    def __getitem__(self, kind: type[_Group]) -> _Group:
+        """Returns the group of a class."""
+        return cast("_Group", self._made[kind])
+
+    def __contains__(self, kind: type) -> bool:
+        """Whether the command has a group."""
+        return kind in self._made
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser that prints an error as one line, and the usage only for --help."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the error and exits with status 2."""
+        self.exit(2, f"beam-dpne: error: {message}. See --help.\n")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,69 +61,159 @@ class Command:
 
     Attributes:
       name: its name on the command line.
-      summary: its line in the list of commands.
-      description: the first lines of its help.
-      groups: its groups of parameters, classes or "module:Class" below `beam_dpne`, by the title under
-        which they are shown.
+      description: its first sentence stands in the list of commands, and all of it in the help.
+      groups: its groups of parameters, "module:Class" below `beam_dpne`, by the title under which they
+        are shown.
       run: the function that runs it, or "module:function" below `beam_dpne.cli`; it takes the groups
         with their values, and the options of Beam.
-      prog: its name in its help, by default behind that of the program.
       positional: name of the parameter whose values come without its name, or "".
       takes_beam: whether options of Beam may follow.
     """
 
     name: str
-    summary: str
     description: str
-    groups: Mapping[str, Sequence[str | type[Parameters]]]
-    run: str | Callable[[parsing.Made, list[str]], object]
+    groups: Mapping[str, Sequence[str]]
+    run: str | Callable[[Made, list[str]], object]
     positional: str = ""
     takes_beam: bool = False
-    prog: str = ""
 
-    def load_groups(self) -> parsing.Groups:
+    def load_groups(self) -> Groups:
         """Returns the classes of its groups; they are loaded without Beam."""
         return {
-            title: tuple(_imported("beam_dpne", name) for name in names)
+            title: [_imported(f"beam_dpne.{name}") for name in names]
             for title, names in self.groups.items()
         }
 
     @property
-    def function(self) -> Callable[[parsing.Made, list[str]], object]:
+    def parameters(self) -> dict[str, Parameter]:
+        """All its parameters by name, rare ones included."""
+        kinds = (kind for kinds in self.load_groups().values() for kind in kinds)
+        return {each.name: each for kind in kinds for each in parameters_of(kind)}
+
+    @property
+    def function(self) -> Callable[[Made, list[str]], object]:
         """The function that runs it."""
-        return _imported("beam_dpne.cli", self.run)
+        return _imported(f"beam_dpne.cli.{self.run}") if isinstance(self.run, str) else self.run
+
+    def parser(self) -> argparse.ArgumentParser:
+        """Returns a parser with an option for each parameter that is not rare."""
+        parser = OneLineParser(
+            prog=f"beam-dpne {self.name}", description=self.description, allow_abbrev=False
+        )
+        for title, kinds in self.load_groups().items():
+            shown = parser.add_argument_group(title)
+            for each in (each for kind in kinds for each in parameters_of(kind) if not each.rare):
+                self._add_option(shown, each)
+        if rare := [name for name, each in self.parameters.items() if each.rare]:
+            parser.epilog = f"A file named with --plan may also hold: {', '.join(rare)}."
+        return parser
+
+    def _add_option(self, group: Any, each: Parameter) -> None:
+        text = f"{each.help} (default: {each.shown_default})".replace("%", "%%")
+        if each.name == self.positional:
+            nargs = "*" if each.several else "?"
+            group.add_argument(each.name, nargs=nargs, metavar=each.name.upper(), help=text)
+        elif each.kind is bool and self.positional:  # A value after it would be the positional one.
+            group.add_argument(f"--{each.name}", action="store_const", const="true", help=text)
+        else:
+            settings = {"nargs": "?", "const": "true"} if each.kind is bool else {}
+            action = "append" if each.several else "store"
+            metavar = "|".join(each.choices or ("true", "false") * (each.kind is bool)) or "X"
+            group.add_argument(
+                f"--{each.name}", action=action, metavar=metavar, help=text, **settings
+            )
+
+    def read(self, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+        """Returns the values by name that arguments and the file of `plan` give, and Beam's options.
+
+        Raises:
+          ValueError: a value has a wrong form, a name is unknown, or a parameter is given twice.
+        """
+        parsed, others = self.parser().parse_known_args(list(arguments))
+        parameters = self.parameters
+        for option in (other.partition("=")[0] for other in others):
+            name = option.removeprefix("--")
+            if name in parameters:
+                raise UsageError(
+                    f"{name} has no option; give it in a JSON file of parameters: --plan FILE with "
+                    f'{{"{name}": …}}.'
+                )
+            if not self.takes_beam:
+                raise UsageError(f"beam-dpne {self.name} has no option {option}. See --help.")
+        texts = {name: value for name, value in vars(parsed).items() if value not in (None, [])}
+        given = {name: _value(parameters[name], text) for name, text in texts.items()}
+        if _PLAN_FILE not in [name for names in self.groups.values() for name in names]:
+            return given, others
+        path = given.pop("plan", None)
+        kinds = [kind for kinds in self.load_groups().values() for kind in kinds]
+        in_file = read_parameters(path, set().union(*map(_names, kinds)) - {"plan"}) if path else {}
+        for name in in_file.keys() & given.keys():
+            raise UsageError(
+                f"{name} is in the file {path} already; leave out the option --{name}."
+            )
+        return given | in_file, others
 
 
-def _imported(package: str, name: Any) -> Any:
-    if not isinstance(name, str):
-        return name
+def _imported(name: str) -> Any:
     module, _, attribute = name.partition(":")
-    return getattr(importlib.import_module(f"{package}.{module}"), attribute)
+    return getattr(importlib.import_module(module), attribute)
 
 
-_FILES = ("reading.options:ReadOptions", "cli.parameters:Tokenizing")
-_READING = ("cli.parameters:Input", *_FILES, "cli.parameters:Rejecting")
-_WRITING = ("cli.parameters:Writing", "release.schema:ReleaseNotes")
-_RUNNING = (
-    "cli.parameters:Running",
-    "cli.parameters:Budgeting",
-    "cli.parameters:FailureLogging",
-    "cli.parameters:Quiet",
-)
+def _names(kind: type[Parameters]) -> set[str]:
+    return {field.name for field in dataclasses.fields(kind)}
+
+
+def _value(each: Parameter, given: str | list[str]) -> Any:
+    """Returns a value from its text, or from the texts of an option that is given repeatedly."""
+    if isinstance(given, str):
+        return each.parse(given)
+    parts = [each.parse(text) for text in given]
+    values = tuple(x for part in parts for x in (part if isinstance(part, tuple) else (part,)))
+    return values[0] if each.single and len(values) == 1 else values
+
+
+def read_parameters(path: str, known: Collection[str]) -> dict[str, Any]:
+    """Returns the parameters in a JSON file by name; those that are null are left out.
+
+    Raises:
+      ValueError: the file cannot be read, holds no JSON object, or has a name that is not known.
+    """
+    try:
+        if "://" not in path:
+            text = pathlib.Path(path).read_bytes()
+        else:
+            from beam_dpne.storage.access import check_access, directory_at
+
+            check_access([path], [])
+            folder, _, name = path.rpartition("/")
+            text = directory_at(folder).read(name) or b""
+    except OSError as error:
+        raise UsageError(f"plan cannot be read, got {path} ({error.strerror}).") from None
+    return {
+        name: value for name, value in json_parameters(text, known).items() if value is not None
+    }
+
+
 _PLAN_FILE = "cli.parameters:PlanFile"
+_FILES = ("reading.options:ReadOptions", "cli.parameters:Tokenizing")
 
 
-def _releasing(name: str, plan: str, summary: str, description: str, *more: str) -> Command:
+def _releasing(name: str, plan: str, description: str, *more: str) -> Command:
     """Returns a command that publishes a release."""
     return Command(
         name=name,
-        summary=summary,
-        description=f"{description} {_BEAM_OPTIONS}",
+        description=f"{description}, with user-level (ε, δ)-differential privacy. Options of Apache "
+        "Beam (--runner, …) may follow.",
         groups={
-            "reading": (*_READING, *more),
+            "reading": ("cli.parameters:Input", *_FILES, "cli.parameters:Rejecting", *more),
             "privacy": (plan, _PLAN_FILE),
-            "writing": _WRITING,
-            "running": _RUNNING,
+            "writing": ("cli.parameters:Writing", "release.schema:ReleaseNotes"),
+            "running": (
+                "cli.parameters:Running",
+                "cli.parameters:Budgeting",
+                "cli.parameters:FailureLogging",
+                "cli.parameters:Quiet",
+            ),
         },
         run="programs:run",
         takes_beam=True,
@@ -87,48 +221,34 @@ def _releasing(name: str, plan: str, summary: str, description: str, *more: str)
 
 
 COMMANDS = (
-    _releasing(
-        "ngrams",
-        "ngrams.plan:PrivacyPlan",
-        "release the n-grams that many users share",
-        "Releases the n-grams that many users share, with user-level (ε, δ)-differential privacy.",
-    ),
+    _releasing("ngrams", "ngrams.plan:PrivacyPlan", "Releases the n-grams that many users share"),
     _releasing(
         "set-union",
         "set_union.plan:SetUnionPlan",
-        "release the items that many users share",
-        "Releases the items that many users share (words, names, queries, whole records), with "
-        "user-level (ε, δ)-differential privacy.",
+        "Releases the items that many users share (words, names, queries, whole records)",
     ),
     _releasing(
         "bayesian",
         "bayesian.plan:BayesianPlan",
-        "estimate the probability of every n-gram of a public vocabulary",
-        "Estimates a probability for every n-gram of a public vocabulary from users' texts, with "
-        "user-level (ε, δ)-differential privacy.",
+        "Estimates a probability for every n-gram of a public vocabulary from users' texts",
         "cli.parameters:PublicCounting",
     ),
     Command(
         name="plan",
-        summary="show before a run how many users an n-gram needs, and write the plan to a file",
-        description="Prints how many users an n-gram needs to be released, and writes the plan as "
-        "JSON. With a number of users and public text it forecasts a release: n-grams of each length, "
-        "users that an n-gram needs, and the width of counts. It never reads private data.",
+        description="Shows before a run how many users an n-gram needs, and writes the plan to a file. "
+        "With a number of users and public text it forecasts a release. It never reads private data.",
         groups={
             "privacy": ("ngrams.plan:PrivacyPlan", _PLAN_FILE),
-            "planning": ("cli.settings:Planning",),
-            "forecasting": ("cli.settings:Forecasting", "cli.parameters:Quiet"),
+            "planning": ("cli.settings:Planning", "cli.parameters:Quiet"),
             "reading the public text": _FILES,
         },
-        run="planning:run",
+        run="plans:plan",
     ),
     Command(
         name="evaluate",
-        summary="compare a release with the private data it came from; for the operator",
-        description="Compares a release with the private data it came from: how much of it is real, "
-        "how much of the data it covers, and how good its numbers of users are. Its output is NOT "
-        "private: it is as secret as the data, and for the operator only. The data must fit in memory: "
-        "10 million words and 9 lengths take 2 GB.",
+        description="Compares a release with the private data it came from, for the operator. Its "
+        "output is NOT private: it is as secret as the data. The data must fit in memory: 10 million "
+        "words and 9 lengths take 2 GB.",
         groups={
             "reading": ("cli.parameters:Input", *_FILES, _PLAN_FILE),
             "evaluating": (
@@ -137,49 +257,39 @@ COMMANDS = (
                 "cli.parameters:Quiet",
             ),
         },
-        run="evaluating:run",
+        run="releases:evaluate_release",
     ),
     Command(
         name="account",
-        summary="add up what several releases of the same users have spent, and keep a budget",
-        description="Adds up the (ε, δ) of several releases about the same users, from their ledgers "
-        "alone, and keeps a budget that runs must not exceed.",
-        groups={
-            "adding up": ("cli.release_settings:Adding",),
-            "keeping a budget": ("cli.release_settings:Keeping",),
-        },
+        description="Adds up what releases of the same users have spent, and keeps a budget. It reads "
+        "their ledgers alone.",
+        groups={"accounting": ("cli.settings:Accounting",)},
         run="releases:account",
         positional="ledgers",
     ),
     Command(
         name="export",
-        summary="write a release in the format of another system",
-        description="Writes a release in the format of another system: a tokenizer, a language model, "
-        "a keyboard's word list, suggestions, tables, or a data card. It reads the release alone and "
-        "costs no budget. The release must fit in memory.",
-        groups={"exporting": ("cli.release_settings:Exporting",)},
+        description="Writes a release in the format of another system. It reads the release alone, "
+        "which must fit in memory, and costs no budget.",
+        groups={"exporting": ("cli.settings:Exporting",)},
         run="releases:export",
         positional="release",
     ),
     Command(
         name="report",
-        summary="describe a release and its guarantee in one HTML or Markdown file",
-        description="Writes a report of a release as one file: what was released, the guarantee in "
-        "plain words, its limits, tables, plots, a search box, and how to cite and verify it. It is "
-        "made from the release alone and never opens the input, so it costs no privacy.",
-        groups={"report": ("cli.release_settings:Reporting",)},
+        description="Describes a release and its guarantee in one HTML or Markdown file. It reads the "
+        "release alone and costs no budget.",
+        groups={"report": ("cli.settings:Reporting",)},
         run="releases:report",
         positional="release",
     ),
     Command(
         name="audit",
-        summary="attack the mechanism of a plan with made-up data, and bound its ε from below",
-        description="Attacks the mechanism of a plan by the kernels of the product, with made-up data: "
-        "it prints lower bounds on ε beside the claim, and beside planted mistakes that the attacks "
-        "should notice. It never reads data. The exit status is 3 if a bound is above its claim, and 4 "
-        "if a planted mistake went unnoticed, so that there were too few runs.",
+        description="Attacks the mechanism of a plan with made-up data, and bounds its ε from below. "
+        "The exit status is 3 if a bound is above its claim, and 4 if a planted mistake went "
+        "unnoticed, so that there were too few runs.",
         groups={"audit": ("cli.settings:Auditing",)},
-        run="auditing:run",
+        run="plans:audit",
         positional="mechanism",
     ),
 )

@@ -1,13 +1,13 @@
-"""The program `beam-dpne`: its exit status, and the line that it prints of an error.
+"""The program `beam-dpne`: its exit status, the line that it prints of an error, and the failure log.
 
 The exit status is 0 if the command is done, 1 if the run failed, 2 if a parameter is wrong, 130 if the
-program was interrupted and 143 if it was terminated; `beam-dpne audit` has two more (`auditing`). The
-line has the message of a wrong parameter, a missing file or a failed run, and only the type and place
-of any other error, whose message may quote the data.
+program was interrupted and 143 if it was terminated; `beam-dpne audit` has two more. The line has the
+message of a wrong parameter, a missing file or a failed run, and only the type and place of any other
+error, whose message may quote the data. `--failure_log` gives the operator all of it.
 """
 
-import argparse
 import contextlib
+import datetime
 import gc
 import logging
 import os
@@ -18,19 +18,32 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
-from beam_dpne.cli import parsing
-from beam_dpne.cli.commands import COMMANDS, Command
+from beam_dpne.cli.commands import COMMANDS, Command, Made, OneLineParser
 from beam_dpne.elements import progress
-from beam_dpne.errors import RunError, UsageError, may_be_printed
+from beam_dpne.errors import WITHHELD, RunError, UsageError, is_ours
 from beam_dpne.version import __version__
 
 _FAILED, _WRONG, _SIGNALLED = 1, 2, 128
-_ENDING = (signal.SIGINT, signal.SIGTERM)
-_CHECK_LEDGER = "the release is complete only if its ledger.json is there"
+_CHECK_LEDGER = "the release is complete only if its ledger.json is there."
 # While an engine runs a job, the launcher does not know which stage it has reached.
 _MAY_HAVE_PUBLISHED = ("publish", "engine")
-# Every text that replaces a withheld message contains these words.
-_WITHHELD = "may quote"
+
+
+def program(arguments: Sequence[str] | None = None) -> int:
+    """Runs `beam-dpne` as the whole of a process, by default with its arguments."""
+    return ended(lambda: main(arguments))
+
+
+def ended(run: Callable[[], int]) -> int:
+    """Returns the exit status of a program, or ends the process if a signal ended the program."""
+    # What modules make stays until the end; a command looks for garbage when they are loaded.
+    gc.disable()
+    status = run()
+    if status > _SIGNALLED:
+        # Threads of a runner may still be running, and the interpreter would wait for them.
+        sys.stdout.flush()
+        os._exit(status)
+    return status
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,77 +56,77 @@ def main(argv: Sequence[str] | None = None) -> int:
     for command in COMMANDS:
         if arguments[:1] == [command.name]:
             return run_command(command, arguments[1:])
+    parser = OneLineParser(
+        prog="beam-dpne",
+        description="Differentially private n-grams and sets of items from private text.",
+    )
+    parser.add_argument("--version", action="version", version=f"beam-dpne {__version__}")
+    listed = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        listed.add_parser(command.name, help=command.description.partition(". ")[0])
     try:
-        _list_of_commands().parse_args(arguments)
+        parser.parse_args(arguments)
     except SystemExit as stop:
         return int(stop.code or 0)
     return 0
 
 
-def run_command(
-    command: Command,
-    arguments: Sequence[str],
-    complete: Callable[[parsing.Given], parsing.Given] = lambda given: given,
-) -> int:
+def run_command(command: Command, arguments: Sequence[str]) -> int:
     """Runs one command; if that fails, one line on stderr states the error, without data.
 
     Args:
       command: the command.
       arguments: its options; those that it does not have are Beam's.
-      complete: adds values of other defaults to those that are given.
 
     Returns:
       The exit status.
     """
-    _let_streams_replace()
-    _quiet_libraries()
+    # Log lines of libraries may quote data; this package's warnings are printed.
+    logging.getLogger().setLevel(logging.CRITICAL + 1)
+    logging.getLogger("beam_dpne").setLevel(logging.WARNING)
+    # Prism's job server sets the level of its logger when it starts, but keeps the logger's filters.
+    logging.getLogger("PrismJobServer").addFilter(lambda _: False)
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     progress.reset()
     with _remembered_signals() as received:
-        status, text = _run(command, arguments, complete, received)
+        status, text = _run(command, arguments, received)
     if text:
-        with contextlib.suppress(OSError):  # A terminal that was closed takes no more lines.
-            print(f"beam-dpne: {text.strip()}", file=sys.stderr)
+        print(f"beam-dpne: {text.strip()}", file=sys.stderr)
     return status
 
 
-def _run(
-    command: Command,
-    arguments: Sequence[str],
-    complete: Callable[[parsing.Given], parsing.Given],
-    received: Sequence[int],
-) -> tuple[int, str]:
+def _run(command: Command, arguments: Sequence[str], received: Sequence[int]) -> tuple[int, str]:
     """Runs a command; returns the exit status, and the line about an error or an empty text."""
-    log = None
-    try:
-        groups = command.load_groups()
-        parsed, others = _parser(command, groups).parse_known_args(list(arguments))
-        _check_others(command, groups, others)
-        given = complete(parsing.given_values(parsed, groups))
-        made = parsing.Made(groups, given)
-        if "failure_log" in given:
-            from beam_dpne.cli.failures import FailureLog
-
-            output = given.get("output") if command.takes_beam else None
-            log = FailureLog(given["failure_log"], output)
-        function = command.function
-        if not gc.isenabled():  # The start of the process saves the time while modules are loaded.
-            gc.freeze()
-            gc.enable()
-        with log.listening() if log else contextlib.nullcontext():
+    keep = None
+    with contextlib.ExitStack() as stack:
+        try:
+            given, others = command.read(arguments)
+            made = Made(command.load_groups(), given)
+            if path := given.get("failure_log"):
+                output = given.get("output") if command.takes_beam else None
+                keep = stack.enter_context(failure_log(path, output))
+            function = command.function
+            if not gc.isenabled():
+                gc.freeze()
+                gc.enable()
             function(made, others)
-    except BaseException as error:
-        number = received[0] if received else signal.SIGINT * isinstance(error, KeyboardInterrupt)
-        if number:
-            return _SIGNALLED + number, _interrupted(number, publishes=command.takes_beam)
-        status, text = _outcome(error, publishes=command.takes_beam)
-        if log is not None and status == _FAILED:
-            text = f"{text} {log.keep(error)}"
-        elif _WITHHELD in text and "failure_log" in parsing.all_parameters(command.load_groups()):
-            text = f"{text} Run again with --failure_log FILE to have it in a file of yours."
-        return status, text
-    finally:
-        if log is not None:
-            log.close()
+        except BaseException as error:
+            number = (
+                received[0] if received else signal.SIGINT * isinstance(error, KeyboardInterrupt)
+            )
+            is_late = command.takes_beam and progress.snapshot().stage in _MAY_HAVE_PUBLISHED
+            if number:
+                what = "terminated" if number == signal.SIGTERM else "interrupted"
+                found = _CHECK_LEDGER if is_late else "nothing was published."
+                return _SIGNALLED + number, f"{what}; {found}" if command.takes_beam else f"{what}."
+            status, text = outcome(error)
+            if is_late and status == _FAILED:
+                text = f"{text} {_CHECK_LEDGER.capitalize()}"
+            if keep and status == _FAILED:
+                text = f"{text} {keep(error)}"
+            elif "may quote" in text and "failure_log" in command.parameters:
+                text = f"{text} Run again with --failure_log FILE to have it in a file of yours."
+            return status, text
     return 0, ""
 
 
@@ -130,11 +143,10 @@ def _remembered_signals() -> Iterator[list[int]]:
         received.append(number)
         raise KeyboardInterrupt
 
+    usual = (signal.SIG_DFL, signal.default_int_handler)
     is_main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.getsignal(number) for number in _ENDING if is_main}
-    for number, handler in before.items():
-        if handler in (signal.SIG_DFL, signal.default_int_handler):
-            signal.signal(number, receive)
+    ours = [n for n in (signal.SIGINT, signal.SIGTERM) if is_main and signal.getsignal(n) in usual]
+    before = {number: signal.signal(number, receive) for number in ours}
     try:
         yield received
     finally:
@@ -142,95 +154,86 @@ def _remembered_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _check_others(command: Command, groups: parsing.Groups, others: Sequence[str]) -> None:
-    """Raises UsageError about arguments that are neither options of a command nor Beam's."""
-    names = [other.partition("=")[0].removeprefix("--") for other in others]
-    rare = {name for name, each in parsing.all_parameters(groups).items() if each.rare}
-    for name in names:
-        if name in rare:
-            raise UsageError(
-                f"{name} has no option; give it in a JSON file of parameters: --plan FILE with "
-                f'{{"{name}": …}}.'
-            )
-    if others and not command.takes_beam:
-        option = others[0].partition("=")[0]
-        raise UsageError(f"beam-dpne {command.name} has no option {option}. See --help.")
+def outcome(error: BaseException) -> tuple[int, str]:
+    """Returns the exit status, and the line that states an error without data.
 
-
-def _parser(command: Command, groups: parsing.Groups) -> argparse.ArgumentParser:
-    parser = parsing.OneLineParser(
-        prog=command.prog or f"beam-dpne {command.name}",
-        description=command.description,
-        allow_abbrev=False,
-    )
-    parsing.add_options(parser, groups, command.positional)
-    return parser
-
-
-def _list_of_commands() -> argparse.ArgumentParser:
-    parser = parsing.OneLineParser(
-        prog="beam-dpne",
-        description="Differentially private n-grams and sets of items from private text, on Apache "
-        "Beam.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"beam-dpne {__version__}")
-    listed = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        listed.add_parser(command.name, help=command.summary)
-    return parser
-
-
-def _outcome(error: BaseException, *, publishes: bool) -> tuple[int, str]:
-    """Returns the exit status, and the line that states an error without data."""
+    Errors of this package say by their class that their message holds no data. A plain `ValueError` or
+    `FileNotFoundError` counts as a wrong parameter only before the first stage of a run, since nothing
+    has read the data then.
+    """
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else _FAILED, ""
     if type(error) is RunError:
-        is_late = publishes and progress.snapshot().stage in _MAY_HAVE_PUBLISHED
-        check = f" {_CHECK_LEDGER.capitalize()}." if is_late else ""
-        return _FAILED, f"the run failed: {error}{check}"
-    if _is_about_parameters(error):
+        return _FAILED, f"the run failed: {error}"
+    is_early = type(error) in (ValueError, FileNotFoundError) and not progress.snapshot().stage
+    if is_early or (is_ours(type(error)) and isinstance(error, ValueError)):
         return _WRONG, f"error: {error}"
     at = traceback.extract_tb(error.__traceback__)[-1]
-    return _FAILED, (
-        f"error: {type(error).__name__} in {os.path.basename(at.filename)}:{at.lineno}; its "
-        f"message is withheld, since it {_WITHHELD} the data."
-    )
+    place = f"{type(error).__name__} in {os.path.basename(at.filename)}:{at.lineno}"
+    return _FAILED, f"error: {place}{WITHHELD}"
 
 
-def _interrupted(number: int, *, publishes: bool) -> str:
-    """Returns the line that states that a signal ended the program, and what there is of a release."""
-    ended = "terminated" if number == signal.SIGTERM else "interrupted"
-    if not publishes:
-        return f"{ended}."
-    is_late = progress.snapshot().stage in _MAY_HAVE_PUBLISHED
-    return f"{ended}; {_CHECK_LEDGER if is_late else 'nothing was published'}."
+@contextlib.contextmanager
+def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseException], str]]:
+    """Writes the errors that libraries log into a local file that only its owner can read.
 
+    Args:
+      path: path of the file; one that is empty at the end is removed.
+      output: directory of the release, or None if the run publishes none.
 
-def _is_about_parameters(error: BaseException) -> bool:
-    """Whether an error states a wrong parameter or a missing file, so that its message holds no data.
+    Yields:
+      A function that adds a failure to the file, and returns a sentence for stderr that names it.
 
-    Errors of this package say so by their class. A plain `ValueError` or `FileNotFoundError` counts
-    only before the first stage of a run, since nothing has read the data then.
+    Raises:
+      UsageError: if the file must not be at that path, or cannot be written.
     """
-    kind = type(error)
-    if may_be_printed(f"{kind.__module__}.{kind.__qualname__}"):
-        return isinstance(error, ValueError)
-    return kind in (ValueError, FileNotFoundError) and not progress.snapshot().stage
+    from beam_dpne.release.reading import check_outside, is_local
+
+    if not is_local(path):
+        raise UsageError(f"failure_log must be a local file, got failure_log={path}.")
+    check_outside("failure_log", path, output)
+    path = os.path.abspath(path)
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+        os.chmod(path, 0o600)
+        handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise UsageError(
+            f"failure_log must be a file that can be written, got failure_log={path} "
+            f"({error.strerror})."
+        ) from None
+
+    def keep(error: BaseException) -> str:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        parts = [f"== {now}, beam-dpne {__version__}: what was raised ==", whole_chain(error)]
+        if isinstance(error, RunError) and error.details is not None:
+            with contextlib.suppress(Exception):  # The engine may be gone.
+                parts += ["== What the engine reports ==", error.details()]
+        try:
+            with open(path, "a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write("\n".join(parts) + "\n")
+        except OSError as failure:
+            return f"The failure log {path} could not be written ({failure.strerror})."
+        return f"The whole failure is in {path}, which is as private as the data."
+
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.ERROR)
+    try:
+        yield keep
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+        handler.close()
+        if os.path.exists(path) and not os.path.getsize(path):
+            os.remove(path)
 
 
-def _let_streams_replace() -> None:
-    """Lets a terminal without Greek letters show other characters, so that printing does not fail."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace" if stream is sys.stderr else "replace")
-
-
-def _quiet_libraries() -> None:
-    """Silences libraries, whose log lines may quote data; this package's warnings are printed."""
-    logging.getLogger().setLevel(logging.CRITICAL + 1)
-    logging.getLogger("beam_dpne").setLevel(logging.WARNING)
-    # Prism's job server sets the level of its logger when it starts, but keeps the logger's filters.
-    logging.getLogger("PrismJobServer").addFilter(lambda _: False)
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+def whole_chain(error: BaseException) -> str:
+    """Returns the tracebacks of an exception and its causes, even those that `from None` hides."""
+    link: BaseException | None = error
+    while link is not None:
+        link.__suppress_context__ = link.__cause__ is not None
+        link = link.__cause__ or link.__context__
+    return "".join(traceback.format_exception(error))

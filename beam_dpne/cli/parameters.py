@@ -1,4 +1,4 @@
-"""The parameters of a run that are not those of a plan or of the reading room.
+"""The parameters of runs that are not those of a plan, of reading, or of notes.
 
 Each class is one group of parameters, defined as `validation.Parameter` says. A command is a list of
 such groups (`commands`); Beam YAML, launch forms and Airflow's operators take groups, too. This module
@@ -22,11 +22,9 @@ class Input(Parameters):
     input: Annotated[
         str | tuple[str, ...],
         Parameter(
+            "Files to read: a path, a glob or a folder, e.g. gs://bucket/notes/*.jsonl.gz, or several. "
+            "Gzip, bzip2 and zstd are decompressed by extension.",
             path="files",
-            help="Files to read: a path, a glob or a folder, local or on any Beam file system, "
-            "e.g. gs://bucket/notes/*.jsonl.gz, or several of them. A folder stands for the files "
-            "in it, which must have one format; names that begin with . or _ are left out. Gzip, "
-            "bzip2 and zstd are decompressed by extension; archives such as .zip are refused.",
         ),
     ]
 
@@ -38,16 +36,12 @@ class Tokenizing(Parameters):
     tokenizer: Annotated[
         str | None,
         Parameter(
+            "How texts become words: words, unicode_words (for Chinese, Japanese, Thai, too), "
+            "whitespace, tokens (texts are lists), item (a text is one item), or your function of each "
+            "text alone.",
             pattern=f"words|unicode_words|whitespace|tokens|item|{_NAME}:{_NAME}",
             requirement="words, unicode_words, whitespace, tokens, item or package.module:function",
             default_text="words; whitespace for sequences; in an evaluation that of the release",
-            help="How texts become words or items. words takes runs of letters, digits, their "
-            "marks, _ and inner apostrophes, lower-cased, and fits most languages with blanks. "
-            "unicode_words uses Unicode's word boundaries, fits Chinese, Japanese or Thai, and "
-            "needs the extra unicode. whitespace splits at blanks. tokens means that the text "
-            "field is a list of tokens or items already, item that each text is one item. "
-            "package.module:function names your own function over an Arrow string array; it must "
-            "treat each text alone, or the guarantee is void.",
         ),
     ] = None
 
@@ -59,33 +53,21 @@ class Rejecting(Parameters):
     rejects: Annotated[
         str | None,
         Parameter(
+            "Directory outside releases for a list of rejected records: file, position and reason. It "
+            "is as private as the data.",
             path="directory",
-            help="Directory of the operator for a list of rejected records, e.g. "
-            "gs://bucket/rejects, with file, position and reason of each, without its text. It is "
-            "as private as the data, and refused inside a release. By default rejected records "
-            "are only counted.",
         ),
     ] = None
     max_rejected: Annotated[
         float,
         Parameter(
+            "Largest share of rejected records. Above it the run fails before anything is released.",
             least=0,
             most=1,
             rare=True,
-            help="Largest share of the records that may be rejected. Above it the run fails "
-            "before anything is released, and reports how many records were rejected for which "
-            "reason, which finds files that are read in a wrong format or encoding. 1 allows "
-            "everything.",
         ),
     ] = 0.05
-    strict: Annotated[
-        bool,
-        Parameter(
-            rare=True,
-            help="Fail at the first rejected record instead of continuing without it. A failed "
-            "run releases nothing.",
-        ),
-    ] = False
+    strict: Annotated[bool, Parameter("Fail at the first rejected record.", rare=True)] = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,10 +77,9 @@ class PlanFile(Parameters):
     plan: Annotated[
         str | None,
         Parameter(
+            "JSON file with parameters by their names, rare ones included. A parameter in it must not "
+            "be given beside it.",
             path="file",
-            help="JSON file with parameters of this command by their names, rare ones included, "
-            "e.g. an approved plan as written by beam-dpne plan. A parameter that is in the file "
-            "must not be given beside it.",
         ),
     ] = None
 
@@ -110,26 +91,17 @@ class Writing(Parameters):
     output: Annotated[
         str,
         Parameter(
+            "New directory of the release, e.g. gs://bucket/releases/2025-01. It is complete when it "
+            "has ledger.json.",
             path="directory",
-            help="Directory of the release, e.g. gs://bucket/releases/2025-01, which gets the "
-            "files of rows and, last, ledger.json. Use a new directory for each run; one with "
-            "files in it is refused.",
         ),
     ]
     output_format: Annotated[
-        str,
-        Parameter(
-            choices=("jsonl", "tsv", "parquet"),
-            help="Format of the files of rows. The release is the same in each.",
-        ),
+        str, Parameter("Format of the files of rows.", choices=("jsonl", "tsv", "parquet"))
     ] = "jsonl"
     overwrite: Annotated[
         bool,
-        Parameter(
-            help="Replace a release that is already in the output directory. The budget of the "
-            "first release stays spent: for anybody who has seen both, the budgets of the two add "
-            "up."
-        ),
+        Parameter("Replace a release in the output directory; the budgets of both add up."),
     ] = False
 
 
@@ -140,55 +112,41 @@ class Running(Parameters):
     run_key_file: Annotated[
         str | None,
         Parameter(
+            "File with the run key, 64 hexadecimal digits, as secret as the data. One key gives the "
+            "same release of the same input; with two inputs it voids the guarantee.",
             path="file",
             default_text="a fresh key for each run",
-            help="File with the run key, 64 hexadecimal digits, e.g. gs://bucket/secret/run.key, "
-            "which the launcher and every worker can read. One key gives the same release for the "
-            "same input, parameters, tokenizer and way of reading. Keep it as secret as the data. "
-            "Using one key on two different inputs, filtered rows included, voids the guarantee, "
-            "and so does using it with two of your tokenizers of one name and version.",
         ),
     ] = None
     partitions: Annotated[
         int | None,
         Parameter(
+            "Number of parts of the users, one of which a worker holds at a time.",
             least=1,
             rare=True,
             default_text="by the size of the input",
-            help="Number of parts into which users are divided. A worker holds one part at a "
-            "time, so too few parts fill its memory. The number does not change the release.",
         ),
     ] = None
     workers: Annotated[
         int | None,
         Parameter(
+            "Number of threads of one worker that does everything in one step; 0 makes a graph of many "
+            "steps, which an engine spreads. The release is the same.",
             least=0,
             most=MOST_WORKERS,
             default_text="the cores that this process may use; 0 on an engine",
-            help="Number of threads in which one worker does everything in one step. 0 makes a "
-            "graph of many steps, which an engine spreads over its workers. On an engine one step "
-            "is faster if the corpus fits into the memory of one worker. The number does not "
-            "change the release.",
         ),
     ] = None
     side_input_limit: Annotated[
         int,
-        Parameter(
-            least=1,
-            rare=True,
-            help="Size in bytes above which a set of n-grams reaches the workers as a file in the "
-            "temporary location, which is as private as the data, instead of directly. A larger "
-            "limit needs more memory on every worker. It does not change the release.",
-        ),
+        Parameter("Bytes above which a set reaches workers as a file.", least=1, rare=True),
     ] = 64 * 2**20
     harness_timeout: Annotated[
         int,
         Parameter(
+            "Seconds in which an engine's workers must do a first step; 0 omits it.",
             least=0,
             rare=True,
-            help="Seconds in which the workers of an engine must have done a first step, before "
-            "the job is sent. Raise it where workers take long to start; 0 sends the job without "
-            "that step.",
         ),
     ] = 120
 
@@ -199,11 +157,7 @@ class Budgeting(Parameters):
 
     budget: Annotated[
         str | None,
-        Parameter(
-            help="Folder with the budget of the population, as made by beam-dpne account, e.g. "
-            "budgets/customers. A run that would exceed it together with the runs so far is refused "
-            "before it starts. A run counts from its start. By default no budget is kept.",
-        ),
+        Parameter("Folder with a budget (beam-dpne account); a run above its cap is refused."),
     ] = None
 
 
@@ -213,12 +167,7 @@ class FailureLogging(Parameters):
 
     failure_log: Annotated[
         str | None,
-        Parameter(
-            help="Local file for the whole failure of a run, e.g. private/failure.log: tracebacks "
-            "of the launcher and, where the engine hands them on, of its workers, which may quote "
-            "texts and are never printed. It is as private as the data, can be read by its owner "
-            "alone, and is refused inside a release.",
-        ),
+        Parameter("Local file for what a failed run withholds; it is as private as the data."),
     ] = None
 
 
@@ -226,10 +175,7 @@ class FailureLogging(Parameters):
 class Quiet(Parameters):
     """The display."""
 
-    quiet: Annotated[
-        bool,
-        Parameter(help="Print no progress and no log lines on stderr; errors are still printed."),
-    ] = False
+    quiet: Annotated[bool, Parameter("Print no progress; errors are still printed.")] = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -239,11 +185,8 @@ class PublicCounting(Parameters):
     public: Annotated[
         str,
         Parameter(
+            "Public n-grams, never from the private data: a text with one document in each line, lines "
+            "ngram<TAB>count, or the directory of a release.",
             path="file",
-            help="Public n-grams with the numbers of their occurrences elsewhere, e.g. "
-            "gs://bucket/public.txt.gz: a text with one document in each line, which the same "
-            "tokenizer splits; or a file of counts with lines ngram<TAB>count; or the directory "
-            "of a release of n-grams. Only these n-grams get a probability. They must not be made "
-            "from the private data.",
         ),
     ]

@@ -1,21 +1,74 @@
-"""`beam-dpne ngrams`, `set-union` and `bayesian`: their private transforms, on the steps of `jobs`."""
+"""`beam-dpne ngrams`, `set-union` and `bayesian`: parameters are checked once, then a pipeline runs."""
 
-from collections.abc import Mapping
+import contextlib
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.pvalue import AsIter
+from apache_beam.runners.runner import PipelineResult
+
+from beam_dpne.accounting.budget import open_budget
+from beam_dpne.accounting.expense import PLANS, expense_of_plan, program_of
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.cli import display, jobs, parameters
-from beam_dpne.cli.budgets import remark_on_prior
-from beam_dpne.cli.parsing import Made
-from beam_dpne.cli.runners import BeamOptions, beam_options
-from beam_dpne.documents.tokenizers import Tokenizer
+from beam_dpne.cli import display, runners
+from beam_dpne.cli.commands import Made
+from beam_dpne.cli.parameters import (
+    MOST_WORKERS,
+    Budgeting,
+    FailureLogging,
+    Input,
+    PublicCounting,
+    Quiet,
+    Rejecting,
+    Running,
+    Tokenizing,
+    Writing,
+)
+from beam_dpne.cli.runners import BeamOptions
+from beam_dpne.documents.key_context import tokenizer_identity
+from beam_dpne.documents.tokenizers import TOKENIZERS, Tokenizer, failure_of, resolve_tokenizer
+from beam_dpne.elements import progress
 from beam_dpne.elements.coders import SetStore
-from beam_dpne.errors import UsageError
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.errors import BudgetError, UsageError
 from beam_dpne.ngrams.transform import PrivateNgrams
+from beam_dpne.reading.files import InputFile, match_inputs
+from beam_dpne.reading.formats import codec_of
+from beam_dpne.reading.headers import check_fields
+from beam_dpne.reading.options import ReadOptions, names_of
+from beam_dpne.reading.rejects import NO_RECORDS, Tally, WriteRejects, describe, rejected_of
+from beam_dpne.reading.transform import ReadDocuments
+from beam_dpne.release.publishing import WriteRelease, check_output
+from beam_dpne.release.reading import (
+    absolute,
+    check_outside,
+    has_ledger,
+    is_local,
+    read_ledger,
+    real_path,
+)
+from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.transform import PrivateSetUnion
-from beam_dpne.storage.access import check_access
+from beam_dpne.storage.access import check_access, directory_at
+from beam_dpne.storage.directories import absolute_path, reason
+from beam_dpne.storage.run_files import RunKeyFile
+from beam_dpne.validation import about_large_delta
+
+_SECRET = "This line is for the operator only; it is as secret as the data."
+# Engines accept a graph of less than 10 MB, in which data take a third more bytes.
+_LARGEST_IN_GRAPH = 6 * 2**20
+_PARTITION_BYTES = 8 * 2**20
+_LARGEST_PARTITION_BYTES = 40 * 2**20
+_LEAST_PARTITION_BYTES = 2**20
+_PARTITIONS_OF_A_THREAD = 4
+_COMPRESSION_RATIO = 4
+_FEW_PARTITIONS = 4096
 
 
 def run(
@@ -30,55 +83,305 @@ def run(
 
     Returns:
       The ledger of the release, or None if only a template was written.
+
+    Raises:
+      RunError: if the run failed; a release is complete only if its ledger is there.
     """
-    options = beam_options(beam_arguments, made.names)
-    if BayesianPlan in made:
-        return _bayesian(made, options)
-    if SetUnionPlan in made:
-        job = jobs.checked_job(made, made[SetUnionPlan], options, tokenizer)
-        return jobs.release(
-            job, lambda _: PrivateSetUnion(**job.shared_fields), display.print_items
+    options = runners.beam_options(beam_arguments, made.names)
+    plan = _plan(made)
+    chosen = tokenizer or tokenizer_name(made)
+    resolve_tokenizer(chosen)
+    _check_places(made, options)
+    files, reading = read_inputs(made, names_of(made[Input].input), chosen)
+    private = _private(made, options, files, reading, chosen)
+    warn_of_large_delta(plan)
+    started, output = time.monotonic(), made[Writing].output
+    with _kept_budget(made, plan):
+        ledger = _run(made, options, files, reading, private)
+    if ledger is not None:
+        display.print_release(ledger, output, time.monotonic() - started)
+    return ledger
+
+
+def _check_places(made: Made, options: BeamOptions) -> None:
+    """Checks all paths but those of the input; raises UsageError, AccessError or ReleaseError."""
+    writing, rejects, budget = made[Writing], made[Rejecting].rejects, made[Budgeting].budget
+    key = made[Running].run_key_file
+    read = [*names_of(made[Input].input), *filter(None, [key])]
+    if PublicCounting in made:
+        read.append(made[PublicCounting].public)
+    written = filter(None, (writing.output, rejects, options.temp_location, budget))
+    check_access(read, list(written), options.pipeline_options)
+    check_output(writing.output, overwrite=writing.overwrite)
+    if options.is_template and key is None:
+        raise UsageError(
+            "template_location needs run_key_file: a template is run many times, and a fresh key "
+            "would be frozen in it."
         )
-    job = jobs.checked_job(made, made[PrivacyPlan], options, tokenizer)
-    limit = made[parameters.Running].side_input_limit
-
-    def private(folder: str) -> PrivateNgrams:
-        store = SetStore(folder=folder, limit=limit, from_launch=not options.hands_over)
-        return PrivateNgrams(store=store, **job.shared_fields)
-
-    return jobs.release(job, private, display.print_release)
-
-
-def _bayesian(made: Made, options: BeamOptions) -> Mapping[str, Any] | None:
-    # Its libraries take time to load, which the other programs do without.
-    from beam_dpne.bayesian.public_counts_files import read_public_counts, same_file
-    from beam_dpne.bayesian.transform import BayesianCounts
-    from beam_dpne.elements.coders import array_bytes
-
-    plan, path = made[BayesianPlan], made[parameters.PublicCounting].public
-    job = jobs.checked_job(made, plan, options)
-    check_access([path], [], options.pipeline_options)
-    for file in job.files:
-        if same_file(path, file.path):
-            raise UsageError(
-                f"public must not be private data, got public={path}, which is the same as an input, "
-                f"{file.path}. Give data that anybody may see."
-            )
-    budget = made[parameters.Budgeting].budget
     if budget is not None:
-        remark_on_prior(budget, path)
-    public = read_public_counts(
-        path,
-        length=plan.length,
-        tokenizer=job.tokenizer,
-        vocabulary_size=plan.vocabulary_size,
+        if options.is_template:
+            raise UsageError(
+                f"budget must be left out with a template, which is run many times, got {budget=}; add "
+                "each release: beam-dpne account --budget FOLDER --add RELEASE."
+            )
+        check_outside("budget", budget, writing.output)
+    if rejects is not None:
+        check_rejects(rejects, writing.output)
+
+
+def _plan(made: Made) -> Any:
+    return made[next(kind for kind in PLANS.values() if kind in made)]
+
+
+def _private(
+    made: Made,
+    options: BeamOptions,
+    files: Sequence[InputFile],
+    reading: ReadOptions,
+    tokenizer: str | Tokenizer,
+) -> Callable[[str], beam.PTransform]:
+    """Returns the function from the run's temporary folder to the private transform."""
+    plan, running, key = _plan(made), made[Running], made[Running].run_key_file
+    workers = running.workers or None
+    if running.workers is None and options.embedded:
+        has_affinity = hasattr(os, "sched_getaffinity")
+        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+        workers = min(cores, MOST_WORKERS)
+    logs_failures = made[FailureLogging].failure_log is not None
+    fields: dict[str, Any] = {
+        "plan": plan,
+        "tokenizer": with_cause(tokenizer) if logs_failures else tokenizer,
+        "partitions": running.partitions or default_partitions(files, workers),
+        "workers": workers,
+        "run_key": key and RunKeyFile.checked(absolute(key), pinned=not options.is_template),
+        "described": reading.describe([file.path for file in files]),
+    }
+    from_launch = not options.hands_over
+    if isinstance(plan, SetUnionPlan):
+        return lambda _: PrivateSetUnion(**fields)
+    if not isinstance(plan, BayesianPlan):
+        given = {"limit": running.side_input_limit, "from_launch": from_launch}
+        return lambda folder: PrivateNgrams(store=SetStore(folder=folder, **given), **fields)
+    # Its libraries take time to load, which the other programs do without.
+    from beam_dpne.bayesian.public_counts_files import read_public_counts
+    from beam_dpne.bayesian.transform import BayesianCounts
+
+    path, budget = made[PublicCounting].public, made[Budgeting].budget
+    if real_path(path) in [real_path(file.path) for file in files]:
+        raise UsageError(f"public must not be private data, got public={path}, which is an input.")
+    if budget is not None and has_ledger(real_path(path)):
+        display.print_notice(
+            "beam-dpne: the public counts are a release. If it is about the same users, its ledger "
+            f"must be in the budget too: beam-dpne account --budget {budget} --add {path}."
+        )
+    fields["public"] = read_public_counts(
+        path, length=plan.length, tokenizer=tokenizer, vocabulary_size=plan.vocabulary_size
     )
-    jobs.check_in_template(options, "public counts of vocabulary_size", array_bytes(public))
 
     def private(folder: str) -> BayesianCounts:
-        store = None
-        if not options.hands_over:
-            store = SetStore(folder=folder, limit=jobs.LARGEST_IN_GRAPH)
-        return BayesianCounts(public=public, store=store, **job.shared_fields)
+        store = SetStore(folder=folder, limit=_LARGEST_IN_GRAPH) if from_launch else None
+        return BayesianCounts(store=store, **fields)
 
-    return jobs.release(job, private, display.print_probabilities)
+    return private
+
+
+def _run(
+    made: Made,
+    options: BeamOptions,
+    files: Sequence[InputFile],
+    reading: ReadOptions,
+    private: Callable[[str], beam.PTransform],
+) -> Mapping[str, Any] | None:
+    """Runs a pipeline; returns the ledger of the release, or None if only a template was written.
+
+    The tally waits for the list of rejects, so that the list exists if the tally fails the run.
+    """
+    rejecting, writing, quiet = made[Rejecting], made[Writing], made[Quiet].quiet
+    pipeline = beam.Pipeline(runner=options.runner, options=options.pipeline_options)
+    shown = display.progress_line(sum(file.size for file in files), quiet=quiet)
+    with runners.run_folder(options, writing.output) as folder, shown:
+        if not options.embedded:
+            progress.enter("engine")
+        read = pipeline | "Read" >> ReadDocuments(
+            inputs=[file.path for file in files],
+            shown_inputs=[absolute_path(path) for path in names_of(made[Input].input)],
+            strict=rejecting.strict,
+            **dataclasses.asdict(reading),
+        )
+        tally = read.tally
+        if rejecting.rejects is not None:
+            paths = read.rejects | "WriteRejects" >> WriteRejects(path=absolute(rejecting.rejects))
+            after = beam.Map(_tally_after, AsIter(paths)).with_output_types(Tally)
+            tally = tally | "AfterRejects" >> after
+        write = WriteRelease(
+            output=absolute(writing.output),
+            output_format=writing.output_format,
+            notes=made[ReleaseNotes],
+            overwrite=writing.overwrite,
+            tally=tally,
+            max_rejected=rejecting.max_rejected,
+        )
+        _ = read.documents | private(folder) | "Publish" >> write
+        timeout = 0 if options.hands_over else made[Running].harness_timeout
+        result = runners.run_pipeline(pipeline, timeout)
+    if not runners.has_finished(result):
+        return None
+    if not quiet:
+        _report_rejects(result, rejecting.rejects)
+    return read_ledger(writing.output)
+
+
+def _tally_after(tally: Tally, _written: Iterable[str]) -> Tally:
+    return tally
+
+
+@contextlib.contextmanager
+def _kept_budget(made: Made, plan: Any) -> Iterator[None]:
+    """Notes a run in its budget, if it has one, and settles it if it released.
+
+    The note of a run that failed stays, whatever the reason: only the operator can know that its job
+    has ended and that nobody has read a file of it.
+
+    Raises:
+      BudgetError: The budget does not allow the run, which has not started.
+    """
+    path, output = made[Budgeting].budget, made[Writing].output
+    if path is None:
+        yield
+        return
+    budget, command = open_budget(path), f"beam-dpne account --budget {path}"
+    note = budget.check_and_note(
+        expense_of_plan(plan),
+        program=program_of(plan),
+        output=output,
+        unit=made[ReleaseNotes].unit,
+    )
+    try:
+        yield
+    except BaseException:
+        display.print_notice(
+            f"beam-dpne: the budget counts this run as spent (note {note}). If its job has ended and "
+            f"nothing was published: {command} --remove {note}."
+        )
+        raise
+    try:
+        budget.settle(output)
+    except BudgetError as error:
+        display.print_notice(
+            f"beam-dpne: the budget counts this run as spent: {error} Once its release is there: "
+            f"{command} --settle {output}."
+        )
+
+
+def default_partitions(files: Sequence[InputFile], workers: int | None = None) -> int:
+    """Returns a number of partitions that each hold about 8 MiB of text, or 40 MiB of a huge corpus.
+
+    A reader cuts its documents into that many blocks, so more than a few thousand are slow. Each thread
+    has a few partitions, so that all threads have work to the end.
+    """
+    text = sum(file.size * (_COMPRESSION_RATIO if codec_of(file.path) else 1) for file in files)
+    wanted = min(_FEW_PARTITIONS, math.ceil(text / _PARTITION_BYTES))
+    of_threads = min(
+        _PARTITIONS_OF_A_THREAD * (workers or 0), math.ceil(text / _LEAST_PARTITION_BYTES)
+    )
+    return max(1, wanted, of_threads, math.ceil(text / _LARGEST_PARTITION_BYTES))
+
+
+def tokenizer_name(made: Made) -> str:
+    """Returns the tokenizer of the parameters; its default depends on the format of the input."""
+    default = "whitespace" if made[ReadOptions].input_format == "sequences" else "words"
+    return made[Tokenizing].tokenizer or default
+
+
+def read_inputs(
+    made: Made, inputs: Sequence[str], tokenizer: str | Tokenizer
+) -> tuple[list[InputFile], ReadOptions]:
+    """Returns the files of inputs, whose fields are checked, and how they are read for a tokenizer.
+
+    Raises:
+      InputError, FileNotFoundError: if there are no such files or fields.
+    """
+    reading = dataclasses.replace(made[ReadOptions], text_is_tokens=tokenizer == "tokens")
+    files = match_inputs(inputs, reading.input_format)
+    check_fields(files, reading)
+    return files, reading
+
+
+def warn_of_large_delta(plan: Any) -> None:
+    """Warns on stderr, even if it is quiet, of a δ of 0.001 or more, which weakens the guarantee.
+
+    There is no warning if the number of users is public, since a δ above one over that number is
+    refused.
+    """
+    if (warning := about_large_delta(plan.delta)) and plan.public_user_count is None:
+        display.print_notice(
+            f"beam-dpne: warning: {warning}. Take a delta well below one over the number of users; if "
+            "their number is public and small, give public_user_count."
+        )
+
+
+def check_rejects(rejects: str, output: str | None) -> None:
+    """Raises UsageError unless the directory for rejects is outside releases and can be written.
+
+    Args:
+      rejects: the directory.
+      output: the directory of the run's release, or None if it is not known.
+    """
+    check_outside("rejects", rejects, output)
+    try:
+        if is_local(rejects):
+            directory_at(rejects).probe()
+    except OSError as error:
+        raise UsageError(
+            f"rejects must be a directory that can be written, got {rejects=} ({reason(error)})."
+        ) from None
+
+
+def _report_rejects(result: PipelineResult, directory: str | None) -> None:
+    """Reports on stderr, for the operator, how many records were left out."""
+    counters = runners.counters(result)
+    if counters.get(NO_RECORDS):
+        display.print_notice(
+            f"beam-dpne: the input has no records, so nothing can be released. {_SECRET}"
+        )
+    if reasons := rejected_of(counters):
+        rejected = sum(reasons.values())
+        where = f"see {directory}" if directory else "--rejects DIR lists them"
+        noun = "record was" if rejected == 1 else "records were"
+        display.print_notice(
+            f"beam-dpne: {rejected} {noun} rejected ({where}): {describe(reasons)}. {_SECRET}"
+        )
+
+
+def with_cause(tokenizer: str | Tokenizer) -> str | Tokenizer:
+    """Returns a tokenizer with the same tokens and the same name, whose errors keep their cause.
+
+    `tokenize` withholds the errors of a tokenizer that a user wrote. An engine reports a worker's
+    traceback as text, so the cause must be in the traceback if the operator wants a failure log. It
+    is never printed on stderr.
+
+    Args:
+      tokenizer: a name, or a function; a tokenizer of this package is returned unchanged.
+
+    >>> with_cause("words")
+    'words'
+    """
+    return tokenizer if tokenizer in TOKENIZERS else _WithCause(tokenizer)
+
+
+class _WithCause:
+    """Calls a tokenizer; a name is resolved by the worker that calls it."""
+
+    def __init__(self, tokenizer: str | Tokenizer) -> None:
+        # The run key is bound to name and version, which must be those of the tokenizer itself.
+        identity = tokenizer_identity(tokenizer)
+        self.tokenizer_name, self.version = identity["name"], identity["version"]
+        self._tokenizer = tokenizer
+
+    def __call__(self, texts: pa.Array) -> pa.ListArray:
+        """Returns the tokens."""
+        tokenizer = resolve_tokenizer(self._tokenizer)
+        try:
+            return tokenizer(texts)
+        except (Exception, SystemExit) as error:
+            raise failure_of(tokenizer, error) from error

@@ -1,29 +1,300 @@
-"""`beam-dpne account`, `export` and `report`, which read releases alone."""
+"""`beam-dpne evaluate`, `account`, `export` and `report`, which read releases."""
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from rich.panel import Panel
 
 from beam_dpne.accounting.budget import Budget, Note, create_budget, open_budget
 from beam_dpne.accounting.composition import Total, compose
 from beam_dpne.accounting.expense import CountedLedger, read_population
 from beam_dpne.cli import display
-from beam_dpne.cli.parsing import Made
-from beam_dpne.cli.release_settings import Adding, Exporting, Keeping, Reporting
+from beam_dpne.cli.commands import Made
+from beam_dpne.cli.parameters import Input, Quiet, Tokenizing
+from beam_dpne.cli.programs import read_inputs
+from beam_dpne.cli.settings import Accounting, Evaluating, Exporting, Reporting
 from beam_dpne.errors import UsageError
+from beam_dpne.evaluation.corpus import Corpus, index_corpus, read_corpus
+from beam_dpne.evaluation.counts import CountQuality, evaluate_counts, rows_of_table
+from beam_dpne.evaluation.coverage import Coverage, evaluate, released_codes
+from beam_dpne.evaluation.reports import (
+    NOTICE,
+    check_output,
+    evaluation_picture,
+    report_files,
+    require_matplotlib,
+    write_report,
+)
 from beam_dpne.exports.writing import KINDS
 from beam_dpne.exports.writing import export as write_export
+from beam_dpne.reading.options import names_of
+from beam_dpne.reading.rejects import describe
 from beam_dpne.release.publishing import write_file
-from beam_dpne.release.reading import LEDGER_NAME
+from beam_dpne.release.reading import read_ledger, read_release, release_folder
 from beam_dpne.report.document import PUBLIC, render_report
-from beam_dpne.report.facts import Facts, shown
+from beam_dpne.report.facts import Facts
 from beam_dpne.storage.access import check_access
 
+Ledger = Mapping[str, Any]
 _SCHEMA = "beam_dpne/account/1"
-_ONLY_WITH_CREATE = ("population", "epsilon")
 _CHANGES = ("create", "add", "settle", "remove")
-_OUTPUTS = {"html": "report.html", "markdown": "report.md"}
+_FOR_CREATE = ("population", "epsilon")
+# Columns of the printed tables, each with the attribute that it shows.
+_COVERAGE = {
+    **{name: name for name in ("released", "real", "spurious")},
+    "spurious ratio": "spurious_ratio",
+    "covered": "occurrence_share",
+    "missing mass": "missing_mass",
+    "user mean": "mean_user_share",
+    "user median": "median_user_share",
+}
+_INTERVALS = {
+    "real": "real",
+    "covered": "coverage",
+    "within a factor of 2": "within_factor_two",
+    "median error": "median_relative_error",
+}
+_RANKS = {
+    "correlation, users": "rank_correlation",
+    "correlation, score": "score_rank_correlation",
+    "top": "top_k",
+    "in top, by users": "top",
+    "in top, by score": "score_top",
+    "top missing": "top_missing",
+}
+
+
+def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
+    """Compares a release with the private data, prints the tables, and writes the files.
+
+    Raises:
+      UsageError, ValueError, FileNotFoundError: if a parameter is wrong.
+    """
+    evaluating, inputs = made[Evaluating], names_of(made[Input].input)
+    output, release = evaluating.output, evaluating.release
+    check_access([*inputs, release], [output] if output else [])
+    ledger = read_ledger(release)
+    if ledger["program"] == "bayesian":
+        raise UsageError(
+            f"release must be of beam-dpne ngrams or set-union, got release={release}, which has the "
+            "probabilities of a public vocabulary, and no n-grams that were found in the data."
+        )
+    if output is not None:
+        require_matplotlib()
+        check_output(output, release)
+    tokenizer = made[Tokenizing].tokenizer or ledger["tokenizer"]
+    files, reading = read_inputs(made, inputs, tokenizer)
+    longest = max((each["length"] for each in ledger.get("lengths", ())), default=1)
+    with display.progress_line(sum(file.size for file in files), quiet=made[Quiet].quiet):
+        table = read_release(release).table()
+        corpus = read_corpus(files, reading, tokenizer)
+        index = index_corpus(corpus, longest)
+        levels = sorted(set(evaluating.k_anonymity))
+        coverage = evaluate(index, released_codes(corpus, table), k_anonymity=levels)
+        rows = rows_of_table(index, table)
+        counts = evaluate_counts(index, rows, top_k=evaluating.top_k)
+    notes, noun = _notes(ledger, corpus), "n-grams" if "lengths" in ledger else "items"
+    if output is not None:
+        picture = evaluation_picture(
+            coverage, rows, caption=_caption(ledger, release, inputs), noun=noun
+        )
+        read = {
+            "files": [file.path for file in files],
+            "tokenizer": corpus.tokenizer,
+            "users": len(corpus.users),
+            "documents": int(corpus.document_lengths.size),
+            "tokens": corpus.tokens,
+            "rejected_records": corpus.rejected,
+            "rejected_reasons": dict(corpus.rejected_reasons),
+        }
+        compared = {
+            "release": release,
+            "program": ledger["program"],
+            "plan": ledger["plan"],
+            "input": read,
+            "notes": notes,
+        }
+        write_report(output, report_files(coverage, counts, compared, picture))
+    display.stdout_console().print(Panel(NOTICE, border_style="bold red", style="bold red"))
+    _print_rows(f"Released {noun}, and the share of the data that they cover", _COVERAGE, coverage)
+    shares = [[x.length or "all", *(_shown("", k.share) for k in x.k_anonymity)] for x in coverage]
+    title = f"Released share of the {noun} that at least k users have"
+    display.print_table(title, ["length", *(f"k = {level:,}" for level in levels)], shares)
+    if "users" in ledger["columns"]:
+        _print_rows("Numbers of users: intervals, and errors of estimates", _INTERVALS, counts)
+    _print_rows(f"Order of the {noun}, against that by true numbers of users", _RANKS, counts)
+    for note in notes:
+        display.print_line(f"· {note}")
+    if output is not None:
+        display.print_line(f"Files, not private either: {output}")
+
+
+def _notes(ledger: Ledger, corpus: Corpus) -> list[str]:
+    """Returns the notes that a reader needs to understand the figures."""
+    notes = [
+        f"The data have {corpus.tokens:,} tokens in {corpus.document_lengths.size:,} documents of "
+        f"{len(corpus.users):,} users. All of them count, also what the run left out by its limits."
+    ]
+    if "users" not in ledger["columns"]:
+        notes.append("The release has no numbers of users, so only its scores are compared.")
+    if corpus.rejected:
+        reasons = describe(corpus.rejected_reasons)
+        notes.append(f"Records that could not be used: {corpus.rejected:,} ({reasons}).")
+    if corpus.tokenizer != ledger["tokenizer"]:
+        notes.append(
+            f"The tokenizer is {corpus.tokenizer} and the release's was {ledger['tokenizer']}, so "
+            "n-grams that look spurious may be real."
+        )
+    return notes
+
+
+def _caption(ledger: Ledger, release: str, inputs: Sequence[str]) -> str:
+    """Returns the caption of the picture, which names files without their folders."""
+    plan, title = ledger["plan"], ledger["notes"]["title"]
+    content = ledger["parts"][0]["name"].split("-")[1]
+    named = f"“{title}”" if title else os.path.basename(os.path.abspath(release_folder(release)))
+    data = ", ".join(os.path.basename(path.rstrip("/")) for path in inputs)
+    budget = f"ε = {plan['epsilon']:g}, δ = {plan['delta']:g}"
+    return f"{budget} · data: {data} · release: {named} ({content})"
+
+
+def _print_rows(
+    title: str, columns: Mapping[str, str], rows: Sequence[Coverage | CountQuality]
+) -> None:
+    """Prints one row for each length, and one for all of them if there are several."""
+    cells = [
+        [row.length or "all", *(_shown(name, getattr(row, name)) for name in columns.values())]
+        for row in (rows if len(rows) > 2 else rows[:1])
+    ]
+    display.print_table(title, ("length", *columns), cells)
+
+
+def _shown(name: str, value: float | None) -> str:
+    if value is None or isinstance(value, int):
+        return "-" if value is None else f"{value:,}"
+    return f"{value:.3f}" if "correlation" in name else f"{value:.2%}"
+
+
+def account(made: Made, _beam_arguments: list[str]) -> None:
+    """Prints the total of ledgers, or shows or changes a budget."""
+    asked = made[Accounting]
+    budget = _changed_budget(asked)
+    if budget is None:
+        counted = _read(asked)
+        total = compose([each.expense for each in counted], delta=asked.delta)
+        listed, notes = [{"ledger": each.path, **_facts(each)} for each in counted], []
+        facts, title = {"releases": listed}, f"{len(counted)} releases"
+        if (given := sum(each.ledger["run_key"]["given"] for each in counted)) > 1:
+            notes.append(
+                f"{given} of the runs had a run key that was given. If two used the same key on "
+                "different inputs, no total holds, because the key's noise can be subtracted."
+            )
+    else:
+        runs = budget.runs()
+        total = budget.total(runs)
+        listed, notes = [{"name": name, **_facts(run)} for name, run in runs.items()], []
+        cap = {"epsilon": budget.cap.epsilon, "delta": budget.cap.delta}
+        facts = {"population": budget.population, "cap": cap, "runs": listed}
+        title = f"{budget.population}: ε = {budget.cap.epsilon:g}, δ = {budget.cap.delta:g}"
+        if total and total.epsilon > budget.cap.epsilon:
+            notes.append("The cap is below what is spent, so every further run is refused.")
+        if any(isinstance(run, Note) for run in runs.values()):
+            notes.append("Settle or remove each run that has only started, once it has ended.")
+    if asked.json:
+        facts = {"schema": _SCHEMA, **facts, **_total_facts(total), "notes": notes}
+        print(json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        shown = [name for name in (listed or [{"name": ""}])[0] if name != "sha256"]
+        rows = [[_plain(each[name]) for name in shown] for each in listed]
+        display.print_table(title, shown, rows)
+        for line in [*_total_lines(total), *notes]:
+            display.print_line(line)
+    if total and math.isinf(total.epsilon) and budget is None:
+        raise UsageError(
+            f"delta must be larger, got delta={total.delta:g}: these releases have no finite ε "
+            f"together at this δ. Leave delta out for their sum, {total.sum_delta:g}."
+        )
+
+
+def _changed_budget(asked: Accounting) -> Budget | None:
+    """Does the change that is asked for, at most one; returns the budget, or None if none is named."""
+    changes = [name for name in _CHANGES if getattr(asked, name)]
+    for_create = [name for name in _FOR_CREATE if getattr(asked, name) is not None]
+    if asked.budget is None:
+        if changes or for_create:
+            raise UsageError(f"{(*changes, *for_create)[0]} needs budget.")
+        return None
+    if len(changes) > 1:
+        raise UsageError(f"{changes[0]} and {changes[1]} must not be given together.")
+    if asked.ledgers and not asked.add:
+        raise UsageError("ledgers beside a budget must come with add.")
+    if for_create and not asked.create:
+        raise UsageError(f"{for_create[0]} belongs to create.")
+    check_access([asked.budget], [])
+    if asked.create:
+        if asked.population is None or asked.epsilon is None or asked.delta is None:
+            raise UsageError("population, epsilon and delta must be given with create.")
+        cap = {"epsilon": asked.epsilon, "delta": asked.delta}
+        return create_budget(asked.budget, population=asked.population, **cap)
+    budget = open_budget(asked.budget)
+    if asked.add:
+        budget.add(_read(asked))
+    if asked.settle:
+        budget.settle(asked.settle)
+    if asked.remove:
+        budget.remove(asked.remove)
+    return budget
+
+
+def _read(asked: Accounting) -> list[CountedLedger]:
+    if not asked.ledgers:
+        raise UsageError("ledgers must be given: beam-dpne account RELEASE….")
+    check_access(asked.ledgers, [])
+    return read_population(asked.ledgers, same_users=asked.same_users)
+
+
+def _facts(run: Note | CountedLedger) -> dict[str, Any]:
+    is_note = isinstance(run, Note)
+    return {
+        "state": f"started on {run.date}" if is_note else "released",
+        "program": run.program,
+        "unit": run.unit,
+        "epsilon": run.expense.epsilon,
+        "delta": run.expense.delta,
+        "output": run.output if is_note else None,
+        "sha256": None if is_note else run.sha256,
+    }
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str("-" if value is None else value)
+
+
+def _total_facts(total: Total | None) -> dict[str, Any]:
+    if total is None:
+        return {"total": None, "sums": None}
+    epsilon = None if math.isinf(total.epsilon) else total.epsilon
+    return {
+        "total": {"epsilon": epsilon, "delta": total.delta},
+        "sums": {"epsilon": total.sum_epsilon, "delta": total.sum_delta},
+        "gaussian_mu": total.mu,
+    }
+
+
+def _total_lines(total: Total | None) -> list[str]:
+    if total is None:
+        return ["Nothing is spent."]
+    # A printed total must not be too small.
+    epsilon = (
+        math.ceil(round(total.epsilon * 1e4, 6)) / 1e4 if total.epsilon < math.inf else math.inf
+    )
+    return [
+        f"Together: ε = {epsilon:.10g}, δ = {total.delta:g}.",
+        f"The sums alone would be ε = {total.sum_epsilon:g}, δ = {total.sum_delta:g}.",
+    ]
 
 
 def export(made: Made, _beam_arguments: list[str]) -> None:
@@ -52,223 +323,13 @@ def report(made: Made, _beam_arguments: list[str]) -> None:
       ReleaseError: The release is incomplete, damaged or being replaced.
     """
     reporting = made[Reporting]
-    is_markdown = (reporting.output or "").lower().endswith(".md")
-    output_format = reporting.format or ("markdown" if is_markdown else "html")
-    output = reporting.output or _OUTPUTS[output_format]
+    output = reporting.output
     check_access([reporting.release], [])
     page = render_report(
         Facts.read(reporting.release),
-        output_format=output_format,
+        output_format="markdown" if output.lower().endswith(".md") else "html",
         left_out={*(PUBLIC if reporting.public else ()), *(reporting.leave_out or ())},
         search_rows=reporting.search_rows,
     )
     write_file(output, page, release=reporting.release, overwrite=reporting.overwrite)
     display.print_notice(f"beam-dpne: the report is in {output}.")
-
-
-def account(made: Made, _beam_arguments: list[str]) -> None:
-    """Prints the total of ledgers, or shows or changes a budget."""
-    adding, keeping = made[Adding], made[Keeping]
-    if keeping.budget is None:
-        _refuse(keeping, (*_ONLY_WITH_CREATE, *_CHANGES), "needs budget")
-        _show_total(adding)
-        return
-    check_access([keeping.budget], [])
-    budget = _changed_budget(adding, keeping)
-    runs = budget.runs()
-    total = budget.total(runs)
-    if adding.json:
-        _print_json(_budget_json(budget, runs, total))
-    else:
-        _print_budget(budget, runs, total)
-
-
-def _show_total(adding: Adding) -> None:
-    """Prints a total; a δ at which there is none ends the command after the table."""
-    counted = _read(adding)
-    total = compose([each.expense for each in counted], delta=adding.delta)
-    notes = _about_keys(counted)
-    if adding.json:
-        listed = [_ledger_json(each) for each in counted]
-        _print_json({"schema": _SCHEMA, "releases": listed, **_total_json(total), "notes": notes})
-    else:
-        rows = [
-            (
-                each.path.removesuffix(f"/{LEDGER_NAME}"),
-                each.program,
-                shown(each.unit or "-"),
-                f"{each.expense.epsilon:g}",
-                f"{each.expense.delta:g}",
-            )
-            for each in counted
-        ]
-        headings = ("release", "program", "one user is", "ε", "δ")
-        display.print_table(_plural(len(counted), "release"), headings, rows)
-        _print_lines([*_total_lines(total), *notes])
-    if math.isinf(total.epsilon):
-        raise UsageError(
-            f"delta must be larger, got delta={total.delta:g}: these releases have no finite ε "
-            f"together at this δ. Leave delta out for their sum, {total.sum_delta:g}."
-        )
-
-
-def _about_keys(counted: Sequence[CountedLedger]) -> list[str]:
-    """Returns the sentence about given run keys, if there are several."""
-    given = sum(each.ledger["run_key"]["given"] for each in counted)
-    if given < 2:
-        return []
-    return [
-        f"{given} of the runs had a run key that was given. If two of them used the same key on "
-        "different inputs, no total holds, because the key's noise can be subtracted."
-    ]
-
-
-def _changed_budget(adding: Adding, keeping: Keeping) -> Budget:
-    """Does the change that is asked for, at most one, and returns the budget."""
-    asked = [name for name in _CHANGES if getattr(keeping, name)]
-    if len(asked) > 1:
-        raise UsageError(f"{asked[0]} and {asked[1]} must not be given together.")
-    action = asked[0] if asked else None
-    if adding.ledgers and action != "add":
-        raise UsageError("ledgers beside a budget must come with add.")
-    path = keeping.budget or ""
-    if action == "create":
-        cap = {
-            "population": keeping.population,
-            "epsilon": keeping.epsilon,
-            "delta": adding.delta,
-        }
-        if missing := [name for name, value in cap.items() if value is None]:
-            raise UsageError(f"{' and '.join(missing)} must be given with create.")
-        return create_budget(path, **cap)
-    _refuse(keeping, _ONLY_WITH_CREATE, "belongs to create")
-    budget = open_budget(path)
-    if action == "add":
-        budget.add(_read(adding))
-    elif action == "settle":
-        budget.settle(keeping.settle or "")
-    elif action == "remove":
-        budget.remove(keeping.remove or "")
-    return budget
-
-
-def _print_budget(
-    budget: Budget, runs: Mapping[str, Note | CountedLedger], total: Total | None
-) -> None:
-    rows = [
-        (
-            name,
-            f"started on {run.date}" if isinstance(run, Note) else "released",
-            run.program,
-            f"{run.expense.epsilon:g}",
-            f"{run.expense.delta:g}",
-        )
-        for name, run in runs.items()
-    ]
-    title = f"{budget.population}: ε = {budget.cap.epsilon:g}, δ = {budget.cap.delta:g}"
-    headings = ("run", "state", "program", "ε", "δ")
-    display.print_table(title, headings, rows)
-    if total is None:
-        _print_lines(["Nothing is spent."])
-        return
-    lines = _total_lines(total)
-    if total.epsilon > budget.cap.epsilon:
-        lines.append("The cap is below what is spent, so every further run is refused.")
-    started = sum(isinstance(run, Note) for run in runs.values())
-    if started:
-        lines.append(
-            f"{_plural(started, 'run')} started and published nothing that this budget knows; settle "
-            "or remove each once it has ended. Until then they count in full."
-        )
-    _print_lines(lines)
-
-
-def _read(adding: Adding) -> list[CountedLedger]:
-    if not adding.ledgers:
-        raise UsageError("ledgers must be given: beam-dpne account RELEASE….")
-    check_access(adding.ledgers, [])
-    return read_population(adding.ledgers, same_users=adding.same_users)
-
-
-def _refuse(keeping: Keeping, names: Sequence[str], why: str) -> None:
-    """Raises UsageError if one of these parameters is given."""
-    for name in names:
-        if getattr(keeping, name):
-            raise UsageError(f"{name} {why}, and must be left out here.")
-
-
-def _total_lines(total: Total) -> list[str]:
-    together = f"Together: ε = {_up(total.epsilon)}, δ = {total.delta:g}."
-    if math.isinf(total.epsilon):
-        together = (
-            f"Together: no finite ε at δ = {total.delta:g}, which is less than the parts of δ "
-            "that add up."
-        )
-    sums = f"The sums alone would be ε = {total.sum_epsilon:g}, δ = {total.sum_delta:g}."
-    return [together, sums]
-
-
-def _up(epsilon: float) -> str:
-    """Returns a number rounded up to four decimals, so that a printed total is never too small.
-
-    >>> _up(5.75874), _up(4.0)
-    ('5.7588', '4')
-    """
-    return "inf" if math.isinf(epsilon) else f"{math.ceil(round(epsilon * 1e4, 6)) / 1e4:.10g}"
-
-
-def _total_json(total: Total) -> dict[str, Any]:
-    epsilon = None if math.isinf(total.epsilon) else total.epsilon
-    return {
-        "total": {"epsilon": epsilon, "delta": total.delta},
-        "sums": {"epsilon": total.sum_epsilon, "delta": total.sum_delta},
-        "gaussian_mu": total.mu,
-    }
-
-
-def _ledger_json(each: CountedLedger) -> dict[str, Any]:
-    return {
-        "ledger": each.path,
-        "sha256": each.sha256,
-        "program": each.program,
-        "unit": each.unit,
-        "epsilon": each.expense.epsilon,
-        "delta": each.expense.delta,
-    }
-
-
-def _budget_json(
-    budget: Budget, runs: Mapping[str, Note | CountedLedger], total: Total | None
-) -> dict[str, Any]:
-    return {
-        "schema": _SCHEMA,
-        "population": budget.population,
-        "cap": {"epsilon": budget.cap.epsilon, "delta": budget.cap.delta},
-        "runs": [
-            {
-                "name": name,
-                "state": "started" if isinstance(run, Note) else "released",
-                "program": run.program,
-                "epsilon": run.expense.epsilon,
-                "delta": run.expense.delta,
-                "output": run.output if isinstance(run, Note) else None,
-                "sha256": None if isinstance(run, Note) else run.sha256,
-            }
-            for name, run in runs.items()
-        ],
-        **({"total": None, "sums": None} if total is None else _total_json(total)),
-        "notes": [],
-    }
-
-
-def _print_json(value: Mapping[str, Any]) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def _print_lines(lines: Sequence[str]) -> None:
-    for line in lines:
-        display.print_line(line)
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -5,37 +5,32 @@ import contextlib
 import dataclasses
 import difflib
 import functools
-import json
-import logging
 import os
 import re
 import tempfile
-import threading
 import uuid
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import (
     DebugOptions,
+    DirectOptions,
     GoogleCloudOptions,
     PipelineOptions,
     PortableOptions,
     SetupOptions,
 )
-from apache_beam.portability import python_urns
-from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState, create_runner
 from apache_beam.runners.worker import sdk_worker
 
 from beam_dpne import engines
-from beam_dpne.cli.failures import printable_reason
 from beam_dpne.elements import coders
 from beam_dpne.engines.flink import failures_at_flink
-from beam_dpne.errors import RunError, UsageError
+from beam_dpne.errors import RunError, UsageError, printable_reason
 from beam_dpne.release.reading import absolute, is_local
 
 _EMBEDDED = ("fnapirunner", "embedded")
@@ -46,7 +41,6 @@ _PRISM = "prismrunner"
 _PRISM_WITHOUT_SPLITS = "prism_disable_sdf_split"
 # Dataflow's Flex launcher has the job written to such a path, which is observed and not documented.
 _FLEX_LAUNCH = re.compile(r"gs://.+/template_launches/\d{4}(?:[-_]\d\d){5}-\d+/job_object")
-_NO_SENDING_BY_TIME = json.dumps({"data_buffer_time_limit_ms": -1}).encode()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,14 +50,20 @@ class BeamOptions:
     Attributes:
       runner: Beam's runner; this package always names one, since Beam's default may download one.
       pipeline_options: Beam's options.
-      embedded: whether the runner is the embedded one, in this process.
-      is_template: whether a classic template is written instead of a run.
     """
 
     runner: PipelineRunner
     pipeline_options: PipelineOptions
-    embedded: bool
-    is_template: bool = False
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the runner is the embedded one, in this process."""
+        return isinstance(self.runner, EmbeddedRunner)
+
+    @property
+    def is_template(self) -> bool:
+        """Whether a classic template is written instead of a run."""
+        return is_classic_template(self.pipeline_options)
 
     @property
     def temp_location(self) -> str | None:
@@ -74,11 +74,6 @@ class BeamOptions:
     def hands_over(self) -> bool:
         """Whether the launcher ends before the job runs, as it does with both kinds of templates."""
         return bool(self.pipeline_options.view_as(GoogleCloudOptions).template_location)
-
-    @property
-    def writes_template(self) -> bool:
-        """Whether a template is written; runners other than Dataflow's ignore that option and run."""
-        return self.is_template and type(self.runner).__name__ == "DataflowRunner"
 
 
 class CachedOptions(PipelineOptions):
@@ -103,26 +98,10 @@ def beam_options(arguments: Sequence[str], known: Collection[str] = ()) -> BeamO
       UsageError: if neither this package nor Beam has an option, or a value is wrong.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.error = _refuse
     parser.add_argument("--runner", default=_EMBEDDED[0])
     parsed, others = parser.parse_known_args(list(arguments))
-    embedded = parsed.runner.lower() in _EMBEDDED
-    if embedded and (unknown := _unknown(others)):
-        _refuse_unknown(unknown[0], known)
-    pipeline_options = CachedOptions(others)
-    _set_defaults(pipeline_options, {other.partition("=")[0] for other in others})
-    if parsed.runner.rpartition(".")[2].lower() == _PRISM:
-        pipeline_options.view_as(DebugOptions).add_experiment(_PRISM_WITHOUT_SPLITS)
-    return BeamOptions(
-        runner=EmbeddedRunner() if embedded else _runner(parsed.runner),
-        pipeline_options=pipeline_options,
-        embedded=embedded,
-        is_template=is_classic_template(pipeline_options),
-    )
-
-
-def _set_defaults(options: PipelineOptions, flags: Collection[str]) -> None:
-    """Replaces defaults of Beam that do not suit these pipelines, unless their flags were given."""
+    options = CachedOptions(others)
+    flags = {other.partition("=")[0] for other in others}
     if "--save_main_session" not in flags:
         # No code of this package is in the main module, and the data there may be private.
         options.view_as(SetupOptions).save_main_session = False
@@ -130,6 +109,17 @@ def _set_defaults(options: PipelineOptions, flags: Collection[str]) -> None:
         # Otherwise Flink starts a new Python for each short stage, which takes 3 s instead of 0.1 s,
         # and hangs if it meets a Python that is being stopped.
         options.view_as(PortableOptions).environment_cache_millis = engines.HARNESS_KEPT_MILLIS
+    if parsed.runner.lower() in _EMBEDDED:
+        _check_known(others, known)
+        if options.view_as(DirectOptions).direct_running_mode == "multi_threading":
+            raise UsageError("direct_running_mode must not be multi_threading; give --workers.")
+        return BeamOptions(runner=EmbeddedRunner(), pipeline_options=options)
+    if parsed.runner.rpartition(".")[2].lower() == _PRISM:
+        options.view_as(DebugOptions).add_experiment(_PRISM_WITHOUT_SPLITS)
+    try:
+        return BeamOptions(runner=create_runner(parsed.runner), pipeline_options=options)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise UsageError(f"runner cannot be used, got runner={parsed.runner}: {error}") from None
 
 
 def is_classic_template(options: PipelineOptions) -> bool:
@@ -138,55 +128,26 @@ def is_classic_template(options: PipelineOptions) -> bool:
     return bool(location) and not _FLEX_LAUNCH.fullmatch(location)
 
 
-def _runner(name: str) -> PipelineRunner:
-    try:
-        return create_runner(name)
-    except (ValueError, ImportError, AttributeError) as error:
-        raise UsageError(f"runner cannot be used, got runner={name}: {error}") from None
-
-
-def _unknown(arguments: Sequence[str]) -> list[str]:
-    """Returns the arguments that Beam does not know, and would itself drop silently."""
+def _check_known(arguments: Sequence[str], known: Collection[str]) -> None:
+    """Raises UsageError about an argument that Beam does not know, and would drop silently."""
     parsers: list[argparse.ArgumentParser] = []
-    PipelineOptions([]).get_all_options(add_extra_args_fn=parsers.append)
-    parsers[0].error = _refuse
-    return parsers[0].parse_known_args(list(arguments))[1]
-
-
-def _refuse(message: str) -> NoReturn:
-    """Raises UsageError, where argparse would print all of Beam's options and exit."""
-    raise UsageError(f"{message}.")
-
-
-def _refuse_unknown(argument: str, known: Collection[str]) -> NoReturn:
-    if not argument.startswith("-"):
-        raise UsageError(f"there is no argument {argument!r}; name input files with --input.")
-    flag = argument.partition("=")[0]
-    names = [*known, *PipelineOptions([]).get_all_options()]
-    near = difflib.get_close_matches(flag.lstrip("-"), names, n=1)
-    raise UsageError(f"there is no option {flag}{f'; did you mean --{near[0]}?' if near else '.'}")
+    options = PipelineOptions([]).get_all_options(add_extra_args_fn=parsers.append)
+    for argument in parsers[0].parse_known_args(list(arguments))[1]:
+        flag = argument.partition("=")[0]
+        near = difflib.get_close_matches(flag.lstrip("-"), [*known, *options], n=1)
+        hint = f"; did you mean --{near[0]}?" if near else "."
+        kind = "option" if flag.startswith("-") else "argument"
+        raise UsageError(f"there is no {kind} {flag}{hint}")
 
 
 class EmbeddedRunner(FnApiRunner):
-    """Beam's embedded runner with two corrections: memory between stages, and workers in threads.
+    """Beam's embedded runner, without the memory that it keeps between stages.
 
     Beam keeps the workers of each stage for another bundle, and with them the last element of each
     step, which here is a partition of users for each length. The embedded runner runs a stage in one
     bundle, so its workers can be shut down after that. Nothing is done if a later version of Beam
     has no such cache.
-
-    With `--direct_running_mode multi_threading` Beam's runner sends the output of a worker once a
-    second, from another thread, even while a coder is writing an element. The two parts of such an
-    element cannot be decoded, and large runs sometimes failed with a ValueError. Here output is sent
-    only between two elements, when the buffer is full.
     """
-
-    def run_via_runner_api(self, pipeline_proto: beam_runner_api_pb2.Pipeline, options: Any) -> Any:
-        """Runs the pipeline with workers in threads that never send a part of an element."""
-        for environment in pipeline_proto.components.environments.values():
-            if environment.urn == python_urns.EMBEDDED_PYTHON_GRPC:
-                environment.payload = _NO_SENDING_BY_TIME
-        return super().run_via_runner_api(pipeline_proto, options)
 
     def _execute_bundle(
         self, runner_execution_context: Any, bundle_context_manager: Any, bundle_input: Any
@@ -196,10 +157,9 @@ class EmbeddedRunner(FnApiRunner):
         )
         for handler in bundle_context_manager.worker_handlers:
             cache = getattr(handler, "bundle_processor_cache", None)
-            for processors in list(getattr(cache, "cached_bundle_processors", {}).values()):
-                with contextlib.suppress(IndexError):
-                    while True:
-                        processors.pop().shutdown()
+            for processors in getattr(cache, "cached_bundle_processors", {}).values():
+                while processors:
+                    processors.pop().shutdown()
         return result
 
 
@@ -214,7 +174,8 @@ def run_pipeline(pipeline: beam.Pipeline, harness_timeout: int = 0) -> PipelineR
       RunError: if the run failed. Its message is one of this package, or else only the type of the
         error, since the messages of libraries may quote data.
     """
-    _silence_workers()
+    # A worker in this process (LOOPBACK, which is Prism's default) prints tracebacks that it also logs.
+    sdk_worker.__dict__["print"] = lambda *_, **__: None
     engines.drop_idle_processors()
     result = None
     try:
@@ -226,18 +187,6 @@ def run_pipeline(pipeline: beam.Pipeline, harness_timeout: int = 0) -> PipelineR
         details = functools.partial(failures_at_flink, result, pipeline.options)
         raise RunError(printable_reason(error), details) from None
     return result
-
-
-def _silence_workers() -> None:
-    """Logs what workers in threads of this process would print on stderr, which may quote the data.
-
-    The worker is in this process with LOOPBACK, which is Prism's default. It prints tracebacks that
-    it also logs, and the interpreter prints the errors that end a thread.
-    """
-    sdk_worker.__dict__["print"] = lambda *_, **__: None
-    threading.excepthook = lambda ended: logging.getLogger("apache_beam").error(
-        "An error ended a thread.", exc_info=ended.exc_value
-    )
 
 
 def has_finished(result: PipelineResult) -> bool:

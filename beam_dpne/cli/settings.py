@@ -1,4 +1,4 @@
-"""The parameters of `beam-dpne plan`, `evaluate` and `audit`.
+"""The parameters of the commands that do not publish: plan, evaluate, account, export, report, audit.
 
 They are defined as `validation.Parameter` says, and loaded without Beam.
 """
@@ -8,88 +8,52 @@ from typing import Annotated
 
 from beam_dpne.validation import Parameter, Parameters
 
-_RELEASE = Parameter(
-    path="directory",
-    help="Directory of the release, e.g. release/titles or gs://bucket/releases/2025-01. A "
-    "release that is incomplete or damaged is refused.",
+_RELEASE = Parameter("Directory of the release, local or e.g. gs://bucket/out.", path="directory")
+_EXPORTS = (
+    "Kind of the file: tokenizers (Hugging Face), arpa (a language model), aosp (a keyboard's words), "
+    "elasticsearch (suggestions), csv, duckdb or card (a data card)."
+)
+_PARTS = (
+    *("title", "contact", "unit", "fields", "tokenizer", "versions", "operator", "top", "search"),
+    "parameters",
 )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Planning(Parameters):
-    """What `beam-dpne plan` does with a plan."""
+    """What `beam-dpne plan` does with a plan, and a forecast of a release."""
 
     releases: Annotated[
-        int | None,
-        Parameter(
-            least=1,
-            help="Number of equal releases about the same users, e.g. 12 for a year of months. "
-            "epsilon and delta are then the budget of all of them together, and the plan is that "
-            "of one. By default they are the budget of one release.",
-        ),
+        int | None, Parameter("Number of equal releases that share epsilon and delta.", least=1)
     ] = None
-    output: Annotated[
-        str | None,
-        Parameter(
-            help="File for the plan as JSON, e.g. plan.json or gs://bucket/plan.json. By default "
-            "it is not written.",
-        ),
-    ] = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Forecasting(Parameters):
-    """A forecast of a release."""
-
+    output: Annotated[str | None, Parameter("File for the plan as JSON, e.g. plan.json.")] = None
     users: Annotated[
         int | None,
         Parameter(
-            least=1,
-            help="Number of users of the release to come, e.g. 100000. It must be public: state a "
-            "round number, and never count it in the private data. It is required with like.",
+            "Number of users to forecast: public, round, never counted in the data.", least=1
         ),
     ] = None
     like: Annotated[
         str | tuple[str, ...] | None,
         Parameter(
+            "Public text that resembles the private one, or titles for a built-in profile: it gives a "
+            "forecast. It must never be a sample of the private data.",
             path="files",
-            help="Public text that resembles the private one, as files like the input of "
-            "beam-dpne ngrams, or titles for a built-in profile of Reddit titles. From it and the "
-            "number of users follows a forecast: released n-grams, users that an n-gram needs, "
-            "and the width of counts. It must never be a sample of the private data.",
         ),
     ] = None
     documents_per_user: Annotated[
         float | None,
         Parameter(
+            "Mean number of documents of a user, where the text names no users.",
             least=1,
             most=10_000,
             rare=True,
-            default_text="the users of the text",
-            help="Mean number of documents of a user, e.g. 8. The documents of the public text "
-            "are then dealt to made-up users, few of whom have many. Give it where the public "
-            "text names no users.",
         ),
     ] = None
     epsilons: Annotated[
         tuple[float, ...] | None,
-        Parameter(
-            above=0,
-            default_text="half of epsilon, epsilon, and twice epsilon",
-            help="Privacy budgets ε of the forecast, e.g. 0.5, 1, 2 and 4. All other parameters "
-            "are those of the plan.",
-        ),
+        Parameter("ε of the forecast.", above=0, default_text="half of epsilon, it, and twice it"),
     ] = None
-    seed: Annotated[
-        int,
-        Parameter(
-            least=0,
-            most=2**31,
-            rare=True,
-            help="Seed of the made-up users and runs of the forecast. The same seed, text and "
-            "plan give the same forecast. It has no effect on a release.",
-        ),
-    ] = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,38 +63,15 @@ class Evaluating(Parameters):
     release: Annotated[str, _RELEASE]
     output: Annotated[
         str | None,
-        Parameter(
-            path="directory",
-            help="Directory of the operator for tables (JSON, CSV) and plots (PNG), e.g. "
-            "gs://bucket/evaluations. Files of an earlier evaluation there are replaced. It is as "
-            "private as the data, and refused inside a release. By default the tables are only "
-            "printed.",
-        ),
+        Parameter("Directory for tables and a picture, as private as the data.", path="directory"),
     ] = None
     k_anonymity: Annotated[
         tuple[int, ...],
-        Parameter(
-            least=1,
-            rare=True,
-            help="Numbers of users k, e.g. 1, 10 and 100. For each k, the evaluation reports the "
-            "released share of the n-grams that at least k users have.",
-        ),
+        Parameter("Numbers k: which part is released of what k users have.", least=1, rare=True),
     ] = (1, 2, 5, 10, 20, 50, 100)
     top_k: Annotated[
-        int,
-        Parameter(
-            least=1,
-            rare=True,
-            help="Size k of the tops that are compared for each length: the k n-grams that most "
-            "users have, and the first k of the release by users and by score.",
-        ),
+        int, Parameter("Number of first n-grams that are compared.", least=1, rare=True)
     ] = 20
-    strict: Annotated[
-        bool,
-        Parameter(
-            rare=True, help="Fail at the first rejected record instead of continuing without it."
-        ),
-    ] = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,46 +79,109 @@ class Auditing(Parameters):
     """An audit."""
 
     mechanism: Annotated[
-        str,
-        Parameter(choices=("ngrams", "set-union", "bayesian"), help="Mechanism to attack."),
+        str, Parameter("Mechanism to attack.", choices=("ngrams", "set-union", "bayesian"))
     ]
-    epsilon: Annotated[
-        float | None, Parameter(above=0, help="ε of the plan, where no file has it.")
-    ] = None
-    delta: Annotated[
-        float | None, Parameter(above=0, below=1, help="δ of the plan, where no file has it.")
-    ] = None
+    epsilon: Annotated[float | None, Parameter("ε, where no file has it.", above=0)] = None
+    delta: Annotated[float | None, Parameter("δ, where no file has it.", above=0, below=1)] = None
     plan: Annotated[
-        str | None,
-        Parameter(
-            path="file",
-            help="JSON file with the parameters of the plan to attack, e.g. as written by beam-dpne "
-            "plan. By default the mechanism has its default parameters.",
-        ),
+        str | None, Parameter("JSON file with the parameters of the plan to attack.", path="file")
     ] = None
     runs: Annotated[
         int,
-        Parameter(
-            least=200,
-            most=10_000_000,
-            help="Number of runs of each game with the user, and as many without. Time grows with "
-            "it, and so does the power. A small ε needs more than the default.",
-        ),
+        Parameter("Number of runs with the user, and without.", least=200, most=10_000_000),
     ] = 20_000
     confidence: Annotated[
-        float,
+        float, Parameter("Confidence of all bounds together.", above=0, below=1)
+    ] = 0.99
+    seed: Annotated[int, Parameter("Seed of all runs; choose one of yours.", least=0)] = 1
+    json: Annotated[bool, Parameter("Print JSON instead of a table.")] = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Accounting(Parameters):
+    """The total of several releases, and a budget."""
+
+    ledgers: Annotated[
+        tuple[str, ...] | None,
+        Parameter("Releases, each by its directory or a copy of its ledger.", path="directory"),
+    ] = None
+    delta: Annotated[
+        float | None,
         Parameter(
+            "δ of the total, or of the cap; a larger δ gives a smaller ε.",
             above=0,
             below=1,
-            help="Probability, at least, with which all printed bounds hold together.",
+            default_text="sum of the ledgers",
         ),
-    ] = 0.99
-    seed: Annotated[
-        int,
+    ] = None
+    same_users: Annotated[
+        bool, Parameter("State that ledgers with different units are about the same users.")
+    ] = False
+    json: Annotated[bool, Parameter("Print JSON instead of tables.")] = False
+    budget: Annotated[str | None, Parameter("Folder of a budget; alone it is shown.")] = None
+    create: Annotated[
+        bool, Parameter("Make a budget with population, epsilon and delta as its cap.")
+    ] = False
+    population: Annotated[
+        str | None,
         Parameter(
-            least=0,
-            help="Seed of all runs. The same parameters and seed give the same result. Choose one "
-            "of yours, so that nobody can have chosen it for you.",
+            "Name of all users who may be the same people, for create.",
+            pattern=r"[^\x00-\x20\x7f][^\x00-\x1f\x7f]*",
+            requirement="one line of text",
         ),
-    ] = 1
-    json: Annotated[bool, Parameter(help="Print JSON instead of a table.")] = False
+    ] = None
+    epsilon: Annotated[float | None, Parameter("ε of the cap, for create.", above=0)] = None
+    add: Annotated[bool, Parameter("Add ledgers to the budget, even above the cap.")] = False
+    settle: Annotated[
+        str | None, Parameter("Release whose ledger replaces the note of its run.")
+    ] = None
+    remove: Annotated[
+        str | None, Parameter("Note to remove: its run has ended, and nobody has a file of it.")
+    ] = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exporting(Parameters):
+    """An export."""
+
+    release: Annotated[str, _RELEASE]
+    to: Annotated[str, Parameter(_EXPORTS)]
+    output: Annotated[str, Parameter("File to write, e.g. tokenizer.json; outside the release.")]
+    overwrite: Annotated[bool, Parameter("Replace a file that exists.")] = False
+    locale: Annotated[str | None, Parameter("Locale of the keyboard, e.g. pt_BR, for aosp.")] = None
+    kept_back: Annotated[
+        float | None,
+        Parameter(
+            "Share of probability that arpa keeps for words that do not follow a context.",
+            least=0,
+            below=1,
+            default_text="0.4 for arpa",
+        ),
+    ] = None
+    public: Annotated[
+        str | None, Parameter("Public counts of a release of bayesian, which arpa needs then.")
+    ] = None
+    min_count: Annotated[
+        int | None, Parameter("Least public count of further n-grams of arpa.", least=1)
+    ] = None
+    license: Annotated[str | None, Parameter("Licence for card, e.g. cc-by-4.0.")] = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reporting(Parameters):
+    """A report."""
+
+    release: Annotated[str, _RELEASE]
+    output: Annotated[
+        str, Parameter("File outside a release: HTML, or Markdown if its name ends in .md.")
+    ] = "report.html"
+    overwrite: Annotated[bool, Parameter("Replace a report that is already there.")] = False
+    public: Annotated[
+        bool, Parameter("Leave out title, contact, fields, tokenizer, versions and operator.")
+    ] = False
+    leave_out: Annotated[
+        tuple[str, ...] | None, Parameter("Parts of the report to leave out.", choices=_PARTS)
+    ] = None
+    search_rows: Annotated[
+        int, Parameter("Largest number of rows in the search box of HTML.", least=0)
+    ] = 100_000

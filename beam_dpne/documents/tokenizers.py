@@ -177,7 +177,7 @@ def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
     except (Exception, SystemExit) as error:
         failure = failure_of(tokenizer, error)
         if failure is error:
-            raise  # With the cause, if it has one on purpose, see cli.failures.with_cause.
+            raise  # With the cause, if it has one on purpose, see cli.programs.with_cause.
         raise failure from None
     is_lists = isinstance(result, pa.ListArray | pa.LargeListArray)
     if not is_lists or not is_text(result.type.value_type):

@@ -278,7 +278,7 @@ def write_file(
     output: str,
     data: bytes,
     *,
-    release: str,
+    release: str | None = None,
     overwrite: bool,
     may_be_inside: bool = False,
 ) -> None:
@@ -287,7 +287,7 @@ def write_file(
     Args:
       output: Its path, local or on any Beam file system; folders that are missing are made.
       data: Its bytes.
-      release: Path of the release from which it is made.
+      release: Path of the release from which it is made, or None.
       overwrite: Whether a file that exists is replaced.
       may_be_inside: Whether it may be in the directory of a release.
 

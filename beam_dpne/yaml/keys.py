@@ -8,8 +8,8 @@ from typing import Any, Optional, cast
 
 import apache_beam as beam
 
+from beam_dpne.cli.commands import Made, read_parameters
 from beam_dpne.cli.parameters import PlanFile
-from beam_dpne.cli.parsing import Made, read_parameters
 from beam_dpne.errors import UsageError
 from beam_dpne.validation import Parameter, PlanParameters, parameters_of
 

@@ -16,7 +16,6 @@ from apache_beam.pvalue import PCollection
 from beam_dpne.bayesian import transform as bayesian
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts_files import read_public_counts
-from beam_dpne.cli.jobs import check_rejects
 from beam_dpne.cli.parameters import (
     Input,
     PlanFile,
@@ -26,6 +25,7 @@ from beam_dpne.cli.parameters import (
     Tokenizing,
     Writing,
 )
+from beam_dpne.cli.programs import check_rejects
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements.rows import field_types
 from beam_dpne.errors import UsageError

@@ -20,7 +20,7 @@ def bayesian(tmp_path):
 def test_the_table_has_claim_bounds_and_mistakes_and_says_what_it_does_not_prove(cli, bayesian):
     ended = cli(*bayesian, "--runs", 4000)
     assert ended.status == 0, ended.err
-    for text in ("counts of one user", "noticed", "4.00", "This proves no guarantee"):
+    for text in ("counts of one user", "noticed", "claimed ε", "This proves no guarantee"):
         assert text in " ".join(ended.out.split())
 
 

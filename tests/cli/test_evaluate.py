@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from beam_dpne import join_tokens
-from beam_dpne.cli import evaluating
+from beam_dpne.cli import releases
 from beam_dpne.errors import RunError
 from beam_dpne.evaluation.reports import MARK, NOTICE, PREFIX
 from beam_dpne.release.reading import read_release
@@ -195,8 +195,9 @@ def test_counts_are_compared_with_a_plain_count_over_the_files(judged, made):
     assert counts[-1]["coverage"] == pytest.approx(covered / counts[-1]["real"])
     assert counts[-1]["top"] is counts[-1]["score_top"] is None
     flat = " ".join(ended.out.replace("│", " ").split())
-    assert f"{counts[0]['real']} {counts[0]['coverage']:.1%}" in flat
-    assert f"{counts[1]['rank_correlation']:.3f} {counts[1]['top']} of 4" in flat
+    assert f"{counts[0]['real']} {counts[0]['coverage']:.2%}" in flat
+    numbers = [f"{counts[1][name]:.3f}" for name in ("rank_correlation", "score_rank_correlation")]
+    assert f"{' '.join(numbers)} 4 {counts[1]['top']} {counts[1]['score_top']}" in flat
     lines = (folder / f"{PREFIX}counts.csv").read_text().splitlines()
     table = [dict(row) for row in csv.DictReader(lines)]
     for row, quality in zip(table, counts, strict=True):
@@ -322,7 +323,7 @@ def test_a_message_of_others_is_withheld_after_the_data_were_read(judge, monkeyp
     def fail(*_):
         raise other("Smith")
 
-    monkeypatch.setattr(evaluating, "index_corpus", fail)
+    monkeypatch.setattr(releases, "index_corpus", fail)
     ended = judge()
     assert ended.status == 1
     assert "its message is withheld, since it may quote the data" in ended.err

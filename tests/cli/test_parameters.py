@@ -5,7 +5,6 @@ import json
 import pytest
 
 from beam_dpne.cli.commands import COMMANDS
-from beam_dpne.cli.parsing import all_parameters
 from beam_dpne.validation import parameters_of
 
 BY_NAME = {command.name: command for command in COMMANDS}
@@ -15,7 +14,7 @@ RUN = (*FILES, *BUDGET)
 
 
 def options(command):
-    return [n for n, each in all_parameters(command.load_groups()).items() if not each.rare]
+    return [n for n, each in command.parameters.items() if not each.rare]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)
@@ -23,7 +22,7 @@ def test_the_help_shows_each_option_with_its_sentences_and_its_default(cli, comm
     ended = cli(command.name, "--help")
     assert (ended.status, ended.err) == (0, "")
     text = " ".join(ended.out.split())
-    for name, each in all_parameters(command.load_groups()).items():
+    for name, each in command.parameters.items():
         assert name in text
         assert each.rare or each.help.split()[-1] in text
         assert each.rare or f"default: {each.shown_default}"[:30] in text
@@ -45,7 +44,7 @@ def test_there_are_few_options():
 
 def test_help_holds_for_every_way_of_giving_a_parameter():
     for command in COMMANDS:
-        for name, each in all_parameters(command.load_groups()).items():
+        for name, each in command.parameters.items():
             assert each.help.endswith("."), name
             assert "--" not in each.help, name
             assert "option" not in each.help.lower(), name
@@ -54,7 +53,7 @@ def test_help_holds_for_every_way_of_giving_a_parameter():
 def test_commands_and_the_version_are_listed(cli):
     ended = cli("--help")
     assert ended.status == 0
-    assert all(command.summary.split()[0] in ended.out for command in COMMANDS)
+    assert all(command.name in ended.out for command in COMMANDS)
     assert cli("--version").out.startswith("beam-dpne ")
     assert cli().status == 2
     assert cli("nothing").status == 2
@@ -89,7 +88,6 @@ def test_commands_and_the_version_are_listed(cli):
         ("plan", (*BUDGET, "--runner", "X"), "beam-dpne plan has no option --runner"),
         ("evaluate", ("--input", "x"), "release must be given"),
         ("report", (), "release must be given"),
-        ("report", ("r", "--format", "pdf"), "format must be one of html, markdown"),
         ("export", ("r",), "to and output must be given"),
         ("account", (), "ledgers must be given"),
         ("account", ("--create",), "create needs budget"),
@@ -108,10 +106,10 @@ def test_a_wrong_parameter_is_one_line_and_status_2(cli, command, arguments, mes
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "plan must be a file with a JSON object"),
-        ("[1]", "plan must be a file with a JSON object"),
-        ('{"epsylon": 1}', "plan must have parameters of this command, got 'epsylon'"),
-        ('{"policy": "sips"}', "plan must have parameters of this command, got 'policy'"),
+        ("{", "plan must be a JSON object; line 1 is not JSON"),
+        ("[1]", "plan must be a JSON object of parameters"),
+        ('{"epsylon": 1}', "plan must have known parameters, got 'epsylon'"),
+        ('{"policy": "sips"}', "plan must have known parameters, got 'policy'"),
         ('{"epsilon": 1}', "epsilon is in the file"),
         ('{"rounds": "3"}', "rounds must be an integer from 1 to 3, got rounds='3'"),
         ('{"adjacency": "replace_one_user"}', "adjacency must be one of add_or_remove_one_user"),
@@ -192,4 +190,4 @@ def test_an_unknown_option_is_refused_with_the_one_that_was_meant(cli):
     ended = cli("ngrams", *RUN, "--max_lenght", 3)
     assert ended.status == 2
     assert "there is no option --max_lenght; did you mean --max_length?" in ended.err
-    assert "no argument 'more'" in cli("ngrams", *RUN, "more").err
+    assert "no argument more" in cli("ngrams", *RUN, "more").err

@@ -34,7 +34,7 @@ def test_without_text_the_users_that_typical_n_grams_need_are_printed(cli):
     assert [row[0] for row in rows] == ["1", "2"]
     values = [int(cell.replace(",", "")) for cell in rows[0][1:]]
     assert values == sorted(values)
-    assert "Each user may spend μ²" in ended.out
+    assert "The plan has ε = 4, δ = 1e-06: noise σ =" in ended.out
 
 
 def test_a_forecast_is_printed_and_repeated(cli, text, tmp_path):

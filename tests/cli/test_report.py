@@ -36,28 +36,19 @@ def test_equal_releases_give_equal_files(cli, folder, tmp_path):
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("given", "name"), [((), "report.html"), (("--format", "markdown"), "report.md")]
-)
-def test_a_report_has_a_name_by_default(cli, folder, tmp_path, monkeypatch, given, name):
+def test_a_report_has_a_name_by_default(cli, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    ended = cli("report", folder, *given)
-    assert (ended.status, ended.err) == (0, f"beam-dpne: the report is in {name}.\n")
-    assert [path.name for path in tmp_path.iterdir()] == [name]
+    ended = cli("report", folder)
+    assert (ended.status, ended.err) == (0, "beam-dpne: the report is in report.html.\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "start"),
-    [
-        ("page.MD", (), "# "),
-        ("page.txt", (), "<!DOCTYPE html>"),
-        ("pagemd", (), "<!DOCTYPE html>"),
-        ("page.md", ("--format", "html"), "<!DOCTYPE html>"),
-        ("page.html", ("--format", "markdown"), "# "),
-    ],
+    ("name", "start"),
+    [("page.MD", "# "), ("page.txt", "<!DOCTYPE html>"), ("pagemd", "<!DOCTYPE html>")],
 )
-def test_the_name_of_a_report_tells_its_format(cli, folder, tmp_path, name, given, start):
-    assert cli("report", folder, "--output", tmp_path / name, *given).status == 0
+def test_the_name_of_a_report_tells_its_format(cli, folder, tmp_path, name, start):
+    assert cli("report", folder, "--output", tmp_path / name).status == 0
     assert (tmp_path / name).read_text().startswith(start)
 
 
@@ -94,7 +85,6 @@ def test_a_report_is_replaced_only_if_that_is_asked_for(cli, folder, tmp_path):
             "leave_out must be a list",
         ),
         (("{folder}", "--search_rows", -1), "search_rows must be an integer of at least 0"),
-        (("{folder}", "--format", "pdf"), "format must be one of html, markdown"),
         (("{folder}", "--output", "{folder}/page.html"), "output must be outside every release"),
         (
             ("{folder}", "--output", "{folder}/deep/page.html"),

@@ -16,9 +16,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
 from beam_dpne import PrivacyPlan, PrivateNgrams
-from beam_dpne.cli.failures import printable_reason
 from beam_dpne.elements import progress
-from beam_dpne.errors import InputError, TooManyRejectedError
+from beam_dpne.errors import InputError, TooManyRejectedError, printable_reason
 from beam_dpne.reading import rejects
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions

@@ -36,7 +36,6 @@ from beam_dpne import (
     WriteRelease,
     read_release,
 )
-from beam_dpne.cli.failures import printable_reason
 from beam_dpne.elements.rows import (
     COUNTED_ITEM_SCHEMA,
     COUNTED_ROW_SCHEMA,
@@ -46,7 +45,7 @@ from beam_dpne.elements.rows import (
     CountedNgram,
     in_order,
 )
-from beam_dpne.errors import ReleaseError, TooManyRejectedError
+from beam_dpne.errors import ReleaseError, TooManyRejectedError, printable_reason
 from beam_dpne.ngrams.decoding import ngram_table
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.reading.rejects import Tally

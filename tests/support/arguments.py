@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 
 from beam_dpne.cli.commands import COMMANDS
-from beam_dpne.cli.parsing import add_options, all_parameters
 
 
 def with_plan_file(arguments: Sequence[object]) -> list[str]:
@@ -17,7 +16,7 @@ def with_plan_file(arguments: Sequence[object]) -> list[str]:
     command = next((each for each in COMMANDS if texts[:1] == [each.name]), None)
     if command is None:
         return texts
-    rare = {f"--{n}": p for n, p in all_parameters(command.load_groups()).items() if p.rare}
+    rare = {f"--{n}": p for n, p in command.parameters.items() if p.rare}
     kept: list[str] = []
     values: dict[str, object] = {}
     while texts:
@@ -48,9 +47,7 @@ def with_plan_file(arguments: Sequence[object]) -> list[str]:
 def parsed(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Returns the texts of the options of a command, and the arguments that are Beam's."""
     command = next(each for each in COMMANDS if each.name == arguments[0])
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    add_options(parser, command.load_groups(), command.positional)
-    return parser.parse_known_args(list(arguments[1:]))
+    return command.parser().parse_known_args(list(arguments[1:]))
 
 
 def refusal(

@@ -1,0 +1,249 @@
+"""`beam-dpne plan` and `audit`: what a plan would release, and what attacks on its mechanism show."""
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from beam_dpne.accounting.composition import plan_of_each
+from beam_dpne.accounting.expense import PLANS
+from beam_dpne.audit.auditing import EXCEEDED, PASSED, WEAK, Audit, audit_plan, statements
+from beam_dpne.audit.games import MECHANISM
+from beam_dpne.cli import display
+from beam_dpne.cli.commands import Made, read_parameters
+from beam_dpne.cli.parameters import Quiet
+from beam_dpne.cli.programs import read_inputs, tokenizer_name, warn_of_large_delta
+from beam_dpne.cli.settings import Auditing, Planning
+from beam_dpne.errors import InputError, UsageError
+from beam_dpne.evaluation.corpus import read_corpus
+from beam_dpne.forecast.forecasting import (
+    MOST_REPEATS,
+    Forecaster,
+    LengthForecast,
+    with_documents,
+)
+from beam_dpne.forecast.needed_users import MOST_USERS, NUMBERS, typical_needs
+from beam_dpne.forecast.profiles import PROFILES, read_profile
+from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.reading.options import names_of
+from beam_dpne.release.publishing import write_file
+from beam_dpne.storage.access import check_access
+
+_SCHEMA = "beam_dpne/audit/2"
+# The exit status by verdict.
+_STATUS = {PASSED: 0, EXCEEDED: 3, WEAK: 4}
+
+
+def plan(made: Made, _beam_arguments: list[str]) -> None:
+    """Prints what an n-gram needs, or a forecast, and writes the plan to the file `output`.
+
+    Raises:
+      UsageError: parameters of a forecast are missing, or given without one.
+    """
+    whole, asked = made[PrivacyPlan], made[Planning]
+    warn_of_large_delta(whole)
+    one = plan_of_each(whole, asked.releases or 1)
+    plans = _plans_to_forecast(whole, asked)
+    if asked.output is not None:
+        write_file(asked.output, one.to_json().encode(), overwrite=True)
+    if asked.releases is not None:
+        display.print_line(
+            f"{asked.releases} releases under this plan have at most ε = {whole.epsilon:g} at δ = "
+            f"{whole.delta:g} together. Each may have:"
+        )
+    if plans:
+        _forecast(made, plans)
+    else:
+        _print_needs(one)
+    noise = f"σ = {one.noise_stddev:.5f} of everything together"
+    if one.count_noise is not None:
+        noise = f"{noise}, {one.count_noise.row_stddev:.4f} of numbers of users"
+    display.print_line(
+        f"The plan has ε = {one.epsilon:g}, δ = {one.delta:g}: noise {noise}; δ for the noise "
+        f"{one.gaussian_delta:.3g}, for words of one user {one.vocabulary_delta:.3g}, and 1/1000 of "
+        "both is kept for the imperfections of noise."
+    )
+    if asked.output is not None:
+        display.print_notice(f"beam-dpne: the plan is in {asked.output}.")
+
+
+def _plans_to_forecast(whole: PrivacyPlan, asked: Planning) -> list[PrivacyPlan]:
+    """Returns the plan of a release for each ε of the forecast; none if there is no forecast."""
+    if asked.like is None:
+        for name in ("users", "documents_per_user", "epsilons"):
+            if getattr(asked, name) is not None:
+                raise UsageError(f"{name} belongs to a forecast, which needs like.")
+        return []
+    if asked.users is None or asked.users > MOST_USERS:
+        raise UsageError(
+            f"users must be a public round number of at most {MOST_USERS} with like, got "
+            f"users={asked.users}."
+        )
+    plans, epsilons = [], asked.epsilons or (whole.epsilon / 2, whole.epsilon, 2 * whole.epsilon)
+    for epsilon in sorted(set(epsilons)):
+        try:
+            plan = dataclasses.replace(whole, epsilon=epsilon)
+            plans.append(plan_of_each(plan, asked.releases or 1))
+        except ValueError as error:
+            raise UsageError(f"epsilons has {epsilon:g}, which has no plan: {error}") from None
+    return plans
+
+
+def _forecast(made: Made, plans: Sequence[PrivacyPlan]) -> None:
+    """Forecasts, and prints the table and its notes."""
+    asked, like = made[Planning], list(names_of(made[Planning].like or ""))
+    users = asked.users or 0
+    if like[0] in PROFILES:
+        if len(like) > 1 or asked.documents_per_user is not None:
+            raise UsageError(
+                f"like must be alone, without files and documents_per_user, with {like[0]}, a built-in "
+                "profile. Write ./ before the name of a file."
+            )
+        profile = read_profile(like[0])
+        forecasts, notes = [profile.forecast(plan, users) for plan in plans], [profile.note]
+    else:
+        forecaster = _forecaster(made, like)
+        forecasts = []
+        for plan in plans:
+            if not made[Quiet].quiet:
+                display.print_notice(f"beam-dpne: simulations for ε = {plan.epsilon:g}")
+            forecasts.append(forecaster.forecast(plan))
+        notes = [
+            f"Simulated with {len(forecaster.crowd.users):,} users of the public text, who stand for "
+            f"{max(1, forecaster.repeats):.3g} each."
+        ]
+        if forecaster.is_continued:
+            notes.append(
+                f"The number of users is more than {MOST_REPEATS:g} times that of the public text: the "
+                "forecast continues a curve and is rough. More public text makes it better."
+            )
+    _print_forecast(users, plans, forecasts)
+    for note in notes:
+        display.print_line(note)
+
+
+def _forecaster(made: Made, like: Sequence[str]) -> Forecaster:
+    """Reads the public text, and deals its documents to made-up users if that is wanted."""
+    asked, tokenizer = made[Planning], tokenizer_name(made)
+    check_access(like, [])
+    try:
+        files, reading = read_inputs(made, like, tokenizer)
+        with display.progress_line(sum(file.size for file in files), quiet=made[Quiet].quiet):
+            crowd = read_corpus(files, reading, tokenizer)
+    except (InputError, FileNotFoundError) as error:
+        raise UsageError(f"like cannot be read: {error}") from None
+    if asked.documents_per_user is not None:
+        crowd = with_documents(crowd, asked.documents_per_user, np.random.default_rng([0, 0]))
+    return Forecaster(crowd, asked.users or 0)
+
+
+def _print_needs(plan: PrivacyPlan) -> None:
+    """Prints how many users an n-gram needs if its holders have 10, 100 or 1,000 n-grams each."""
+    needs = [typical_needs(plan, number) for number in NUMBERS]
+    headings = [f"{number:,}: {level}" for number in NUMBERS for level in ("50 %", "99 %")]
+    title = f"Users that an n-gram needs, ε = {plan.epsilon:g}, δ = {plan.delta:g}"
+    rows = [
+        (length, *(_count(number) for each in needs for number in each[length - 1]))
+        for length in range(1, plan.max_length + 1)
+    ]
+    display.print_table(title, ("length", *headings), rows)
+    display.print_line(
+        "An n-gram is released with probability 50 % and 99 % if about so many users have it, and "
+        "each of them has 10, 100 or 1,000 n-grams of every length, all equally rare. With frequent "
+        "n-grams among them fewer users suffice. --users N --like PUBLIC_TEXT gives a forecast."
+    )
+
+
+def _print_forecast(
+    users: int, plans: Sequence[PrivacyPlan], forecasts: Sequence[Sequence[LengthForecast]]
+) -> None:
+    """Prints the table, and what its columns are."""
+    every = [each for lengths in forecasts for each in lengths]
+    numbers = sorted({width.users for each in every for width in each.widths})
+    rows = []
+    for plan, lengths in zip(plans, forecasts, strict=True):
+        for length, each in enumerate(lengths, 1):
+            widths = {
+                width.users: f"{_count(width.low)}–{_count(width.high)}" for width in each.widths
+            }
+            cells = [_count(each.released), *map(_count, each.needed)]
+            epsilon = f"{plan.epsilon:g}" if length == 1 else ""
+            rows.append([epsilon, length, *cells, *(widths.get(number, "-") for number in numbers)])
+    display.print_table(
+        f"Forecast for {users:,} users, δ = {plans[0].delta:g}",
+        ("ε", "length", "n-grams", "50 %", "99 %", *(f"{number:,} users" for number in numbers)),
+        rows,
+    )
+    display.print_line(
+        "50 % and 99 %: an n-gram needs about this many users to be released with this probability. "
+        "100 users, …: the typical interval users_low–users_high of an n-gram with so many."
+    )
+
+
+def _count(number: float | None) -> str:
+    """Returns a number with three digits, since a forecast has no more.
+
+    >>> _count(13_331.2), _count(0.7), _count(None)
+    ('13,300', '1', '-')
+    """
+    if number is None:
+        return "-"
+    digits = max(0, math.floor(math.log10(number)) - 2) if number >= 1 else 0
+    return f"{round(number, -digits):,.0f}"
+
+
+def audit(made: Made, _beam_arguments: list[str]) -> None:
+    """Audits a plan, and prints what it shows.
+
+    Raises:
+      UsageError: A parameter is wrong.
+      SystemExit: With status 3 if a bound is above its claim, and 4 if a planted mistake was missed.
+    """
+    asked = made[Auditing]
+    kind = PLANS[asked.mechanism]
+    values = (
+        read_parameters(asked.plan, {field.name for field in dataclasses.fields(kind)})
+        if asked.plan
+        else {}
+    )
+    for name in ("epsilon", "delta"):
+        value = getattr(asked, name)
+        if (value is None) == (name not in values):
+            raise UsageError(f"{name} must be given once, as {name} or in the file of plan.")
+        values.setdefault(name, value)
+    found = audit_plan(
+        kind(**values),
+        runs=asked.runs,
+        confidence=asked.confidence,
+        seed=asked.seed,
+        processes=os.cpu_count() or 1,
+    )
+    if asked.json:
+        shown = {"schema": _SCHEMA, "mechanism": asked.mechanism, **found.to_dict()}
+        print(json.dumps(shown, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        _print_audit(found, asked.mechanism)
+    if status := _STATUS[found.verdict]:
+        raise SystemExit(status)
+
+
+def _print_audit(audit: Audit, mechanism: str) -> None:
+    title = (
+        f"{mechanism}, ε = {audit.plan.epsilon:g}, δ = {audit.plan.delta:g}: {audit.runs:,} runs with "
+        f"a user and without, confidence {audit.confidence:.4g}"
+    )
+    rows = []
+    for played in audit.games:
+        for name, bound in played.bounds.items():
+            is_mistake = name != MECHANISM
+            game, run = ("", f"mistake: {name}") if is_mistake else (played.game.name, name)
+            states = ("NOT NOTICED", "noticed") if is_mistake else ("below", "ABOVE THE CLAIM")
+            numbers = (f"{each:.3g}" for each in (*bound, played.game.claim.epsilon))
+            rows.append([game, run, *numbers, states[played.is_above(name)]])
+    headings = ("attack on", "run with", "ε ≥", "Gaussian ε ≥", "claimed ε", "")
+    display.print_table(title, headings, rows)
+    for line in statements(audit):
+        display.print_line(line)
