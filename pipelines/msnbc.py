@@ -35,7 +35,7 @@ PAPER = {
     "output": "release/msnbc",
 }
 PAPER_MAX_CONTRIBUTIONS = 10
-_SEQUENCES = b"% Sequences:"
+_SEQUENCES = "% Sequences:"
 _HEAD_BYTES = 4096
 
 
@@ -75,12 +75,11 @@ def category_names(path: str) -> list[str]:
       UsageError: if the file has no such header.
     """
     from beam_dpne.errors import UsageError
-    from beam_dpne.reading.files import guarded
-    from beam_dpne.reading.text import TextStream
+    from beam_dpne.reading.files import TextFile, guarded
 
-    with guarded(path), TextStream(path) as stream:
-        head, found, _ = stream.read(_HEAD_BYTES).partition(_SEQUENCES)
-    lines = [line for line in head.decode("ascii", "replace").splitlines() if line.strip()]
+    with guarded(path), TextFile(path) as text:
+        head, found, _ = text.read(_HEAD_BYTES).partition(_SEQUENCES)
+    lines = [line for line in head.splitlines() if line.strip()]
     names = [line.split() for line in lines if not line.startswith("%")]
     if not found or len(names) != 1:
         raise UsageError(f"input must begin with the header of the MSNBC data, got {path}.")

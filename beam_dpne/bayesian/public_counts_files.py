@@ -1,6 +1,5 @@
 """Reading public counts from a text, from a file of counts, or from the directory of a release."""
 
-import codecs
 import os
 import re
 from collections.abc import Iterator
@@ -15,8 +14,7 @@ from beam_dpne.bayesian.text_counts import count_text
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.elements.rows import split_ngram
 from beam_dpne.errors import InputError, PublicCountsError
-from beam_dpne.reading.files import guarded
-from beam_dpne.reading.text import TextStream
+from beam_dpne.reading.files import TextFile, guarded, size_of
 from beam_dpne.release.parts import PART_NAME
 from beam_dpne.release.reading import (
     LEDGER_NAME,
@@ -26,10 +24,9 @@ from beam_dpne.release.reading import (
     real_path,
 )
 
-_BLOCK_BYTES = 16 * 2**20
-_LONGEST_LINE = 2**20
+_BLOCK_SIZE = 16 * 2**20
 _COMPARED_AT_ONCE = 2**20
-_BLANKS = b"\r\n\t "
+_BLANKS = "\r\n\t "
 
 
 def read_public_counts(
@@ -64,7 +61,7 @@ def read_public_counts(
     if is_local(path) and not os.path.isfile(path):
         raise FileNotFoundError(f"public must name an existing file or directory, got {path}.")
     with guarded(path):
-        stream = TextStream(path)
+        stream = TextFile(path)
     with stream:
         with guarded(path):
             beginning = _beginning(stream)
@@ -102,7 +99,7 @@ def read_shorter_counts(
         present = set(read_release(path).table()["length"].to_pylist())
         return [_from_release(path, size, None) for size in sizes if size in present], False
     with guarded(path):
-        stream = TextStream(path)
+        stream = TextFile(path)
     with stream, guarded(path):
         if _has_counts(_beginning(stream)):
             return [], False
@@ -121,17 +118,17 @@ def same_file(public: str, private: str) -> bool:
     if real_path(public) == real_path(private):
         return True
     with guarded(public):
-        first = TextStream(public)
+        first = TextFile(public)
     with first:
         with guarded(private):
-            second = TextStream(private)
+            second = TextFile(private)
         with second, guarded(private):
             return _same_text(first, second)
 
 
-def _same_text(first: TextStream, second: TextStream) -> bool:
-    # The bytes that have been read of each file and are not compared yet.
-    one = other = b""
+def _same_text(first: TextFile, second: TextFile) -> bool:
+    # What has been read of each file and are not compared yet.
+    one = other = ""
     while True:
         one = one or first.read(_COMPARED_AT_ONCE)
         other = other or second.read(_COMPARED_AT_ONCE)
@@ -143,29 +140,29 @@ def _same_text(first: TextStream, second: TextStream) -> bool:
         one, other = one[size:], other[size:]
 
 
-def _beginning(stream: TextStream) -> bytes:
-    return stream.peek(_LONGEST_LINE).removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
+def _beginning(stream: TextFile) -> str:
+    return stream.head.lstrip("\r\n")
 
 
-def _has_counts(beginning: bytes) -> bool:
-    return b"\t" in beginning.split(b"\n", 1)[0]
+def _has_counts(beginning: str) -> bool:
+    return "\t" in beginning.split("\n", 1)[0]
 
 
-def _refuse_other_files(path: str, beginning: bytes, has_counts: bool) -> None:
+def _refuse_other_files(path: str, beginning: str, has_counts: bool) -> None:
     """Raises PublicCountsError if a file has another format that would be misread as a text."""
     name = path.rpartition("/")[2]
     if PART_NAME.fullmatch(name):
         raise PublicCountsError(
             f"public must name the directory of a release instead of one of its files, got {path}."
         )
-    if beginning.startswith(arpa.FIRST_LINE.encode()):
+    if beginning.startswith(arpa.FIRST_LINE):
         raise PublicCountsError(f"public must not be a language model, got {path}.")
-    if beginning.startswith((b'{"', b"[{")):
+    if beginning.startswith(('{"', "[{")):
         raise PublicCountsError(
             f"public must be a text without records, one document a line, got JSON: {path}."
         )
-    lines = beginning.splitlines()
-    counted = sum(re.search(rb"\t\d+$", line) is not None for line in lines)
+    lines = beginning.split("\n")
+    counted = sum(re.search(r"\t[0-9]+$", line) is not None for line in lines)
     if not has_counts and 2 * counted > len(lines):
         raise PublicCountsError(
             "public must have lines `ngram<TAB>count` from the first one on, without a heading, got "
@@ -238,29 +235,26 @@ def _counted(line: str, number: int, length: int) -> tuple[tuple[str, ...], int]
     return gram, int(digits.lstrip("0")[:20] or "0")
 
 
-def _lines(stream: TextStream, path: str) -> Iterator[list[str]]:
+def _lines(stream: TextFile, path: str) -> Iterator[list[str]]:
     """Yields the lines of successive blocks of a file."""
-    rest, is_first = b"", True
+    rest = ""
     while data := _read(stream, path):
-        if is_first:
-            data, is_first = data.removeprefix(codecs.BOM_UTF8), False
-        whole, newline, rest = (rest + data).rpartition(b"\n")
+        whole, newline, rest = (rest + data).rpartition("\n")
         if newline:
-            yield _decoded(whole, path)
+            yield _split(whole)
     if rest:
-        yield _decoded(rest, path)
+        yield _split(rest)
 
 
-def _read(stream: TextStream, path: str) -> bytes:
+def _read(stream: TextFile, path: str) -> str:
     with guarded(path):
-        return stream.read(_BLOCK_BYTES)
+        data = stream.read(_BLOCK_SIZE)
+    if size_of(data)[1]:
+        raise InputError(f"{path} is not UTF-8; convert it.")
+    return data
 
 
-def _decoded(data: bytes, path: str) -> list[str]:
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not UTF-8; convert it.") from None
+def _split(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in text.split("\n")]
 
 

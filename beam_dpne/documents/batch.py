@@ -17,9 +17,15 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.schemas import named_fields_from_element_type
 
-from beam_dpne.elements.arrays import is_list, is_text
+from beam_dpne.elements.arrays import (
+    NAMED_USER,
+    as_text,
+    interleaved,
+    is_list,
+    is_text,
+    plain,
+)
 from beam_dpne.elements.batches import DisplayedTransform
-from beam_dpne.reading.batches import NAMED_USER, as_text, interleaved, plain
 from beam_dpne.reading.options import names_of
 
 USER, TEXT = "user", "text"

@@ -26,6 +26,43 @@ def is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind)
 
 
+# Type of the users of `sequences`, where each line of each file is a user: the file's index, and the
+# line's offset.
+NAMED_USER = pa.binary(16)
+
+
+def interleaved(user: pa.Array, texts: Sequence[pa.Array]) -> pa.RecordBatch:
+    """Makes each text of a record that is not null a document of its user.
+
+    >>> interleaved(pa.array(["ann"]), [pa.array(["a"]), pa.array(["b"])])["text"].to_pylist()
+    ['a', 'b']
+    """
+    if len(texts) == 1:
+        return pa.RecordBatch.from_arrays([user, texts[0]], names=["user", "text"])
+    # Texts are concatenated field by field, so that text f of record r is at f · rows + r. `order`,
+    # (rows · fields,), sorts these indices by record, then by field.
+    order = np.arange(len(user) * len(texts)).reshape(len(texts), len(user)).T.ravel()
+    text = pa.concat_arrays(list(texts)).take(pa.array(order))
+    present = np.flatnonzero(text.is_valid().to_numpy(zero_copy_only=False))
+    return interleaved(user.take(pa.array(present // len(texts))), [text.take(pa.array(present))])
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """Returns the type of a dictionary's values, and other types as they are."""
+    return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+
+
+def as_text(values: pa.Array) -> pa.Array:
+    """Casts values to string, unless they are string or large_string; dictionaries are decoded.
+
+    >>> as_text(pa.array([7, -1])).to_pylist()
+    ['7', '-1']
+    """
+    if isinstance(values.type, pa.DictionaryType):
+        values = values.cast(values.type.value_type)
+    return values if is_text(values.type) else values.cast(pa.string())
+
+
 NOT_THERE = -1
 # Multiplication by this odd number spreads keys over its high bits (Knuth, TAOCP 3, section 6.4).
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)

@@ -21,7 +21,8 @@ from beam_dpne.errors import InputError
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.transform import plan_reads, read_ahead, read_item
+from beam_dpne.reading.records import plan_reads, read_item
+from beam_dpne.reading.transform import read_ahead
 
 # The code at the position after the last word of a document.
 BORDER = -1

@@ -1,16 +1,21 @@
-"""Input files are found by path, glob or folder, and opened on any file system of Beam."""
+"""Input files: found by path, glob or folder, opened on any file system, decompressed and decoded."""
 
+import codecs
 import contextlib
+import functools
 import glob
+import io
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import BinaryIO, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple
 
+import pyarrow as pa
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.errors import InputError
-from beam_dpne.reading.formats import codec_of, extension_of, format_of, has_glob
+from beam_dpne.reading.options import canonical_encoding, codec_of, extension_of, format_of
+from beam_dpne.reading.rejects import NOT_DECODED, TOO_LONG
 from beam_dpne.storage.directories import (
     absolute_path,
     connect_anonymously_to_emulators,
@@ -21,6 +26,11 @@ _NOT_DATA = (".", "_")
 # Bytes that one request to an object store fetches at least, for files that are read whole or in parts.
 _STREAM_BUFFER = 4 * 2**20
 _RANGE_BUFFER = 2**20
+_BUFFER = 2**17
+# Bytes of a line's end, which do not count as the record's.
+LINE_END_BYTES = 2
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_UNKNOWN_BYTES = "beam_dpne.unknown_bytes"
 
 # A worker may import any module of this room first, and then use storage.
 connect_anonymously_to_emulators()
@@ -42,6 +52,11 @@ class InputFile(NamedTuple):
     number: int
     path: str
     size: int
+
+
+def has_glob(pattern: str) -> bool:
+    """Returns whether a pattern may match several files."""
+    return any(sign in pattern for sign in "*?[")
 
 
 def match_inputs(patterns: Sequence[str], input_format: str = "auto") -> list[InputFile]:
@@ -75,79 +90,32 @@ def match_inputs(patterns: Sequence[str], input_format: str = "auto") -> list[In
 
 def _match(pattern: str, named: str, input_format: str) -> dict[str, int]:
     """Returns the paths and sizes of the files that one pattern stands for."""
-    if FileSystems.get_scheme(pattern) is not None:
-        found = _match_remote(pattern, named, input_format)
-    elif os.path.isdir(pattern):
-        if not os.access(pattern, os.R_OK | os.X_OK):
-            raise InputError(f"input must be readable, got {named}. Check its permissions.")
-        paths = (os.path.join(pattern, name) for name in os.listdir(pattern))
-        found = require_one_format(_sizes(paths), named, input_format)
+    if os.path.isdir(pattern):
+        with guarded(named):
+            inside = _local([os.path.join(pattern, name) for name in os.listdir(pattern)])
+        return _of_one_format(inside, named, input_format)
+    if FileSystems.get_scheme(pattern) is None:
+        found = _local([pattern]) or _local(glob.glob(pattern, recursive=True))
     else:
-        # Beam's own matching walks every folder below the first wildcard.
-        found = _sizes([pattern]) or _sizes(glob.glob(pattern, recursive=True))
+        require_file_system(pattern)
+        found = {} if pattern.endswith("/") else _remote(pattern, named)
+        # Some stores list a folder as an empty file, and others do not list it by its name.
+        if not has_glob(pattern) and not any(found.values()):
+            inside = _remote(f"{pattern.rstrip('/')}/*", named)
+            found = _of_one_format(inside, named, input_format) if inside else found
     if not found:
         cause = "glob matches no file" if has_glob(named) else "file does not exist"
         raise FileNotFoundError(
             f"input must name existing files that can be read several times, got {named}: {cause}."
         )
-    for path in found:
-        if os.path.exists(path) and not os.access(path, os.R_OK):
-            raise InputError(f"input must be readable, got {path}. Check its permissions.")
     return found
 
 
-def _sizes(paths: Iterable[str]) -> dict[str, int]:
+def _local(paths: Sequence[str]) -> dict[str, int]:
     return {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
 
 
-def require_one_format(files: Mapping[str, int], named: str, input_format: str) -> dict[str, int]:
-    """Returns the files of a folder that are data, and checks that they have one format.
-
-    Args:
-      files: Paths of the files in the folder, and their sizes.
-      named: The folder, as the operator named it.
-      input_format: Format of the files, or `auto` for the one of their extension.
-
-    Raises:
-      InputError: The folder has no data, or its files have extensions of several or unknown formats.
-
-    >>> require_one_format({"d/a.csv": 3, "d/b.csv.gz": 2, "d/_SUCCESS": 0}, "d", "auto")
-    {'d/a.csv': 3, 'd/b.csv.gz': 2}
-    """
-    names = {path: path.replace("\\", "/").rpartition("/")[2] for path in files}
-    data = {path: files[path] for path in sorted(files) if not names[path].startswith(_NOT_DATA)}
-    if not data:
-        raise InputError(
-            f"input must name files or a folder with files in it, got {named}, which has none. Files "
-            "whose names begin with . or _ and files in subfolders do not count. For files in "
-            f"subfolders, use a glob such as {named.rstrip('/')}/*/*.jsonl."
-        )
-    formats: dict[str, str] = {}
-    for path in data if input_format == "auto" else ():
-        with contextlib.suppress(InputError):
-            formats[extension_of(path)] = format_of(path)
-        formats.setdefault(extension_of(path), "")
-    if formats and (len(set(formats.values())) > 1 or "" in formats.values()):
-        raise InputError(
-            f"input must be a folder of files of one format, got {named}, which has files with the "
-            f"extensions {', '.join(extension or '(none)' for extension in list(formats)[:5])}. Name "
-            f"the files of one format by a glob such as {named.rstrip('/')}/*.jsonl, or give "
-            "input_format."
-        )
-    return data
-
-
-def _match_remote(pattern: str, named: str, input_format: str) -> dict[str, int]:
-    require_file_system(pattern)
-    found = {} if pattern.endswith("/") else _listed(pattern, named)
-    if has_glob(pattern) or any(found.values()):
-        return found
-    # Some stores list a folder as an empty file, and others do not list it by its name.
-    inside = _listed(f"{pattern.rstrip('/')}/*", named)
-    return require_one_format(inside, named, input_format) if inside else found
-
-
-def _listed(pattern: str, named: str) -> dict[str, int]:
+def _remote(pattern: str, named: str) -> dict[str, int]:
     """Returns the remote paths that match, and their sizes."""
     try:
         matched = FileSystems.match([pattern])[0].metadata_list
@@ -161,6 +129,21 @@ def _listed(pattern: str, named: str) -> dict[str, int]:
     # Folders made in an object store's console are empty objects whose names end with "/".
     files = (found for found in matched if not found.path.endswith("/"))
     return {found.path: found.size_in_bytes for found in files}
+
+
+def _of_one_format(files: dict[str, int], named: str, input_format: str) -> dict[str, int]:
+    """Returns the files of a folder that are data; raises InputError unless they have one format."""
+    names = {path: path.replace("\\", "/").rpartition("/")[2] for path in files}
+    data = {path: files[path] for path in files if not names[path].startswith(_NOT_DATA)}
+    if len({format_of(path, input_format) for path in data}) == 1:
+        return data
+    extensions = sorted({extension_of(path) for path in data})
+    raise InputError(
+        f"input must be a folder with files of one format, got {named}, whose extensions are "
+        f"{', '.join(extensions) or '(it has none)'}. Name the files by a glob such as "
+        f"{named.rstrip('/')}/*.jsonl, or give input_format. Files whose names begin with . or _ and "
+        "files in subfolders do not count."
+    )
 
 
 def open_raw(path: str) -> BinaryIO:
@@ -203,3 +186,114 @@ def guarded(path: str) -> Iterator[None]:
             f"{path} cannot be read ({type(error).__name__}). The file is truncated or damaged, or "
             "its format is not that of its extension or of input_format."
         ) from None
+
+
+def _replace_unknown(error: UnicodeError) -> tuple[str, int]:
+    """Returns a lone surrogate, which is not valid UTF-8, so that only records with it are rejected."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return "\udc80", error.end
+
+
+codecs.register_error(_UNKNOWN_BYTES, _replace_unknown)
+
+
+class TextFile:
+    """The decompressed and decoded text of a file, for a `with` statement.
+
+    Attributes:
+      offset: Offset in the text, as UTF-8, of what is read next.
+      head: The beginning of the text.
+      is_plain: Whether offsets are those in the file, so that reading may start anywhere.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        encoding: str | None = None,
+        *,
+        has_mark: bool = False,
+        newline: str = "\n",
+        start: int = 0,
+    ) -> None:
+        r"""Opens a file, whose extension determines the decompression.
+
+        Args:
+          path: Path of the file.
+          encoding: Python's name. None means UTF-8, or UTF-16 with its byte order mark.
+          has_mark: Whether such a mark counts. It must not count where the first bytes belong to a
+            record, because one user's record would decide how all records are read.
+          newline: As in `open`; a line feed ends a line in both "\n" and "".
+          start: First byte that is read, of a plain file.
+        """
+        self._raw = open_raw(path)
+        codec = codec_of(path)
+        source: Any = self._raw
+        if codec:
+            source = pa.CompressedInputStream(pa.PythonFile(self._raw, mode="r"), codec)
+        data = io.BufferedReader(source, _BUFFER)
+        if start:
+            data.seek(start)
+        self._start = self.offset = start
+        peeked = data.peek(1)
+        if codec and not peeked and not self.taken:
+            raise EOFError("a compressed file has no bytes")
+        name = canonical_encoding(encoding or "utf-8").removesuffix("-sig")
+        if encoding is None and has_mark and peeked.startswith(_UTF16_MARKS):
+            name = "utf-16"
+        self.is_plain = name == "utf-8" and not codec
+        self.head = peeked.decode(name, "replace")
+        if not start and self.head.startswith("\ufeff"):
+            data.read(len("\ufeff".encode(name)))
+            self.offset = len(codecs.BOM_UTF8)
+            self.head = self.head[1:]
+        errors = "surrogateescape" if name == "utf-8" else _UNKNOWN_BYTES
+        self._text = io.TextIOWrapper(data, name, errors, newline)
+        self.readline = self._text.readline
+
+    @property
+    def taken(self) -> int:
+        """Number of bytes of the stored file that were read."""
+        return self._raw.tell() - self._start
+
+    def read(self, size: int) -> str:
+        """Reads `size` characters, or fewer at the end of the text."""
+        return self._text.read(size)
+
+    def lines(self, limit: int, stop: int | None = None) -> Iterator[tuple[int, str, str]]:
+        """Yields offset, text and fault ("" if there is none) of each line.
+
+        Args:
+          limit: Bytes above which a line has the fault `TOO_LONG`, and is not held in memory.
+          stop: Offset from which lines belong to another range; None if the range has no end.
+        """
+        most = limit + LINE_END_BYTES
+        readline = functools.partial(self.readline, most + 1)
+        while (stop is None or self.offset < stop) and (line := readline()):
+            start = self.offset
+            size, fault = (len(line), "") if line.isascii() else size_of(line)
+            self.offset = start + size
+            if size <= most:
+                yield start, line, fault
+                continue
+            while line and line[-1] != "\n":
+                line = readline()
+                self.offset += size_of(line)[0]
+            yield start, "", TOO_LONG
+
+    def __enter__(self) -> "TextFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._text.close()
+        self._raw.close()
+
+
+def size_of(text: str) -> tuple[int, str]:
+    """Returns the bytes of a text as UTF-8, and its fault if bytes of it could not be decoded."""
+    if text.isascii():
+        return len(text), ""
+    try:
+        return len(text.encode()), ""
+    except UnicodeEncodeError:
+        return len(text.encode(errors="surrogateescape")), NOT_DECODED

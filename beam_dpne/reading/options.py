@@ -1,13 +1,117 @@
-"""ReadOptions has the format, fields and limits of the input; InputDescription is its public part."""
+"""Options of the input: formats of files, encodings, fields and limits, and what a ledger says of them.
 
+A format has its name in `FORMATS`, its extensions in `_EXTENSIONS`, and its reader in `records`.
+"""
+
+import codecs
+import contextlib
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 from beam_dpne.errors import InputError
-from beam_dpne.reading.formats import FORMATS, canonical_encoding, format_of
 from beam_dpne.validation import Parameter, Parameters
+
+_EXTENSIONS = {
+    ".json": "json",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+}
+FORMATS = (*dict.fromkeys(_EXTENSIONS.values()), "sequences")
+# Encodings without a state that outlasts a line. With such a state, one user's text could change how
+# the lines of all later users are read, and no bound on a user's contribution would hold.
+ENCODINGS = (
+    *("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "ascii"),
+    *(f"iso8859-{part}" for part in (*range(1, 12), *range(13, 17))),
+    *(f"cp{page}" for page in (437, 850, 852, 866, 874, *range(1250, 1259))),
+    *("koi8-r", "koi8-u", "mac-roman", "cp932", "shift_jis", "euc_jp", "cp949", "euc_kr"),
+    *("gb2312", "gbk", "gb18030", "big5"),
+)
+_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
+_DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "colon": ":", "space": " "}
+_DELIMITERS["\\t"] = "\t"
+_DELIMITED = ("csv", "tsv")
+_MEBIBYTE = 2**20
+_DEFAULT_RECORD_BYTES = 16 * _MEBIBYTE
+_FIELD = r"[^\x00-\x1f\"\\]+"
+_FIELD_NAME = "a name without quotes, backslashes and control characters"
+
+
+def codec_of(path: str) -> str | None:
+    """Returns the compression that a path's extension stands for, or None.
+
+    >>> codec_of("a.csv.gz"), codec_of("a.csv")
+    ('gzip', None)
+    """
+    return next((codec for end, codec in _CODECS.items() if path.lower().endswith(end)), None)
+
+
+def extension_of(path: str) -> str:
+    """Returns a path's extension in lower case without the one for compression, or "".
+
+    >>> extension_of("gs://bucket/v1.2/a.CSV.gz"), extension_of("v1.2/notes")
+    ('.csv', '')
+    """
+    name = path.lower().replace("\\", "/").rpartition("/")[2]
+    stem, dot, last = name.rpartition(".")
+    if dot + last in _CODECS:
+        _, dot, last = stem.rpartition(".")
+    return dot + last if dot else ""
+
+
+def format_of(path: str, input_format: str = "auto") -> str:
+    """Returns the format of a file, which is the option or, with `auto`, that of its extension.
+
+    Args:
+      path: Path or glob; an extension for compression is ignored.
+      input_format: One of `FORMATS`, or `auto`.
+
+    Raises:
+      InputError: The extension is unknown, or it is that of a compressed Parquet file.
+
+    >>> format_of("gs://bucket/day-*.JSONL.zst")
+    'jsonl'
+    """
+    found = _EXTENSIONS.get(extension_of(path)) if input_format == "auto" else input_format
+    if found is None or (found == "parquet" and codec_of(path)):
+        raise InputError(
+            f"input must have the extension of a format ({', '.join(_EXTENSIONS)}), and after it, but "
+            f"for Parquet, may have one of {', '.join(_CODECS)}, got {path}. Unpack an archive; for "
+            f"other names give one of the formats {', '.join(FORMATS)} with input_format."
+        )
+    return found
+
+
+def names_of(text_field: str | Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of the text fields as a tuple, from one name or several.
+
+    >>> names_of("text"), names_of(["subject", "body"])
+    (('text',), ('subject', 'body'))
+    """
+    return (text_field,) if isinstance(text_field, str) else tuple(text_field)
+
+
+def canonical_encoding(name: str) -> str:
+    """Returns Python's name of an encoding of `ENCODINGS`.
+
+    Raises:
+      ValueError: The encoding is another one.
+
+    >>> canonical_encoding("Latin-1"), canonical_encoding("UTF8")
+    ('iso8859-1', 'utf-8')
+    """
+    with contextlib.suppress(LookupError, ValueError):
+        found = codecs.lookup(name).name
+        if found in ENCODINGS:
+            return found
+    raise ValueError(
+        "encoding must be one in which each line can be read alone, got "
+        f"encoding={name!r}. Possible are {', '.join(ENCODINGS)}. Convert other files to utf-8."
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,12 +143,8 @@ class InputDescription:
 
     def to_dict(self) -> dict[str, object]:
         """Returns the description as JSON types, in the order of its attributes."""
-        return {
-            "user_field": self.user_field,
-            "text_fields": list(self.text_fields),
-            "format": self.format,
-            "details": dict(self.details),
-        }
+        lists = {"text_fields": list(self.text_fields), "details": dict(self.details)}
+        return {**vars(self), **lists}
 
 
 def description_of_rows(user_field: str, text_field: str | Sequence[str]) -> InputDescription:
@@ -56,47 +156,25 @@ def description_of_rows(user_field: str, text_field: str | Sequence[str]) -> Inp
     return InputDescription(user_field=user_field, text_fields=names_of(text_field))
 
 
-def names_of(text_field: str | Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of the text fields as a tuple, from one name or several.
-
-    >>> names_of("text"), names_of(["subject", "body"])
-    (('text',), ('subject', 'body'))
-    """
-    return (text_field,) if isinstance(text_field, str) else tuple(text_field)
-
-
-QUOTINGS = ("auto", "quoted", "none")
-DELIMITERS: Mapping[str, str] = {
-    "comma": ",",
-    "semicolon": ";",
-    "tab": "\t",
-    "pipe": "|",
-    "colon": ":",
-    "space": " ",
-    "\\t": "\t",
-}
-_JSON = {"json", "jsonl"}
-_DELIMITED = {"csv", "tsv"}
-_MEBIBYTE = 2**20
-_DEFAULT_RECORD_BYTES = 16 * _MEBIBYTE
-_MAX_RECORD_BYTES = 2**30
-_FIELD = r"[^\x00-\x1f\"\\]+"
-_FIELD_NAME = "a name without quotes, backslashes and control characters"
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadOptions(Parameters):
-    """How inputs are read."""
+    """How inputs are read.
+
+    Attributes:
+      text_is_tokens: Whether texts are lists of tokens (JSON and Parquet).
+      fields: Further fields, for steps that look at them before the texts become documents. With a
+        list, even an empty one, each record is one row of a batch with the columns `user_field`, each
+        of `text_field`, and these fields, all under their names in the files.
+      block_bytes: Bytes of decompressed text in one batch, about.
+      split_bytes: Bytes of one piece of work, about.
+    """
 
     input_format: Annotated[
         str,
         Parameter(
             choices=("auto", *FORMATS),
-            help="Format of the input. auto chooses by the extension, which fits most files. "
-            "jsonl has one object in each line. json is one array of objects, or one object in "
-            "each line. sequences has one user in each line, whose tokens are separated by "
-            "blanks. With a wrong format the fields are not found and the run is refused, or its "
-            "records are rejected.",
+            help="Format of the input; auto goes by the extension. jsonl has one object a line, json "
+            "that or one array of objects, sequences one user a line with tokens between blanks.",
         ),
     ] = "auto"
     user_field: Annotated[
@@ -104,9 +182,8 @@ class ReadOptions(Parameters):
         Parameter(
             pattern=_FIELD,
             requirement=_FIELD_NAME,
-            help="Field that names the user of a record, e.g. user_id. All records with the same "
-            "value are protected together, so the value must identify one person; otherwise the "
-            "guarantee protects something else. A field that does not exist is refused.",
+            help="Field that names the user of a record. All records with one value are protected "
+            "together, so it must identify a person.",
         ),
     ] = "user"
     text_field: Annotated[
@@ -114,9 +191,8 @@ class ReadOptions(Parameters):
         Parameter(
             pattern=_FIELD,
             requirement=_FIELD_NAME,
-            help="Field that holds the text of a record, e.g. body, or several of them: each text "
-            "is then a document of its user, and a text that is null or missing is skipped. A "
-            "field that does not exist is refused.",
+            help="Field that holds the text of a record, or several: each text is then a document of "
+            "its user, and a text that is null or missing is skipped.",
         ),
     ] = "text"
     encoding: Annotated[
@@ -124,11 +200,8 @@ class ReadOptions(Parameters):
         Parameter(
             pattern="[A-Za-z0-9][A-Za-z0-9_.-]*",
             requirement="the name of an encoding",
-            default_text="UTF-8; UTF-16 by byte order mark in CSV and TSV with a header, and in "
-            "JSON",
-            help="Encoding of files other than Parquet, by Python's name, e.g. latin-1, cp1252, "
-            "utf-16-le or shift_jis. Records that cannot be decoded are rejected. An encoding in "
-            "which one text may change how later lines are read, e.g. iso2022_jp, is refused.",
+            default_text="UTF-8; UTF-16 by byte order mark in CSV and TSV with a header, and in JSON",
+            help="Encoding of files other than Parquet, by Python's name, e.g. cp1252 or utf-16-le.",
         ),
     ] = None
     delimiter: Annotated[
@@ -139,36 +212,32 @@ class ReadOptions(Parameters):
             "comma, semicolon, tab, pipe, colon, space",
             default_text="comma; TSV tab",
             rare=True,
-            help="Character between the fields of CSV or TSV files, or its name: comma, "
-            "semicolon, tab, pipe, colon or space. It is refused for other formats.",
+            help="Character between the fields of CSV or TSV files, or its name, e.g. semicolon.",
         ),
     ] = None
     quoting: Annotated[
         str,
         Parameter(
-            choices=QUOTINGS,
+            choices=("auto", "quoted", "none"),
             rare=True,
-            help="Whether the fields of CSV or TSV files may be enclosed in quotes. auto allows "
-            "quotes in CSV, and reads a quote in TSV as an ordinary character. quoted allows them in "
-            "both formats, and none in neither. quoted and none are refused for other formats.",
+            help="Whether fields of CSV or TSV files may be enclosed in quotes; auto is quoted for "
+            "CSV and none for TSV.",
         ),
     ] = "auto"
     columns: Annotated[
         Sequence[str] | None,
         Parameter(
             rare=True,
-            help="Names of all columns, in order, of CSV or TSV files that have no header line. "
-            "Leave it out for files with a header line, which would otherwise be read as a record.",
+            help="Names of all columns, in order, of CSV or TSV files that have no header line.",
         ),
     ] = None
     max_record_bytes: Annotated[
         int,
         Parameter(
             least=1,
-            most=_MAX_RECORD_BYTES,
+            most=2**30,
             rare=True,
-            help="Size in bytes above which a record is rejected. It bounds the memory that a "
-            "worker needs at once. The default fits nearly every text.",
+            help="Size in bytes above which a record is rejected; it bounds a worker's memory.",
         ),
     ] = _DEFAULT_RECORD_BYTES
     text_is_tokens: bool = False
@@ -185,7 +254,15 @@ class ReadOptions(Parameters):
             canonical_encoding(self.encoding)
         if self.input_format != "auto":
             self.check_kind(self.input_format)
-        self._check_fields()
+        if isinstance(self.fields, str):
+            raise ValueError(f"fields must be a list of names, got fields={self.fields!r}.")
+        names = [name for _, name in self.wanted_fields]
+        for option, name in self.wanted_fields:
+            if names.count(name) > 1 or (self.columns and list(self.columns).count(name) != 1):
+                raise ValueError(
+                    f"{option} must name each field once, and one that columns have once if they are "
+                    f"given, got {option}={name!r} and columns={self.columns}."
+                )
 
     @property
     def text_fields(self) -> tuple[str, ...]:
@@ -199,15 +276,10 @@ class ReadOptions(Parameters):
         others = (("fields", name) for name in self.fields or ())
         return (("user_field", self.user_field), *texts, *others)
 
-    @property
-    def record_names(self) -> tuple[str, ...] | None:
-        """Names of the columns of records, or None if records become documents at once."""
-        return None if self.fields is None else tuple(name for _, name in self.wanted_fields)
-
     def delimiter_of(self, kind: str) -> str:
         """Returns the character between the fields of a format, `csv` or `tsv`."""
         usual = "," if kind == "csv" else "\t"
-        return usual if self.delimiter is None else DELIMITERS.get(self.delimiter, self.delimiter)
+        return usual if self.delimiter is None else _DELIMITERS.get(self.delimiter, self.delimiter)
 
     def is_quoted(self, kind: str) -> bool:
         """Returns whether the fields of a format may be enclosed in quotes."""
@@ -219,6 +291,7 @@ class ReadOptions(Parameters):
 
         Options with which the same files may give different documents have different descriptions.
         """
+        size = self.max_record_bytes
         details = {
             "encoding": self.encoding and canonical_encoding(self.encoding),
             "delimiter": self.delimiter and self.delimiter_of("csv"),
@@ -226,9 +299,8 @@ class ReadOptions(Parameters):
             "columns": self.columns and json.dumps(list(self.columns)),
             # A further field may be the reason why a record is rejected.
             "fields": self.fields and json.dumps(list(self.fields)),
+            "max_record_bytes": None if size == _DEFAULT_RECORD_BYTES else str(size),
         }
-        if self.max_record_bytes != _DEFAULT_RECORD_BYTES:
-            details["max_record_bytes"] = str(self.max_record_bytes)
         return InputDescription(
             user_field=self.user_field,
             text_fields=self.text_fields,
@@ -244,13 +316,13 @@ class ReadOptions(Parameters):
     def check_kind(self, kind: str) -> None:
         """Raises InputError if a parameter is not possible with this format."""
         for name, is_given, kinds in (
-            ("fields", self.fields is not None, set(FORMATS) - {"sequences"}),
+            ("fields", self.fields is not None, FORMATS[:-1]),
             (
-                "text_is_tokens (tokenizer 'tokens'; 'whitespace' is for plain text)",
+                "text_is_tokens (tokenizer 'tokens')",
                 self.text_is_tokens,
-                {*_JSON, "parquet"},
+                ("json", "jsonl", "parquet"),
             ),
-            ("encoding", self.encoding is not None, set(FORMATS) - {"parquet"}),
+            ("encoding", self.encoding is not None, tuple({*FORMATS} - {"parquet"})),
             ("delimiter", self.delimiter is not None, _DELIMITED),
             ("quoting", self.quoting != "auto", _DELIMITED),
         ):
@@ -258,31 +330,4 @@ class ReadOptions(Parameters):
                 raise InputError(
                     f"{name} must be given for {', '.join(sorted(kinds))} only, got a file of {kind}. "
                     "Leave it out, or name the format with input_format."
-                )
-
-    def _check_fields(self) -> None:
-        """Raises ValueError if fields have malformed or equal names, or are not among the columns."""
-        if isinstance(self.fields, str) or not self.text_fields:
-            raise ValueError(
-                "text_field must name at least one field, and fields must be a list of names, got "
-                f"text_field={self.text_field!r} and fields={self.fields!r}."
-            )
-        seen: dict[str, str] = {}
-        for option, name in self.wanted_fields:
-            if not name or any(sign in '"\\' or ord(sign) < 0x20 for sign in name):
-                raise ValueError(
-                    f"{option} must be a name without quotes, backslashes and control characters, "
-                    f"got {option}={name!r}."
-                )
-            if name in seen:
-                raise ValueError(
-                    f"{option} must name a field that {seen[name]} does not name, and each field once, "
-                    f"got {option}={name!r}."
-                )
-            seen[name] = option
-            if self.columns is not None and list(self.columns).count(name) != 1:
-                raise ValueError(
-                    f"columns must have the field {name!r} once, got "
-                    f"columns={','.join(self.columns)}. Name every column of the file in order, or "
-                    "change user_field or text_field."
                 )

@@ -143,11 +143,6 @@ class Tally(NamedTuple):
     rejected: Mapping[str, int]
 
 
-def tally_of(usable: int, rejected: Mapping[str, int]) -> Tally:
-    """Returns a tally from the number of usable records, and of rejected records by reason."""
-    return Tally(usable + sum(rejected.values()), dict(rejected))
-
-
 def add_up(tallies: Iterable[Tally]) -> Tally:
     """Adds tallies of different records.
 

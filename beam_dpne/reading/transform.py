@@ -9,22 +9,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import apache_beam as beam
 import pyarrow as pa
-import pyarrow.parquet as pq
 from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.typehints.decorators import IOTypeHints
 
-from beam_dpne.elements import progress
 from beam_dpne.elements.batches import DisplayedTransform
-from beam_dpne.errors import InputError
-from beam_dpne.reading.batches import Batch
-from beam_dpne.reading.files import InputFile, guarded, match_inputs, open_raw
-from beam_dpne.reading.formats import codec_of, format_of, has_glob, may_be_folder
-from beam_dpne.reading.headers import begin
-from beam_dpne.reading.options import InputDescription, ReadOptions
-from beam_dpne.reading.parquet import read_row_groups, row_group_ranges
-from beam_dpne.reading.rejects import REJECTED_RECORDS, Reject, Tally, tally_of
-from beam_dpne.reading.text import TextStream
+from beam_dpne.reading.files import has_glob, match_inputs
+from beam_dpne.reading.options import InputDescription, ReadOptions, extension_of, format_of
+from beam_dpne.reading.records import WorkItem, plan_reads, read_item
+from beam_dpne.reading.rejects import REJECTED_RECORDS, Reject, Tally
 
 _REJECTS = "rejects"
 _TALLY = "tally"
@@ -81,33 +74,15 @@ class ReadDocuments(DisplayedTransform):
     Attributes:
       inputs: Paths or globs of files, or folders whose files are all of one format, local or on any
         Beam file system. Files ending in `.gz`, `.bz2`, `.zst` and `.zstd` are decompressed.
-      input_format: `jsonl` (one object per line), `json` (one array of objects, or one object per
-        line), `csv`, `tsv`, `parquet`, `sequences` (each line is one user, with tokens separated by
-        blanks), or `auto`, which is the format of the extension and never `sequences`.
-      user_field: Name of the user's field: text or integers, compared as UTF-8 text.
-      text_field: Name of the text's field, or several names. With several, each text is a document of
-        the user, and a record without any text is a reject.
-      encoding: Encoding of files other than Parquet, by Python's name. None means UTF-8, or UTF-16
-        where a header line of CSV or TSV, or a JSON array, begins with its byte order mark.
-      delimiter: One ASCII character between the fields of CSV or TSV, or its name: `comma`,
-        `semicolon`, `tab`, `pipe`, `colon`, `space`. None means a comma for CSV and a tab for TSV.
-      quoting: Whether fields of CSV or TSV may be enclosed in quotes: `quoted`, `none`, or `auto`,
-        which is `quoted` for CSV and `none` for TSV.
-      columns: Names of all columns of CSV or TSV files without a header line.
-      max_record_bytes: Longer records are rejects.
       strict: Whether the first reject fails the run.
-      text_is_tokens: Whether texts are lists of tokens (JSONL and Parquet).
-      fields: Further fields, for steps that look at them before the texts become documents. With a
-        list, even an empty one, each record is one row of a batch with the columns `user_field`, each
-        of `text_field`, and these fields, all under their names in the files. A further field is text
-        as it is, null if it is null or missing, and any other value as text: numbers, times and truth
-        values of Parquet as Arrow writes them, and values of JSON as JSON. Then name the fields with
-        `PrivateNgrams(user_field=…, text_field=…)`, too, and leave `described` out.
-      block_bytes: Bytes of decompressed text in one batch.
-      split_bytes: Approximate bytes of one piece of work.
-      shown_inputs: Paths, globs or folders that display data name in place of `inputs`. A launcher that
-        has already found the files gives the operator's own words here, since engines show them to
-        people who may not know the names of the files. None means `inputs`.
+      shown_inputs: Paths, globs or folders that display data name in place of `inputs`, since engines
+        show them to people who may not know the names of the files. None means `inputs`.
+      input_format, user_field, text_field, encoding: As in `ReadOptions`.
+      delimiter, quoting, columns, max_record_bytes: As in `ReadOptions`.
+      text_is_tokens, block_bytes, split_bytes: As in `ReadOptions`.
+      fields: Further fields, as in `ReadOptions`; one is text as it is, null if it is null or missing,
+        and any other value as text. Then name the fields with `PrivateNgrams(user_field=…,
+        text_field=…)`, too, and leave `described` out.
 
     Raises:
       ValueError: A parameter is wrong, or the extension of a path belongs to no known format.
@@ -152,7 +127,7 @@ class ReadDocuments(DisplayedTransform):
             )
         options = self.options
         for path in self.inputs:
-            if not has_glob(path) and not may_be_folder(path):
+            if extension_of(path) and not has_glob(path):
                 options.check_kind(format_of(path, self.input_format))
 
     @property
@@ -185,62 +160,6 @@ class ReadDocuments(DisplayedTransform):
         return result
 
 
-class WorkItem(NamedTuple):
-    """A file, or a part of one.
-
-    Attributes:
-      file: The file.
-      kind: Format of the file.
-      start: First byte (of a text) or row group (of Parquet) that belongs to this item.
-      stop: The byte or row group after the last one; None is the end of the file.
-    """
-
-    file: InputFile
-    kind: str
-    start: int = 0
-    stop: int | None = None
-
-
-def plan_reads(file: InputFile, options: ReadOptions) -> list[WorkItem]:
-    """Cuts a file into parts that workers read independently.
-
-    Args:
-      file: The file.
-      options: How the file is read.
-
-    Returns:
-      Ranges of bytes or row groups of about `split_bytes`, or one item for small and indivisible files.
-    """
-    kind = format_of(file.path, options.input_format)
-    options.check_kind(kind)
-    if file.size <= options.split_bytes or codec_of(file.path):
-        return [WorkItem(file, kind)]
-    with guarded(file.path):
-        if kind == "parquet":
-            with open_raw(file.path) as raw:
-                groups = row_group_ranges(pq.ParquetFile(raw), options.split_bytes)
-            return [WorkItem(file, kind, *group) for group in groups]
-        with TextStream(file.path) as stream:
-            can_be_cut = begin(stream, file, kind, options).can_be_cut
-    if not can_be_cut:
-        return [WorkItem(file, kind)]
-    starts = range(0, file.size, options.split_bytes)
-    return [WorkItem(file, kind, start, start + options.split_bytes) for start in starts]
-
-
-def read_item(item: WorkItem, options: ReadOptions) -> Generator[Batch, None, None]:
-    """Reads the documents of one piece of work, and reports the number of read bytes to `progress`.
-
-    Raises:
-      InputError: The file is truncated or damaged, or lacks a field.
-    """
-    read = _read_parquet if item.kind == "parquet" else _read_text
-    with guarded(item.file.path), contextlib.closing(read(item, options)) as batches:
-        for batch, consumed in batches:
-            progress.advance_bytes(consumed)
-            yield batch
-
-
 def read_ahead(items: Generator[_Item, None, None]) -> Generator[_Item, None, None]:
     """Yields the same items, and reads the next one in a thread while the caller uses one.
 
@@ -254,32 +173,6 @@ def read_ahead(items: Generator[_Item, None, None]) -> Generator[_Item, None, No
         while (item := next_item.result()) is not None:
             next_item = pool.submit(next, items, None)
             yield item
-
-
-def _read_parquet(item: WorkItem, options: ReadOptions) -> Generator[tuple[Batch, int], None, None]:
-    with open_raw(item.file.path) as raw:
-        file = pq.ParquetFile(raw)
-        stop = file.metadata.num_row_groups if item.stop is None else item.stop
-        yield from read_row_groups(item.file, file, (item.start, stop), options)
-
-
-def _read_text(item: WorkItem, options: ReadOptions) -> Generator[tuple[Batch, int], None, None]:
-    """Yields batches, and for each the number of stored bytes that were read for it."""
-    # Bytes of this piece of work, and how many of them have been reported. The reader goes beyond the
-    # piece to the end of its last record.
-    size = min(item.file.size, item.stop or item.file.size) - item.start
-    reported = 0
-    with TextStream(item.file.path) as stream:
-        text = begin(stream, item.file, item.kind, options)
-        for batch in text.batches(options, item.start, item.stop):
-            consumed = min(stream.taken, size) - reported
-            reported += consumed
-            yield batch, consumed
-        if stream.taken < size and codec_of(item.file.path) is None:
-            raise InputError(
-                f"{item.file.path} is shorter than when the run began. It was cut or replaced."
-            )
-    progress.advance_bytes(size - reported)
 
 
 def _work_items(patterns: tuple[str, ...], options: ReadOptions) -> Iterator[WorkItem]:
@@ -310,4 +203,4 @@ class _ReadItem(beam.DoFn):
             for position, reason in batch.rejects:
                 reject = Reject(element.file.path, position, batch.unit, reason)
                 yield TaggedOutput(_REJECTS, reject)
-        yield TaggedOutput(_TALLY, tally_of(usable, reasons))
+        yield TaggedOutput(_TALLY, Tally(usable + reasons.total(), dict(reasons)))

@@ -29,8 +29,8 @@ from beam_dpne.documents.batch import (
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.errors import UsageError
 from beam_dpne.reading.files import match_inputs
-from beam_dpne.reading.headers import check_fields
 from beam_dpne.reading.options import InputDescription, ReadOptions, names_of
+from beam_dpne.reading.records import check_fields
 from beam_dpne.reading.rejects import (
     Tally,
     WriteRejects,
@@ -231,7 +231,7 @@ class _ToRows(beam.DoFn):
     """Makes a row of each record of a batch, by the names of the columns."""
 
     def __init__(self, options: ReadOptions, description: InputDescription):
-        self._names = options.record_names or ()
+        self._names = [name for _, name in options.wanted_fields]
         self.description = description
 
     def process(self, batch: pa.RecordBatch) -> Iterator[beam.Row]:

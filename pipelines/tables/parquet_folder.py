@@ -13,8 +13,8 @@ from apache_beam.io import ReadFromParquetBatched, WriteToParquet, WriteToText
 
 from beam_dpne import PrivateNgramsResult
 from beam_dpne.reading.files import match_inputs
-from beam_dpne.reading.headers import check_fields
 from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.records import check_fields
 from beam_dpne.release.publishing import check_output
 from pipelines.tables.launch import launch
 

@@ -186,7 +186,7 @@ def test_a_text_is_split_by_the_tokenizer_that_is_named(file):
 
 
 def test_lines_across_blocks_are_whole(file, monkeypatch):
-    monkeypatch.setattr("beam_dpne.bayesian.public_counts_files._BLOCK_BYTES", 5)
+    monkeypatch.setattr("beam_dpne.bayesian.public_counts_files._BLOCK_SIZE", 5)
     public = read_public_counts(file("naïve naïve\nb b\nno newline".encode()), length=2)
     assert as_rows(public) == [("b b", 1), ("naïve naïve", 1), ("no newline", 1)]
 

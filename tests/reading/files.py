@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.transform import plan_reads, read_item
+from beam_dpne.reading.records import plan_reads, read_item
 
 CANARY = "canary7f3a"
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {

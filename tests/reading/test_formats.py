@@ -16,13 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_dpne.errors import InputError
 from beam_dpne.reading import rejects
-from beam_dpne.reading.delimited import HEADER_START, header_bytes
 from beam_dpne.reading.files import match_inputs
-from beam_dpne.reading.formats import ENCODINGS
-from beam_dpne.reading.headers import check_fields
-from beam_dpne.reading.options import InputDescription, ReadOptions
-from beam_dpne.reading.transform import plan_reads, read_item
+from beam_dpne.reading.options import ENCODINGS, InputDescription, ReadOptions
+from beam_dpne.reading.records import check_fields, plan_reads, read_item
+from beam_dpne.reading.text_formats import HEADER_START
 from tests.reading.files import CANARY, COMPRESS, Row, read, write
 
 # Trail bytes of Shift JIS and Big5 may be a backslash, a pipe or a brace.
@@ -233,7 +232,7 @@ def test_text_without_the_mark_that_its_encoding_needs_is_refused(tmp_path) -> N
 @given(
     st.lists(st.text(alphabet="ab é\r\n{%", max_size=5), max_size=20),
     st.integers(1, 40),
-    st.sampled_from(["", HEADER_START.decode() + "\nh\n% Sequences:\n\n"]),
+    st.sampled_from(["", HEADER_START + "\nh\n% Sequences:\n\n"]),
 )
 def test_the_users_of_sequences_are_files_and_offsets(
     tmp_path_factory, parts: list[str], size: int, head: str
@@ -258,15 +257,25 @@ def test_the_users_of_sequences_are_files_and_offsets(
 @pytest.mark.parametrize(
     ("head", "size"),
     [
-        (b"", 0),
-        (b"% Sequences:\n1 2\n", 0),
-        (HEADER_START + b"\n% Sequences:\n1 2\n", 57),
-        (HEADER_START + b"\nb c\n\n% Sequences:\r\n\r\n\n1 2\n", 66),
-        (b"1 2\n" + HEADER_START + b"\n% Sequences:\n", 0),
+        ("", 0),
+        ("% Sequences:\n", 0),
+        (HEADER_START + "\n% Sequences:\n", 57),
+        (HEADER_START + "\nb c\n\n% Sequences:\r\n\r\n\n", 66),
+        ("1 2\n" + HEADER_START + "\n% Sequences:\n", 0),
     ],
 )
-def test_a_sequences_header_ends_after_its_blank_lines(head: bytes, size: int) -> None:
-    assert header_bytes(head) == size
+def test_a_sequences_header_ends_after_its_blank_lines(tmp_path, head: str, size: int) -> None:
+    path = write(tmp_path / "a.seq", head + "1 2\n")
+    rows, _ = read([path], input_format="sequences")
+    first, (user, text) = rows[0], rows[-1]
+    assert (user, text) == (bytes(8) + len(head).to_bytes(8, "little"), "1 2")
+    assert int.from_bytes(first[0][8:], "little") == size
+
+
+def test_a_sequences_header_without_an_end_is_refused(tmp_path) -> None:
+    path = write(tmp_path / "a.seq", f"{HEADER_START}\n1 2\n")
+    with pytest.raises(InputError, match="must end with"):
+        read([path], input_format="sequences")
 
 
 # JSON arrays, several texts, tokens, further fields, Parquet

@@ -13,8 +13,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from beam_dpne.errors import InputError
 from beam_dpne.reading import rejects
 from beam_dpne.reading.files import match_inputs
-from beam_dpne.reading.headers import check_fields
 from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.records import check_fields
 from beam_dpne.reading.transform import ReadDocuments
 from tests.reading.files import CANARY, COMPRESS, read, write
 
@@ -107,21 +107,23 @@ def test_stray_quotes_within_a_field_are_text(tmp_path) -> None:
 def test_elements_of_an_array_that_cannot_be_used_are_rejects_by_number(
     tmp_path, block_bytes: int
 ) -> None:
-    cases = [*OBJECT_FAULTS, (f'{{"user": "a", "text": "{CANARY * 200}"}}', rejects.TOO_LONG)]
+    cases = OBJECT_FAULTS
     good = '{"user":"u","text":"t"}'
     data = ",\n".join(f"{good}, {bad}" for bad, _ in cases)
     path = write(tmp_path / "a.json", f"[{data}]")
-    rows, found = read([path], max_record_bytes=1000, block_bytes=block_bytes)
+    rows, found = read([path], block_bytes=block_bytes)
     assert rows == [("u", "t")] * len(cases)
     assert found == [(2 * i + 1, "row", reason) for i, (_, reason) in enumerate(cases)]
 
 
-def test_parquet_bytes_that_are_not_utf8_are_rejects(tmp_path) -> None:
+def test_parquet_text_that_is_not_utf8_fails_the_run(tmp_path) -> None:
     bad = pa.array([LATIN, b"ok", b""]).view(pa.string())
-    pq.write_table(pa.table({"user": ["a", "b", "c"], "text": bad}), tmp_path / "a.parquet")
-    rows, found = read([tmp_path / "a.parquet"])
-    assert rows == [("b", "ok"), ("c", "")]
-    assert found == [(0, "row", rejects.NOT_DECODED)]
+    path = tmp_path / "a.parquet"
+    for columns in ({"user": ["a", "b", "c"], "text": bad}, {"user": bad, "text": ["a", "b", "c"]}):
+        pq.write_table(pa.table(columns), path)
+        with pytest.raises(InputError, match=r"a\.parquet cannot be read") as caught:
+            read([path])
+        assert CANARY not in str(caught.value)
 
 
 @pytest.mark.parametrize(

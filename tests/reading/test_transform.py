@@ -21,8 +21,9 @@ from beam_dpne.errors import InputError, TooManyRejectedError, printable_reason
 from beam_dpne.reading import rejects
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.rejects import Tally, add_up, describe, require_few_rejected, tally_of
-from beam_dpne.reading.transform import ReadDocuments, WorkItem, plan_reads, read_ahead, read_item
+from beam_dpne.reading.records import WorkItem, plan_reads, read_item
+from beam_dpne.reading.rejects import Tally, add_up, describe, require_few_rejected
+from beam_dpne.reading.transform import ReadDocuments, read_ahead
 from beam_dpne.release.publishing import WriteRelease
 from beam_dpne.release.reading import read_release
 from tests.conftest import ROOT
@@ -180,7 +181,7 @@ def test_what_is_no_share_is_refused(wrong) -> None:
     ],
 )
 def test_the_share_is_compared_exactly(records, rejected, max_rejected, fails) -> None:
-    tally = tally_of(records - rejected, {"malformed JSON": rejected} if rejected else {})
+    tally = Tally(records, {"malformed JSON": rejected} if rejected else {})
     assert add_up([tally, Tally(0, {})]) == tally
     if fails:
         with pytest.raises(TooManyRejectedError, match=f"{rejected:,} rejected of {records:,}"):

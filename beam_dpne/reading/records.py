@@ -1,0 +1,273 @@
+"""Records of files become batches of documents: pieces of work, formats, and checks of fields.
+
+`_records` has the reader of each format. Errors name the fields of a file only if they cannot be data:
+the first line of a CSV file without a header line is a user's record.
+"""
+
+import contextlib
+import itertools
+import re
+from collections.abc import Generator, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from beam_dpne.elements import progress
+from beam_dpne.elements.arrays import NAMED_USER, interleaved
+from beam_dpne.errors import InputError
+from beam_dpne.reading import text_formats
+from beam_dpne.reading.files import InputFile, TextFile, guarded, open_raw
+from beam_dpne.reading.options import ReadOptions, codec_of, format_of
+from beam_dpne.reading.parquet import check_schema, read_row_groups, row_group_ranges
+
+_IDENTIFIER = re.compile(r"[A-Za-z0-9_.\-]{1,64}", re.ASCII)
+_SHOWN = 30
+_CHECKED_FILES = 8
+_CHECKED_RECORDS = 100
+_Part = tuple[Sequence[pa.Array], list[tuple[int, str]], str, int]
+
+
+class Batch(NamedTuple):
+    """The documents and rejects of some records.
+
+    Attributes:
+      documents: Documents of the usable records; a record with several texts has several documents.
+      rejects: Position and reason of each record that cannot be used.
+      usable: Number of records that the documents come from.
+      unit: Unit of the positions: `byte` or `row`.
+    """
+
+    documents: pa.RecordBatch
+    rejects: list[tuple[int, str]]
+    usable: int
+    unit: str
+
+    def require_none_rejected(self, path: str) -> None:
+        """Raises InputError for the first reject, as a strict run does."""
+        for position, reason in self.rejects[:1]:
+            raise InputError(
+                f"{path} must hold only usable records (strict), got one at {self.unit} {position}: "
+                f"{reason}."
+            )
+
+
+class WorkItem(NamedTuple):
+    """A file, or a part of one.
+
+    Attributes:
+      file: The file.
+      kind: Format of the file.
+      start: First byte (of a text) or row group (of Parquet) that belongs to this item.
+      stop: The byte or row group after the last one; None is the end of the file.
+    """
+
+    file: InputFile
+    kind: str
+    start: int = 0
+    stop: int | None = None
+
+
+def plan_reads(file: InputFile, options: ReadOptions) -> list[WorkItem]:
+    """Cuts a file into parts that workers read independently.
+
+    Args:
+      file: The file.
+      options: How the file is read.
+
+    Returns:
+      Ranges of bytes or row groups of about `split_bytes`, or one item for small and indivisible files.
+    """
+    kind = format_of(file.path, options.input_format)
+    options.check_kind(kind)
+    whole = WorkItem(file, kind)
+    if file.size <= options.split_bytes or codec_of(file.path):
+        return [whole]
+    with guarded(file.path):
+        if kind == "parquet":
+            with open_raw(file.path) as raw:
+                groups = row_group_ranges(pq.ParquetFile(raw), options.split_bytes)
+            return [WorkItem(file, kind, *group) for group in groups]
+        with _opened(whole, options) as text:
+            # Only there each line feed ends a record.
+            if not text.is_plain or options.is_quoted(kind) or _is_array(text, kind):
+                return [whole]
+    starts = range(0, file.size, options.split_bytes)
+    return [WorkItem(file, kind, start, start + options.split_bytes) for start in starts]
+
+
+def read_item(item: WorkItem, options: ReadOptions) -> Generator[Batch, None, None]:
+    """Reads the documents of one piece of work, and reports the number of read bytes to `progress`.
+
+    Raises:
+      InputError: The file is truncated or damaged, or lacks a field.
+    """
+    read = _read_parquet if item.kind == "parquet" else _read_text
+    reported = 0
+    with guarded(item.file.path), contextlib.closing(read(item, options)) as parts:
+        for columns, rejects, unit, done in parts:
+            progress.advance_bytes(done - reported)
+            reported = done
+            if options.fields is None:
+                found = interleaved(columns[0], columns[1:])
+            else:
+                names = [name for _, name in options.wanted_fields]
+                found = pa.RecordBatch.from_arrays(list(columns), names=names)
+            yield Batch(found, rejects, len(columns[0]), unit)
+
+
+def _read_parquet(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
+    with open_raw(item.file.path) as raw:
+        file = pq.ParquetFile(raw)
+        check_schema(item.file.path, file.schema_arrow, options)
+        groups = range(item.start, item.stop or file.metadata.num_row_groups)
+        size_of_row = item.file.size / max(1, file.metadata.num_rows)
+        first = None
+        for columns, rejects, start, stop in read_row_groups(file, groups, options):
+            first = start if first is None else first
+            yield columns, rejects, "row", int((stop - first) * size_of_row)
+
+
+def _read_text(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
+    with _opened(item, options) as text:
+        names = _begin(text, item, options)
+        if item.start <= text.offset:
+            yield from _parts(text, item, names, options)
+            return
+    # Reading starts one byte earlier, so that a record at the very start of the range counts.
+    with _opened(item, options, start=item.start - 1) as text:
+        next(text.lines(options.max_record_bytes), None)
+        yield from _parts(text, item, names, options)
+
+
+def _opened(item: WorkItem, options: ReadOptions, start: int = 0) -> TextFile:
+    # If the first bytes are a user's record, they must not decide how other records are read.
+    has_mark = item.kind == "json" or (item.kind in ("csv", "tsv") and not options.columns)
+    newline = "" if options.is_quoted(item.kind) else "\n"
+    path = item.file.path
+    return TextFile(path, options.encoding, has_mark=has_mark, newline=newline, start=start)
+
+
+def _is_array(text: TextFile, kind: str) -> bool:
+    return kind == "json" and text.head.lstrip(" \t\r\n").startswith("[")
+
+
+def _begin(text: TextFile, item: WorkItem, options: ReadOptions) -> Sequence[str]:
+    """Reads what comes before the first record; returns the columns of CSV and TSV."""
+    if item.kind == "sequences":
+        text_formats.pass_header(text)
+    if item.kind not in ("csv", "tsv") or options.columns:
+        return options.columns or ()
+    columns = text_formats.header(text, item.file.path, item.kind, options)
+    for option, field in options.wanted_fields:
+        if columns.count(field) != 1:
+            may_be_data = _may_be_data(columns, options)
+            raise _lacking(option, field, item.file.path, columns, may_be_data=may_be_data)
+    return columns
+
+
+def _parts(
+    text: TextFile, item: WorkItem, names: Sequence[str], options: ReadOptions
+) -> Iterator[_Part]:
+    """Yields columns, rejects, the unit of positions, and the number of stored bytes that were read."""
+    into = text_formats.Gathered(text, options)
+    if item.kind == "sequences":
+        reading = text_formats.read_sequences(into, item.file.number, item.stop)
+    elif names:
+        reading = text_formats.read_delimited(into, names, item.kind, item.stop)
+    elif _is_array(text, item.kind):
+        reading = text_formats.read_json_array(into)
+    else:
+        reading = text_formats.read_json_lines(into, item.stop)
+    user = NAMED_USER if item.kind == "sequences" else pa.string()
+    text_kind = pa.list_(pa.string()) if options.text_is_tokens else pa.string()
+    others = [pa.string()] * len(options.fields or ())
+    kinds = [user, *[text_kind] * len(options.text_fields), *others]
+    # The reader goes beyond the piece to the end of its last record.
+    size = min(item.file.size, item.stop or item.file.size) - item.start
+    # What is left after the last yield is the last batch.
+    for _ in itertools.chain(reading, [None]):
+        columns = [pa.array(each, kind) for each, kind in zip(into.columns, kinds, strict=True)]
+        yield columns, into.rejects, "row" if into.is_array else "byte", min(text.taken, size)
+        into.clear()
+    if text.taken < size and codec_of(item.file.path) is None:
+        raise InputError(f"{item.file.path} is shorter than when the run began.")
+
+
+def check_fields(files: Sequence[InputFile], options: ReadOptions) -> None:
+    """Checks before a run that the first eight files can be opened and read with the options.
+
+    The reader itself checks all files.
+
+    Args:
+      files: The files that `match_inputs` found.
+      options: How the files will be read.
+
+    Raises:
+      InputError: A file cannot be opened or decompressed, its format is unknown or excludes an option,
+        or a wanted field does not exist. The error names existing fields unless they may be data.
+    """
+    for file in files:
+        options.check_kind(format_of(file.path, options.input_format))
+    found: list[list[str]] = []
+    for file in files[:_CHECKED_FILES]:
+        with guarded(file.path):
+            found += _fields_of(WorkItem(file, format_of(file.path, options.input_format)), options)
+    for option, field in options.wanted_fields:
+        if found and not any(field in fields for fields in found):
+            common = [field for field in found[0] if all(field in fields for fields in found)]
+            may_be_data = len(found) < 2 and _may_be_data(common, options)
+            raise _lacking(option, field, files[0].path, common, may_be_data=may_be_data)
+
+
+def _fields_of(item: WorkItem, options: ReadOptions) -> list[list[str]]:
+    """Returns the columns of a file, or the keys of its first JSON records."""
+    if item.kind == "parquet":
+        with open_raw(item.file.path) as raw:
+            schema = pq.ParquetFile(raw).schema_arrow
+        check_schema(item.file.path, schema, options)
+        return [schema.names]
+    with _opened(item, options) as text:
+        columns = _begin(text, item, options)
+        if item.kind not in ("json", "jsonl"):
+            return [list(columns)] if columns else []
+        if _is_array(text, item.kind):
+            records = itertools.islice(text_formats.elements(text), _CHECKED_RECORDS)
+            found = [list(record) if isinstance(record, dict) else [] for record in records]
+        else:
+            lines = itertools.islice(text.lines(options.max_record_bytes), _CHECKED_RECORDS)
+            found = [_keys(line) for _, line, _ in lines if line.strip()]
+    # A file of lines may have any number of records that cannot be used.
+    return [keys for keys in found if keys or item.kind == "json"]
+
+
+def _keys(line: str) -> list[str]:
+    """Returns the keys of a line with an object; other lines have none."""
+    with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
+        return list(msgspec.json.decode(line, type=dict[str, msgspec.Raw]))
+    return []
+
+
+def _lacking(
+    option: str, field: str, path: str, names: Sequence[str], *, may_be_data: bool
+) -> InputError:
+    """Returns the error for a field that does not exist, which names those that do."""
+    if not may_be_data and names and all(_IDENTIFIER.fullmatch(name) for name in names):
+        fields = f"It has the fields {', '.join(names[:_SHOWN])}."
+    else:
+        fields = (
+            f"Its {len(names)} fields are not shown, since they may be data. Name its fields with "
+            "user_field and text_field, those of a file without a header line with columns, and "
+            "the sign between them with delimiter."
+        )
+    return InputError(
+        f"{option} must name a field of {path}, got {option}={field!r}, which its first records do "
+        f"not have once. {fields}"
+    )
+
+
+def _may_be_data(names: Sequence[str], options: ReadOptions) -> bool:
+    """Returns whether no name is a wanted one, unless the operator chose the wanted ones."""
+    wanted = {options.user_field, *options.text_fields}
+    return wanted == {"user", "text"} and wanted.isdisjoint(names)

@@ -1,0 +1,367 @@
+"""Records of text files: CSV and TSV by Python's csv, sequences, and JSON by msgspec and ijson.
+
+Each reader puts records into `Gathered`, and yields when they have about `block_bytes`. Positions are
+offsets in the text as UTF-8, or numbers of an array's elements.
+"""
+
+import contextlib
+import csv
+import functools
+import itertools
+import json
+import operator
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any
+
+import ijson
+import msgspec
+
+from beam_dpne.errors import InputError
+from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, TextFile, size_of
+from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.rejects import (
+    BAD_TEXT,
+    BAD_TOKENS,
+    BAD_USER,
+    EMPTY_USER,
+    NO_TEXT,
+    NO_USER,
+    NOT_CSV,
+    NOT_JSON,
+    NOT_OBJECT,
+    RAGGED,
+    TOO_LONG,
+)
+
+_HEADER_BYTES = 65536
+_PIECE = 65536
+_BLANKS = " \t\r\n"
+_BAD = {False: BAD_TEXT, True: BAD_TOKENS}
+
+
+class Gathered:
+    """Records that were read of a text.
+
+    Attributes:
+      text: The text.
+      options: How the file is read.
+      columns: The values of each wanted field of the usable records.
+      rejects: Position and reason of each record that cannot be used.
+      is_array: Whether positions are numbers of an array's elements.
+    """
+
+    def __init__(self, text: TextFile, options: ReadOptions) -> None:
+        self.text = text
+        self.options = options
+        self.columns = [list[Any]() for _ in options.wanted_fields]
+        self.is_array = False
+        self.clear()
+
+    def clear(self) -> None:
+        """Begins the next batch."""
+        self.rejects: list[tuple[int, str]] = []
+        for column in self.columns:
+            column.clear()
+        self.end = self.text.offset + self.options.block_bytes
+
+    def add(self, position: int, values: Sequence[Any], reason: str) -> None:
+        """Adds a record, as a reject if there is a reason."""
+        if reason:
+            self.rejects.append((position, reason))
+        else:
+            for column, value in zip(self.columns, values, strict=True):
+                column.append(value)
+
+
+def read_delimited(
+    into: Gathered, names: Sequence[str], kind: str, stop: int | None
+) -> Iterator[None]:
+    """Reads CSV or TSV after the header line; blank lines are skipped.
+
+    Args:
+      into: The text, and where its records go.
+      names: Names of all columns.
+      kind: `csv` or `tsv`.
+      stop: Offset from which records belong to another range.
+    """
+    text, options = into.text, into.options
+    wanted = operator.itemgetter(*(names.index(name) for _, name in options.wanted_fields))
+    width = len(names)
+    for offset, row, fault in _rows(text, kind, options, options.max_record_bytes, stop):
+        values = wanted(row) if len(row) == width else ()
+        reason = fault or ("" if values and values[0] else EMPTY_USER if values else RAGGED)
+        into.add(offset, values, reason)
+        if text.offset >= into.end:
+            yield
+
+
+def header(text: TextFile, path: str, kind: str, options: ReadOptions) -> list[str]:
+    """Returns the names of the columns, from the first line of CSV or TSV.
+
+    Raises:
+      InputError: The text is empty, or its first line is malformed, too long or cannot be decoded.
+    """
+    names, fault = list[str](), "without an end"
+    with contextlib.suppress(BrokenText):
+        _, names, fault = next(_rows(text, kind, options, _HEADER_BYTES), (0, [], "missing"))
+    if fault:
+        raise InputError(
+            f"{path} must begin with a header line of {kind} in {options.encoding or 'UTF-8'}, shorter "
+            f"than {_HEADER_BYTES} bytes, got a line that is {fault}. Name the encoding of the file "
+            "with encoding, e.g. cp1252, or name the columns with columns."
+        )
+    return names
+
+
+def _rows(
+    text: TextFile, kind: str, options: ReadOptions, limit: int, stop: int | None = None
+) -> Iterator[tuple[int, list[str], str]]:
+    """Returns offset, fields and fault of each line that is not blank, or of each quoted record."""
+    delimiter = options.delimiter_of(kind)
+    if options.is_quoted(kind):
+        return iter(_Quoted(text, delimiter, limit))
+    return (
+        (offset, _bare(line).split(delimiter), fault)
+        for offset, line, fault in text.lines(limit, stop)
+        if fault or _bare(line)
+    )
+
+
+def _bare(line: str) -> str:
+    return line.removesuffix("\n").removesuffix("\r")
+
+
+class _Quoted:
+    """Records whose fields may be enclosed in quotes, by the parser of Python's standard library.
+
+    The parser is strict: text that follows a closing quote is an error. A quoted field ends at its
+    closing quote, even on a later line, so the operator must have the files from a program that escapes
+    quotes.
+    """
+
+    def __init__(self, text: TextFile, delimiter: str, limit: int) -> None:
+        self._text = text
+        self._delimiter = delimiter
+        self._most = limit + LINE_END_BYTES
+        self._start = text.offset
+        self._fault = ""
+        self._is_done = False
+        # The lines of the current record, which the parser has taken.
+        self._taken: list[str] = []
+        # The limit of the module is for all readers of the process; records are limited here.
+        csv.field_size_limit(max(csv.field_size_limit(), self._most))
+
+    def __iter__(self) -> Iterator[tuple[int, list[str], str]]:
+        """Yields offset, fields and fault ("" if there is none) of each record, not of blank lines.
+
+        Raises:
+          BrokenText: The text ends inside a quoted field.
+        """
+        lines = self._lines()
+        rows = csv.reader(lines, delimiter=self._delimiter, strict=True)
+        while True:
+            try:
+                row = next(rows, None)
+            except csv.Error:
+                row = self._pass_malformed(lines)
+            if row is None:
+                return
+            if row:
+                yield self._start, row, self._fault
+            self._start, self._fault = self._text.offset, ""
+            self._taken.clear()
+
+    def _pass_malformed(self, lines: Iterator[str]) -> list[str]:
+        """Reads to the end of a record in which text follows a closing quote.
+
+        Otherwise its further lines would be taken for records of users whom its text may name.
+        """
+        if not self._is_done:
+            self._fault = self._fault or NOT_CSV
+            whole = itertools.chain(self._taken.copy(), lines)
+            with contextlib.suppress(csv.Error):
+                next(csv.reader(whole, delimiter=self._delimiter), None)
+        if self._is_done:
+            raise BrokenText(
+                "ends inside a quoted field. The file is truncated, or a quote is not closed."
+            )
+        return [""]
+
+    def _lines(self) -> Iterator[str]:
+        """Yields the lines that the parser takes.
+
+        Of a record that is too long, it gets only what changes whether quotes are open. By the rules
+        of quoting they are open after a line with an odd number of quotes if they were not before it.
+        """
+        text, most, taken = self._text, self._most, self._taken
+        begin, quotes = text.offset, 0
+        for piece in iter(functools.partial(text.readline, most + 1), ""):
+            size, fault = size_of(piece)
+            line = piece
+            text.offset += size
+            self._fault = self._fault or fault
+            if text.offset - self._start > most:
+                self._fault = TOO_LONG
+                quotes += piece.count('"')
+                if piece[-1] not in "\r\n":
+                    continue
+                line = '"\n' if quotes % 2 else "" if begin > self._start else "-\n"
+            begin, quotes = text.offset, 0
+            if line:
+                taken.append(line)
+                yield line
+        self._is_done = True
+
+
+# A file of sequences has a header only if it begins with this line, as the MSNBC data do.
+HEADER_START = "% Different categories found in input file:"
+_HEADER_END = "% Sequences:"
+_HEADER_LINES = 100
+
+
+def pass_header(text: TextFile) -> None:
+    """Reads the header of sequences like the MSNBC data; other files have none.
+
+    Only the first line can announce a header, and the end of the header must be found. Otherwise one
+    user's line could turn the lines of other users into a header.
+
+    Raises:
+      InputError: The first line announces a header that does not end.
+    """
+    if text.head.startswith(HEADER_START):
+        lines = itertools.islice(text.lines(_HEADER_BYTES), _HEADER_LINES)
+        if not any(line.startswith(_HEADER_END) for _, line, _ in lines):
+            raise InputError("A header must end with the line '% Sequences:', early in the file.")
+
+
+def read_sequences(into: Gathered, number: int, stop: int | None) -> Iterator[None]:
+    """Reads a record from each line that is not blank; its user is 16 bytes, for file and offset.
+
+    Args:
+      into: The text after the header, and where its records go.
+      number: Index of the file.
+      stop: Offset from which lines belong to another range.
+    """
+    user_of = struct.Struct("<QQ").pack
+    users, texts = into.columns
+    for offset, line, fault in into.text.lines(into.options.max_record_bytes, stop):
+        if fault:
+            into.rejects.append((offset, fault))
+        elif line := _bare(line):
+            users.append(user_of(number, offset))
+            texts.append(line)
+        if into.text.offset >= into.end:
+            yield
+
+
+def read_json_lines(into: Gathered, stop: int | None) -> Iterator[None]:
+    """Reads the JSON lines that begin before `stop`; blank lines are skipped."""
+    strict = msgspec.json.Decoder(_record_type(into.options)).decode
+    lines = into.text.lines(into.options.max_record_bytes, stop)
+    found = (line for line in lines if line[2] or line[1].strip(_BLANKS))
+    return _read_json(into, found, strict, msgspec.json.decode)
+
+
+def read_json_array(into: Gathered) -> Iterator[None]:
+    """Reads the elements of a JSON array; positions are their numbers, from 0.
+
+    Raises:
+      BrokenText: The array is malformed. An element that is malformed cannot be told from those beside
+        it, so that nothing of the file is used.
+    """
+    into.is_array = True
+    strict = functools.partial(msgspec.convert, type=_record_type(into.options))
+    found = ((number, element, "") for number, element in enumerate(elements(into.text)))
+    return _read_json(into, found, strict, lambda element: element)
+
+
+def _record_type(options: ReadOptions) -> type[msgspec.Struct]:
+    """Returns a type that only usable records have, and most of them do."""
+    kind: Any = list[str] if options.text_is_tokens else str
+    user = Annotated[str, msgspec.Meta(min_length=1)] | int
+    names = [name for _, name in options.wanted_fields]
+    fields = [("f0", user), *((f"f{place}", kind) for place in range(1, len(names)))]
+    renamed = {name: names[place] for place, (name, _) in enumerate(fields)}
+    return msgspec.defstruct("Record", fields, rename=renamed, gc=False)
+
+
+def _read_json(
+    into: Gathered,
+    found: Iterator[tuple[int, Any, str]],
+    strict: Callable[[Any], Any],
+    value_of: Callable[[Any], Any],
+) -> Iterator[None]:
+    """Reads records of which `strict` makes `_record_type`, and others after a closer look."""
+    add_user, *columns = [column.append for column in into.columns]
+    texts = [(add, operator.attrgetter(f"f{place}")) for place, add in enumerate(columns, 1)]
+    for position, data, fault in found:
+        try:
+            record = None if fault else strict(data)
+        except (msgspec.MsgspecError, RecursionError):
+            record = None
+        if record is None:
+            into.add(position, *(((), fault) if fault else _checked(data, value_of, into.options)))
+        else:
+            add_user(str(record.f0))
+            for add, text_of in texts:
+                add(text_of(record))
+        if into.text.offset >= into.end:
+            yield
+
+
+def _checked(
+    data: Any, value_of: Callable[[Any], Any], options: ReadOptions
+) -> tuple[Sequence[Any], str]:
+    """Returns the values of an object's wanted fields, and why it cannot be used or ""."""
+    try:
+        value = value_of(data)
+    except (msgspec.MsgspecError, RecursionError):
+        return (), NOT_JSON
+    if not isinstance(value, dict):
+        return (), NOT_OBJECT
+    user, texts = value.get(options.user_field), [value.get(name) for name in options.text_fields]
+    present = [text for text in texts if text is not None]
+    tokens = [text if isinstance(text, list) else [None] for text in present]
+    words = itertools.chain(*tokens) if options.text_is_tokens else present
+    for is_faulty, reason in (
+        (user is None, NO_USER),
+        (user == "", EMPTY_USER),
+        (isinstance(user, bool) or not isinstance(user, str | int), BAD_USER),
+        (not present, NO_TEXT),
+        (not all(isinstance(word, str) for word in words), _BAD[options.text_is_tokens]),
+    ):
+        if is_faulty:
+            return (), reason
+    others = (_text_of(value.get(name)) for name in options.fields or ())
+    return (str(user), *texts, *others), ""
+
+
+def _text_of(value: Any) -> str | None:
+    """Returns the value of a further field: text as it is, null as None, anything else as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=float)
+
+
+def elements(text: TextFile) -> Iterator[Any]:
+    """Yields the elements of a JSON array.
+
+    Raises:
+      BrokenText: The array is malformed; the message has the place and no text.
+    """
+    found, number = ijson.sendable_list(), 0
+    parser = ijson.items_coro(found, "item")
+    try:
+        while piece := text.read(_PIECE):
+            text.offset += len(piece)
+            parser.send(piece.encode())
+            yield from found
+            number += len(found)
+            del found[:]
+        parser.close()
+    except (ijson.JSONError, RecursionError, UnicodeEncodeError):
+        raise BrokenText(
+            f"is not a well-formed JSON array after its first {number:,} elements. The file is "
+            "truncated, a quote or a bracket is not closed, or text follows the array."
+        ) from None
