@@ -18,7 +18,6 @@ from beam_dpne.reading.options import canonical_encoding, codec_of, extension_of
 from beam_dpne.reading.rejects import NOT_DECODED, TOO_LONG
 from beam_dpne.storage.directories import (
     absolute_path,
-    connect_anonymously_to_emulators,
     require_file_system,
 )
 
@@ -31,9 +30,6 @@ _BUFFER = 2**17
 LINE_END_BYTES = 2
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _UNKNOWN_BYTES = "beam_dpne.unknown_bytes"
-
-# A worker may import any module of this room first, and then use storage.
-connect_anonymously_to_emulators()
 
 
 class BrokenText(Exception):

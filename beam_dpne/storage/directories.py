@@ -7,27 +7,30 @@ reading there is a moment in which the later of two runs can replace the earlier
 """
 
 import contextlib
+import importlib.util
+import itertools
 import logging
 import os
+import pathlib
 import re
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_dpne.errors import AccessError, ReleaseError
-from beam_dpne.storage import is_installed
 
 _log = logging.getLogger(__name__)
 
-# For each scheme, the module that Beam's file system needs and the command that installs it.
+# For each scheme, the module that Beam's file system needs and the package that has it.
 _NEEDED = {
-    "gs": ("google.cloud.storage", "pip install 'beam-dpne[gcp]'"),
-    "s3": ("boto3", "pip install 'apache-beam[aws]'"),
-    "azfs": ("azure.storage.blob", "pip install 'apache-beam[azure]'"),
-    "hdfs": ("hdfs", "pip install 'apache-beam[hadoop]'"),
+    "gs": ("google.cloud.storage", "beam-dpne[gcp]"),
+    "s3": ("boto3", "apache-beam[aws]"),
+    "azfs": ("azure.storage.blob", "apache-beam[azure]"),
+    "hdfs": ("hdfs", "apache-beam[hadoop]"),
 }
 
 
@@ -40,25 +43,82 @@ def require_file_system(path: str) -> None:
     >>> require_file_system("/data/notes.jsonl")
     >>> require_file_system("ftp://host/notes.jsonl")
     Traceback (most recent call last):
-    beam_dpne.errors.AccessError: paths must be local or begin with gs://, s3://, azfs:// or \
-    hdfs://, got ftp://host/notes.jsonl.
+    beam_dpne.errors.AccessError: paths must be local or begin with gs://, s3://, azfs://, hdfs://, \
+    got ftp://host/notes.jsonl.
     """
     scheme = FileSystems.get_scheme(path)
-    if scheme is None:
-        return
-    module, remedy = _NEEDED.get(scheme, (None, ""))
-    missing = f"{scheme}:// needs a package that is not installed, got {path}. Run {remedy}."
-    if module and not is_installed(module):
-        raise AccessError(missing)
-    try:
-        FileSystems.get_filesystem(path)
-    except ValueError:
-        if module:
-            raise AccessError(missing) from None
-        *others, last = (f"{known}://" for known in _NEEDED)
+    if scheme in _NEEDED:
+        module, package = _NEEDED[scheme]
+        with contextlib.suppress(ModuleNotFoundError):
+            if importlib.util.find_spec(module):
+                return
         raise AccessError(
-            f"paths must be local or begin with {', '.join(others)} or {last}, got {path}."
-        ) from None
+            f"{scheme}:// needs a package that is not installed, got {path}. Run pip install "
+            f"'{package}'."
+        )
+    if scheme is not None:
+        try:
+            FileSystems.get_filesystem(path)
+        except ValueError:
+            known = ", ".join(f"{known}://" for known in _NEEDED)
+            raise AccessError(f"paths must be local or begin with {known}, got {path}.") from None
+
+
+def directory_at(path: str) -> "Directory":
+    """Returns the directory at a path, local or on any Beam file system.
+
+    Raises:
+      AccessError: Beam has no file system for the path.
+    """
+    require_file_system(path)
+    scheme = FileSystems.get_scheme(path)
+    if scheme == "gs":
+        from beam_dpne.storage.gcs import GcsDirectory
+
+        return GcsDirectory(path)
+    return Directory(path) if scheme else LocalDirectory(os.path.abspath(path))
+
+
+def check_access(
+    reading: Sequence[str], writing: Sequence[str], options: PipelineOptions | None = None
+) -> None:
+    """Checks remote paths, so that a run that would fail for lack of access does not start.
+
+    For gs:// it looks for credentials (Beam itself would search for about 24 s and then go on without
+    any), asks for one object at each path that will be read, and writes and deletes a small object in
+    each directory that will be written. For other remote paths it checks only that Beam has a file
+    system for them, and local paths are not checked. Reading needs the permissions storage.objects.get
+    and storage.objects.list. Writing needs storage.objects.create and storage.objects.delete. No
+    permission on the bucket itself is needed.
+
+    Args:
+      reading: Paths or globs that will be read.
+      writing: Directories that will be written.
+      options: Beam's options for its file systems (project, impersonation).
+
+    Raises:
+      AccessError: A file system, credentials or a bucket are missing, access is denied, or the
+        storage does not answer.
+    """
+    remote = [path for path in (*reading, *writing) if FileSystems.get_scheme(path)]
+    for path in remote:
+        require_file_system(path)
+    remote = [path for path in remote if FileSystems.get_scheme(path) == "gs"]
+    if not remote:
+        return
+    from beam_dpne.storage import gcs
+
+    if options is not None:
+        FileSystems.set_options(options)
+    gcs.check_credentials()
+    for path in remote:
+        try:
+            if path in reading:
+                gcs.check_readable(path)
+            if path in writing:
+                directory_at(path).probe()
+        except OSError as error:
+            raise AccessError(f"{path} cannot be used: {reason(error)}.") from None
 
 
 def absolute_path(path: str) -> str:
@@ -66,24 +126,6 @@ def absolute_path(path: str) -> str:
     if FileSystems.get_scheme(path) is not None:
         return path
     return os.path.abspath(os.path.expanduser(path))
-
-
-def emulator() -> str | None:
-    """Returns the address of an emulator of Google Cloud Storage, or None if there is none."""
-    return os.environ.get("STORAGE_EMULATOR_HOST")
-
-
-def connect_anonymously_to_emulators() -> None:
-    """Stops Beam from searching for credentials, for about 24 s, in a process that uses an emulator.
-
-    Beam has no option for this. If a future Beam keeps its credentials elsewhere, it searches again.
-    """
-    if emulator():
-        from apache_beam.internal.gcp import auth
-
-        credentials = getattr(auth, "_Credentials", None)
-        if credentials is not None:
-            credentials._credentials_init = True
 
 
 def reason(error: Exception) -> str:
@@ -162,13 +204,10 @@ class Directory:
     def remove(self, names: Iterable[str]) -> None:
         """Deletes files; a file that cannot be deleted is logged and does not fail the run."""
         for name in names:
-            self._try_to_delete(name)
-
-    def _try_to_delete(self, name: str) -> None:
-        try:
-            self._delete(name)
-        except Exception as error:
-            _log.warning("%s could not be deleted: %s.", self.path_of(name), reason(error))
+            try:
+                self._delete(name)
+            except Exception as error:
+                _log.warning("%s could not be deleted: %s.", self.path_of(name), reason(error))
 
     def probe(self) -> None:
         """Raises an error if no file can be written here."""
@@ -195,21 +234,33 @@ class LocalDirectory(Directory):
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Makes the directory and locks it; if the attempt fails, removes the folders that it made."""
+        """Makes the directory and locks it; if the attempt fails, removes the folders that it made.
+
+        Attempts on one machine take turns, where the system has such locks.
+        """
         missing = self._missing()
-        try:
-            os.makedirs(self.path, exist_ok=True)
-            with self._lock():
+        with contextlib.ExitStack() as stack:
+            try:
+                os.makedirs(self.path, exist_ok=True)
+                with contextlib.suppress(ImportError, OSError):
+                    import fcntl
+
+                    handle = os.open(self.path, os.O_RDONLY)
+                    stack.callback(os.close, handle)
+                    fcntl.flock(handle, fcntl.LOCK_EX)
                 yield
-        except BaseException:
-            for path in missing:
+            except BaseException:
                 with contextlib.suppress(OSError):
-                    os.rmdir(path)
-            raise
+                    for path in missing:
+                        os.rmdir(path)
+                raise
 
     def names(self) -> list[str]:
         """Returns the names of the files in the directory; none if it is missing."""
-        return os.listdir(self.path) if self.path not in self._missing() else []
+        try:
+            return os.listdir(self.path)
+        except FileNotFoundError:
+            return []
 
     def probe(self) -> None:
         """Raises an error if no file can be written here."""
@@ -220,30 +271,13 @@ class LocalDirectory(Directory):
 
     def _missing(self) -> list[str]:
         """Returns those of the directory and its parents that do not exist, innermost first."""
-        missing, path = [], self.path
-        while not _exists(path):
-            missing.append(path)
-            path = os.path.dirname(path)
-        return missing
-
-    @contextlib.contextmanager
-    def _lock(self) -> Iterator[None]:
-        """Makes attempts on one machine take turns, where the system has such locks."""
-        with contextlib.ExitStack() as stack:
-            with contextlib.suppress(ImportError, OSError):
-                import fcntl
-
-                handle = os.open(self.path, os.O_RDONLY)
-                stack.callback(os.close, handle)
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
+        paths = (self.path, *map(str, pathlib.PurePath(self.path).parents))
+        return list(itertools.takewhile(lambda path: not os.path.lexists(path), paths))
 
     def _write(self, name: str, data: bytes) -> None:
         temporary = self.path_of(f".{name}.tmp-{uuid.uuid4().hex}")
         try:
-            with FileSystems.create(
-                temporary, compression_type=CompressionTypes.UNCOMPRESSED
-            ) as file:
+            with open(temporary, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -255,12 +289,3 @@ class LocalDirectory(Directory):
 
     def _delete(self, name: str) -> None:
         os.remove(self.path_of(name))
-
-
-def _exists(path: str) -> bool:
-    """Returns whether a path exists; raises, unlike os.path.lexists, if access to it is denied."""
-    try:
-        os.lstat(path)
-    except FileNotFoundError:
-        return False
-    return True

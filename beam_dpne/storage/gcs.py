@@ -6,9 +6,11 @@ and is imported for paths that begin with gs:// only.
 
 import contextlib
 import errno
+import uuid
 from collections.abc import Iterator
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
+import google.auth
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.gcp.gcsfilesystem import GCSFileSystem
 from apache_beam.io.gcp.gcsio import GcsIO
@@ -17,11 +19,23 @@ from google.auth.exceptions import GoogleAuthError
 from google.cloud.storage.retry import DEFAULT_RETRY
 
 from beam_dpne.errors import AccessError
-from beam_dpne.storage.directories import Directory, connect_anonymously_to_emulators, overtaken
+from beam_dpne.storage.directories import Directory, overtaken
 
 # Mark of an object that another attempt may have written, which this one must not delete.
 _NOT_OURS = -1
-_MOST_READS = 5
+# Checks before a run do not wait for storage that fails now.
+_AT_ONCE: dict[str, Any] = {"retry": None, "timeout": 5}
+_REASONS: tuple[tuple[type[Exception], int, str], ...] = (
+    (
+        exceptions.Forbidden,
+        errno.EACCES,
+        "permission denied; the account that runs this needs a role on bucket {}, "
+        "roles/storage.objectViewer to read or roles/storage.objectUser to write",
+    ),
+    (exceptions.NotFound, errno.ENOENT, "bucket {} or the object does not exist"),
+    (exceptions.Unauthorized, errno.EACCES, "Google's credentials were refused; renew them"),
+    (GoogleAuthError, errno.EACCES, "Google's credentials were refused; renew them"),
+)
 
 
 class GcsDirectory(Directory):
@@ -48,7 +62,7 @@ class GcsDirectory(Directory):
     def names(self) -> list[str]:
         """Returns the names of the files in the directory."""
         with _brief_errors(self.path):
-            found = self._bucket.list_blobs(prefix=self._prefix, delimiter="/", retry=DEFAULT_RETRY)
+            found = self._bucket.list_blobs(prefix=self._prefix, delimiter="/")
             generations = {blob.name[len(self._prefix) :]: blob.generation for blob in found}
         generations.pop("", None)
         self._generations = generations | self._generations
@@ -57,16 +71,9 @@ class GcsDirectory(Directory):
     def read(self, name: str) -> bytes | None:
         """Returns a file's bytes, or None if there is no such file."""
         with _brief_errors(self.path_of(name)):
-            for _ in range(_MOST_READS):
-                blob = self._bucket.get_blob(self._prefix + name, retry=DEFAULT_RETRY)
-                self._generations[name] = int(blob.generation or 0) if blob else 0
-                if blob is None:
-                    return None
-                with contextlib.suppress(exceptions.NotFound, exceptions.PreconditionFailed):
-                    return blob.download_as_bytes(
-                        if_generation_match=blob.generation, retry=DEFAULT_RETRY
-                    )
-        raise OSError(errno.EIO, "it was replaced again and again while it was read")
+            blob = self._bucket.get_blob(self._prefix + name)
+            self._generations[name] = int(blob.generation or 0) if blob else 0
+            return blob and blob.download_as_bytes(if_generation_match=blob.generation)
 
     def put(self, name: str, data: bytes) -> None:
         """Writes a whole file or nothing, and replaces a file of the same name."""
@@ -90,8 +97,12 @@ class GcsDirectory(Directory):
                 if self.read(name) != data:
                     raise overtaken(self.path) from None
 
-    def _write(self, name: str, data: bytes) -> None:
-        self.put(name, data)
+    def probe(self) -> None:
+        """Raises an error if no file can be written and deleted here."""
+        blob = self._bucket.blob(f"{self._prefix}.probe.tmp-{uuid.uuid4().hex}")
+        with _brief_errors(self.path):
+            blob.upload_from_string(b"?", **_AT_ONCE)
+            blob.delete(**_AT_ONCE)
 
     def _delete(self, name: str) -> None:
         generation = self._generations.get(name, _NOT_OURS)
@@ -99,9 +110,7 @@ class GcsDirectory(Directory):
             return
         gone_or_replaced = (exceptions.NotFound, exceptions.PreconditionFailed)
         with _brief_errors(self.path_of(name)), contextlib.suppress(*gone_or_replaced):
-            self._bucket.delete_blob(
-                self._prefix + name, if_generation_match=generation, retry=DEFAULT_RETRY
-            )
+            self._bucket.delete_blob(self._prefix + name, if_generation_match=generation)
 
     def _upload(self, name: str, data: bytes, generation: int | None = None) -> int:
         """Writes an object, if `generation` is None or still its generation; returns the new one."""
@@ -140,24 +149,33 @@ def open_object(path: str, buffer_bytes: int) -> BinaryIO:
         return cast(BinaryIO, _beam_gcs().open(path, "r", read_buffer_size=buffer_bytes))
 
 
+def check_credentials() -> None:
+    """Raises AccessError if Google's library finds no credentials."""
+    try:
+        google.auth.default()
+    except GoogleAuthError:
+        raise AccessError(
+            "gs:// paths need Google's credentials, and none were found that can be used. Run gcloud "
+            "auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS to the path of a "
+            "service account's key file."
+        ) from None
+
+
 def check_readable(path: str) -> None:
-    """Checks that the object at a path, or the objects that match a glob, can be listed.
+    """Checks that the objects at a path or glob can be listed.
 
     Raises:
       OSError: The bucket does not exist, or the account may not read it.
     """
-    bucket_name, name = split_path(path)
-    bucket = _beam_gcs().client.bucket(bucket_name)
+    bucket, name = split_path(path)
     prefix = name.translate(str.maketrans("*?[", "***")).partition("*")[0]
     with _brief_errors(path):
-        if prefix == name and bucket.get_blob(name):
-            return
-        list(bucket.list_blobs(prefix=prefix, max_results=1))
+        found = _beam_gcs().client.list_blobs(bucket, prefix=prefix, max_results=1, **_AT_ONCE)
+        next(iter(found), None)
 
 
 def _beam_gcs() -> GcsIO:
     """Returns the client of Beam's file system, with its options and credentials."""
-    connect_anonymously_to_emulators()
     return cast(GCSFileSystem, FileSystems.get_filesystem("gs://"))._gcsIO()
 
 
@@ -166,28 +184,10 @@ def _brief_errors(path: str) -> Iterator[None]:
     """Replaces the client's errors, which are pages long, by an OSError of one sentence."""
     try:
         yield
-    except OSError as error:
-        if error.strerror:
-            raise
-        raise OSError(errno.EIO, f"{type(error).__name__} at {path}") from None
-    except (exceptions.GoogleAPIError, GoogleAuthError) as error:
-        raise OSError(*_sentence(error, split_path(path)[0])) from None
-
-
-def _sentence(error: Exception, bucket: str) -> tuple[int, str]:
-    """Returns the error number and the reason that stand for an error of Google's client."""
-    if isinstance(error, exceptions.Forbidden):
-        return errno.EACCES, (
-            f"permission denied; the account that runs this needs a role on bucket {bucket}, "
-            "roles/storage.objectViewer to read or roles/storage.objectUser to write"
-        )
-    if isinstance(error, exceptions.NotFound):
-        return errno.ENOENT, f"bucket {bucket} or the object does not exist"
-    if isinstance(error, exceptions.Unauthorized | GoogleAuthError):
-        return errno.EACCES, (
-            f"Google's credentials were refused ({type(error).__name__}); renew them, e.g. with "
-            "gcloud auth application-default login"
-        )
-    if isinstance(error, exceptions.RetryError):
-        return errno.EIO, "Google Cloud Storage could not be reached"
-    return errno.EIO, f"Google Cloud Storage answered {type(error).__name__}"
+    except (OSError, exceptions.GoogleAPIError, GoogleAuthError) as error:
+        bucket = split_path(path)[0]
+        for kind, number, sentence in _REASONS:
+            if isinstance(error, kind):
+                raise OSError(number, sentence.format(bucket)) from None
+        cause = f"Google Cloud Storage gave no answer ({type(error).__name__})"
+        raise OSError(errno.EIO, cause) from None
