@@ -72,5 +72,5 @@ from beam_dpne.mechanism.rules import RoundRule as RoundRule
 from beam_dpne.mechanism.rules import length_rule as length_rule
 from beam_dpne.ngrams.length_rules import rule_for as rule_for
 from beam_dpne.ngrams.plan import LengthPlan as LengthPlan
-from beam_dpne.storage.run_files import RunKeyFile as RunKeyFile
+from beam_dpne.storage.access import RunKeyFile as RunKeyFile
 from beam_dpne.version import __version__ as __version__

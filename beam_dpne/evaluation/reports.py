@@ -20,7 +20,8 @@ from beam_dpne.errors import PlotsUnavailableError, ReportError
 from beam_dpne.evaluation.counts import FACTOR, CountQuality, JudgedRows
 from beam_dpne.evaluation.coverage import Coverage
 from beam_dpne.release.reading import check_outside
-from beam_dpne.storage.directories import directory_at, reason
+from beam_dpne.storage.access import directory_at
+from beam_dpne.storage.directories import reason
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

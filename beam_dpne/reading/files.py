@@ -16,10 +16,7 @@ from apache_beam.io.filesystems import FileSystems
 from beam_dpne.errors import InputError
 from beam_dpne.reading.options import canonical_encoding, codec_of, extension_of, format_of
 from beam_dpne.reading.rejects import NOT_DECODED, TOO_LONG
-from beam_dpne.storage.directories import (
-    absolute_path,
-    require_file_system,
-)
+from beam_dpne.storage.directories import absolute_path, require_file_system
 
 _NOT_DATA = (".", "_")
 # Bytes that one request to an object store fetches at least, for files that are read whole or in parts.

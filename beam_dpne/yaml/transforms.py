@@ -38,8 +38,8 @@ from beam_dpne.release.reading import absolute, check_outside
 from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.set_union import transform as set_union
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.storage.directories import absolute_path, check_access
-from beam_dpne.storage.run_files import RunKeyFile
+from beam_dpne.storage.access import RunKeyFile, check_access
+from beam_dpne.storage.directories import absolute_path
 from beam_dpne.validation import Parameter, Parameters, about_large_delta
 from beam_dpne.yaml.keys import Keys, all_of
 from beam_dpne.yaml.rows import LedgerText, PrivateRows, ReadRows, directories_of_rejects

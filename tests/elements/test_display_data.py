@@ -29,7 +29,7 @@ from beam_dpne import (
 from beam_dpne.elements.batches import DisplayedTransform
 from beam_dpne.reading.rejects import WriteRejects
 from beam_dpne.reading.transform import ReadDocuments
-from beam_dpne.storage import run_files
+from beam_dpne.storage import access
 from tests.test_public_api import OWN_SAMPLES, SAMPLES, SECRET, public_transforms
 
 each_transform = pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def displayed(proto):
 def test_the_whole_graph_shows_parameters_and_no_secret(job):
     transforms = whole_graph(job)
     wholes = "\n".join(repr([proto.unique_name, *displayed(proto)]) for proto in transforms)
-    fingerprint = run_files._fingerprint(job["key"])
+    fingerprint = access._fingerprint(job["key"])
     forms = [SECRET.hex(), repr(SECRET)[2:-1], base64.b64encode(SECRET).decode(), fingerprint]
     for hidden in (*forms, USER, TEXT, WORD, PRIVATE, "run.key"):
         assert hidden not in wholes

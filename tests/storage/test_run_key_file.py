@@ -10,7 +10,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.ngrams.transform import run_context
-from beam_dpne.storage.run_files import RunKeyFile
+from beam_dpne.storage.access import RunKeyFile
 
 HEX = "0123456789abcdef" * 4
 KEY = RunKey.from_hex(HEX)
