@@ -38,9 +38,8 @@ from beam_dpne.elements.coders import SetStore
 from beam_dpne.errors import BudgetError, UsageError
 from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.reading.files import InputFile, match_inputs
-from beam_dpne.reading.formats import codec_of
-from beam_dpne.reading.headers import check_fields
-from beam_dpne.reading.options import ReadOptions, names_of
+from beam_dpne.reading.options import ReadOptions, codec_of, names_of
+from beam_dpne.reading.records import check_fields
 from beam_dpne.reading.rejects import NO_RECORDS, Tally, WriteRejects, describe, rejected_of
 from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.release.publishing import WriteRelease, check_output
@@ -55,9 +54,8 @@ from beam_dpne.release.reading import (
 from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.transform import PrivateSetUnion
-from beam_dpne.storage.access import check_access, directory_at
+from beam_dpne.storage.access import RunKeyFile, check_access, directory_at
 from beam_dpne.storage.directories import absolute_path, reason
-from beam_dpne.storage.run_files import RunKeyFile
 from beam_dpne.validation import about_large_delta
 
 _SECRET = "This line is for the operator only; it is as secret as the data."
