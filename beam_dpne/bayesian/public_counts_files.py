@@ -9,7 +9,8 @@ import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.bayesian import arpa
-from beam_dpne.bayesian.public_counts import PublicCounts, count_text
+from beam_dpne.bayesian.public_counts import PublicCounts
+from beam_dpne.bayesian.text_counts import count_text
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.elements.rows import split_ngram
 from beam_dpne.errors import InputError, PublicCountsError

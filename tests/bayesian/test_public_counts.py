@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.bayesian import public_counts
-from beam_dpne.bayesian.public_counts import PublicCounts, _Sums, count_text
+from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.public_counts_files import read_public_counts
+from beam_dpne.bayesian.text_counts import _Sums, count_text
 from beam_dpne.documents.tokenizers import words
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.errors import InputError, PublicCountsError, ReleaseError
