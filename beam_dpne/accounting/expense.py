@@ -18,8 +18,8 @@ states apart (section `spent`).
 parts of releases are never opened.
 """
 
-import contextlib
 import dataclasses
+import functools
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,14 +30,13 @@ from apache_beam.io.filesystems import FileSystems
 from msgspec import Meta
 
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.errors import BeamDpneError, BudgetError
+from beam_dpne.errors import BudgetError
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.finite_noise import usable_delta, usable_epsilon
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.release.reading import ledger_path, parse_ledger
+from beam_dpne.release.reading import as_release_error, ledger_path, parse_ledger
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.storage.access import directory_at
-from beam_dpne.storage.directories import reason
 
 Plan = PrivacyPlan | SetUnionPlan | BayesianPlan
 PLANS: Mapping[str, type[PrivacyPlan] | type[SetUnionPlan] | type[BayesianPlan]] = {
@@ -47,6 +46,7 @@ PLANS: Mapping[str, type[PrivacyPlan] | type[SetUnionPlan] | type[BayesianPlan]]
 }
 # Stated and recomputed noise may differ by this much, relatively; plans raise noise by 1e-10.
 _TOLERANCE = 1e-6
+as_budget_error = functools.partial(as_release_error, kind=BudgetError)
 _NotNegative = Annotated[float, Meta(ge=0)]
 
 
@@ -274,16 +274,6 @@ def check_unit(unit: str | None, others: Iterable[str | None]) -> None:
             f"{_plain(unit)!r}. Compose releases of one population only; if each of these units is the "
             "same person, give --same_users."
         )
-
-
-@contextlib.contextmanager
-def as_budget_error(failure: str):
-    """Replaces errors of storage and releases by a BudgetError of one sentence."""
-    try:
-        yield
-    except Exception as error:
-        why = str(error) if isinstance(error, BeamDpneError) else f"{reason(error)}."
-        raise BudgetError(f"{failure}: {why}") from None
 
 
 def _plain(unit: str) -> str:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 from msgspec import UNSET
 
-from beam_dpne.errors import ReleaseError, UsageError
+from beam_dpne.errors import BeamDpneError, ReleaseError, UsageError
 from beam_dpne.release import schema
 from beam_dpne.release.parts import PROGRAMS, parse_part
 from beam_dpne.release.schema import Part
@@ -33,14 +33,15 @@ _REMEDY = "Copy the files of the release again, or wait if a run is replacing it
 
 
 @contextlib.contextmanager
-def as_release_error(failure: str) -> Iterator[None]:
-    """Replaces other errors by a ReleaseError of one sentence, without messages of libraries."""
+def as_release_error(failure: str, kind: type[BeamDpneError] = ReleaseError) -> Iterator[None]:
+    """Replaces errors of other kinds by one of a single sentence, without messages of libraries."""
     try:
         yield
-    except ReleaseError:
+    except kind:
         raise
     except Exception as error:
-        raise ReleaseError(f"{failure}: {reason(error)}.") from None
+        why = str(error) if isinstance(error, BeamDpneError) else f"{reason(error)}."
+        raise kind(f"{failure}: {why}") from None
 
 
 def read_ledger(path: str) -> dict[str, Any]:
@@ -164,17 +165,15 @@ def check_outside(name: str, path: str, release: str | None = None) -> None:
     Raises:
       UsageError: It is in a release.
     """
-    above = place = real_path(path)
-    folders = [place]
-    while (above := above.rpartition("/")[0]) and not above.endswith(":/"):
-        folders.append(above)
     own = None if release is None else real_path(release_folder(release))
-    for folder in folders:
+    folder = real_path(path)
+    while folder and not folder.endswith(":/"):
         if folder == own or has_ledger(folder):
             raise UsageError(
                 f"{name} must be outside every release, got {name}={path}, which is in {folder}: what "
                 "is in the directory of a release is published with it."
             )
+        folder = folder.rpartition("/")[0]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
