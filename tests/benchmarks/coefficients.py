@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-from beam_dpne.__main__ import main as run
+from beam_dpne.cli.main import main as run
 from beam_dpne.ngrams.in_memory import InMemory
 from tests.benchmarks.__main__ import DEFAULT, ONE_ROUND, TITLES, product
 
