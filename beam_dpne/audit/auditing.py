@@ -41,11 +41,6 @@ class PlayedGame(NamedTuple):
         """Returns whether a bound of a play is above the claim, so that a mistake is noticed."""
         return self.bounds[play].largest > self.game.claim.epsilon
 
-    @property
-    def mistakes(self) -> list[str]:
-        """The plays with a planted mistake."""
-        return [name for name in self.bounds if name != MECHANISM]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Audit:
@@ -73,7 +68,12 @@ class Audit:
     @property
     def missed(self) -> list[str]:
         """The planted mistakes that were not noticed."""
-        return [name for game in self.games for name in game.mistakes if not game.is_above(name)]
+        return [
+            name
+            for game in self.games
+            for name in game.bounds
+            if name != MECHANISM and not game.is_above(name)
+        ]
 
     @property
     def verdict(self) -> str:
@@ -86,25 +86,15 @@ class Audit:
             {
                 "name": played.game.name,
                 "claim": {name: getattr(played.game.claim, name) for name in ("epsilon", "delta")},
-                "exceeds": played.is_above(MECHANISM),
-                **_bounds(played.bounds[MECHANISM]),
-                "mistakes": [
-                    {
-                        "name": name,
-                        "is_noticed": played.is_above(name),
-                        **_bounds(played.bounds[name]),
-                    }
-                    for name in played.mistakes
+                "plays": [
+                    {"run_with": name, "is_above": played.is_above(name), **bound._asdict()}
+                    for name, bound in played.bounds.items()
                 ],
             }
             for played in self.games
         ]
         facts = {name: getattr(self, name) for name in ("runs", "confidence", "seed", "verdict")}
         return {"plan": self.plan.to_dict(), **facts, "games": games}
-
-
-def _bounds(bound: Bound) -> dict[str, float]:
-    return {f"{name}_at_least": value for name, value in bound._asdict().items()}
 
 
 def games_of(plan: Plan) -> tuple[Game, ...]:

@@ -123,10 +123,11 @@ class World:
                 for row, gram in enumerate(map(tuple, grams.tolist()))
                 if gram in self.places
             ]
-            row, *place = np.array(rows, np.int64).reshape(-1, 3).T
-            for power in range(3):
-                np.add.at(seen, (*place, power), scores[row] ** power)
-            np.add.at(seen, (*place, 3 + np.searchsorted(_SCORE_BORDERS, scores[row])), 1)
+            row, copies, kinds = np.array(rows, np.int64).reshape(-1, 3).T
+            powers = scores[row, np.newaxis] ** np.arange(3)
+            np.add.at(seen[..., :3], (copies, kinds), powers)
+            near = 3 + np.searchsorted(_SCORE_BORDERS, scores[row])
+            np.add.at(seen, (copies, kinds, near), 1)
         return seen.reshape(len(self.watched), -1)
 
 

@@ -163,7 +163,7 @@ def _correlation(values: np.ndarray, truth: np.ndarray) -> float | None:
     values, truth = values[truth > 0], truth[truth > 0]
     if np.unique(values).size < 2 or np.unique(truth).size < 2:
         return None
-    return float(stats.spearmanr(values, truth).statistic)
+    return float(np.corrcoef(stats.rankdata(values), stats.rankdata(truth))[0, 1])
 
 
 def rows_of_table(index: GramIndex, table: pa.Table) -> dict[int, JudgedRows]:

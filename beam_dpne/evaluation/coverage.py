@@ -1,8 +1,7 @@
 """The part of a private corpus that a release covers, and the part of the release that is spurious."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +11,9 @@ from beam_dpne.elements.rows import split_ngram
 from beam_dpne.evaluation.corpus import Corpus, GramIndex
 from beam_dpne.ngrams.elements import GramSet, unpack_pairs
 
-# The numbers of each length that add up to those of all lengths.
-_SUMS = ("released", "real", "pairs", "pairs_covered")
 
-
-class Anonymity(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Anonymity:
     """Coverage of the n-grams that at least k users have.
 
     Attributes:
@@ -39,11 +36,16 @@ class Coverage:
     Attributes:
       length: k; None for all lengths together.
       released: Number of n-grams in the release.
-      real: Number of those that at least one user has; the others are spurious.
+      real: Number of those that at least one user has.
+      spurious: Number of the others.
+      spurious_ratio: Spurious over released n-grams, which DPNE's Table 3 has for all lengths together.
       occurrences: Number of occurrences of n-grams of this length in the corpus.
       occurrences_covered: Number of occurrences of released n-grams.
+      occurrence_share: Covered occurrences over all occurrences.
       pairs: Number of pairs of a user and a distinct n-gram of this length that the user has.
       pairs_covered: Number of pairs whose n-gram is released.
+      missing_mass: The part of the pairs whose n-gram is not released, the ℓ1 missing mass of Dick et
+        al., "Missing Mass for Differentially Private Domain Discovery" (arXiv:2603.14016).
       users: Number of users who have any n-gram of this length.
       mean_user_share: Mean, over these users, of the share of a user's occurrences that is covered.
       median_user_share: Median of the same shares.
@@ -53,38 +55,18 @@ class Coverage:
     length: int | None
     released: int
     real: int
+    spurious: int
+    spurious_ratio: float | None
     occurrences: int
     occurrences_covered: int
+    occurrence_share: float | None
     pairs: int
     pairs_covered: int
+    missing_mass: float | None
     users: int
     mean_user_share: float | None
     median_user_share: float | None
     k_anonymity: tuple[Anonymity, ...]
-
-    @property
-    def spurious(self) -> int:
-        """Number of released n-grams that nobody has."""
-        return self.released - self.real
-
-    @property
-    def spurious_ratio(self) -> float | None:
-        """Spurious over released n-grams, which DPNE's Table 3 has for all lengths together."""
-        return _ratio(self.spurious, self.released)
-
-    @property
-    def occurrence_share(self) -> float | None:
-        """Covered occurrences over all occurrences."""
-        return _ratio(self.occurrences_covered, self.occurrences)
-
-    @property
-    def missing_mass(self) -> float | None:
-        """The part of the pairs of users and n-grams whose n-gram is not released.
-
-        References: Dick et al., "Missing Mass for Differentially Private Domain Discovery"
-        (arXiv:2603.14016), the ℓ1 missing mass of a set union.
-        """
-        return _ratio(self.pairs - self.pairs_covered, self.pairs)
 
 
 def evaluate(
@@ -96,7 +78,7 @@ def evaluate(
       index: Index of the corpus, with all lengths that are to be judged.
       released: For each length k, (r, k) integers: the codes of each n-gram's words, −1 for a word
         that nobody has. No n-gram is there twice. A length that is missing released nothing.
-      k_anonymity: Numbers of users.
+      k_anonymity: Numbers of users, for the coverage of the n-grams that at least k users have.
 
     Returns:
       The coverage of each length of the index, and last of all lengths together.
@@ -109,7 +91,7 @@ def evaluate(
     >>> [(row.k, row.held, row.released) for row in words.k_anonymity]
     [(1, 3, 1), (2, 1, 1)]
     """
-    rows, of_users = [], []
+    rows, parts = [], []
     for level in index.lengths:
         grams = released.get(level.length, np.zeros((0, level.length), np.int64))
         found = index.find(grams)
@@ -118,48 +100,51 @@ def evaluate(
         is_released = np.zeros(level.users.size + 1, dtype=bool)
         is_released[found] = True
         chosen = (is_released[level.ids], level.ids >= 0)
-        of_user = np.stack([index.corpus.count_by_user(positions) for positions in chosen])
         held = [
-            (k, int((level.users >= k).sum()), int((level.users[found] >= k).sum()))
-            for k in k_anonymity
+            [(users >= k).sum() for users in (level.users, level.users[found])] for k in k_anonymity
         ]
-        pairs = {"pairs": int(level.users.sum()), "pairs_covered": int(level.users[found].sum())}
-        sums = {"released": len(grams), "real": found.size, **pairs}
-        rows.append(_coverage(level.length, of_user, held, sums))
-        of_users.append(of_user)
-    held = [
-        (same[0].k, sum(each.held for each in same), sum(each.released for each in same))
-        for same in zip(*(row.k_anonymity for row in rows), strict=True)
-    ]
-    sums = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
-    return (*rows, _coverage(None, np.sum(of_users, axis=0), held, sums))
+        sums = [len(grams), found.size, level.users.sum(), level.users[found].sum()]
+        of_user = np.stack([index.corpus.count_by_user(positions) for positions in chosen])
+        parts.append((np.array(sums, np.int64), np.array(held, np.int64), of_user))
+        rows.append(_coverage(level.length, k_anonymity, *parts[-1]))
+    together = (np.sum(part, axis=0) for part in zip(*parts, strict=True))
+    return (*rows, _coverage(None, k_anonymity, *together))
 
 
 def _coverage(
-    length: int | None,
-    of_user: np.ndarray,
-    held: Iterable[tuple[int, int, int]],
-    sums: Mapping[str, int],
+    length: int | None, ks: Sequence[int], sums: np.ndarray, held: np.ndarray, of_user: np.ndarray
 ) -> Coverage:
     """Returns the coverage of one length, or of all.
 
     Args:
       length: k, or None.
+      ks: (l,) numbers of users.
+      sums: (4,) int64, numbers of released and of real n-grams, of pairs, and of covered pairs.
+      held: (l, 2) int64, how many n-grams at least k users have, in the data and in the release.
       of_user: (2, u) int64, the covered occurrences of each user, and all of them.
-      held: k, and how many n-grams at least k users have, in the data and in the release.
-      sums: The numbers of `_SUMS`.
     """
+    released, real, pairs, pairs_covered = sums.tolist()
     covered, present = of_user[:, of_user[1] > 0]
     shares = covered / present
     return Coverage(
         length=length,
+        released=released,
+        real=real,
+        spurious=released - real,
+        spurious_ratio=_ratio(released - real, released),
         occurrences=int(present.sum()),
         occurrences_covered=int(covered.sum()),
+        occurrence_share=_ratio(int(covered.sum()), int(present.sum())),
+        pairs=pairs,
+        pairs_covered=pairs_covered,
+        missing_mass=_ratio(pairs - pairs_covered, pairs),
         users=shares.size,
         mean_user_share=float(shares.mean()) if shares.size else None,
         median_user_share=float(np.median(shares)) if shares.size else None,
-        k_anonymity=tuple(Anonymity(k, all_, part, _ratio(part, all_)) for k, all_, part in held),
-        **sums,
+        k_anonymity=tuple(
+            Anonymity(k, every, part, _ratio(part, every))
+            for k, (every, part) in zip(ks, held.tolist(), strict=True)
+        ),
     )
 
 

@@ -33,12 +33,7 @@ NOTICE = (
 BANNER = "NOT PRIVATE: computed from the private data, as secret as the data"
 MARK = "NOT PRIVATE: as secret as the data"
 PREFIX = "not_private_"
-_COVERAGE = (
-    *("length", "released", "real", "spurious", "spurious_ratio", "occurrences"),
-    *("occurrences_covered", "occurrence_share", "pairs", "pairs_covered", "missing_mass"),
-    *("users", "mean_user_share", "median_user_share"),
-)
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -68,27 +63,19 @@ def report_files(
       The bytes of each file by its name: all figures as JSON; one CSV each of coverage, of k-anonymity
       and of the quality of counts; and the picture.
     """
-    covered = [_named({name: getattr(row, name) for name in _COVERAGE}) for row in coverage]
-    levels = [[level._asdict() for level in row.k_anonymity] for row in coverage]
-    qualities = [_named(dataclasses.asdict(row)) for row in counts]
-    whole = {
-        "notice": NOTICE,
-        **compared,
-        "coverage": [
-            {**row, "k_anonymity": of_row} for row, of_row in zip(covered, levels, strict=True)
-        ],
-        "counts": qualities,
-    }
-    of_lengths = [
-        {"length": row["length"], **level}
-        for row, of_row in zip(covered, levels, strict=True)
-        for level in of_row
-    ]
+    covered, qualities = (
+        [_named(dataclasses.asdict(row)) for row in rows] for rows in (coverage, counts)
+    )
+    whole = {"notice": NOTICE, **compared, "coverage": covered, "counts": qualities}
     text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
+    # A row of each length and k.
+    levels = [
+        {"length": row["length"], **level} for row in covered for level in row.pop("k_anonymity")
+    ]
     files = {
         "evaluation.json": f"{text}\n".encode(),
         "coverage.csv": _csv(covered),
-        "k_anonymity.csv": _csv(of_lengths),
+        "k_anonymity.csv": _csv(levels),
         "counts.csv": _csv(qualities),
         "evaluation.png": picture,
     }
@@ -211,7 +198,7 @@ def draw_users(axes: "Axes", rows: Mapping[int, JudgedRows], colours: Mapping[in
     axes.set(title="numbers of users", xlabel="in the data", ylabel="in the release")
     axes.set(xscale="log", yscale="log")
     most = 10
-    for length, each in reversed(rows.items()):
+    for length, each in rows.items():
         if each.users is not None:
             real = each.truth > 0
             truth, users = each.truth[real], np.maximum(each.users[real, 0], 1)

@@ -297,7 +297,7 @@ def test_a_picture_has_a_point_for_each_real_row_with_a_number_of_users():
     axes = Figure().subplots()
     draw_users(axes, ROWS, dict.fromkeys(ROWS, "black"))
     points = [drawn.get_offsets().tolist() for drawn in axes.collections]
-    assert points == [[[1, 2]], [], [[90, 100], [7, 1]]]
+    assert points == [[[90, 100], [7, 1]], [], [[1, 2]]]
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
