@@ -10,10 +10,11 @@ import dataclasses
 import numpy as np
 
 from beam_dpne.audit.games import FOUR_USERS, MECHANISM, PEOPLE, Claim, Game, Play, Seen
-from beam_dpne.bayesian.counting import UserGrams, add_up, limit_grams, noisy_values
+from beam_dpne.bayesian.counting import UserGrams, limit_grams, noisy_values
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.counts.measuring import CountSums, Held, measure, sum_counts
+from beam_dpne.counts.measuring import Held, measure, split_sums, sum_counts
 from beam_dpne.counts.rule import CountNoise, CountRule, count_rule
+from beam_dpne.elements.batches import RowSums
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
 
@@ -64,10 +65,9 @@ def _play_counts(plan: BayesianPlan, *, people: int = 1, limit: int = 0) -> Play
             max_count=plan.max_count,
             sub_key=key.sub_key("gram subset", plan.length),
         )
-        table = np.zeros(copies * number, np.int64)
-        add_up(limited, table)
+        table = np.bincount(limited.rows, limited.counts, copies * number).astype(np.int64)
         shift = people * table
-        values = noisy_values(shift * present, 0, plan=plan, run_key=key)
+        values = noisy_values(shift * present, plan, key)
         return (shift * values.astype(float)).reshape(copies, number).sum(axis=1)
 
     def world(runs: int, key: RunKey, *, present: bool) -> np.ndarray:
@@ -119,14 +119,15 @@ def _play_sums(rule: CountRule, judged: CountRule, noise: CountNoise, *, people:
         everything = Held(offsets=np.arange(runs + 1) * size, rows=np.arange(runs * size))
         many, measured_by = (copies_of_rule(each, runs) for each in (rule, judged))
         user = sum_counts(everything, many)
-        user = dataclasses.replace(user, masses=people * user.masses, totals=people * user.totals)
-        moved = user.masses / (UNITS * measured_by.row_weights)
+        user = dataclasses.replace(user, sums=people * user.sums)
+        masses, totals = split_sums([user], many)
+        moved = masses / (UNITS * measured_by.row_weights)
 
-        def ratios(sums: list[CountSums], world: str) -> np.ndarray:
+        def ratios(sums: list[RowSums], world: str) -> np.ndarray:
             seen = measure(sums, measured_by, noise, key.bound_to(world))
             together = (
                 moved * seen.masses / seen.mass_stddevs**2,
-                user.totals * seen.totals / seen.total_stddevs**2,
+                totals * seen.totals / seen.total_stddevs**2,
             )
             sums_of_copies = [each.reshape(runs, -1).sum(axis=1) for each in together]
             return np.sum(sums_of_copies, axis=0)[:, np.newaxis]

@@ -1,7 +1,7 @@
 """The n-grams of a public vocabulary are found in texts, limited, clamped, added up and made noisy."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.elements import arrays
 from beam_dpne.elements.arrays import places_in
 from beam_dpne.elements.batches import NO_GRAM, UserBatch
-from beam_dpne.elements.coders import MAX_ELEMENT_BYTES, register_batches
+from beam_dpne.elements.coders import register_batches
 from beam_dpne.elements.rows import PROBABILITY_SCHEMA, in_order, rounded_probabilities
 from beam_dpne.mechanism import finite_noise, randomness
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, normals
@@ -39,28 +39,13 @@ class UserGrams:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class GramSums:
-    """A part of the sums over users, for some rows of the public vocabulary.
-
-    Attributes:
-      rows: (m,) int32, distinct rows of the public vocabulary.
-      sums: (m,) int64, the counts of users together.
-    """
-
-    rows: np.ndarray
-    sums: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class NoisyCounts:
-    """Noisy values of successive rows of the public vocabulary, which the mechanism releases.
+    """Noisy counts of all n-grams of the public vocabulary, which the mechanism releases.
 
     Attributes:
-      start: the number of the first row.
-      values: (m,) int64, noisy counts.
+      values: (V,) int64.
     """
 
-    start: int
     values: np.ndarray
 
 
@@ -84,7 +69,7 @@ class NgramProbabilities:
         return len(self.ngrams)
 
 
-register_batches(UserGrams, GramSums, NoisyCounts, NgramProbabilities)
+register_batches(NoisyCounts, NgramProbabilities)
 
 
 def probability_table(released: Sequence[NgramProbabilities]) -> pa.Table:
@@ -150,82 +135,30 @@ def limit_grams(
     )
 
 
-def add_up(grams: UserGrams, table: np.ndarray) -> None:
-    """Adds users' counts to a table in place; they are integers, so that the order does not matter.
-
-    Args:
-      grams: the limited grams of a batch of users.
-      table: (V,) int64, the sums so far.
-    """
-    np.add.at(table, grams.rows, grams.counts)
-
-
-def range_starts(size: int, ranges: int) -> np.ndarray:
-    """Returns where each range of rows begins, and where the last one ends: (ranges + 1,) int64."""
-    return np.arange(ranges + 1) * size // ranges
+def limited_grams(grams: UserGrams, plan: BayesianPlan, run_key: RunKey) -> UserGrams:
+    """Limits the n-grams of each user, and their counts, as the plan says."""
+    return limit_grams(
+        grams,
+        max_contributions=plan.contribution_limit,
+        max_count=plan.max_count,
+        sub_key=run_key.sub_key("gram subset", plan.length),
+    )
 
 
-def cut_by_range(table: np.ndarray, ranges: int) -> Iterator[tuple[int, GramSums]]:
-    """Yields each range's rows whose sums are not 0, in parts that are small enough for an element."""
-    present = np.flatnonzero(table)
-    cuts = np.searchsorted(present, range_starts(len(table), ranges))
-    # A row has an int32 for its number, and an int64.
-    at_once = MAX_ELEMENT_BYTES // 12
-    for number in range(ranges):
-        for start in range(cuts[number], cuts[number + 1], at_once):
-            rows = present[start : min(start + at_once, cuts[number + 1])]
-            yield number, GramSums(rows=rows.astype(np.int32), sums=table[rows])
-
-
-def merge_sums(parts: Iterable[GramSums], start: int, stop: int) -> np.ndarray:
-    """Adds up the parts of the rows from `start` up to `stop`: (stop − start,) int64."""
-    table = np.zeros(stop - start, dtype=np.int64)
-    for part in parts:
-        table[part.rows - start] += part.sums
-    return table
-
-
-def noisy_values(
-    table: np.ndarray, start: int, *, plan: BayesianPlan, run_key: RunKey
-) -> np.ndarray:
-    """Adds noise to the values of successive rows; this is the mechanism.
+def noisy_values(table: np.ndarray, plan: BayesianPlan, run_key: RunKey) -> np.ndarray:
+    """Adds noise to the counts of all public grams, whether or not anybody has them; the mechanism.
 
     The noise is keyed by the row, and the run key is bound to the public counts, so that no two n-grams
     share their noise.
 
     Args:
-      table: (m,) int64, the sums over all users.
-      start: the number of the first row.
+      table: (V,) int64, the sums over all users.
       plan: the plan of the run.
       run_key: bound to the run's parameters; see `transform.run_context`.
 
     Returns:
-      (m,) int64.
+      (V,) int64.
     """
-    rows = np.arange(start, start + len(table))
+    rows = np.arange(len(table))
     draws = normals(keyed_bits(run_key.sub_key("gram noise", plan.length), rows, 0))
     return table + finite_noise.integer_normals(draws, plan.noise_stddev)
-
-
-def cut_values(start: int, values: np.ndarray) -> Iterator[NoisyCounts]:
-    """Yields values in parts that are small enough for an element."""
-    at_once = MAX_ELEMENT_BYTES // 8
-    for first in range(0, values.size, at_once):
-        yield NoisyCounts(start=start + first, values=values[first : first + at_once])
-
-
-def whole_values(parts: Iterable[NoisyCounts], size: int) -> np.ndarray:
-    """Returns the values of all rows, (V,) int64, from their parts in any order.
-
-    Raises:
-      ValueError: if a row is missing.
-    """
-    values = np.zeros(size, dtype=np.int64)
-    seen = np.zeros(size, dtype=bool)
-    for part in parts:
-        inside = slice(part.start, part.start + part.values.size)
-        values[inside] = part.values
-        seen[inside] = True
-    if not seen.all():
-        raise ValueError("noisy values must be of every row of the public vocabulary.")
-    return values

@@ -13,18 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.bayesian.plan import MAX_LENGTH
+from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize
+from beam_dpne.elements.arrays import places_in
 from beam_dpne.elements.batches import NO_GRAM
-from beam_dpne.elements.coders import StoredFile, cached_for_sets, register_batches
+from beam_dpne.elements.coders import StoredFile, register_batches
 from beam_dpne.elements.rows import SEPARATOR, escape_token
 from beam_dpne.errors import PublicCountsError
 
 MAX_COUNT = 2**53
 MAX_TOTAL = 2.0**62
-# A level's hash table has so many slots for each key, so that few keys share one, and at most 16 MB.
-_TABLE_SPARSITY = 16
-_MOST_TABLE_BITS = 22
-_SHARED = -2
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_MOST_WAITING = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -84,14 +82,23 @@ class PublicCounts:
         Raises:
           PublicCountsError: if n-grams or counts do not meet these conditions.
         """
-        rows = [tuple(ngram) for ngram in ngrams]
-        length = _one_length(rows)
+        rows, values = [tuple(ngram) for ngram in ngrams], list(counts)
+        lengths = sorted({len(row) for row in rows})
+        if len(lengths) != 1:
+            raise PublicCountsError(
+                f"public counts must have n-grams, all of one length, got the lengths {lengths}."
+            )
+        _check_length(lengths[0])
+        if any(isinstance(c, bool) or not isinstance(c, int | np.integer) for c in values):
+            raise PublicCountsError("public counts must be whole numbers.")
+        if not all(0 <= c <= MAX_COUNT for c in values):
+            raise PublicCountsError(f"public counts must be from 0 to 2^53, got {min(values)}.")
         try:
             encoded = pa.array((w for row in rows for w in row), pa.string()).dictionary_encode()
         except (pa.ArrowException, UnicodeError, TypeError):
             raise PublicCountsError("public n-grams must be of words that are text.") from None
-        codes = encoded.indices.to_numpy().reshape(-1, length)
-        return from_codes(encoded.dictionary, codes, _whole(counts), vocabulary_size)
+        codes = encoded.indices.to_numpy().reshape(-1, lengths[0])
+        return from_codes(encoded.dictionary, codes, np.array(values, np.int64), vocabulary_size)
 
     def most_frequent(self, vocabulary_size: int) -> "PublicCounts":
         """Returns the first `vocabulary_size` grams, or all if there are no more."""
@@ -120,21 +127,10 @@ class PublicCounts:
             between documents.
         """
         rows = np.full(ids.size, NO_GRAM, dtype=np.int32)
-        starts = ids.size - self.length + 1
-        if starts <= 0:
-            return rows
-        # (starts,) the bitwise or of the next n ids; it is negative if one of them is −1.
-        known = ids[:starts].copy()
-        for step in range(1, self.length):
-            known |= ids[step : step + starts]
-        # The positions that are still candidates, and the rank of the prefix that starts there.
-        positions = np.flatnonzero(known >= 0)
-        ranks = ids[positions].astype(np.int64)
-        levels, row_of = _levels(self)
-        for step, level in enumerate(levels, start=1):
-            keys = ranks * len(self.words) + ids[positions + step]
-            positions, ranks = level.find(positions, keys)
-        rows[positions] = row_of[ranks]
+        if ids.size >= self.length:
+            windows = np.lib.stride_tricks.sliding_window_view(ids, self.length)
+            starts = np.flatnonzero((windows >= 0).all(axis=1))
+            rows[starts] = places_in(gram_keys(windows[starts]), gram_keys(self.grams))
         return rows
 
 
@@ -168,18 +164,78 @@ def from_codes(
     return _with_sorted_words(words, codes[order], counts[order])
 
 
-def _one_length(rows: Sequence[tuple[str, ...]]) -> int:
-    lengths = {len(row) for row in rows}
-    if not rows:
-        raise PublicCountsError("public counts must have at least one n-gram, got none.")
-    if len(lengths) != 1:
+def gram_keys(codes: np.ndarray) -> pa.Array:
+    """Returns each gram, a row of its words' ids, as one value by which Arrow finds and counts it."""
+    ids = np.ascontiguousarray(codes, dtype=np.int32)
+    kind = pa.binary(ids.itemsize * ids.shape[1])
+    return pa.Array.from_buffers(kind, len(ids), [None, pa.py_buffer(ids)])
+
+
+def count_text(
+    blocks: Iterable[pa.Array],
+    *,
+    length: int,
+    tokenizer: str | Tokenizer = "words",
+    vocabulary_size: int | None = None,
+) -> PublicCounts:
+    """Counts every occurrence of every n-gram within documents.
+
+    Args:
+      blocks: public documents, Arrow strings (lists of strings for the tokenizer "tokens").
+      length: n, the number of words in an n-gram.
+      tokenizer: the tokenizer of the private texts.
+      vocabulary_size: the number of n-grams that are kept, as in `PublicCounts.of`.
+
+    Raises:
+      PublicCountsError: if no document has n words.
+
+    >>> public = count_text([pa.array(["To be or not to be", "be or"])], length=2, vocabulary_size=2)
+    >>> public.texts().to_pylist(), public.counts.tolist()
+    (['be or', 'to be'], [2, 2])
+    """
+    split = resolve_tokenizer(tokenizer)
+    words: dict[str, int] = {}
+    # The first table has the sums of most blocks; the others wait until they are as large.
+    tables: list[pa.Table] = []
+    for block in blocks:
+        tokens = tokenize(split, block)
+        encoded = tokens.values.dictionary_encode()
+        known = [words.setdefault(word, len(words)) for word in encoded.dictionary.to_pylist()]
+        codes = np.array(known, dtype=np.int32)[encoded.indices.to_numpy()]
+        tables.append(_counted(_windows(codes, tokens.offsets.to_numpy(), length)))
+        if sum(map(len, tables[1:])) > max(len(tables[0]), _MOST_WAITING):
+            tables = [_added(tables)]
+    counted = _added(tables)
+    if not len(counted):
         raise PublicCountsError(
-            f"public n-grams must all have one length, got some of {min(lengths)} and some of "
-            f"{max(lengths)} words."
+            f"public must have a document of at least {length} words, got none."
         )
-    length = lengths.pop()
-    _check_length(length)
-    return length
+    keys = counted["gram"].combine_chunks()
+    grams = np.frombuffer(keys.buffers()[1], np.int32).reshape(-1, length)[keys.offset :][
+        : len(keys)
+    ]
+    sums = counted["count_sum"].to_numpy()
+    return from_codes(pa.array(list(words), pa.string()), grams, sums, vocabulary_size)
+
+
+def _counted(grams: np.ndarray) -> pa.Table:
+    found = gram_keys(grams).value_counts()
+    return pa.table({"gram": found.field("values"), "count_sum": found.field("counts")})
+
+
+def _added(tables: list[pa.Table]) -> pa.Table:
+    whole = pa.concat_tables(tables).rename_columns(["gram", "count"])
+    return whole.group_by("gram").aggregate([("count", "sum")]).select(["gram", "count_sum"])
+
+
+def _windows(codes: np.ndarray, offsets: np.ndarray, length: int) -> np.ndarray:
+    """Returns all runs of n tokens within documents: (m, n) int32."""
+    if codes.size < length:
+        return np.zeros((0, length), dtype=np.int32)
+    # The document of each token; a run is within one if its first and its last token are.
+    document = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
+    inside = document[: codes.size - length + 1] == document[length - 1 :]
+    return np.lib.stride_tricks.sliding_window_view(codes, length)[inside]
 
 
 def _check_length(length: int) -> None:
@@ -187,29 +243,14 @@ def _check_length(length: int) -> None:
         raise PublicCountsError(f"public n-grams must have 1 to {MAX_LENGTH} words, got {length}.")
 
 
-def _whole(counts: Iterable[int]) -> np.ndarray:
-    values = list(counts)
-    if any(isinstance(c, bool) or not isinstance(c, int | np.integer) for c in values):
-        raise PublicCountsError("public counts must be whole numbers.")
-    if any(not 0 <= c <= MAX_COUNT for c in values):
-        raise PublicCountsError(f"public counts must be from 0 to 2^53, got {min(values)}.")
-    return np.array(values, dtype=np.int64)
-
-
 def _check(codes: np.ndarray, counts: np.ndarray) -> None:
-    if codes.shape[0] == 0:
-        raise PublicCountsError("public counts must have at least one n-gram, got none.")
-    _check_length(codes.shape[1])
     if codes.shape[0] != counts.size:
         raise PublicCountsError(
             f"public counts must be as many as n-grams, got {counts.size} for {codes.shape[0]}."
         )
-    if counts.min() < 0 or counts.max() > MAX_COUNT:
-        raise PublicCountsError(f"public counts must be from 0 to 2^53, got {counts.min()}.")
     if not 0 < counts.astype(np.float64).sum() <= MAX_TOTAL:
         raise PublicCountsError("public counts must not all be 0, and sum to at most 2^62.")
-    ordered = codes[np.lexsort(codes.T)]
-    repeated = int(np.count_nonzero((ordered[1:] == ordered[:-1]).all(axis=1)))
+    repeated = len(codes) - len(gram_keys(codes).unique())
     if repeated:
         raise PublicCountsError(f"public n-grams must be distinct, got {repeated} repeated.")
 
@@ -233,54 +274,3 @@ def _texts(words: pa.Array, codes: np.ndarray) -> pa.Array:
     escaped = pa.array([escape_token(word) for word in words.to_pylist()], pa.string())
     columns = [escaped.take(pa.array(column)) for column in codes.T]
     return pc.call_function("binary_join_element_wise", [*columns, pa.scalar(SEPARATOR)])
-
-
-class _Level:
-    """The grams of one length: their sorted keys, and a hash table of the keys' ranks.
-
-    Keys that share a slot of the table are found by binary search.
-    """
-
-    def __init__(self, keys: np.ndarray):
-        self._keys = keys
-        bits = min(_MOST_TABLE_BITS, (_TABLE_SPARSITY * keys.size).bit_length())
-        self._shift = np.uint64(64 - bits)
-        slots = self._slots(keys)
-        # (2^bits,) the rank of the only key in each slot, or that there is none, or several.
-        self._table = np.full(1 << bits, NO_GRAM, dtype=np.int32)
-        self._table[slots] = np.arange(keys.size)
-        self._table[np.bincount(slots, minlength=1 << bits) > 1] = _SHARED
-
-    def find(self, positions: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the positions whose wanted key is there, and the ranks of these keys: int64."""
-        ranks = self._table[self._slots(wanted)]
-        maybe = np.flatnonzero(ranks != NO_GRAM)
-        positions, wanted, ranks = positions[maybe], wanted[maybe], ranks[maybe]
-        shared = np.flatnonzero(ranks == _SHARED)
-        ranks[shared] = np.searchsorted(self._keys, wanted[shared]).clip(max=self._keys.size - 1)
-        # A slot may hold another key than the wanted one.
-        equal = np.flatnonzero(self._keys[ranks] == wanted)
-        return positions[equal], ranks[equal].astype(np.int64)
-
-    def _slots(self, keys: np.ndarray) -> np.ndarray:
-        """Returns the highest bits of a product modulo 2^64 (multiplicative hashing): int64."""
-        return (keys.view(np.uint64) * _MULTIPLIER >> self._shift).view(np.int64)
-
-
-@cached_for_sets(maxsize=2)
-def _levels(public: PublicCounts) -> tuple[list[_Level], np.ndarray]:
-    """Returns the levels of lengths 2 to n, and the row of each rank of the last one: int32.
-
-    A key is the rank of its prefix among the keys of the level before, times the number of words, plus
-    the next word. The rank of a single word is its index in `words`. Levels are made once for all
-    batches that look rows up.
-    """
-    ranks, last = public.grams[:, 0].astype(np.int64), len(public.words)
-    levels: list[_Level] = []
-    for column in public.grams.T[1:]:
-        keys, ranks = np.unique(ranks * len(public.words) + column, return_inverse=True)
-        levels.append(_Level(keys))
-        last = keys.size
-    row_of = np.full(last, NO_GRAM, dtype=np.int32)
-    row_of[ranks] = np.arange(len(public), dtype=np.int32)
-    return levels, row_of

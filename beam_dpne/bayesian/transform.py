@@ -2,21 +2,14 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from beam_dpne.bayesian import counting, posterior
-from beam_dpne.bayesian.counting import (
-    GramSums,
-    NgramProbabilities,
-    NoisyCounts,
-    UserGrams,
-    probability_table,
-)
+from beam_dpne.bayesian.counting import NgramProbabilities, NoisyCounts, probability_table
 from beam_dpne.bayesian.ledger import bayesian_contents
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
@@ -24,15 +17,13 @@ from beam_dpne.documents.key_context import key_context
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform, create_public
 from beam_dpne.elements import progress
-from beam_dpne.elements.batches import SumBundle, UserBatch
+from beam_dpne.elements.batches import RowSums, UserBatch, apply, sum_rows, table_of_sums
 from beam_dpne.elements.coders import SetStore
 from beam_dpne.elements.rows import NgramProbability
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run
 from beam_dpne.release.result import Form, Result
-
-_KeyedSums = tuple[int, GramSums]
 
 
 class _Released(NamedTuple):
@@ -46,8 +37,7 @@ class BayesianCountsResult(Result[NgramProbability], _Released):
 
     Attributes:
       released: PCollection of one `NgramProbabilities`.
-      noisy: PCollection of `NoisyCounts`, which together have every row of the public counts. They are
-        as public as `released`, which is computed from them.
+      noisy: PCollection of one `NoisyCounts`, as public as `released`, which is computed from them.
       run: the public facts of the run, for the ledger.
     """
 
@@ -133,29 +123,15 @@ class BayesianCounts(DocumentsTransform):
         run_key = self.bound_key(context)
         users = self.grouped_by_user(documents, run_key, self.plan.max_tokens_per_user)
         public = AsSingleton(documents.pipeline | "Public" >> create_public(kept, self.store))
-        find = beam.FlatMap(_find_and_limit, public, plan=self.plan, run_key=run_key)
-        grams = users | "FindGrams" >> find.with_output_types(UserGrams)
-        decide = beam.FlatMap(
-            _noisy_range, public, plan=self.plan, run_key=run_key, ranges=self.histogram_ranges
-        )
-        sums = self._sums(grams, len(kept))
-        noisy = sums | "AddNoise" >> decide.with_output_types(NoisyCounts)
+        find = functools.partial(_sums_of_users, plan=self.plan, run_key=run_key)
+        sums = AsIter(sum_rows(users, find, public))
         once = documents.pipeline | "Once" >> beam.Create([None])
-        release = beam.Map(_release, AsIter(noisy), public, plan=self.plan)
-        released = once | "Release" >> release.with_output_types(NgramProbabilities)
-        return BayesianCountsResult(released, noisy, Run.of(self))
-
-    def _sums(self, grams: Any, size: int) -> Any:
-        """Turns users' grams into sums by range of rows, also for ranges of grams that nobody has."""
-        sum_bundle = SumBundle(
-            sum_batch=_not_summed_yet,
-            merge=functools.partial(_add_batches, size=size),
-            cut=functools.partial(counting.cut_by_range, ranges=self.histogram_ranges),
+        add_noise = beam.Map(_noisy, sums, public, plan=self.plan, run_key=run_key)
+        noisy = apply(once, "AddNoise", add_noise, NoisyCounts)
+        released = apply(
+            noisy, "Release", beam.Map(_release, public, plan=self.plan), NgramProbabilities
         )
-        present = grams | "AddUp" >> beam.ParDo(sum_bundle).with_output_types(_KeyedSums)
-        every_range = grams.pipeline | "Ranges" >> beam.Create(range(self.histogram_ranges))
-        nothing = every_range | "Nothing" >> beam.Map(_no_sums).with_output_types(_KeyedSums)
-        return (present, nothing) | "Sums" >> beam.Flatten() | "ByRange" >> beam.GroupByKey()
+        return BayesianCountsResult(released, noisy, Run.of(self))
 
 
 def run_context(
@@ -180,96 +156,33 @@ def run_context(
     )
 
 
-def limited_grams(grams: UserGrams, plan: BayesianPlan, run_key: RunKey) -> UserGrams:
-    """Limits the n-grams of each user, and their counts, as the plan says."""
-    return counting.limit_grams(
-        grams,
-        max_contributions=plan.contribution_limit,
-        max_count=plan.max_count,
-        sub_key=run_key.sub_key("gram subset", plan.length),
-    )
-
-
-def probabilities_of(values: np.ndarray, public: PublicCounts, plan: BayesianPlan) -> np.ndarray:
-    """Computes each n-gram's probability from the noisy values, which is post-processing.
-
-    Args:
-      values: (V,) int64, noisy counts.
-      public: the counts that are used.
-      plan: the plan of the run.
-
-    Returns:
-      (V,) float64, which sum to 1.
-    """
-    return posterior.probabilities(values, public.counts, public.grams, plan.noise_stddev)
-
-
-def result_of(
-    probabilities: np.ndarray, public: PublicCounts, plan: BayesianPlan, report: dict[str, Any]
-) -> NgramProbabilities:
-    """Returns probabilities with their n-grams, and the public numbers for the ledger.
-
-    Args:
-      probabilities: (V,) float64.
-      public: the counts that are used.
-      plan: the plan of the run.
-      report: the public numbers of the mechanism, as JSON types.
-    """
-    used = {"ngrams": len(public), "length": public.length, "sha256": public.fingerprint()}
-    return NgramProbabilities(
-        ngrams=public.texts(),
-        probabilities=probabilities,
-        guarantee=plan.guarantee,
-        report=report | {"public": used},
-    )
-
-
-def _not_summed_yet(grams: UserGrams) -> UserGrams:
-    """Leaves a batch as it is: a table of all rows is filled for many batches at once."""
-    return grams
-
-
-def _add_batches(batches: Iterable[UserGrams], *, size: int) -> np.ndarray:
-    """Returns the sums of batches in a table of all rows: (V,) int64."""
-    table = np.zeros(size, dtype=np.int64)
-    for grams in batches:
-        counting.add_up(grams, table)
-    return table
-
-
-def _no_sums(number: int) -> _KeyedSums:
-    return number, GramSums(rows=np.zeros(0, np.int32), sums=np.zeros(0, np.int64))
-
-
-def _find_and_limit(
-    batch: UserBatch, public: PublicCounts, *, plan: BayesianPlan, run_key: RunKey
-) -> list[UserGrams]:
+def _sums_of_users(batch: UserBatch, public: PublicCounts, **how: Any) -> RowSums:
     progress.enter("users", None)
-    grams = limited_grams(counting.find_grams(batch, public), plan, run_key)
-    return [grams] if len(grams.users) else []
+    grams = counting.limited_grams(counting.find_grams(batch, public), **how)
+    return RowSums(rows=grams.rows, sums=grams.counts)
 
 
-def _noisy_range(
-    keyed: tuple[int, Iterable[GramSums]],
+def _noisy(
+    _: None,
+    sums: Iterable[RowSums],
     public: PublicCounts,
     *,
     plan: BayesianPlan,
     run_key: RunKey,
-    ranges: int,
-) -> Iterator[NoisyCounts]:
+) -> NoisyCounts:
     progress.enter("decide", None)
-    number, parts = keyed
-    # The range has the rows from `start` up to `stop`, of which `table` holds the sums.
-    start, stop = counting.range_starts(len(public), ranges)[number : number + 2].tolist()
-    table = counting.merge_sums(parts, start, stop)
-    yield from counting.cut_values(
-        start, counting.noisy_values(table, start, plan=plan, run_key=run_key)
-    )
+    table = table_of_sums(sums, len(public))
+    return NoisyCounts(values=counting.noisy_values(table, plan, run_key))
 
 
-def _release(
-    _: None, noisy: Iterable[NoisyCounts], public: PublicCounts, *, plan: BayesianPlan
-) -> NgramProbabilities:
+def _release(noisy: NoisyCounts, public: PublicCounts, *, plan: BayesianPlan) -> NgramProbabilities:
     progress.enter(progress.RELEASED, None)
-    values = counting.whole_values(noisy, len(public))
-    return result_of(probabilities_of(values, public, plan), public, plan, plan.report())
+    used = {"ngrams": len(public), "length": public.length, "sha256": public.fingerprint()}
+    return NgramProbabilities(
+        ngrams=public.texts(),
+        probabilities=posterior.probabilities(
+            noisy.values, public.counts, public.grams, plan.noise_stddev
+        ),
+        guarantee=plan.guarantee,
+        report=plan.report() | {"public": used},
+    )

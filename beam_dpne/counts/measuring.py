@@ -11,13 +11,13 @@ whose probabilities are right to a relative 1e-12 (`mechanism.thresholds`).
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
 from beam_dpne.counts.rule import EXACT, CountNoise, CountRule, blocks
 from beam_dpne.elements.arrays import distinct, offsets_of, rows_of_entries
-from beam_dpne.elements.coders import register_batches
+from beam_dpne.elements.batches import RowSums, sums_of_table, table_of_sums
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, UNITS
@@ -47,26 +47,6 @@ class Held:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class CountSums:
-    """Sums over some users, or a part of them by rows; as private as the data.
-
-    Attributes:
-      rows: (m,) int32, or int64 of 2^31 rows and more, ascending: the rows that some of the users
-        hold.
-      masses: (m,) int64 in units of 2^-32: Σ_u a_g·t_u of each of these rows.
-      totals: (g, J + 1) int64: Σ_u c_G of each group over the users of each class; it is empty in all
-        parts but the first.
-    """
-
-    rows: np.ndarray
-    masses: np.ndarray
-    totals: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.masses)
-
-
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class MeasuredCounts:
     """The noisy sums, in units that do not depend on weights.
 
@@ -82,9 +62,6 @@ class MeasuredCounts:
     mass_stddevs: np.ndarray
     totals: np.ndarray
     total_stddevs: np.ndarray
-
-
-register_batches(CountSums)
 
 
 def user_factors(squares: np.ndarray) -> np.ndarray:
@@ -103,8 +80,13 @@ def user_factors(squares: np.ndarray) -> np.ndarray:
     return np.where(squares > 0, factors, 0)
 
 
-def sum_counts(held: Held, rule: CountRule) -> CountSums:
-    """Adds up the users of a batch."""
+def sum_counts(held: Held, rule: CountRule) -> RowSums:
+    """Adds up the users of a batch.
+
+    Returns:
+      First the rows' masses, Σ_u a_g·t_u in units of 2^-32; after them, group by group, the number of
+      rows of the group that the users of each class hold, Σ_u c_G. `split_sums` gives both back.
+    """
     users = rows_of_entries(held.offsets)
     weights = rule.row_weights[held.rows]
     squares = _sums_of_users(weights * weights, held.offsets)
@@ -123,9 +105,14 @@ def sum_counts(held: Held, rule: CountRule) -> CountSums:
     classes = np.searchsorted(rule.bounds.astype(np.float64) ** 2, norms)
     totals = np.zeros((size, rule.bounds.size), np.int64)
     np.add.at(totals, (group, classes[user]), numbers)
-    # In a batch few rows are held.
-    held_rows = np.flatnonzero(masses).astype(np.int32 if masses.size < 2**31 else np.int64)
-    return CountSums(rows=held_rows, masses=masses[held_rows], totals=totals)
+    return sums_of_table(np.concatenate((masses, totals.reshape(-1))))
+
+
+def split_sums(pieces: Iterable[RowSums], rule: CountRule) -> tuple[np.ndarray, np.ndarray]:
+    """Returns masses, (n,) int64, and totals, (g, J + 1) int64, of sums that are cut in any way."""
+    rows, shape = rule.row_weights.size, (rule.group_weights.size, rule.bounds.size)
+    table = table_of_sums(pieces, rows + shape[0] * shape[1])
+    return table[:rows], table[rows:].reshape(shape)
 
 
 def _sums_of_users(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -134,18 +121,8 @@ def _sums_of_users(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     return before[offsets[1:]] - before[offsets[:-1]]
 
 
-def add_sums(parts: Sequence[CountSums]) -> CountSums:
-    """Adds up sums over different users."""
-    rows, place = np.unique(np.concatenate([part.rows for part in parts]), return_inverse=True)
-    masses = np.zeros(rows.size, np.int64)
-    np.add.at(masses, place, np.concatenate([part.masses for part in parts]))
-    return CountSums(
-        rows=rows, masses=masses, totals=np.sum([part.totals for part in parts], axis=0)
-    )
-
-
 def measure(
-    pieces: Iterable[CountSums], rule: CountRule, noise: CountNoise, run_key: RunKey
+    pieces: Iterable[RowSums], rule: CountRule, noise: CountNoise, run_key: RunKey
 ) -> MeasuredCounts:
     """Adds noise to the sums of all users: the only step from private sums to public numbers.
 
@@ -155,12 +132,7 @@ def measure(
       noise: the noise.
       run_key: bound to the run's parameters.
     """
-    sums = np.zeros(rule.row_weights.size, np.int64)
-    totals = np.zeros((rule.group_weights.size, rule.bounds.size), np.int64)
-    for piece in pieces:
-        sums[piece.rows] += piece.masses  # rows are distinct, so that each is added once
-        if piece.totals.size:
-            totals += piece.totals
+    sums, totals = split_sums(pieces, rule)
     masses = np.empty(sums.size)
     for rows in blocks(0, masses.size):
         draws = _normals(run_key, "count masses", np.arange(rows.start, rows.stop))

@@ -5,7 +5,7 @@ with a `CountedRows` how its released sets are rows, and how it finds the rows t
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import apache_beam as beam
@@ -13,18 +13,16 @@ import numpy as np
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from beam_dpne.counts.estimates import estimate_users
-from beam_dpne.counts.measuring import CountSums, Held, add_sums, measure, sum_counts
+from beam_dpne.counts.measuring import Held, measure, sum_counts
 from beam_dpne.counts.rule import CountNoise, CountRule, count_rule
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import map_in_threads
-from beam_dpne.elements.batches import SumBundle, UserBatch, apply
+from beam_dpne.elements.batches import RowSums, UserBatch, apply, sum_rows
 from beam_dpne.elements.coders import cached_for_sets
 from beam_dpne.engines import holds_flattens_back
 from beam_dpne.mechanism.randomness import RunKey
 
 _Set = TypeVar("_Set")
-# Rows whose sums travel in one element, 1 MB.
-_ROWS_OF_A_PIECE = 2**17
 
 
 class CountedRows(Protocol):
@@ -70,7 +68,7 @@ def count_in_memory(
       workers: the number of threads that work on batches; it changes no release.
     """
 
-    def summed(batch: Any) -> CountSums:
+    def summed(batch: Any) -> RowSums:
         return _sum_batch(batch, *released, rows=rows, sets=len(released))
 
     pieces = map_in_threads(summed, batches, workers)
@@ -107,12 +105,7 @@ def count_in_beam(
         users = apply(users, "Copy", beam.Map(_same), UserBatch)
         before = [AsIter(apply(users, "None", beam.Filter(_never), UserBatch))]
     sum_batch = functools.partial(_sum_batch, rows=rows, sets=len(sides))
-    sum_bundle = SumBundle(sum_batch=sum_batch, merge=add_sums, cut=_pieces)
-    sums_of = beam.ParDo(sum_bundle, *before, *sides)
-    pieces = apply(users, "SumBundle", sums_of, tuple[int, CountSums])
-    grouped = pieces | "ByRows" >> beam.GroupByKey()
-    merge = beam.MapTuple(lambda _, pieces: add_sums(list(pieces)))
-    sums = AsIter(apply(grouped, "SumRows", merge, CountSums))
+    sums = AsIter(sum_rows(users, sum_batch, *before, *sides))
     how = {"rows": rows, "noise": noise, "run_key": run_key}
     estimate = beam.FlatMap(_estimate, sums, *sides[:-1], how=how)
     return apply(released[-1], "Estimate", estimate, kind)
@@ -126,29 +119,14 @@ def _never(_: UserBatch) -> bool:
     return False
 
 
-def _sum_batch(batch: Any, *beside: Any, rows: CountedRows, sets: int) -> CountSums:
+def _sum_batch(batch: Any, *beside: Any, rows: CountedRows, sets: int) -> RowSums:
     """Counts in one batch; the released sets are the last of the side inputs."""
     progress.enter("count")
     released = beside[len(beside) - sets :]
     return sum_counts(rows.held(batch, released), rule_of(rows, *released))
 
 
-def _pieces(sums: CountSums) -> Iterator[tuple[int, CountSums]]:
-    """Cuts sums of held rows by ranges of rows, so that no element is large."""
-    ranges = sums.rows // _ROWS_OF_A_PIECE
-    # The first piece has the totals, also if nobody holds one of its rows.
-    numbers = np.union1d(ranges, 0)
-    ends = np.searchsorted(ranges, numbers, "right")
-    for number, start, end in zip(numbers.tolist(), [0, *ends[:-1]], ends, strict=True):
-        piece = CountSums(
-            rows=sums.rows[start:end],
-            masses=sums.masses[start:end],
-            totals=sums.totals if number == 0 else sums.totals[:0],
-        )
-        yield number, piece
-
-
-def _estimate(last: Any, pieces: Iterable[CountSums], *shorter: Any, how: dict) -> list[Any]:
+def _estimate(last: Any, pieces: Iterable[RowSums], *shorter: Any, how: dict) -> list[Any]:
     """Returns all sets, given the last one and those before it."""
     return estimated([*shorter, last], pieces, **how)
 
@@ -161,7 +139,7 @@ def rule_of(rows: CountedRows, *released: Any) -> CountRule:
 
 def estimated(
     released: Sequence[Any],
-    pieces: Iterable[CountSums],
+    pieces: Iterable[RowSums],
     *,
     rows: CountedRows,
     noise: CountNoise,

@@ -68,6 +68,8 @@ def _plain(value: Any) -> str | int | float | bool | None:
 
 NO_GRAM = -1
 MAX_WAITING = 2_000_000
+# Rows whose sums travel in one element, 2 MB.
+_ROWS_OF_A_PIECE = 2**17
 _Out = TypeVar("_Out")
 
 
@@ -187,3 +189,69 @@ class SumBundle(beam.DoFn):
         waiting, self._waiting, self._size = self._waiting, [], 0
         if waiting:
             yield from self._cut(self._merge(waiting))
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class RowSums:
+    """Sums over some users for rows that are numbered, or a part of them; as private as the data.
+
+    Attributes:
+      rows: (m,) int64, the rows that some of the users add to.
+      sums: (m,) int64, the sum of each of these rows.
+    """
+
+    rows: np.ndarray
+    sums: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+register_batches(RowSums)
+
+
+def sums_of_table(table: np.ndarray) -> RowSums:
+    """Returns sums from a table of all rows, (n,) int64, most of which nobody adds to."""
+    rows = np.flatnonzero(table)
+    return RowSums(rows=rows, sums=table[rows])
+
+
+def add_rows(parts: Iterable[RowSums]) -> RowSums:
+    """Adds up sums in exact integers, so that their order does not matter; rows may be repeated."""
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return sums_of_table(np.zeros(0, np.int64))
+    first = min(int(part.rows.min()) for part in parts)
+    last = max(int(part.rows.max()) for part in parts)
+    whole = sums_of_table(table_of_sums(parts, last + 1 - first, first=first))
+    return RowSums(rows=whole.rows + first, sums=whole.sums)
+
+
+def table_of_sums(parts: Iterable[RowSums], size: int, *, first: int = 0) -> np.ndarray:
+    """Returns the sums of `size` rows from the first one on, added up over parts: (size,) int64."""
+    table = np.zeros(size, np.int64)
+    for part in parts:
+        np.add.at(table, part.rows - first, part.sums)
+    return table
+
+
+def cut_rows(sums: RowSums) -> Iterator[tuple[int, RowSums]]:
+    """Cuts sums by ranges of rows, so that no element is large; each has the number of its range."""
+    ranges = sums.rows // _ROWS_OF_A_PIECE
+    for number in np.unique(ranges).tolist():
+        inside = ranges == number
+        yield number, RowSums(rows=sums.rows[inside], sums=sums.sums[inside])
+
+
+def sum_rows(users: Any, sum_batch: Callable[..., RowSums], *beside: Any) -> PCollection[RowSums]:
+    """Sums batches of users within bundles, and adds up the bundles by ranges of rows.
+
+    Args:
+      users: batches of users, each user in one of them.
+      sum_batch: maps a batch and the side inputs to its sums.
+      *beside: side inputs.
+    """
+    sums_of = beam.ParDo(SumBundle(sum_batch=sum_batch, merge=add_rows, cut=cut_rows), *beside)
+    pieces = apply(users, "SumBundle", sums_of, tuple[int, RowSums])
+    merge = beam.MapTuple(lambda _, pieces: add_rows(pieces))
+    return apply(pieces | "ByRows" >> beam.GroupByKey(), "SumRows", merge, RowSums)

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize, stats
 
-from beam_dpne.counts.measuring import add_sums, sum_counts
-from beam_dpne.elements.batches import UserBatch
+from beam_dpne.counts.measuring import sum_counts
+from beam_dpne.elements.batches import UserBatch, add_rows
 from beam_dpne.evaluation.corpus import Corpus, GramIndex
 from beam_dpne.evaluation.coverage import codes_of_sets
 from beam_dpne.mechanism.randomness import RunKey
@@ -71,13 +71,10 @@ class _Repeated(InMemory):
 
     def count(self, users: list[UserBatch], released: Sequence[GramSet]) -> Sequence[GramSet]:
         rule, pruning = rule_of(*released), self.plan.pruning
-        sums = add_sums(
-            [sum_counts(held_grams(batch, released, pruning=pruning), rule) for batch in users]
+        sums = add_rows(
+            sum_counts(held_grams(batch, released, pruning=pruning), rule) for batch in users
         )
-        repeated = {
-            name: _times(getattr(sums, name), self.repeats) for name in ("masses", "totals")
-        }
-        sums = dataclasses.replace(sums, **repeated)
+        sums = dataclasses.replace(sums, sums=_times(sums.sums, self.repeats))
         return count_users(released, [sums], plan=self.plan, run_key=self.run_key)
 
 

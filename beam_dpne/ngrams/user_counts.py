@@ -11,10 +11,10 @@ import numpy as np
 from apache_beam.pvalue import PCollection
 
 from beam_dpne.counts import transform as counting
-from beam_dpne.counts.measuring import CountSums, Held
+from beam_dpne.counts.measuring import Held
 from beam_dpne.counts.rule import CountRule, required_noise
 from beam_dpne.elements.arrays import rows_of_entries
-from beam_dpne.elements.batches import UnhintedTransform, UserBatch, apply
+from beam_dpne.elements.batches import RowSums, UnhintedTransform, UserBatch, apply
 from beam_dpne.elements.coders import SetStore, spill
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.candidates import prune_invalid, rows_at_positions
@@ -135,7 +135,7 @@ def rule_of(*released: GramSet) -> CountRule:
 
 def count_users(
     released: Sequence[GramSet],
-    pieces: Iterable[CountSums],
+    pieces: Iterable[RowSums],
     *,
     plan: PrivacyPlan,
     run_key: RunKey,

@@ -12,9 +12,10 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from beam_dpne.bayesian.counting import UserGrams, noisy_values
+from beam_dpne.bayesian.counting import UserGrams, limited_grams, noisy_values
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.bayesian.transform import limited_grams, probabilities_of, run_context
+from beam_dpne.bayesian.posterior import probabilities
+from beam_dpne.bayesian.transform import run_context
 from beam_dpne.documents.group_by_user import hash_users
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, signs, uniforms
 from pipelines.experiments.exact_counts import ExactCounts
@@ -143,8 +144,8 @@ def release(exact: ExactCounts, setting: Setting, key: int, run_key: RunKey) -> 
             rng=rng,
         )
     if setting.mechanism == COUNTS:
-        values = noisy_values(sums.counts, 0, plan=plan, run_key=bound)
-        return probabilities_of(values, exact.public, plan)
+        values = noisy_values(sums.counts, plan, bound)
+        return probabilities(values, public, exact.public.grams, plan.noise_stddev)
     bits = keyed_bits(bound.sub_key("laplace noise"), np.arange(public.size), 0)
     noise = laplaces(bits) * (plan.max_count * plan.contribution_limit / plan.epsilon)
     if setting.mechanism == LAPLACE:

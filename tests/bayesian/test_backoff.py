@@ -6,13 +6,13 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
+from beam_dpne.bayesian.text_counts import count_text
 
 from beam_dpne.bayesian import backoff
 from beam_dpne.bayesian.backoff import adapted_model
 from beam_dpne.bayesian.posterior import discounted
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.public_orders import PublicOrders
-from beam_dpne.bayesian.text_counts import count_text
 
 WORDS = [f"w{number:02}" for number in range(40)]
 

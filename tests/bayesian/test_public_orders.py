@@ -6,10 +6,10 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
+from beam_dpne.bayesian.text_counts import count_text
 
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.public_orders import PublicOrders
-from beam_dpne.bayesian.text_counts import count_text
 
 
 def random_texts(seed):

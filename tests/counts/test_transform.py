@@ -9,8 +9,8 @@ import pytest
 from beam_dpne import PrivacyPlan, RunKey
 from beam_dpne.counts import transform as counting
 from beam_dpne.counts.estimates import estimate_users
-from beam_dpne.counts.measuring import CountSums, measure
-from beam_dpne.elements.batches import UserBatch
+from beam_dpne.counts.measuring import measure, split_sums
+from beam_dpne.elements.batches import RowSums, UserBatch, cut_rows, sums_of_table
 from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.user_counts import GramRows, count_users, rule_of
@@ -30,11 +30,11 @@ WORDS = GramSet(
 RULE = rule_of(WORDS)
 
 
-def sums_of(counts: np.ndarray) -> CountSums:
+def sums_of(counts: np.ndarray) -> RowSums:
     """Sums as if all users held one row."""
     totals = np.zeros((RULE.group_weights.size, RULE.bounds.size), np.int64)
     np.add.at(totals[:, 0], RULE.groups, counts)
-    return CountSums(rows=np.arange(ROWS), masses=counts * UNITS, totals=totals)
+    return sums_of_table(np.concatenate((counts * UNITS, totals.reshape(-1))))
 
 
 def measured(sums):
@@ -47,14 +47,11 @@ def users(sums):
 
 
 @pytest.mark.parametrize("held", [[], [0], [5], [0, 2**17 - 1, 2**17, 7 * 2**17 + 3]])
-def test_pieces_have_each_held_row_and_the_totals_once(held):
-    rows, totals = np.array(held, np.int64), np.arange(6).reshape(3, 2)
-    sums = CountSums(rows=rows, masses=rows + 1, totals=totals)
-    pieces = dict(counting._pieces(sums))
-    assert pieces[0].totals is totals
-    assert all(not piece.totals.size for number, piece in pieces.items() if number)
-    assert np.concatenate([piece.rows for piece in pieces.values()]).tolist() == held
-    assert all((piece.masses == piece.rows + 1).all() for piece in pieces.values())
+def test_pieces_have_each_row_once_and_are_of_one_range(held):
+    rows = np.array(held, np.int64)
+    pieces = dict(cut_rows(RowSums(rows=rows, sums=rows + 1)))
+    assert [row for piece in pieces.values() for row in piece.rows.tolist()] == held
+    assert all((piece.sums == piece.rows + 1).all() for piece in pieces.values())
     assert all((piece.rows // 2**17 == number).all() for number, piece in pieces.items())
 
 
@@ -70,8 +67,9 @@ def test_the_sums_of_a_batch_are_as_many_as_the_rows_that_its_users_hold():
         word_hashes=np.eye(2, dtype=np.uint64),
     )
     sums = counting._sum_batch(batch, WORDS, rows=GramRows(pruning="both"), sets=1)
-    assert len(sums) == 1
-    assert sums.rows.tolist() == [3]
+    # One row, and its group in one class.
+    assert len(sums) == 2
+    assert sums.rows[0] == 3
 
 
 def test_the_numbers_are_the_estimates_from_the_measured_sums():
@@ -79,10 +77,11 @@ def test_the_numbers_are_the_estimates_from_the_measured_sums():
     found = estimate_users(measured(sums), RULE, [WORDS.scores])
     assert np.array_equal(users(sums), found)
     # The noise is not lost in rounding: without it the numbers would be others.
+    masses, totals = split_sums([sums], RULE)
     exact = dataclasses.replace(
         measured(sums),
-        masses=sums.masses / (UNITS * RULE.row_weights),
-        totals=sums.totals.astype(np.float64),
+        masses=masses / (UNITS * RULE.row_weights),
+        totals=totals.astype(np.float64),
     )
     for name in ("masses", "totals"):
         true = dataclasses.replace(measured(sums), **{name: getattr(exact, name)})

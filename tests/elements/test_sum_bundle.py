@@ -9,18 +9,14 @@ import pytest
 from apache_beam.pipeline import PipelineVisitor
 
 from beam_dpne import (
-    BayesianCounts,
-    BayesianPlan,
     Contributions,
-    PublicCounts,
     ReleaseItems,
     RunKey,
     SetUnionPlan,
     WeightedHistogram,
 )
-from beam_dpne.bayesian.counting import GramSums, UserGrams
 from beam_dpne.elements import batches
-from beam_dpne.elements.batches import SumBundle
+from beam_dpne.elements.batches import RowSums, SumBundle, sum_rows
 from beam_dpne.mechanism.randomness import keyed_hashes
 from beam_dpne.ngrams.elements import HistogramShard
 from beam_dpne.set_union.elements import ItemSums, UserItems
@@ -57,8 +53,8 @@ def items_of(number: int) -> UserItems:
     return UserItems(items=held(number), **one_user(number), **WORDS)
 
 
-def counts_of(number: int) -> UserGrams:
-    return UserGrams(rows=held(number), counts=np.array([1, 10**number]), **one_user(number))
+def counts_of(number: int) -> RowSums:
+    return RowSums(rows=held(number), sums=np.array([1, 10**number]))
 
 
 # The transforms that sum them, applied to nothing.
@@ -73,10 +69,15 @@ def set_union(pipeline: beam.Pipeline) -> ReleaseItems:
     return ReleaseItems(plan=plan, run_key=KEY)
 
 
-def bayesian(pipeline: beam.Pipeline) -> BayesianCounts:
-    public = PublicCounts.of([("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")], [1] * 4)
-    plan = BayesianPlan(**BUDGET, length=2)
-    return BayesianCounts(plan=plan, public=public)
+class SumRows(beam.PTransform):
+    """The sums of numbered rows, of numbers of users and of n-grams of a public vocabulary."""
+
+    def expand(self, input_or_inputs):
+        return sum_rows(input_or_inputs, lambda sums: sums)
+
+
+def rows(pipeline: beam.Pipeline) -> SumRows:
+    return SumRows()
 
 
 def sum_bundle_of(transform_in) -> SumBundle:
@@ -106,7 +107,7 @@ def total(pieces: list) -> collections.Counter:
                 values = piece.weights
             case ItemSums():
                 names, values = piece.words, piece.sums
-            case GramSums():
+            case RowSums():
                 names, values = piece.rows, piece.sums
         for name, row in zip(names.tolist(), values.reshape(len(names), -1), strict=True):
             sums.update({(name, column): value for column, value in enumerate(row.tolist())})
@@ -119,7 +120,7 @@ def total(pieces: list) -> collections.Counter:
         pytest.param(histogram, words_of, id="words"),
         pytest.param(histogram, grams_of, id="n-grams"),
         pytest.param(set_union, items_of, id="items"),
-        pytest.param(bayesian, counts_of, id="counts"),
+        pytest.param(rows, counts_of, id="counts"),
     ],
 )
 def test_sums_that_are_sent_before_the_end_of_a_bundle_are_sent_once(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from beam_dpne import RunKey, SetUnionPlan
-from beam_dpne.counts.measuring import sum_counts
+from beam_dpne.counts.measuring import split_sums, sum_counts
 from beam_dpne.counts.rule import count_rule
 from beam_dpne.counts.transform import count_in_memory
 from beam_dpne.elements.batches import UserBatch
@@ -61,12 +61,8 @@ def batch_of(users: list[list[str]]) -> UserBatch:
 def sums_of(users: list[list[str]], released: ItemSet):
     """The sums before noise of all rows and groups, by the functions of the pass."""
     rule = count_rule([released.scores])
-    masses = np.zeros(len(released), np.int64)
-    totals = np.zeros((rule.group_weights.size, rule.bounds.size), np.int64)
-    if users:
-        sums = sum_counts(_ItemRows().held(batch_of(users), [released]), rule)
-        masses[sums.rows], totals = sums.masses, sums.totals
-    return masses, totals
+    held = [_ItemRows().held(batch_of(users), [released])] if users else []
+    return split_sums([sum_counts(each, rule) for each in held], rule)
 
 
 @given(crowds(), st.integers(0, 7))
