@@ -1,20 +1,11 @@
-"""ARPA files of back-off language models.
+"""Back-off language models of n-grams with weights, and ARPA files.
 
-The probability of a word after a context h is listed, or else it is backoff(h) times its probability
-after the context without its first word. `backoff.adapted_model` makes the orders of a model from
-n-gram probabilities. `extend` makes an order from weights whose contexts each keep a share κ for other
-words:
-
-    backoff(h) = κ / (1 − Σ_{w after h} P(w | h without its first word)),
-
-so that the probabilities after h sum to 1. If all words follow h, κ is 0. A k-gram may be listed
-although nothing is known about it, because it is a part of a longer one. Its share is 0, and it gets
-the probability that back-off gives it, so that listing it changes nothing.
-
-The words `<s>` and `</s>` are listed with next to no probability, since nothing is known about the
-borders of sentences. So is `<unk>`, if nothing is known about other words.
+A word after a context h gets the part 1 − κ of its n-gram's share of the weights that continue h, and κ
+times its probability after h without its first word. So the probabilities after h sum to 1.
+`backoff.adapted_model` makes a model of n-gram probabilities and public counts.
 """
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TextIO
 
@@ -24,11 +15,10 @@ import numpy.typing as npt
 _Floats = npt.NDArray[np.float64]
 _Ids = npt.NDArray[np.int64]
 
-FIRST_LINE = "\\data\\\n"
 _LEAST_LOG = -99.0  # readers take it as the logarithm of 0
 _UNKNOWN = "<unk>"
+# Nothing is known about the borders of sentences, so that these have next to no probability.
 _RESERVED = ("<s>", "</s>", _UNKNOWN)
-_LEAST_REST = 1e-9
 
 
 class Order(NamedTuple):
@@ -36,8 +26,9 @@ class Order(NamedTuple):
 
     Attributes:
       grams: (m, k) int64, ids of words.
-      probabilities: (m,) float64, P(last word | the others); they sum to 1 at k = 1.
-      backoffs: (m,) float64, the back-off weight of each gram as a context; 1 if no word follows it.
+      probabilities: (m,) float64, P(last word | the others).
+      backoffs: (m,) float64, by which the probability after the context without its first word is
+        multiplied for words that are not listed after this gram.
     """
 
     grams: _Ids
@@ -45,10 +36,138 @@ class Order(NamedTuple):
     backoffs: _Floats
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class GramTree:
+    """N-grams of the lengths 1 to n, with the beginning and the end of each, in the order of their ids.
+
+    Attributes:
+      words: the number of words, each of which is a gram of length 1.
+      begins: for each length, (m,) int64, the row of the first k − 1 words; 0 for single words.
+      ends: the same of the last k − 1 words.
+      last: the same of the id of the last word.
+    """
+
+    words: int
+    begins: list[_Ids]
+    ends: list[_Ids]
+    last: list[_Ids]
+
+    @classmethod
+    def of(cls, words: int, tables: Sequence[npt.NDArray[np.integer]]) -> "GramTree":
+        """Returns the tree of tables of n-grams, (m, n) ids of words each."""
+        nothing = np.zeros(words, np.int64)
+        tree = cls(words, [nothing], [nothing], [np.arange(words)])
+        # The row of the first words from each start of each table's grams on.
+        rows = {
+            (table, start): ids[:, start].astype(np.int64)
+            for table, ids in enumerate(tables)
+            for start in range(ids.shape[1])
+        }
+        for size in range(2, max((ids.shape[1] for ids in tables), default=1) + 1):
+            keys_of = {
+                (table, start): row * words + tables[table][:, start + size - 1]
+                for (table, start), row in rows.items()
+                if start + size <= tables[table].shape[1]
+            }
+            keys = np.unique(np.concatenate(list(keys_of.values())))
+            rows = {place: np.searchsorted(keys, each) for place, each in keys_of.items()}
+            begins, last = np.divmod(keys, words)
+            ends = np.searchsorted(tree._keys(size - 1), tree.ends[-1][begins] * words + last)
+            for of_lengths, new in ((tree.begins, begins), (tree.ends, ends), (tree.last, last)):
+                of_lengths.append(new)
+        return tree
+
+    def grams(self, length: int) -> _Ids:
+        """Returns the ids of the words of all grams of a length: (m, length) int64."""
+        columns, rows = [], np.arange(len(self.last[length - 1]))
+        for begins, last in zip(
+            self.begins[length - 1 :: -1], self.last[length - 1 :: -1], strict=True
+        ):
+            columns.append(last[rows])
+            rows = begins[rows]
+        return np.stack(columns[::-1], axis=1)
+
+    def rows_of(self, grams: npt.NDArray[np.integer]) -> _Ids:
+        """Returns the row of each gram, (m, k) ids, among those of its length; all are here."""
+        rows = np.zeros(len(grams), np.int64)
+        for size, column in enumerate(grams.T, start=1):
+            rows = np.searchsorted(self._keys(size), rows * self.words + column)
+        return rows
+
+    def placed(
+        self, tables: Sequence[npt.NDArray[np.integer]], values: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
+        """Returns the values of the grams of tables in the order of the tree, 0 for other grams."""
+        placed = [np.zeros(len(last), values[0].dtype) for last in self.last]
+        for grams, own in zip(tables, values, strict=True):
+            placed[grams.shape[1] - 1][self.rows_of(grams)] = own
+        return placed
+
+    def _keys(self, length: int) -> _Ids:
+        return self.begins[length - 1] * self.words + self.last[length - 1]
+
+
+def weighted_model(
+    words: int, tables: Sequence[_Ids], weights: Sequence[_Floats], kept_back: float
+) -> list[Order]:
+    """Returns the orders of a model of n-grams alone.
+
+    Readers require the beginning and the end of each listed n-gram. Those without a weight of their own
+    get what back-off gives them, so that listing them changes nothing.
+
+    Args:
+      words: the number of words.
+      tables: the n-grams of each length, (m, k) ids of words each.
+      weights: (m,) ≥ 0 each, which need not be comparable between lengths.
+      kept_back: κ in [0, 1).
+    """
+    tree = GramTree.of(words, tables)
+    single, *longer = tree.placed(tables, weights)
+    kept = [single, *((1 - kept_back) * each for each in longer)]
+    back = [np.zeros(words), *(kept_back * each for each in longer)]
+    return interpolated(tree, kept, back)
+
+
+def interpolated(
+    tree: GramTree,
+    kept: Sequence[_Floats],
+    back: Sequence[_Floats],
+    *,
+    listed: Sequence[npt.NDArray[np.bool_]] | None = None,
+    unknown: float = 0.0,
+) -> list[Order]:
+    """Returns the orders of a model of which each gram keeps one part, and leaves one to back off.
+
+    What grams leave that are not listed goes to back-off with what they keep. Words divide evenly among
+    them what they leave.
+    """
+    shares = kept[0] + back[0].sum() / max(tree.words, 1)
+    probabilities = shares / max(shares.sum(), np.finfo(np.float64).tiny) * (1 - unknown)
+    orders = [Order(tree.grams(1), probabilities, np.ones(tree.words))]
+    for k in range(1, len(kept)):
+        begins, below = tree.begins[k], len(tree.last[k - 1])
+        present = np.ones(len(begins), bool) if listed is None else listed[k]
+        left = np.where(present, back[k], back[k] + kept[k])
+        left = np.bincount(begins, left, minlength=below)
+        whole = left + np.bincount(begins, np.where(present, kept[k], 0), minlength=below)
+        has_mass = whole > 0
+        whole = np.where(has_mass, whole, 1.0)
+        backoffs = np.where(has_mass, left / whole, 1.0)
+        probabilities = kept[k] / whole[begins] + backoffs[begins] * probabilities[tree.ends[k]]
+        orders[-1] = orders[-1]._replace(backoffs=backoffs)
+        orders.append(Order(tree.grams(k + 1), probabilities, np.ones(len(begins))))
+    if listed is None:
+        return orders
+    return [
+        Order(*(column[present] for column in order))
+        for order, present in zip(orders, listed, strict=True)
+    ]
+
+
 def write_orders(
     stream: TextIO, orders: Sequence[Order], texts: list[str], *, unknown: float = 0.0
 ) -> None:
-    """Writes a model, with logarithms to base 10.
+    """Writes a model as an ARPA file, with logarithms to base 10.
 
     Args:
       stream: the text stream to write to.
@@ -57,7 +176,7 @@ def write_orders(
       unknown: the probability of `<unk>`, unless a word of the model has this name.
     """
     extra = [word for word in _RESERVED if word not in set(texts)]
-    stream.write(FIRST_LINE)
+    stream.write("\\data\\\n")
     for length, order in enumerate(orders, start=1):
         count = len(order.grams) + (len(extra) if length == 1 else 0)
         stream.write(f"ngram {length}={count}\n")
@@ -68,38 +187,6 @@ def write_orders(
             stream.write(f"{log:g}\t{word}\n")
         stream.writelines(_lines(order, texts, is_longest=length == len(orders)))
     stream.write("\n\\end\\\n")
-
-
-def extend(lower: Order, grams: _Ids, shares: _Floats, kept_back: float) -> tuple[Order, Order]:
-    """Returns the lower order with its back-off weights, and the order above it.
-
-    Args:
-      lower: the order below; it has the first k − 1 and the last k − 1 words of each gram.
-      grams: (m, k) int64, ids of words; all rows are distinct.
-      shares: (m,) float64, ≥ 0; the probabilities after one context are proportional to them. Grams
-        with the share 0 get the probability that back-off gives them.
-      kept_back: κ in [0, 1).
-    """
-    # (m,) the row of each gram's context in the lower order, and P(last word | context less one word).
-    contexts = _rows_among(lower.grams, grams[:, :-1])
-    after = lower.probabilities[_rows_among(lower.grams, grams[:, 1:])]
-    has_share = shares > 0
-    # (contexts,) the lower order's probability of all words that do not follow, and κ.
-    size = len(lower.grams)
-    rest = 1.0 - np.bincount(contexts, after * has_share, minlength=size)
-    kept = np.where(rest > _LEAST_REST, kept_back, 0.0)
-    sums = np.bincount(contexts, shares, minlength=size)
-    backoffs = np.where(sums > 0, kept / np.maximum(rest, _LEAST_REST), 1.0)
-    conditional = (1.0 - kept[contexts]) * shares / np.where(sums > 0, sums, 1.0)[contexts]
-    conditional = np.where(has_share, conditional, backoffs[contexts] * after)
-    return lower._replace(backoffs=backoffs), Order(grams, conditional, np.ones(shares.size))
-
-
-def _rows_among(sorted_grams: _Ids, wanted: _Ids) -> _Ids:
-    """Returns the row of each wanted gram among sorted distinct ones, which have them all."""
-    whole = np.concatenate([sorted_grams, wanted])
-    _, which = np.unique(whole, axis=0, return_inverse=True)
-    return which.reshape(-1)[len(sorted_grams) :]
 
 
 def _lines(order: Order, texts: list[str], *, is_longest: bool) -> Iterator[str]:

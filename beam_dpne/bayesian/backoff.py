@@ -1,9 +1,8 @@
 """A back-off language model from the probabilities of a release and its public counts.
 
-The release says how common the n-grams of its vocabulary are in the private texts. It does not say how
-much of a context's mass belongs to other words. The public counts say that, so the model is the
-Kneser–Ney model of the public counts, moved to where the release says. Everything here is computed
-from the release and public data, so that it costs no privacy.
+A release of n-gram probabilities does not say how much of a context's mass other words have. The public
+counts do, so its model is the Kneser–Ney model of the public counts, moved to where the release says.
+Everything is computed from the release and public data, so that it costs no privacy.
 
 *The public model.* The count c of an n-gram is lowered by a discount D(c), for c = 1, 2 and from 3 on,
 estimated from the numbers of grams that occur once, twice, three and four times (modified Kneser–Ney).
@@ -13,47 +12,42 @@ After a context h, the discounts B(h) = Σ_w D(hw) are the part of its mass that
 
 Shorter n-grams are counted by the number of distinct words before them, as Kneser and Ney do.
 
-*Moving it.* The release's grams of about the same public count may have a smaller share of it together
-than of the public counts. They do if common grams are limited more than rare ones by the largest count
-of a user, or if the public discount is too small, as for the most frequent grams of a text, which were
-chosen for their counts. So the shares of each level of public counts are first made as large, in sum,
-as the public ones (`_calibrated`). Only what sets a gram apart from those of its level is learned.
-
-Discounted counts and discounts are then multiplied by ρ, which says how much more common a gram is in
-the private texts. For words and other parts of the release's grams, a is the public count of the
-release's grams that have the part (averaged over its places), s is their share of the release in the
-same unit, and o is the public count of the part elsewhere:
+*Moving it.* Shares of the release's grams of about one public count are first made as large, in sum, as
+the public ones (`_calibrated`): a largest count of a user limits common grams more than rare ones. Then
+discounted counts and discounts are multiplied by ρ, which says how much more common a gram is in the
+private texts. For words and other parts of the release's grams, a is the public count of the release's
+grams that have the part (averaged over its places), s is their share of the release in the same unit,
+and o is the public count of the part elsewhere:
 
     ρ = (s + k ρ') / (a + k),  k = 1/τ² + 0.3 o.
 
 ρ' is what the part's own parts say: 1 for a word, ρ(v) ρ(w) for a pair, and ρ(uv) ρ(vw)/ρ(v) for three
-words. τ² is the variance of s/a over words beyond the sampling of a. If the private texts are like the
-public ones it is next to 0, and words are hardly moved. A whole n-gram has ρ = ρ'. The n-grams of the
-release get the mean of this and of their share of the release: the share describes these users, and ρ'
-is better for texts that are still to come. Their discount gets ρ' alone: a phrase that is much more
-common than its parts leaves no more to back off.
+words. τ² is the variance of s/a over words beyond the sampling of a: next to 0 if the private texts are
+like the public ones. A whole n-gram has ρ = ρ', and those of the release get the mean of this and of
+their share: the share describes these users, and ρ' is better for texts that are still to come. Their
+discount gets ρ' alone: a phrase that is much more common than its parts leaves no more to back off.
 
-*Other words.* `<unk>` has the share of words that occur once, the Good–Turing estimate for words that
-were never seen.
-
-*Counts that are cut off.* A file of counts, or a release, lacks rare n-grams. The mass of those below
-the least count t is that of a power law fitted to the others, and each gram leaves its part of it to
-back off, besides its discount. It is a part of o as well, since words are used in rare grams too.
+*Other words.* `<unk>` has the share of words that occur once, the Good–Turing estimate. A file of
+counts or a release lacks rare n-grams: the mass of those below the least count t is that of a power law
+fitted to the others, and each gram leaves its part of it to back off. It is a part of o as well.
 
 References: Chen and Goodman 1999, "An empirical study of smoothing techniques for language modeling";
-Good 1953, "The population frequencies of species and the estimation of population parameters"; Clauset,
-Shalizi and Newman 2009, "Power-law distributions in empirical data", equation 3.7. The way to move
-the model is ours; its constants were chosen on public texts.
+Good 1953, "The population frequencies of species"; Clauset, Shalizi and Newman 2009, "Power-law
+distributions in empirical data", equation 3.7. The way to move the model is ours; its constants were
+chosen on public texts.
 """
 
-from typing import NamedTuple
+import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from beam_dpne.bayesian.arpa import Order
+from beam_dpne.bayesian.arpa import GramTree, Order, interpolated
 from beam_dpne.bayesian.posterior import discounted
-from beam_dpne.bayesian.public_orders import PublicOrders
+from beam_dpne.bayesian.public_counts import PublicCounts
+from beam_dpne.elements.arrays import byte_order, places_in
 from beam_dpne.mechanism import special
 
 _Floats = npt.NDArray[np.float64]
@@ -69,59 +63,72 @@ _LEAST_DISCOUNT = 0.05
 _CUT_DISCOUNT = 0.9  # of counts that are cut off, as in `posterior.discounted`
 
 
-class Model(NamedTuple):
-    """A back-off model.
+class PublicGrams:
+    """Public counts of all lengths up to n, and what is missing of shorter ones.
+
+    A text has n-grams of all lengths, a file of counts those of one, a release some of each. A shorter
+    n-gram has at least the count that the longer ones have together which begin, or end, with it.
 
     Attributes:
-      orders: the orders 1 to n; the words' ids are those of the public orders.
-      unknown: the probability of `<unk>`, which sums to 1 with those of all words.
+      words: (W,) Arrow strings, sorted by bytes.
+      tree: the n-grams.
+      counts: for each length, (m,) int64 ≥ 0.
+      lowest: the least count of the longest n-grams, below which they are cut off; 1 if they are whole.
     """
 
-    orders: list[Order]
-    unknown: float
+    def __init__(self, counted: Sequence[PublicCounts]):
+        """Takes public counts of distinct lengths, the longest ones last."""
+        words = pa.concat_arrays([each.words for each in counted]).unique()
+        self.words = words.take(pa.array(byte_order(words)))
+        tables = [self._ids(each) for each in counted]
+        self.tree = tree = GramTree.of(len(words), tables)
+        self.counts = counts = tree.placed(tables, [each.counts for each in counted])
+        for size in range(len(counts) - 1, 0, -1):
+            for parts in (tree.begins[size], tree.ends[size]):
+                # Sums of public counts are at most 2^62, where float64 would not be exact.
+                sums = np.zeros_like(counts[size - 1])
+                np.add.at(sums, parts, counts[size])
+                counts[size - 1] = np.maximum(counts[size - 1], sums)
+        self.lowest = max(1, int(counts[-1].min()))
+
+    def rows_of(self, public: PublicCounts) -> _Ids:
+        """Returns the row of each public n-gram among those of its length, all of which are here."""
+        return self.tree.rows_of(self._ids(public))
+
+    def _ids(self, public: PublicCounts) -> npt.NDArray[np.integer]:
+        return places_in(public.words, self.words)[public.grams]
 
 
-class _Parts(NamedTuple):
-    """The counts of all k-grams in two parts, each (m,) float64 ≥ 0.
-
-    Attributes:
-      kept: what is left of each count after its discount.
-      back: what each gram leaves to back off from its context.
-    """
-
-    kept: _Floats
-    back: _Floats
-
-
-def adapted_model(public: PublicOrders, rows: _Ids, joint: _Floats, *, min_count: int = 1) -> Model:
+def adapted_model(
+    public: PublicGrams, rows: _Ids, joint: _Floats, *, min_count: int = 1
+) -> tuple[list[Order], float]:
     """Returns the model of the public counts, moved to the probabilities of a release.
 
     Args:
       public: all public n-grams.
-      rows: (V,) the row of each n-gram of the release among the longest public grams, distinct.
+      rows: (V,) the row of each n-gram of the release among the longest public ones, distinct.
       joint: (V,) the probabilities of the release, ≥ 0, some > 0.
       min_count: other n-grams of two words and more are left out if their public count is less, and
         what they have goes to back-off.
 
-    Raises:
-      ValueError: joint has no probability > 0, or some that is negative or not finite.
+    Returns:
+      The orders, and the probability of `<unk>`, which sums to 1 with those of all words.
     """
-    if not (np.isfinite(joint).all() and (joint >= 0).all() and (joint > 0).any()):
-        raise ValueError("joint must be finite numbers >= 0, of which some are > 0.")
-    longest = public.orders[-1].counts
+    longest = public.counts[-1]
     prior = discounted(longest[rows])
     shares = _calibrated(joint * (prior.sum() / joint.sum()), prior, longest[rows])
-    lowest = 1 if public.is_whole else max(1, int(longest.min()))
-    ratios = _ratios(public, rows, prior, shares, lowest)
-    parts = []
-    for size, ratio in enumerate(ratios, start=1):
-        kept, back = _discounted_parts(_kinds(public, size), lowest)
-        parts.append(_Parts(kept * ratio, back * ratio))
+    ratios = _ratios(public, rows, prior, shares)
+    parts = [_discounted_parts(public, size) for size in range(len(ratios))]
+    kept, back = (
+        [part * ratio for part, ratio in zip(each, ratios, strict=True)]
+        for each in zip(*parts, strict=True)
+    )
     expected = prior * ratios[-1][rows]
     expected *= prior.sum() / expected.sum()
-    parts[-1].kept[rows] = _SHARE_WEIGHT * shares + (1 - _SHARE_WEIGHT) * expected
-    unknown = _unknown(public.orders[0].counts, lowest)
-    return Model(_orders(public, parts, _listed(public, rows, min_count), unknown), unknown)
+    kept[-1][rows] = _SHARE_WEIGHT * shares + (1 - _SHARE_WEIGHT) * expected
+    unknown = _unknown(public.counts[0], public.lowest)
+    listed = _listed(public, rows, min_count)
+    return interpolated(public.tree, kept, back, listed=listed, unknown=unknown), unknown
 
 
 def _calibrated(shares: _Floats, prior: _Floats, counts: _Ids) -> _Floats:
@@ -135,29 +142,25 @@ def _calibrated(shares: _Floats, prior: _Floats, counts: _Ids) -> _Floats:
     return shares * (wanted / np.where(found > 0, found, 1.0))[levels]
 
 
-def _ratios(
-    public: PublicOrders, rows: _Ids, prior: _Floats, shares: _Floats, lowest: int
-) -> list[_Floats]:
+def _ratios(public: PublicGrams, rows: _Ids, prior: _Floats, shares: _Floats) -> list[_Floats]:
     """Returns ρ of all grams of the lengths 1 to n."""
-    ratios: list[_Floats] = []
-    before, after = (_sums_of_parts(public, rows, weights) for weights in (prior, shares))
-    longest = public.orders[-1].counts
-    cut_off = _sums_of_parts(
-        public, np.arange(longest.size), np.full(longest.size, _cut_off(longest, lowest))
-    )
+    tree, longest = public.tree, public.counts[-1]
+    before, after = (_sums_of_parts(tree, rows, weights) for weights in (prior, shares))
+    each_cut = np.full(longest.size, _cut_off(longest, public.lowest))
+    cut_off = _sums_of_parts(tree, np.arange(longest.size), each_cut)
     least = _prior_counts(before[0], after[0])
-    for size, order in enumerate(public.orders, start=1):
-        ratio = np.ones(len(order))
-        if size > 1:
-            ratio = ratios[-1][order.begins] * ratios[-1][order.ends]
-        if size > 2:
+    ratios: list[_Floats] = []
+    for k, counts in enumerate(public.counts):
+        ratio = np.ones(counts.size)
+        if k > 0:
+            ratio = ratios[-1][tree.begins[k]] * ratios[-1][tree.ends[k]]
+        if k > 1:
             # The words that both parts have: the end of the beginning.
-            ratio = ratio / ratios[-2][public.orders[size - 2].ends[order.begins]]
+            ratio = ratio / ratios[-2][tree.ends[k - 1][tree.begins[k]]]
         ratio = np.clip(ratio, 1 / _MOST_RATIO, _MOST_RATIO)
-        if size < len(public.orders):
-            elsewhere = np.maximum(order.counts - before[size - 1], 0.0) + cut_off[size - 1]
-            weight = least + _ELSEWHERE * elsewhere
-            ratio = (after[size - 1] + weight * ratio) / (before[size - 1] + weight)
+        if k < len(public.counts) - 1:
+            weight = least + _ELSEWHERE * (np.maximum(counts - before[k], 0.0) + cut_off[k])
+            ratio = (after[k] + weight * ratio) / (before[k] + weight)
         ratios.append(ratio)
     return ratios
 
@@ -173,46 +176,40 @@ def _prior_counts(before: _Floats, after: _Floats) -> float:
     return max(1 / max(float(excess), 1 / most), least)
 
 
-def _sums_of_parts(public: PublicOrders, rows: _Ids, weights: _Floats) -> list[_Floats]:
+def _sums_of_parts(tree: GramTree, rows: _Ids, weights: _Floats) -> list[_Floats]:
     """Returns, by length, the weights of the longest grams that have a part, averaged over places."""
     # For each place that a part has in the longest grams, the sums of their weights.
-    places = [np.bincount(rows, weights, minlength=len(public.orders[-1]))]
+    places = [np.bincount(rows, weights, minlength=len(tree.last[-1]))]
     found = [np.asarray(places[0], np.float64)]
-    for order, below in zip(public.orders[:0:-1], public.orders[-2::-1], strict=True):
-        ended = np.bincount(order.ends, places[-1], minlength=len(below))
-        begun = [np.bincount(order.begins, each, minlength=len(below)) for each in places]
-        places = [*begun, ended]
+    for k in range(len(tree.last) - 1, 0, -1):
+        below = len(tree.last[k - 1])
+        ended = np.bincount(tree.ends[k], places[-1], minlength=below)
+        places = [*(np.bincount(tree.begins[k], each, minlength=below) for each in places), ended]
         found.append(np.stack(places).mean(axis=0))
     return found[::-1]
 
 
-def _kinds(public: PublicOrders, size: int) -> _Ids:
-    """Returns the counts by which k-grams are weighed: of distinct words before, if that is known."""
-    order = public.orders[size - 1]
-    if size == len(public.orders) or not public.is_whole:
-        return order.counts
-    return np.bincount(public.orders[size].ends, minlength=len(order))
-
-
-def _discounted_parts(counts: _Ids, lowest: int) -> _Parts:
-    if lowest == 1:
-        discounts = _discounts(counts)[np.minimum(counts, 3)]
-        return _Parts(counts - discounts, discounts)
-    kept = np.maximum(counts - _CUT_DISCOUNT, 0.0)
-    return _Parts(kept, np.add(counts - kept, _cut_off(counts, lowest), dtype=np.float64))
+def _discounted_parts(public: PublicGrams, k: int) -> tuple[_Floats, _Floats]:
+    """Returns what is left of each count after its discount, and what it leaves to back off."""
+    counts, lowest = public.counts[k], public.lowest
+    if lowest > 1:
+        kept = np.maximum(counts - _CUT_DISCOUNT, 0.0)
+        return kept, counts - kept + _cut_off(counts, lowest)
+    if k < len(public.counts) - 1:
+        counts = np.bincount(public.tree.ends[k + 1], minlength=counts.size)
+    discounts = _discounts(counts)[np.minimum(counts, 3)]
+    return counts - discounts, discounts
 
 
 def _discounts(counts: _Ids) -> _Floats:
-    """Returns D(0) = 0, D(1), D(2) and D(3), which is that of larger counts too.
+    """Returns D(0) = 0, D(1), D(2) and D(3), which is that of larger counts too; see equation 17.
 
     A small part of every count is left to back off, even if all counts are large.
-
-    References: Chen and Goodman, equation 17.
     """
     numbers = [float((counts == number).sum()) for number in (1, 2, 3, 4)]
     ratio = numbers[0] / max(numbers[0] + 2 * numbers[1], 1.0)
     found = [0.0]
-    for count, less, more in zip((1, 2, 3), numbers[:-1], numbers[1:], strict=True):
+    for count, (less, more) in enumerate(itertools.pairwise(numbers), start=1):
         discount = count - (count + 1) * ratio * more / max(less, 1.0)
         found.append(min(max(discount, _LEAST_DISCOUNT), count - _LEAST_DISCOUNT))
     return np.array(found if numbers[0] else [0.0, *(3 * [_LEAST_DISCOUNT])])
@@ -221,9 +218,7 @@ def _discounts(counts: _Ids) -> _Floats:
 def _cut_off(counts: _Ids, lowest: int) -> float:
     """Returns the mass of all grams with counts below `lowest`, for each gram that is there.
 
-    Nothing was cut off if `lowest` is 1.
-
-    References: Clauset, Shalizi and Newman, equation 3.7; the sum of r·r^−γ below t beside ζ(γ, t).
+    It is the sum of r·r^−γ below t beside ζ(γ, t); nothing was cut off if `lowest` is 1.
     """
     if lowest == 1:
         return 0.0
@@ -243,47 +238,12 @@ def _unknown(counts: _Ids, lowest: int) -> float:
     return (float((counts == 1).sum()) + 1) / (total + 2)
 
 
-def _listed(public: PublicOrders, rows: _Ids, min_count: int) -> list[npt.NDArray[np.bool_]]:
+def _listed(public: PublicGrams, rows: _Ids, min_count: int) -> list[npt.NDArray[np.bool_]]:
     """Returns which grams of each length are listed; their beginnings and ends always are."""
-    listed = [order.counts >= min_count for order in public.orders]
+    listed = [counts >= min_count for counts in public.counts]
     listed[0][:] = True
     listed[-1][rows] = True
-    for size in range(len(listed) - 1, 0, -1):
-        order = public.orders[size]
-        for parts in (order.begins, order.ends):
-            listed[size - 1][parts[listed[size]]] = True
+    for k in range(len(listed) - 1, 0, -1):
+        for parts in (public.tree.begins[k], public.tree.ends[k]):
+            listed[k - 1][parts[listed[k]]] = True
     return listed
-
-
-def _orders(
-    public: PublicOrders,
-    parts: list[_Parts],
-    listed: list[npt.NDArray[np.bool_]],
-    unknown: float,
-) -> list[Order]:
-    """Returns the interpolated probabilities of all listed grams, and the weights of back-off."""
-    # Words divide evenly among them what they leave.
-    (kept, back), *longer = parts
-    shares = kept + back.sum() / kept.size
-    probabilities = shares / shares.sum() * (1 - unknown)
-    orders = [Order(public.grams(1), probabilities, np.ones(kept.size))]
-    for size, (kept, back) in enumerate(longer, start=2):
-        order, present = public.orders[size - 1], listed[size - 1]
-        left = np.bincount(
-            order.begins,
-            np.where(present, back, back + kept),
-            minlength=len(public.orders[size - 2]),
-        )
-        seen = np.bincount(order.begins, np.where(present, kept, 0), minlength=left.size)
-        whole = seen + left
-        has_mass = whole > 0
-        whole = np.where(has_mass, whole, 1.0)
-        backoffs = np.where(has_mass, left / whole, 1.0)
-        lower = backoffs[order.begins] * probabilities[order.ends]
-        probabilities = kept / whole[order.begins] + lower
-        orders[-1] = orders[-1]._replace(backoffs=backoffs)
-        orders.append(Order(public.grams(size), probabilities, np.ones(kept.size)))
-    return [
-        Order(order.grams[present], order.probabilities[present], order.backoffs[present])
-        for order, present in zip(orders, listed, strict=True)
-    ]

@@ -12,17 +12,13 @@ logarithm of a probability: 255 is 1, and each step less divides it by 1.15; 0 m
 suggested, so the least f is 1. The format has no escapes. Words that it, or a reader of it, cannot hold
 are left out, and so are n-grams of three words and more.
 
-**ARPA.** Weights of one length can be compared, those of two lengths need not be. So a word's
-probability after a context h is its n-gram's part of the weights of all released n-grams that
-continue h. Released n-grams are only those that many users share, therefore each context keeps a
-share κ of its probability for words that do not follow it in the release, and divides it as the
-context without its first word does. All probabilities after a context sum to 1 over the released
-words. `beam_dpne.bayesian.arpa` has the formulas.
-
-N-gram probabilities come with public counts, of which their model is made; see
-`beam_dpne.bayesian.backoff`. The public counts are given again, and must be those of the release.
+**ARPA.** Released n-grams are only those that many users share, so each context keeps a share κ of its
+probability for what the context without its first word says; see `beam_dpne.bayesian.arpa`. N-gram
+probabilities come with public counts, of which their model is made; see `beam_dpne.bayesian.backoff`.
+The public counts are given again, and must be those of the release.
 """
 
+import contextlib
 import io
 import itertools
 import json
@@ -35,14 +31,13 @@ from typing import Any, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from beam_dpne.bayesian.arpa import Order, extend, write_orders
-from beam_dpne.bayesian.backoff import adapted_model
+from beam_dpne.bayesian.arpa import weighted_model, write_orders
+from beam_dpne.bayesian.backoff import PublicGrams, adapted_model
 from beam_dpne.bayesian.public_counts import PublicCounts, from_codes
-from beam_dpne.bayesian.public_counts_files import read_public_counts, read_shorter_counts
-from beam_dpne.bayesian.public_orders import PublicOrders
+from beam_dpne.bayesian.public_counts_files import read_public_counts
 from beam_dpne.elements.rows import escape_token
-from beam_dpne.errors import ExportError
-from beam_dpne.exports.writing import Floats, Source, is_unbroken
+from beam_dpne.errors import ExportError, PublicCountsError
+from beam_dpne.exports.writing import Source, is_unbroken
 
 # Letters or digits with their marks, underscores, and single apostrophes between two of these; at least
 # one letter or digit. See `beam_dpne.documents.words`.
@@ -246,15 +241,18 @@ def _write_probabilities(stream: TextIO, source: Source, public: str, min_count:
             f"public must be the public counts of the release, got {public}, which has others or has "
             "changed. Their SHA-256 in the ledger is that of the n-grams and counts."
         )
-    shorter, is_text = read_shorter_counts(public, **reading)
-    counted = list(map(_written, [*shorter, longest]))
-    orders = PublicOrders.of(counted, is_whole=is_text or int(longest.counts.min()) <= 1)
+    counted = [longest]
+    for size in range(plan["length"] - 1, 0, -1):
+        # A file of counts has none, and a release may have none of a length.
+        with contextlib.suppress(PublicCountsError):
+            counted.insert(0, read_public_counts(public, **reading | {"length": size}))
+    grams = PublicGrams(list(map(_written, counted)))
     probability = dict(zip(source.texts, source.weights.tolist(), strict=True))
     written = _written(released)
     joint = np.array([probability[text] for text in written.texts().to_pylist()])
-    model = adapted_model(orders, orders.rows_of(written), joint, min_count=min_count)
-    texts = [escape_token(word) for word in orders.words.to_pylist()]
-    write_orders(stream, model.orders, texts, unknown=model.unknown)
+    orders, unknown = adapted_model(grams, grams.rows_of(written), joint, min_count=min_count)
+    texts = [escape_token(word) for word in grams.words.to_pylist()]
+    write_orders(stream, orders, texts, unknown=unknown)
     return len(released) - len(written)
 
 
@@ -285,31 +283,12 @@ def _write_weights(stream: TextIO, source: Source, kept_back: float) -> int:
     kept = [row for row, words in enumerate(source.tokens) if all(fits[word] for word in words)]
     words = sorted({word for row in kept for word in source.tokens[row]})
     number = {word: place for place, word in enumerate(words)}
-    whole, shares = [], []
+    tables, weights = [], []
     for size in range(1, int(source.lengths[kept].max(initial=1)) + 1):
         rows = [row for row in kept if len(source.tokens[row]) == size]
         ids = [[number[word] for word in source.tokens[row]] for row in rows]
-        whole.append(np.array(ids, np.int64).reshape(-1, size))
-        shares.append(source.weights[rows])
-    for k in range(len(whole) - 1, 1, -1):
-        whole[k - 1], shares[k - 1] = _with_parts(whole[k - 1], shares[k - 1], whole[k])
-    order = np.argsort(whole[0][:, 0])
-    total = max(shares[0].sum(), np.finfo(np.float64).tiny)
-    orders = [Order(whole[0][order], shares[0][order] / total, np.ones(len(order)))]
-    for higher, share in zip(whole[1:], shares[1:], strict=True):
-        orders[-1], extended = extend(orders[-1], higher, share, kept_back)
-        orders.append(extended)
+        tables.append(np.array(ids, np.int64).reshape(-1, size))
+        weights.append(source.weights[rows])
+    orders = weighted_model(len(words), tables, weights, kept_back)
     write_orders(stream, orders, list(map(escape_token, words)))
     return len(source.rows) - len(kept)
-
-
-def _with_parts(grams: _Ids, shares: Floats, longer: _Ids) -> tuple[_Ids, Floats]:
-    """Returns k-grams in the order of their ids, with those that only longer ones hold, of share 0.
-
-    Readers require each beginning and each end of a listed n-gram, and under pruning=single a release
-    may lack an end.
-    """
-    whole = np.concatenate([grams, longer[:, :-1], longer[:, 1:]])
-    distinct, first = np.unique(whole, axis=0, return_index=True)
-    padded = np.concatenate([shares, np.zeros(2 * len(longer))])
-    return distinct, padded[first]

@@ -1,18 +1,20 @@
 """The language model of a release and its public counts, judged by its own probabilities."""
 
 import functools
+import io
+import itertools
 from collections import Counter
 
+import arpa
 import numpy as np
 import pyarrow as pa
 import pytest
-from beam_dpne.bayesian.text_counts import count_text
 
 from beam_dpne.bayesian import backoff
-from beam_dpne.bayesian.backoff import adapted_model
+from beam_dpne.bayesian.arpa import weighted_model, write_orders
+from beam_dpne.bayesian.backoff import PublicGrams, adapted_model
 from beam_dpne.bayesian.posterior import discounted
-from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.bayesian.public_orders import PublicOrders
+from beam_dpne.bayesian.public_counts import PublicCounts, count_text
 
 WORDS = [f"w{number:02}" for number in range(40)]
 
@@ -37,7 +39,7 @@ def public_of(length, number=150):
     counted = [
         count_text([pa.array(texts(2, number))], length=size) for size in range(1, length + 1)
     ]
-    return PublicOrders.of(counted, is_whole=True), counted[-1]
+    return PublicGrams(counted), counted[-1]
 
 
 def shares_of(public, lines):
@@ -52,12 +54,12 @@ def probability(model, context, word):
     weight = 1.0
     for start in range(len(context) + 1):
         part = context[start:]
-        order = model.orders[len(part)]
+        order = model[0][len(part)]
         row = np.flatnonzero((order.grams == [*part, word]).all(axis=1))
         if row.size:
             return weight * order.probabilities[row[0]]
         if part:
-            below = model.orders[len(part) - 1]
+            below = model[0][len(part) - 1]
             row = np.flatnonzero((below.grams == part).all(axis=1))
             weight *= below.backoffs[row[0]] if row.size else 1.0
     raise AssertionError(word)
@@ -67,7 +69,7 @@ def perplexity(model, orders, lines, length):
     number = {word: place for place, word in enumerate(orders.words.to_pylist())}
     tables = [
         dict(zip(map(tuple, order.grams.tolist()), zip(*order[1:], strict=True), strict=True))
-        for order in model.orders
+        for order in model[0]
     ]
     logs = []
     for line in lines:
@@ -91,38 +93,38 @@ def test_the_probabilities_after_every_context_sum_to_what_other_words_leave(
     if not is_whole:
         few = longest.counts >= 2
         longest = longest.most_frequent(int(few.sum()))
-        orders = PublicOrders.of([longest], is_whole=False)
+        orders = PublicGrams([longest])
     released = longest.most_frequent(len(longest) // 2)
     joint = np.random.default_rng(0).random(len(released)) ** 3
     model = adapted_model(orders, orders.rows_of(released), joint, min_count=min_count)
     words = len(orders.words)
-    sums = [sum(probability(model, [], word) for word in range(words)) + model.unknown]
+    sums = [sum(probability(model, [], word) for word in range(words)) + model[1]]
     rng = np.random.default_rng(3)
     for size in range(1, length):
-        below = orders.grams(size)
+        below = orders.tree.grams(size)
         for context in below[rng.choice(len(below), min(4, len(below)), replace=False)].tolist():
             # The mass that reaches single words, of which <unk> has a part.
             reached = 1.0
             for start in range(size):
-                order = model.orders[size - start - 1]
+                order = model[0][size - start - 1]
                 row = np.flatnonzero((order.grams == context[start:]).all(axis=1))
                 reached *= order.backoffs[row[0]] if row.size else 1.0
             total = sum(probability(model, context, word) for word in range(words))
-            sums.append(total + reached * model.unknown)
+            sums.append(total + reached * model[1])
     assert sums == pytest.approx(np.ones(len(sums)), rel=1e-9)
 
 
 def test_a_release_that_says_what_the_public_counts_say_gives_their_kneser_ney_model():
     orders, longest = public_of(3)
     rows = orders.rows_of(longest)
-    model = adapted_model(orders, rows, discounted(orders.orders[-1].counts[rows]))
+    model = adapted_model(orders, rows, discounted(orders.counts[-1][rows]))
     triples = {
         tuple(g): int(c)
-        for g, c in zip(orders.grams(3).tolist(), orders.orders[2].counts, strict=True)
+        for g, c in zip(orders.tree.grams(3).tolist(), orders.counts[2], strict=True)
     }
     # How many distinct words are before each pair, and before each word.
     pairs = Counter(gram[1:] for gram in triples)
-    pairs = {tuple(gram): pairs.get(tuple(gram), 0) for gram in orders.grams(2).tolist()}
+    pairs = {tuple(gram): pairs.get(tuple(gram), 0) for gram in orders.tree.grams(2).tolist()}
     single = Counter(gram[1:] for gram in pairs)
 
     def discount(counts, count):
@@ -138,7 +140,7 @@ def test_a_release_that_says_what_the_public_counts_say_gives_their_kneser_ney_m
             left = sum(discount(single, n) for n in single.values())
             shares = [kept(single, one) + left / len(orders.words) for one in single]
             own = kept(single, (word,)) + left / len(orders.words)
-            return own / sum(shares) * (1 - model.unknown)
+            return own / sum(shares) * (1 - model[1])
         counts = triples if len(context) == 2 else pairs
         following = [gram for gram in counts if gram[:-1] == context]
         left = sum(discount(counts, counts[gram]) for gram in following)
@@ -149,7 +151,7 @@ def test_a_release_that_says_what_the_public_counts_say_gives_their_kneser_ney_m
     assert len(single) == len(orders.words)
     rng = np.random.default_rng(9)
     for place in rng.choice(len(triples), 30).tolist():
-        *context, word = orders.grams(3)[place].tolist()
+        *context, word = orders.tree.grams(3)[place].tolist()
         for other in (word, int(rng.integers(40))):
             expected = after(tuple(context), other)
             assert probability(model, context, other) == pytest.approx(expected, rel=1e-9)
@@ -186,7 +188,7 @@ def test_the_model_beats_its_shorter_contexts_and_the_public_one_on_other_texts(
     orders, longest = public_of(3)
     rows = orders.rows_of(longest)
     private, others = texts(5, 800, tilt=1.5), texts(6, 100, tilt=1.5)
-    public = adapted_model(orders, rows, discounted(orders.orders[-1].counts[rows]))
+    public = adapted_model(orders, rows, discounted(orders.counts[-1][rows]))
     moved = adapted_model(orders, rows, shares_of(longest, private))
     found = [perplexity(moved, orders, others, length) for length in (1, 2, 3)]
     assert found[2] < found[0] * 0.6
@@ -195,16 +197,16 @@ def test_the_model_beats_its_shorter_contexts_and_the_public_one_on_other_texts(
 
 def test_a_phrase_of_the_release_pulls_its_words_less_than_itself():
     """Its words are used elsewhere, too, and a phrase may be common by itself."""
-    counts = {("a", "b"): 10, ("a", "c"): 10, ("d", "b"): 10, ("d", "c"): 10}
+    counts = {("a", "b"): 10, ("a", "c"): 10, ("d", "b"): 10, ("d", "c"): 10, ("d", "d"): 1}
     longest = PublicCounts.of(list(counts), list(counts.values()))
     words = PublicCounts.of([(word,) for word in "abcd"], [400, 400, 400, 400])
-    orders = PublicOrders.of([words, longest], is_whole=True)
+    orders = PublicGrams([words, longest])
     rows = orders.rows_of(longest)
     texts_ = longest.texts().to_pylist()
-    joint = np.array([0.7 if text == "a b" else 0.1 for text in texts_])
+    joint = np.array([{"a b": 0.7, "d d": 0.01}.get(text, 0.1) for text in texts_])
     model = adapted_model(orders, rows, joint)
     ids = {word: place for place, word in enumerate(orders.words.to_pylist())}
-    assert probability(model, [ids["a"]], ids["b"]) > 0.65
+    assert probability(model, [ids["a"]], ids["b"]) > 0.6
     single = {word: probability(model, [], place) for word, place in ids.items()}
     assert single["c"] < single["b"] < 1.3 * single["c"]
 
@@ -213,10 +215,10 @@ def test_counts_that_are_cut_off_are_moved_too_and_never_much_worse_than_the_pub
     """Texts unlike the public ones gain much, and texts like them lose nothing."""
     _, longest = public_of(3, 600)
     cut = longest.most_frequent(int((longest.counts >= 3).sum()))
-    orders = PublicOrders.of([cut], is_whole=False)
+    orders = PublicGrams([cut])
     rows = orders.rows_of(cut)
     known = set(orders.words.to_pylist())
-    public = adapted_model(orders, rows, discounted(orders.orders[-1].counts[rows]))
+    public = adapted_model(orders, rows, discounted(orders.counts[-1][rows]))
     ratios = {}
     for tilt in (0.0, 1.5):
         moved = adapted_model(orders, rows, shares_of(cut, texts(5, 2000, tilt)))
@@ -231,7 +233,7 @@ def test_a_limit_of_counts_changes_nothing_but_what_is_unusual_at_its_level():
     """Common grams that are limited more than rare ones are as common as the public counts say."""
     orders, longest = public_of(3, 600)
     rows = orders.rows_of(longest)
-    prior = discounted(orders.orders[-1].counts[rows])
+    prior = discounted(orders.counts[-1][rows])
     limited = np.minimum(prior, 3.0)
     model, public = (adapted_model(orders, rows, joint) for joint in (limited, prior))
     lines = texts(6, 100)
@@ -268,17 +270,105 @@ def test_min_count_leaves_rare_public_grams_out_and_keeps_those_of_the_release()
     joint = np.ones(50)
     whole = adapted_model(orders, rows, joint)
     cut = adapted_model(orders, rows, joint, min_count=10**6)
-    assert [len(order.grams) for order in whole.orders] == [len(each) for each in orders.orders]
-    assert len(cut.orders[2].grams) == 50
-    assert len(cut.orders[1].grams) < len(whole.orders[1].grams)
-    listed = {tuple(gram) for gram in cut.orders[1].grams.tolist()}
-    for gram in cut.orders[2].grams.tolist():
+    assert [len(order.grams) for order in whole[0]] == [len(each) for each in orders.counts]
+    assert len(cut[0][2].grams) == 50
+    assert len(cut[0][1].grams) < len(whole[0][1].grams)
+    listed = {tuple(gram) for gram in cut[0][1].grams.tolist()}
+    for gram in cut[0][2].grams.tolist():
         assert {tuple(gram[:2]), tuple(gram[1:])} <= listed
 
 
-@pytest.mark.parametrize("joint", [[0.0, 0.0], [1.0, -1.0], [1.0, np.nan]])
-def test_what_are_no_probabilities_is_refused(joint):
-    longest = PublicCounts.of([("a", "b"), ("b", "a")], [2, 1])
-    orders = PublicOrders.of([longest], is_whole=True)
-    with pytest.raises(ValueError, match="joint must be finite"):
-        adapted_model(orders, orders.rows_of(longest), np.array(joint))
+# The tree of n-grams
+
+
+def random_texts(seed):
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(list("abcde"), rng.integers(1, 9))) for _ in range(30)]
+
+
+def of_text(lines, length):
+    return PublicGrams(
+        [count_text([pa.array(lines)], length=size) for size in range(1, length + 1)]
+    )
+
+
+def as_dict(public, length):
+    words = public.words.to_pylist()
+    grams = [tuple(words[one] for one in gram) for gram in public.tree.grams(length).tolist()]
+    return dict(zip(grams, public.counts[length - 1].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4])
+def test_a_text_has_all_its_grams_with_their_counts(length):
+    lines = random_texts(length)
+    public = of_text(lines, length)
+    for size in range(1, length + 1):
+        expected = Counter(
+            tuple(words[start : start + size])
+            for words in (line.split() for line in lines)
+            for start in range(len(words) - size + 1)
+        )
+        assert as_dict(public, size) == expected
+        assert list(as_dict(public, size)) == sorted(expected)
+
+
+def test_beginnings_and_ends_are_the_rows_of_the_parts():
+    tree = of_text(random_texts(7), 4).tree
+    for size in range(2, 5):
+        grams, below = tree.grams(size), tree.grams(size - 1)
+        np.testing.assert_array_equal(below[tree.begins[size - 1]], grams[:, :-1])
+        np.testing.assert_array_equal(below[tree.ends[size - 1]], grams[:, 1:])
+
+
+def test_missing_parts_have_the_larger_one_of_the_sums_of_longer_grams():
+    grams = [tuple(gram) for gram in ("abc", "abd", "bcd", "cab")]
+    longest = PublicCounts.of(grams, [5, 2, 4, 1])
+    public = PublicGrams([PublicCounts.of([("a", "b"), ("e", "e")], [6, 3]), longest])
+    found = as_dict(public, 2)
+    listed = {("a", "b"): 6, ("e", "e"): 3}
+    weights = dict(zip(grams, [5, 2, 4, 1], strict=True))
+    for pair in itertools.product("abcde", repeat=2):
+        begun = sum(n for gram, n in weights.items() if gram[:2] == pair)
+        ended = sum(n for gram, n in weights.items() if gram[1:] == pair)
+        assert found.get(pair, 0) == max(begun, ended, listed.get(pair, 0)), pair
+
+
+def test_rows_of_public_counts_are_found_whatever_their_words():
+    public = of_text(random_texts(3), 3)
+    few = count_text([pa.array(random_texts(3)[:4])], length=3)
+    grams = public.tree.grams(3)[public.rows_of(few)]
+    words = public.words.to_pylist()
+    assert [" ".join(words[one] for one in gram) for gram in grams] == few.texts().to_pylist()
+
+
+# ARPA, read back by an independent reader
+
+TEXTS = ["a", "b\\sb", "c"]
+SINGLE = np.array([[0], [1], [2]])
+PAIRS = np.array([[0, 1], [0, 2], [1, 0], [2, 0], [2, 1], [2, 2]])
+WEIGHTS = [np.array([5.0, 3.0, 2.0]), np.array([3.0, 1.0, 1.0, 2.0, 1.0, 1.0])]
+
+
+def written(tables, **options):
+    stream = io.StringIO()
+    orders = weighted_model(3, tables, WEIGHTS[: len(tables)], 0.4)
+    write_orders(stream, orders, TEXTS, **options)
+    return stream.getvalue()
+
+
+def test_a_model_reads_back_with_back_off_for_pairs_that_are_not_listed():
+    (model,) = arpa.loads(written([SINGLE, PAIRS]))
+    assert model.p(("a", "b\\sb")) == pytest.approx(0.6 * 0.75 + 0.4 * 0.3, rel=1e-5)
+    assert model.p(("c", "a")) == pytest.approx(0.6 * 0.5 + 0.4 * 0.5, rel=1e-5)
+    assert model.p(("b\\sb", "c")) == pytest.approx(0.4 * 0.2, rel=1e-5)
+    for context in TEXTS:
+        assert sum(model.p((context, word)) for word in TEXTS) == pytest.approx(1, rel=1e-5)
+
+
+def test_readers_find_their_reserved_words_and_the_probability_of_others():
+    text = written([SINGLE])
+    assert all(f"-99\t{word}\n" in text for word in ("<s>", "</s>", "<unk>"))
+    assert "ngram 1=6\n" in text
+    text = written([SINGLE], unknown=0.01)
+    assert "-2\t<unk>\n" in text
+    assert text.count("-99\t") == 2
