@@ -34,9 +34,9 @@ from beam_dpne.evaluation.coverage import codes_of_sets
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits
 from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.set_union.decisions import release_items
+from beam_dpne.set_union.elements import items_of_users
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.threshold import release_items
-from beam_dpne.set_union.weights import items_of_users
 
 TextPlan = PrivacyPlan | SetUnionPlan
 # A document as numbers of words, and an n-gram.

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements.arrays import bounded_parts, group_places, merge_hashes, merge_words
+from beam_dpne.elements import arrays
+from beam_dpne.elements.arrays import bounded_parts, merge_hashes, merge_words, places_in
+from beam_dpne.elements.batches import UserBatch
 from beam_dpne.elements.coders import register_batches
 from beam_dpne.elements.rows import COUNTED_ITEM_SCHEMA, ITEM_SCHEMA, in_order, with_rounded_scores
 
@@ -62,7 +64,7 @@ class ItemSet:
       items: (n,) Arrow strings.
       scores: (n,) float64, noisy weights in units of weight, rounded to the middle of a cell.
       users: (n, 3) int64, the estimated number of users who have each item, and the ends of its 95 %
-        interval; None if they are not measured, and until `CountItems` has measured them.
+        interval; None if they are not measured, and before.
       report: the public numbers for the ledger as JSON types; see `SetUnionPlan.report`.
     """
 
@@ -76,6 +78,97 @@ class ItemSet:
 
 
 register_batches(UserItems, ItemSums, ItemSet)
+
+
+def items_of_users(batch: UserBatch) -> UserItems:
+    """Returns each user's distinct items.
+
+    Raises:
+      ValueError: if the batch's positions are not of length 0.
+    """
+    if batch.words is None or batch.word_hashes is None:
+        raise ValueError(f"Positions must be of length 0, got length {batch.length}.")
+    inside = np.flatnonzero(batch.ids >= 0)
+    # A pair (user, word) for each position.
+    pairs = (arrays.rows_of_entries(batch.offsets)[inside], batch.ids[inside])
+    (user, items), _ = arrays.distinct(pairs, (len(batch.users), batch.size))
+    return UserItems(
+        users=batch.users,
+        offsets=arrays.offsets_of(np.bincount(user, minlength=len(batch.users))),
+        items=items.astype(np.int32),
+        words=batch.words,
+        word_hashes=batch.word_hashes,
+    )
+
+
+def keep_open(items: UserItems, still_open: pa.Array) -> UserItems:
+    """Keeps users' open items, and drops users who have none."""
+    return _keep_words(items, places_in(items.words, still_open) >= 0)
+
+
+def drop_found(items: UserItems, found: pa.Array) -> UserItems:
+    """Drops the items that a round has found, and users who have no others."""
+    return _keep_words(items, places_in(items.words, found) < 0)
+
+
+def _keep_words(items: UserItems, chosen: np.ndarray) -> UserItems:
+    """Keeps the entries of chosen words, (words,) bool, and drops users without any."""
+    kept = chosen[items.items]
+    user = arrays.rows_of_entries(items.offsets)
+    sizes = np.bincount(user[kept], minlength=len(items.users))
+    return take_users(take_entries(items, kept, sizes), np.flatnonzero(sizes))
+
+
+def join_items(parts: Iterable[UserItems]) -> UserItems:
+    """Joins batches over one dictionary of words.
+
+    Raises:
+      ValueError: if there is no batch.
+    """
+    parts = list(parts)
+    if len(parts) == 1:
+        return parts[0]
+    # `codes` are the indices in the joined dictionary of each part's words, part by part.
+    words, codes = merge_words(part.words for part in parts)
+    first = np.cumsum([0, *(len(part.words) for part in parts)])
+    shifts = np.cumsum([0, *(part.items.size for part in parts)])
+    offsets = [part.offsets[1:] + shift for part, shift in zip(parts, shifts, strict=False)]
+    return UserItems(
+        users=np.concatenate([part.users for part in parts]),
+        offsets=np.concatenate(([0], *offsets)),
+        items=np.concatenate(
+            [codes[base + part.items] for part, base in zip(parts, first, strict=False)]
+        ),
+        words=words,
+        word_hashes=merge_hashes([part.word_hashes for part in parts], codes, len(words)),
+    )
+
+
+def take_users(items: UserItems, users: np.ndarray) -> UserItems:
+    """Selects users, in ascending order, and only the words that they use."""
+    sizes = np.diff(items.offsets)
+    chosen = np.zeros(sizes.size, dtype=bool)
+    chosen[users] = True
+    part = take_entries(items, np.repeat(chosen, sizes), np.where(chosen, sizes, 0))
+    kept, codes = arrays.used_words(len(items.words), part.items)
+    return UserItems(
+        users=items.users[users],
+        offsets=arrays.offsets_of(sizes[users]),
+        items=codes,
+        words=items.words.take(pa.array(kept)),
+        word_hashes=items.word_hashes[kept],
+    )
+
+
+def take_entries(items: UserItems, kept: np.ndarray, sizes: np.ndarray) -> UserItems:
+    """Selects (user, item) entries; `sizes`, (n,), are the numbers of entries that users keep."""
+    return UserItems(
+        users=items.users,
+        offsets=arrays.offsets_of(sizes),
+        items=items.items[kept],
+        words=items.words,
+        word_hashes=items.word_hashes,
+    )
 
 
 def sum_by_item(items: UserItems, weights: np.ndarray) -> ItemSums:
@@ -122,7 +215,7 @@ def cut_by_hash_range(whole: ItemSums, ranges: int) -> Iterator[tuple[int, ItemS
     The range of an item follows from its keyed hash alone.
     """
     number = (whole.word_hashes[:, 1] % np.uint64(ranges)).astype(np.int64)
-    for label, inside in group_places(number, ranges):
+    for label, inside in arrays.group_places(number, ranges):
         for part in bounded_parts(inside, functools.partial(_take, whole)):
             yield label, part
 

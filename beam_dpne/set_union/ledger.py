@@ -89,7 +89,7 @@ def _grounds(plan: SetUnionPlan) -> dict[str, Any]:
     grounds: dict[str, Any] = {}
     if plan.count_noise is not None:
         grounds["composition"] = _COUNTED_TOGETHER
-    if plan.update_policy.has_cutoff:
+    if plan.has_cutoff:
         grounds["promise"] = {"max_users": plan.max_users, "meaning": _PROMISE}
     return grounds
 
@@ -112,7 +112,7 @@ def _mechanism(plan: SetUnionPlan, released: int) -> UnionMechanism:
         sensitivity=plan.sensitivity,
         rounding_bound=plan.rounding_bound,
         composed_noise_scale=plan.composed_noise_scale,
-        cutoff_margin=plan.update_policy.cutoff_margin,
+        cutoff_margin=plan.margin,
         shards=plan.shard_count,
         rounds=rounds,
         released=released,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from beam_dpne.counts.rule import COUNT_SHARE, MOST_TOTALS, CountNoise
 from beam_dpne.mechanism import finite_noise, gaussian, thresholds
 from beam_dpne.set_union import policies
-from beam_dpne.set_union.policies import SPARE, RoundShares, UnionRound, UpdatePolicy
+from beam_dpne.set_union.policies import SPARE, RoundShares, UnionRound
 from beam_dpne.validation import MAX_USERS, Parameter, PlanParameters
 
 _MAX_CUTOFF = 8000.0
@@ -21,8 +21,7 @@ class SetUnionPlan(PlanParameters):
     """The public parameters of a private set union; they must never be chosen from private data.
 
     A run under a plan is user-level (ε, δ)-differentially private: neighbouring inputs differ in one
-    user with all of that user's items. JSON and the command line give the parameters of the policy
-    beside the others; `update_policy` is the policy with its parameters.
+    user with all of that user's items.
 
     Raises:
       ValueError: with the name of the parameter, its requirement and the value.
@@ -45,11 +44,9 @@ class SetUnionPlan(PlanParameters):
         str,
         Parameter(
             choices=tuple(policies.POLICIES),
-            help="How users divide their weight among their items. screened_gaussian lets users, "
-            "one after the other, fill the items that need weight, in three rounds, of which each "
-            "is about the items that the one before it leaves undecided. policy_gaussian does so "
-            "in one round. weighted_gaussian divides the weight evenly. sips divides it evenly in "
-            "three rounds, each about the items that the rounds before it have not found.",
+            help="How users divide their weight among their items: one after the other towards a "
+            "cutoff, in three rounds (screened_gaussian) or one (policy_gaussian), or evenly, in one "
+            "round (weighted_gaussian) or three (sips).",
         ),
     ] = policies.DEFAULT_POLICY
     max_contributions: Annotated[
@@ -57,9 +54,8 @@ class SetUnionPlan(PlanParameters):
         Parameter(
             least=1,
             most=_MAX_CONTRIBUTIONS,
-            help="Largest number of distinct items that one user adds, Δ. The number that a "
-            "typical user has is sensible; a larger one raises threshold or noise without any "
-            "gain. It must not be computed from the private data.",
+            help="Largest number of distinct items that one user adds, Δ; the number that a typical "
+            "user has is sensible. It must not be computed from the private data.",
         ),
     ] = 100
     count_share: Annotated[
@@ -67,10 +63,8 @@ class SetUnionPlan(PlanParameters):
         Parameter(
             least=0,
             most=0.9,
-            help="Part of the budget that measures how many users have each released row, from "
-            "1e-6; 0 switches it off. The rows then have the columns users, users_low and "
-            "users_high, an estimate and its 95 % interval, and come in the order of users. With "
-            "0.15 about 7 to 10 % fewer rows are released.",
+            help="Part of the budget that measures how many users have each released row; 0 switches "
+            "it off, and with 0.15 about 7 to 10 % fewer rows are released.",
         ),
     ] = COUNT_SHARE
     max_users: Annotated[
@@ -79,10 +73,8 @@ class SetUnionPlan(PlanParameters):
             least=1,
             most=MAX_USERS,
             rare=True,
-            help="Upper bound on the number of users of the input. You promise it; it is never "
-            "checked against the data. Under policy_gaussian and screened_gaussian the bound on "
-            "rounding depends on it; other policies ignore it. Choose a round number well above "
-            "the number that is publicly known.",
+            help="Upper bound on the number of users of the input, which you promise: it is never "
+            "checked against the data. Policies without a cutoff ignore it.",
         ),
     ] = policies.DEFAULT_USERS
     cutoff_margin: Annotated[
@@ -91,18 +83,18 @@ class SetUnionPlan(PlanParameters):
             least=0,
             rare=True,
             default_text="5, policies without a cutoff none",
-            help="Distance above the threshold up to which items are filled, in standard "
-            "deviations of the noise. Only policy_gaussian and screened_gaussian have it.",
+            help="Distance above the threshold up to which items are filled, in standard deviations "
+            "of the noise. Only policy_gaussian and screened_gaussian have it.",
         ),
     ] = None
     shards: Annotated[
         int | None,
         Parameter(
             least=1,
+            most=2**16,
             rare=True,
             default_text="max_users/max_shard_users, at most 8; other policies none",
-            help="Number of parts into which users are divided. Each part fills a separate "
-            "histogram, one user after the other, on one worker. More shards use more workers and "
+            help="Number of parts into which users are divided, each on one worker. More of them "
             "release a little less. Only policy_gaussian and screened_gaussian have it.",
         ),
     ] = None
@@ -112,8 +104,8 @@ class SetUnionPlan(PlanParameters):
             least=1,
             most=MAX_USERS,
             rare=True,
-            help="Largest number of users that one worker takes in sequence. A run is refused if "
-            "max_users/shards is above it. Raise it where workers have the memory and the time.",
+            help="Largest number of users that one worker takes in sequence. Raise it where workers "
+            "have the memory and the time.",
         ),
     ] = policies.DEFAULT_SHARD_USERS
     vocabulary_delta_share: Annotated[
@@ -122,8 +114,8 @@ class SetUnionPlan(PlanParameters):
             above=0,
             below=1,
             rare=True,
-            help="Share of delta that bounds the probability of releasing an item that only one "
-            "user has. The noise gets the rest of delta.",
+            help="Share of delta that bounds the probability of releasing an item that only one user "
+            "has. The noise gets the rest.",
         ),
     ] = policies.DEFAULT_DELTA_SHARE
     max_items_per_user: Annotated[
@@ -132,8 +124,8 @@ class SetUnionPlan(PlanParameters):
             least=1,
             most=MAX_USERS,
             rare=True,
-            help="Largest number of items of one user that are read, with repetitions. Users "
-            "above it keep a random subset of their texts.",
+            help="Largest number of items of one user that are read, with repetitions. Users above it "
+            "keep a random subset of their texts.",
         ),
     ] = 1_000_000
 
@@ -142,19 +134,16 @@ class SetUnionPlan(PlanParameters):
         self._check_shards()
         self._check_noise()
 
-    @functools.cached_property
-    def update_policy(self) -> UpdatePolicy:
-        """The update policy with its parameters, defaults resolved."""
-        shards = self.shards
-        if shards is None and self.policy in policies.DESCENT_POLICIES:
-            needed = policies.shards_for(self.max_users, self.max_shard_users)
-            shards = min(needed, policies.MOST_DEFAULT_SHARDS)
-        return policies.update_policy(
-            self.policy,
-            cutoff_margin=self.cutoff_margin,
-            shards=shards,
-            vocabulary_delta_share=self.vocabulary_delta_share,
-        )
+    @property
+    def has_cutoff(self) -> bool:
+        """Whether items are filled up to a cutoff; a user's weights then depend on other users."""
+        return self.policy in policies.DESCENT_POLICIES
+
+    @property
+    def margin(self) -> float | None:
+        """The distance of cutoff and threshold in standard deviations; None without a cutoff."""
+        given = self.cutoff_margin
+        return policies.DESCENT_MARGIN if given is None and self.has_cutoff else given
 
     @property
     def contribution_limit(self) -> int:
@@ -164,7 +153,9 @@ class SetUnionPlan(PlanParameters):
     @property
     def shard_count(self) -> int:
         """M: the number of histograms; 1 for policies in which users have no order."""
-        return self.update_policy.shards or 1
+        if self.shards is not None or not self.has_cutoff:
+            return self.shards or 1
+        return min(-(-self.max_users // self.max_shard_users), policies.MOST_DEFAULT_SHARDS)
 
     @property
     def decision_count(self) -> int:
@@ -173,9 +164,8 @@ class SetUnionPlan(PlanParameters):
         Under a cutoff users' weights follow those of others, so that all decisions of each round may;
         otherwise, given the rounds before, those about the user's items do.
         """
-        policy = self.update_policy
-        users = self.max_users if policy.has_cutoff else 1
-        return len(policy.rounds) * users * self.contribution_limit
+        users = self.max_users if self.has_cutoff else 1
+        return len(policies.ROUNDS[self.policy]) * users * self.contribution_limit
 
     @property
     def count_decisions(self) -> int:
@@ -188,7 +178,7 @@ class SetUnionPlan(PlanParameters):
 
         It is 0 for weights that are rounded down, where all arithmetic is exact in integers.
         """
-        if not self.update_policy.has_cutoff:
+        if not self.has_cutoff:
             return 0.0
         return thresholds.descent_rounding(
             max_contributions=self.contribution_limit, max_users=self.max_users
@@ -212,7 +202,7 @@ class SetUnionPlan(PlanParameters):
         user changes only those of items that this user has: each of them costs 2c.
         """
         decisions, of_counts = self.decision_count, finite_noise.slack_of(self.count_decisions)
-        if not self.update_policy.has_cutoff:
+        if not self.has_cutoff:
             return finite_noise.slack_of(decisions) + of_counts
         log_failure = -math.log(SPARE) + self.epsilon - math.log(self.delta)
         deviation = _ERROR * math.sqrt(2 * decisions * log_failure)
@@ -273,7 +263,7 @@ class SetUnionPlan(PlanParameters):
         Gaussian noise of σ/√((1 − c) q_r) in rounds of sensitivity 1 is as private as σ/√(1 − c) once,
         for Σ q_r = 1.
         """
-        shares = enumerate(self.update_policy.rounds, start=1)
+        shares = enumerate(policies.ROUNDS[self.policy], start=1)
         return tuple(self._round(number, share) for number, share in shares)
 
     @property
@@ -308,19 +298,24 @@ class SetUnionPlan(PlanParameters):
             delta=self.vocabulary_delta * share.delta,
             max_contributions=self.contribution_limit,
         )
-        margin = self.update_policy.cutoff_margin
         return UnionRound(
             number=number,
             noise_stddev=stddev,
             threshold=threshold,
-            cutoff=None if margin is None else threshold + margin * stddev,
+            cutoff=None if self.margin is None else threshold + self.margin * stddev,
             cut=None if share.cut is None else share.cut * stddev,
         )
 
     def _check_shards(self) -> None:
-        """Checks that no shard may have more than max_shard_users users."""
+        """Checks that shards and cutoff are of a descent policy, and the users of a shard."""
+        for name in ("cutoff_margin", "shards"):
+            if getattr(self, name) is not None and not self.has_cutoff:
+                raise ValueError(
+                    f"{name} must not be given with policy={self.policy!r}, which has none; it belongs "
+                    f"to {', '.join(policies.DESCENT_POLICIES)}."
+                )
         users_of_shard = -(-self.max_users // self.shard_count)
-        if self.update_policy.has_cutoff and users_of_shard > self.max_shard_users:
+        if self.has_cutoff and users_of_shard > self.max_shard_users:
             raise ValueError(
                 f"max_shard_users must be at least max_users/shards={users_of_shard}, since a shard's "
                 f"users meet on one worker, got max_shard_users={self.max_shard_users}; raise shards, "
@@ -333,7 +328,7 @@ class SetUnionPlan(PlanParameters):
         others = f"max_contributions={self.max_contributions}"
         if self.count_share:
             others += f" and max_items_per_user={self.max_items_per_user}"
-        if self.update_policy.has_cutoff:
+        if self.has_cutoff:
             others = f"max_users={self.max_users}, {others}"
         finite_noise.check(self, remedy=f"Lower {others}, if public bounds allow it.")
         _ = self.count_noise  # refused here if the budget is too small

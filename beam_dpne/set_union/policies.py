@@ -1,16 +1,11 @@
-"""The update policies of set union: their names, parameters, defaults and constants.
+"""The update policies of set union: their names, rounds, defaults and constants.
 
-An update policy decides how users divide a budget of 1 among their items. This module has plain numbers
-and needs neither Beam, Arrow nor NumPy, so that forms that launch a job can list the policies. `plan`
-derives noise and thresholds; `weights` and `descent` compute the weights.
+An update policy decides how users divide a budget of 1 among their items. `plan` derives noise and
+thresholds; `weights` computes the weights.
 """
 
-import dataclasses
 import itertools
-import math
-from typing import Any, NamedTuple
-
-from beam_dpne.validation import check_choice, check_integer
+from typing import NamedTuple
 
 DEFAULT_USERS = 10_000_000
 DEFAULT_SHARD_USERS = 5_000_000
@@ -32,7 +27,6 @@ SIPS_SHARES = (1 / 13, 3 / 13, 9 / 13)
 SPARE = 1e-12
 # A threshold is raised by this many units of 2^-32, since some weights are rounded up by 2^-50.
 SPARE_UNITS = 2
-_MAX_SHARDS = 2**16
 
 
 class RoundShares(NamedTuple):
@@ -69,113 +63,19 @@ class UnionRound(NamedTuple):
     cut: float | None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class UpdatePolicy:
-    """A way to divide users' budgets, with the parameters that only some policies have.
-
-    Attributes:
-      name: the policy's name.
-      cutoff_margin: α ≥ 0: users in sequence move their items towards a cutoff Γ, which is this many
-        standard deviations of the noise above the threshold ρ; None if users divide their budget
-        evenly.
-      shards: M, the number of parts of the users, each with a histogram up to Γ/M; None without a
-        cutoff.
-      vocabulary_delta_share: δ_T/δ in (0, 1).
-      rounds: the shares of each round.
-
-    Raises:
-      ValueError: if a parameter is out of its range.
-    """
-
-    name: str
-    cutoff_margin: float | None = None
-    shards: int | None = None
-    vocabulary_delta_share: float = DEFAULT_DELTA_SHARE
-    rounds: tuple[RoundShares, ...] = (RoundShares(),)
-
-    def __post_init__(self):
-        margin, share = self.cutoff_margin, self.vocabulary_delta_share
-        if self.shards is not None:
-            check_integer("shards", self.shards, 1, _MAX_SHARDS)
-        if margin is not None and not 0 <= margin < math.inf:
-            raise ValueError(
-                f"cutoff_margin must be a finite number ≥ 0, got cutoff_margin={margin}."
-            )
-        if not 0 < share < 1:
-            raise ValueError(
-                f"vocabulary_delta_share must be in (0, 1), got vocabulary_delta_share={share}."
-            )
-
-    @property
-    def has_cutoff(self) -> bool:
-        """Whether items are filled up to a cutoff; a user's weights then depend on other users."""
-        return self.cutoff_margin is not None
-
-    def with_parameters(self, **parameters: Any) -> "UpdatePolicy":
-        """Returns the policy with other parameters; None leaves a parameter at its default.
-
-        Raises:
-          ValueError: if the policy does not have a parameter, or a value is out of its range.
-        """
-        changes = {name: value for name, value in parameters.items() if value is not None}
-        for name in changes:
-            if getattr(self, name) is None:
-                raise ValueError(
-                    f"{name} must not be given with policy={self.name!r}, which has none; it belongs "
-                    f"to {', '.join(DESCENT_POLICIES)}."
-                )
-        return dataclasses.replace(self, **changes)
-
-
-_DESCENT: dict[str, Any] = {
-    "cutoff_margin": DESCENT_MARGIN,
-    "shards": DEFAULT_USERS // DEFAULT_SHARD_USERS,
+# The rounds of each policy.
+ROUNDS: dict[str, tuple[RoundShares, ...]] = {
+    "weighted_gaussian": (RoundShares(),),
+    "sips": tuple(RoundShares(share, share) for share in SIPS_SHARES),
+    "policy_gaussian": (RoundShares(),),
+    "screened_gaussian": tuple(
+        itertools.starmap(
+            RoundShares,
+            zip(SCREENING_SHARES, SCREENING_DELTA_SHARES, (*SCREENING_CUTS, None), strict=True),
+        )
+    ),
 }
-_SCREENING = tuple(
-    itertools.starmap(
-        RoundShares,
-        zip(SCREENING_SHARES, SCREENING_DELTA_SHARES, (*SCREENING_CUTS, None), strict=True),
-    )
-)
-_SIPS = tuple(RoundShares(share, share) for share in SIPS_SHARES)
-_BY_NAME = {
-    policy.name: policy
-    for policy in (
-        UpdatePolicy(name="weighted_gaussian"),
-        UpdatePolicy(name="sips", rounds=_SIPS),
-        UpdatePolicy(name="policy_gaussian", **_DESCENT),
-        UpdatePolicy(name="screened_gaussian", rounds=_SCREENING, **_DESCENT),
-    )
-}
-POLICIES = tuple(_BY_NAME)
-DESCENT_POLICIES = tuple(name for name, policy in _BY_NAME.items() if policy.has_cutoff)
+POLICIES = tuple(ROUNDS)
+# In these, users move items towards a cutoff one after the other: their weights depend on other users.
+DESCENT_POLICIES = ("policy_gaussian", "screened_gaussian")
 DEFAULT_POLICY = "screened_gaussian"
-
-
-def update_policy(name: str, **parameters: Any) -> UpdatePolicy:
-    """Returns a policy by name.
-
-    Args:
-      name: one of POLICIES.
-      **parameters: `cutoff_margin`, `shards` and `vocabulary_delta_share`, as far as the policy has
-        them; None stands for the policy's default.
-
-    Raises:
-      ValueError: if there is no such policy, it does not have a parameter, or a value is out of range.
-
-    >>> update_policy("policy_gaussian", cutoff_margin=1.5).cutoff_margin
-    1.5
-    """
-    check_choice("policy", name, POLICIES)
-    return _BY_NAME[name].with_parameters(**parameters)
-
-
-def shards_for(max_users: int, max_shard_users: int = DEFAULT_SHARD_USERS) -> int:
-    """Returns the smallest number of shards with at most max_shard_users users each.
-
-    Both numbers are promises of the operator, never numbers of the data.
-
-    >>> shards_for(1_000_000), shards_for(10_000_000), shards_for(1_000_000_000)
-    (1, 2, 200)
-    """
-    return -(-max_users // max_shard_users)

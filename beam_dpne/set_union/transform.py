@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
+from beam_dpne.counts.rule import required_noise
+from beam_dpne.counts.transform import count_in_beam
 from beam_dpne.documents.key_context import key_context
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform
@@ -21,7 +23,7 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run
 from beam_dpne.release.result import Form, Result
-from beam_dpne.set_union import threshold, weights
+from beam_dpne.set_union import decisions, elements, weights
 from beam_dpne.set_union.elements import (
     ItemSet,
     ItemSums,
@@ -32,7 +34,6 @@ from beam_dpne.set_union.elements import (
 )
 from beam_dpne.set_union.ledger import set_union_contents
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.user_counts import CountItems
 
 _KeyedSums = tuple[int, ItemSums]
 _OPEN = "open"
@@ -184,25 +185,25 @@ class ReleaseItems(DisplayedTransform):
 
     def expand(self, users: PCollection[UserBatch]) -> PCollection[ItemSet]:
         """Unrolls the rounds, joins the items found in each into one set, and counts their users."""
-        items: Any = users | "Items" >> beam.Map(weights.items_of_users).with_output_types(
+        items: Any = users | "Items" >> beam.Map(elements.items_of_users).with_output_types(
             UserItems
         )
         found: list[Any] = []
         for decider in self.plan.union_rounds:
             number = decider.number
+            decide = beam.FlatMap(_decide, plan=self.plan, run_key=self.run_key, number=number)
             decided = (
                 self._sums(items, number)
                 | f"{number}/ByRange" >> beam.GroupByKey()
-                | f"{number}/Decide"
-                >> beam.ParDo(_Decide(self, number)).with_outputs(_OPEN, main="found")
+                | f"{number}/Decide" >> decide.with_outputs(_OPEN, main="found")
             )
             found.append(decided["found"])
             if number < len(self.plan.union_rounds):
                 has_cut = decider.cut is not None
                 narrow, known = (
-                    (weights.keep_open, decided[_OPEN])
+                    (elements.keep_open, decided[_OPEN])
                     if has_cut
-                    else (weights.drop_found, decided["found"])
+                    else (elements.drop_found, decided["found"])
                 )
                 left = beam.ParDo(_Narrow(narrow), AsIter(known)).with_output_types(UserItems)
                 items = items | f"{number}/LeftOpen" >> left
@@ -211,8 +212,14 @@ class ReleaseItems(DisplayedTransform):
         sort = beam.Map(_merge_and_report, AsIter(together), plan=self.plan)
         released: Any = once | "Sort" >> sort.with_output_types(ItemSet)
         if self.plan.count_share:
-            count = CountItems(plan=self.plan, released=released, run_key=self.run_key)
-            released = users | "CountItems" >> count
+            released = count_in_beam(
+                decisions.ItemRows(),
+                users,
+                [released],
+                kind=ItemSet,
+                noise=required_noise(self.plan.count_noise),
+                run_key=self.run_key,
+            )
         return cast("PCollection[ItemSet]", released)
 
     def _sums(self, items: Any, number: int) -> Any:
@@ -220,31 +227,30 @@ class ReleaseItems(DisplayedTransform):
         limited = items | f"{number}/Limit" >> beam.Map(
             weights.limit_items, plan=self.plan, run_key=self.run_key, number=number
         ).with_output_types(UserItems)
-        if self.plan.update_policy.has_cutoff:
-            return self._with_present(self._descended(limited, number), items, number)
+        if self.plan.has_cutoff:
+            return self._descended(limited, items, number)
         weigh = beam.ParDo(self._sum_bundle(weights.weigh_items, plan=self.plan))
         return limited | f"{number}/Weigh" >> weigh.with_output_types(_KeyedSums)
 
-    def _with_present(self, sums: Any, items: Any, number: int) -> Any:
-        """Adds, before a cut, the items that users have but gave no weight, with weight 0."""
-        if self.plan.union_rounds[number - 1].cut is None:
-            return sums
-        list_present = beam.ParDo(self._sum_bundle(weights.present_items))
-        present = items | f"{number}/Present" >> list_present.with_output_types(_KeyedSums)
-        return (sums, present) | f"{number}/Sums" >> beam.Flatten()
+    def _descended(self, limited: Any, items: Any, number: int) -> Any:
+        """Takes users in sequence, shard by shard.
 
-    def _descended(self, limited: Any, number: int) -> Any:
-        """Takes users in sequence, shard by shard."""
-        split = beam.FlatMap(weights.split_to_shards, plan=self.plan, run_key=self.run_key)
-        run = beam.FlatMap(
-            _run_shard, plan=self.plan, run_key=self.run_key, number=number, ranges=self.ranges
-        )
-        return (
+        Before a cut, items that users have but gave no weight are added with weight 0.
+        """
+        how = {"plan": self.plan, "run_key": self.run_key}
+        split = beam.FlatMap(weights.split_to_shards, **how)
+        run = beam.FlatMap(_run_shard, **how, number=number, ranges=self.ranges)
+        sums = (
             limited
             | f"{number}/ToShards" >> split.with_output_types(tuple[int, UserItems])
             | f"{number}/ByShard" >> beam.GroupByKey()
             | f"{number}/Descend" >> run.with_output_types(_KeyedSums)
         )
+        if self.plan.union_rounds[number - 1].cut is None:
+            return sums
+        list_present = beam.ParDo(self._sum_bundle(weights.present_items))
+        present = items | f"{number}/Present" >> list_present.with_output_types(_KeyedSums)
+        return (sums, present) | f"{number}/Sums" >> beam.Flatten()
 
     def _sum_bundle(self, weigh: Callable[..., ItemSums], **parameters: Any) -> SumBundle:
         return SumBundle(
@@ -275,23 +281,17 @@ class _Narrow(beam.DoFn):
             yield left
 
 
-class _Decide(beam.DoFn):
+def _decide(
+    keyed: tuple[int, Iterable[ItemSums]], *, plan: SetUnionPlan, run_key: RunKey, number: int
+) -> Iterator[Any]:
     """Decides the items of a hash range, and sends those that stay open to a separate output."""
-
-    def __init__(self, settings: ReleaseItems, number: int):
-        self._plan = settings.plan
-        self._run_key = settings.run_key
-        self._number = number
-
-    def process(self, element: tuple[int, Iterable[ItemSums]]) -> Iterator[Any]:
-        progress.enter("decide", None)
-        sums = merge_sums(element[1])
-        decision = threshold.decide(sums, self._plan, self._run_key, self._number)
-        yield from threshold.bounded_parts(decision.found)
-        if decision.still_open is not None:
-            words = decision.still_open
-            for part in threshold.bounded_parts(ItemSet(items=words, scores=np.zeros(len(words)))):
-                yield TaggedOutput(_OPEN, part)
+    progress.enter("decide", None)
+    decision = decisions.decide(merge_sums(keyed[1]), plan, run_key, number)
+    yield from decisions.bounded_parts(decision.found)
+    if decision.still_open is not None:
+        words = decision.still_open
+        for part in decisions.bounded_parts(ItemSet(items=words, scores=np.zeros(len(words)))):
+            yield TaggedOutput(_OPEN, part)
 
 
 def _run_shard(
@@ -309,4 +309,4 @@ def _run_shard(
 
 def _merge_and_report(_: None, parts: Iterable[ItemSet], *, plan: SetUnionPlan) -> ItemSet:
     progress.enter(progress.RELEASED, None)
-    return threshold.merge_released(parts, plan)
+    return decisions.merge_released(parts, plan)

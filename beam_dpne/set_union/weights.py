@@ -2,7 +2,11 @@
 
 `limit_items` bounds the contribution of one user. The weighted policies then give weights that depend
 on this user alone (`weigh_items`). In the descent policies a user's weights follow the histogram of the
-users before (`run_shard`), by the arithmetic of `descent`.
+users before (`run_shard`): users take turns, and each moves items towards a cutoff by a budget of 1
+(`descend`). Weights and gaps are integers in units of 2^-50. With numba (extra `fast`) the loop is
+compiled; without it the same function runs as plain Python, with the same results bit for bit: integers
+are exact, and floats undergo only + × ÷ √ on IEEE doubles, in one order, without fast-math or fusing.
+It is contractive up to rounding; the bound is in `thresholds.descent_rounding`.
 
 *Items of one user alone.* In every policy the items with any weight are the union of all users' limited
 items, so that adding a user adds that user's items to it, and no others. The t ≤ Δ items that only this
@@ -42,47 +46,36 @@ DPSU is Gopi et al., "Differentially Private Set Union" (ICML 2020); "sips" is a
 """
 
 import functools
-from collections.abc import Iterable, Iterator
+import importlib
+import importlib.util
+import math
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from beam_dpne.elements import arrays
-from beam_dpne.elements.arrays import merge_hashes, merge_words, places_in, used_words
-from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.thresholds import GRID_BITS, equal_weights
-from beam_dpne.set_union.descent import descend
 from beam_dpne.set_union.elements import (
     ItemSums,
     UserItems,
     hash_order,
+    join_items,
     merge_sums,
     sum_by_item,
+    take_entries,
+    take_users,
 )
 from beam_dpne.set_union.plan import SetUnionPlan
 
-
-def items_of_users(batch: UserBatch) -> UserItems:
-    """Returns each user's distinct items.
-
-    Raises:
-      ValueError: if the batch's positions are not of length 0.
-    """
-    if batch.words is None or batch.word_hashes is None:
-        raise ValueError(f"Positions must be of length 0, got length {batch.length}.")
-    inside = np.flatnonzero(batch.ids >= 0)
-    # A pair (user, word) for each position.
-    pairs = (arrays.rows_of_entries(batch.offsets)[inside], batch.ids[inside])
-    (user, items), _ = arrays.distinct(pairs, (len(batch.users), batch.size))
-    return UserItems(
-        users=batch.users,
-        offsets=arrays.offsets_of(np.bincount(user, minlength=len(batch.users))),
-        items=items.astype(np.int32),
-        words=batch.words,
-        word_hashes=batch.word_hashes,
-    )
+BUDGET = 2**GRID_BITS
+_USERS_AT_ONCE = 50_000
+_COMPILING = threading.Lock()
+_Loop = Callable[[Any, Any, Any, int, int], None]
 
 
 def limit_items(
@@ -112,7 +105,7 @@ def limit_items(
 
     kept = np.ones(items.items.size, dtype=bool)
     kept[arrays.outside_limit(items.offsets, limit, draw)] = False
-    return _take_entries(items, kept, np.minimum(sizes, limit))
+    return take_entries(items, kept, np.minimum(sizes, limit))
 
 
 def weigh_items(items: UserItems, plan: SetUnionPlan) -> ItemSums:
@@ -127,7 +120,7 @@ def weigh_items(items: UserItems, plan: SetUnionPlan) -> ItemSums:
     References: DPSU section 1.1.
     """
     sizes = np.diff(items.offsets)
-    if plan.update_policy.has_cutoff:
+    if plan.has_cutoff:
         raise ValueError(f"weigh_items has no policy {plan.policy!r}.")
     return sum_by_item(items, np.repeat(equal_weights(np.maximum(sizes, 1)), sizes))
 
@@ -139,7 +132,7 @@ def split_to_shards(
     draws = _order_draws(items, run_key)[:, 1]
     shard = (draws % np.uint64(plan.shard_count)).astype(np.int64)
     for number, users in arrays.group_places(shard, plan.shard_count):
-        for part in arrays.bounded_parts(users, functools.partial(_take_users, items)):
+        for part in arrays.bounded_parts(users, functools.partial(take_users, items)):
             yield number, part
 
 
@@ -200,49 +193,6 @@ def present_items(items: UserItems) -> ItemSums:
     return sum_by_item(items, np.zeros(items.items.size, np.int64))
 
 
-def keep_open(items: UserItems, still_open: pa.Array) -> UserItems:
-    """Keeps users' open items, and drops users who have none."""
-    return _keep_words(items, places_in(items.words, still_open) >= 0)
-
-
-def drop_found(items: UserItems, found: pa.Array) -> UserItems:
-    """Drops the items that a round has found, and users who have no others."""
-    return _keep_words(items, places_in(items.words, found) < 0)
-
-
-def _keep_words(items: UserItems, chosen: np.ndarray) -> UserItems:
-    """Keeps the entries of chosen words, (words,) bool, and drops users without any."""
-    kept = chosen[items.items]
-    user = arrays.rows_of_entries(items.offsets)
-    sizes = np.bincount(user[kept], minlength=len(items.users))
-    return _take_users(_take_entries(items, kept, sizes), np.flatnonzero(sizes))
-
-
-def join_items(parts: Iterable[UserItems]) -> UserItems:
-    """Joins batches over one dictionary of words.
-
-    Raises:
-      ValueError: if there is no batch.
-    """
-    parts = list(parts)
-    if len(parts) == 1:
-        return parts[0]
-    # `codes` are the indices in the joined dictionary of each part's words, part by part.
-    words, codes = merge_words(part.words for part in parts)
-    first = np.cumsum([0, *(len(part.words) for part in parts)])
-    shifts = np.cumsum([0, *(part.items.size for part in parts)])
-    offsets = [part.offsets[1:] + shift for part, shift in zip(parts, shifts, strict=False)]
-    return UserItems(
-        users=np.concatenate([part.users for part in parts]),
-        offsets=np.concatenate(([0], *offsets)),
-        items=np.concatenate(
-            [codes[base + part.items] for part, base in zip(parts, first, strict=False)]
-        ),
-        words=words,
-        word_hashes=merge_hashes([part.word_hashes for part in parts], codes, len(words)),
-    )
-
-
 def histogram(items: UserItems, plan: SetUnionPlan, run_key: RunKey, number: int = 1) -> ItemSums:
     """Returns the whole histogram of a round in memory, as the transforms would.
 
@@ -253,7 +203,7 @@ def histogram(items: UserItems, plan: SetUnionPlan, run_key: RunKey, number: int
       number: the round's number, from 1.
     """
     limited = limit_items(items, plan, run_key, number)
-    if plan.update_policy.has_cutoff:
+    if plan.has_cutoff:
         shards: dict[int, list[UserItems]] = {}
         for shard, part in split_to_shards(limited, plan, run_key):
             shards.setdefault(shard, []).append(part)
@@ -270,28 +220,75 @@ def _order_draws(items: UserItems, run_key: RunKey) -> np.ndarray:
     return randomness.encrypt_blocks(run_key.sub_key("user order"), items.users)
 
 
-def _take_users(items: UserItems, users: np.ndarray) -> UserItems:
-    """Selects users, in ascending order, and only the words that they use."""
-    sizes = np.diff(items.offsets)
-    chosen = np.zeros(sizes.size, dtype=bool)
-    chosen[users] = True
-    part = _take_entries(items, np.repeat(chosen, sizes), np.where(chosen, sizes, 0))
-    kept, codes = used_words(len(items.words), part.items)
-    return UserItems(
-        users=items.users[users],
-        offsets=arrays.offsets_of(sizes[users]),
-        items=codes,
-        words=items.words.take(pa.array(kept)),
-        word_hashes=items.word_hashes[kept],
-    )
+def descend(
+    offsets: np.ndarray,
+    items: np.ndarray,
+    *,
+    size: int,
+    cutoff: int,
+    compiled: bool | None = None,
+) -> np.ndarray:
+    """Returns the histogram after all users, in their order.
+
+    Args:
+      offsets: (n + 1,) int64, where each user's items begin.
+      items: (m,) int64 in range(size), distinct within each user; the sum of squares
+        is computed in this order.
+      size: the number of items.
+      cutoff: Γ/M in units of 2^-50, below 2^63.
+      compiled: whether numba compiles the loop; by default it does if it is installed.
+
+    Returns:
+      (size,) int64, weights in units of 2^-50.
+    """
+    if can_compile() if compiled is None else compiled:
+        histogram = np.zeros(size, np.int64)
+        _compiled()(offsets, items, histogram, cutoff, BUDGET)
+        return histogram
+    weights = [0] * size
+    for first in range(0, len(offsets) - 1, _USERS_AT_ONCE):
+        some = offsets[first : first + _USERS_AT_ONCE + 1]
+        # Plain Python is faster on lists than on arrays; slices keep the lists small.
+        items_of_some = items[some[0] : some[-1]].tolist()
+        _descend_straight((some - some[0]).tolist(), items_of_some, weights, cutoff, BUDGET)
+    return np.array(weights, dtype=np.int64)
 
 
-def _take_entries(items: UserItems, kept: np.ndarray, sizes: np.ndarray) -> UserItems:
-    """Selects (user, item) entries; `sizes`, (n,), are the numbers of entries that users keep."""
-    return UserItems(
-        users=items.users,
-        offsets=arrays.offsets_of(sizes),
-        items=items.items[kept],
-        words=items.words,
-        word_hashes=items.word_hashes,
-    )
+@functools.cache
+def can_compile() -> bool:
+    """Returns whether numba is installed."""
+    return importlib.util.find_spec("numba") is not None
+
+
+def _compiled() -> _Loop:
+    """Compiles a loop; without fastmath numba keeps the order of float operations.
+
+    One thread of a worker enters at a time, since it may be the first to import numba.
+    """
+    with _COMPILING:
+        return _compiled_once()
+
+
+@functools.cache
+def _compiled_once() -> _Loop:
+    return importlib.import_module("numba").njit(fastmath=False)(_descend_straight)
+
+
+def _descend_straight(offsets, items, histogram, cutoff, budget):
+    """Moves a user's items straight towards the cutoff, by at most 1 in ℓ2.
+
+    References: DPSU Algorithm 5 (ℓ2-descent).
+    """
+    for user in range(len(offsets) - 1):
+        # The squared ℓ2 distance to the cutoff, in squared units of weight.
+        square = 0.0
+        for entry in range(offsets[user], offsets[user + 1]):
+            gap = float(cutoff - histogram[items[entry]]) / float(budget)
+            square += gap * gap
+        distance = math.sqrt(square)
+        for entry in range(offsets[user], offsets[user + 1]):
+            missing = cutoff - histogram[items[entry]]
+            step = missing
+            if distance > 1.0:
+                step = min(missing, int(float(missing) / distance))
+            histogram[items[entry]] += step

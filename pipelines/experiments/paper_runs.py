@@ -12,8 +12,8 @@ from beam_dpne.ngrams.decoding import length_report, ngram_table
 from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.transform import run_context as ngrams_context
+from beam_dpne.set_union.decisions import release_items
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.threshold import release_items
 from beam_dpne.set_union.transform import run_context as union_context
 from pipelines.experiments import union_policies
 from pipelines.experiments.baselines import Baseline, release_baseline

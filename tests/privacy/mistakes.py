@@ -296,14 +296,14 @@ MISTAKES = (
     ),
     Mistake(
         "section 5: rounds of a set union share their noise",
-        "set_union/threshold.py",
+        "set_union/decisions.py",
         'run_key.sub_key("item noise", 0, number)',
         'run_key.sub_key("item noise", 0, 1)',
         ("set_union/test_sensitivity.py", "set_union/test_weights.py"),
     ),
     Mistake(
         "R4: items without weight are released",
-        "set_union/threshold.py",
+        "set_union/decisions.py",
         "((weights > 0) | (fractions > 0))",
         "((weights >= 0) | (fractions > 0))",
         ("set_union/test_sensitivity.py",),

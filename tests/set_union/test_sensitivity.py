@@ -16,9 +16,9 @@ from scipy import stats
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.thresholds import descent_rounding
-from beam_dpne.set_union import descent, threshold, weights
+from beam_dpne.set_union import decisions, elements, weights
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policies import DESCENT_POLICIES, POLICIES
+from beam_dpne.set_union.policies import DESCENT_POLICIES, POLICIES, ROUNDS
 from tests.set_union.users import (
     FALSE_FAILURE,
     KEY,
@@ -64,7 +64,7 @@ def test_descent_moves_histograms_apart_by_rounding_at_most(situation):
     first, second, user, cutoff = situation
     after = [list(first), list(second)]
     for histogram in after:
-        descent._descend_straight([0, len(user)], user, histogram, cutoff, ONE)
+        weights._descend_straight([0, len(user)], user, histogram, cutoff, ONE)
     allowed = math.ceil(descent_rounding(max_contributions=len(user), max_users=1) / 2 * ONE)
     before = math.isqrt(squares(first, second)) + 1
     assert squares(*after) <= (before + allowed) ** 2
@@ -80,7 +80,7 @@ def test_the_rounding_of_descent_is_real():
         second = [weight + rng.randrange(3) for weight in first]
         after = [list(first), list(second)]
         for histogram in after:
-            descent._descend_straight([0, 9], list(range(9)), histogram, 9 * ONE, ONE)
+            weights._descend_straight([0, 9], list(range(9)), histogram, 9 * ONE, ONE)
         apart += squares(*after) > squares(first, second)
         assert squares(first, after[0]) > (ONE - 20) ** 2
     assert apart > 10
@@ -136,7 +136,7 @@ def test_items_of_one_user_alone_are_released_with_probability_delta_at_most(pol
     plan = SetUnionPlan(
         policy=policy, epsilon=1, delta=1e-2, max_contributions=limit, count_share=0
     )
-    shares = [share.delta for share in plan.update_policy.rounds]
+    shares = [share.delta for share in ROUNDS[policy]]
     held = np.arange(1, limit + 1)
     for decider, share in zip(plan.union_rounds, shares, strict=True):
         allowed = plan.vocabulary_delta * share
@@ -147,7 +147,7 @@ def test_items_of_one_user_alone_are_released_with_probability_delta_at_most(pol
             user = users_of({"ann": {f"item {i}" for i in range(number)}})
             (weight,) = set(weights.histogram(user, plan, KEY, decider.number).sums.tolist())
             many = many_items(RUNS * number, weight)
-            found = threshold.decide(many, plan, KEY, decider.number).found.items.to_pylist()
+            found = decisions.decide(many, plan, KEY, decider.number).found.items.to_pylist()
             released = len({int(name) // number for name in found})
             side = "two-sided" if number == worst else "greater"
             assert stats.binomtest(released, RUNS, allowed, side).pvalue > FALSE_FAILURE
@@ -157,8 +157,8 @@ def test_items_of_one_user_alone_are_released_with_probability_delta_at_most(pol
 def test_items_without_weight_are_never_released_whatever_their_noise(policy):
     plan = SetUnionPlan(policy=policy, epsilon=1, delta=0.4, max_contributions=1, count_share=0)
     for decider in plan.union_rounds:
-        assert len(threshold.decide(many_items(RUNS, 1), plan, KEY, decider.number).found)
-        assert not len(threshold.decide(many_items(RUNS), plan, KEY, decider.number).found)
+        assert len(decisions.decide(many_items(RUNS, 1), plan, KEY, decider.number).found)
+        assert not len(decisions.decide(many_items(RUNS), plan, KEY, decider.number).found)
 
 
 def test_items_without_weight_stay_open_or_are_closed_by_their_noise_alone():
@@ -168,7 +168,7 @@ def test_items_without_weight_stay_open_or_are_closed_by_their_noise_alone():
     )
     first, *_ = plan.union_rounds
     held = many_items(RUNS)
-    decision = threshold.decide(held, plan, KEY)
+    decision = decisions.decide(held, plan, KEY)
     assert not len(decision.found)
     blocks = randomness.encrypt_blocks(KEY.sub_key("item noise", 0, 1), held.word_hashes)
     noise = randomness.normals(blocks) * first.noise_stddev
@@ -190,7 +190,7 @@ def test_each_round_has_noise_of_its_own():
     """With one noise for all rounds, what an earlier round has shown would be known of a later one."""
     plan = SetUnionPlan(policy="sips", epsilon=1, delta=0.4, max_contributions=1, count_share=0)
     found = [
-        set(threshold.decide(many_items(RUNS, 1), plan, KEY, number).found.items.to_pylist())
+        set(decisions.decide(many_items(RUNS, 1), plan, KEY, number).found.items.to_pylist())
         for number in (1, 2, 3)
     ]
     chance = len(found[0]) * len(found[1]) / RUNS**2
@@ -210,5 +210,5 @@ def test_adding_a_user_does_not_reorder_the_others():
 
 def test_later_rounds_of_sips_are_about_what_was_not_found():
     users = users_of({"ann": {"a", "b"}, "bob": {"a"}})
-    left = weights.drop_found(users, pa.array(["a"]))
+    left = elements.drop_found(users, pa.array(["a"]))
     assert held_by(left) == [{"b"}]

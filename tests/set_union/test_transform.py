@@ -19,10 +19,10 @@ from beam_dpne.documents.group_by_user import encode_documents, hash_users, lay_
 from beam_dpne.elements import coders
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.set_union import elements, weights
+from beam_dpne.set_union.decisions import release_items
 from beam_dpne.set_union.elements import ItemSet, ItemSums, UserItems
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DESCENT_POLICIES, POLICIES
-from beam_dpne.set_union.threshold import release_items
 from beam_dpne.set_union.transform import PrivateSetUnion, ReleaseItems, run_context
 from tests.oracle.set_union import private_set_union
 
@@ -113,7 +113,7 @@ def users_in_memory(documents: Documents, run_key: RunKey) -> UserItems:
     rows = [(user, text) for user, texts in documents.items() for text in texts]
     users = hash_users(pa.array([user for user, _ in rows], pa.string()), run_key.sub_key("user"))
     texts = pa.array([text for _, text in rows], pa.list_(pa.string()))
-    return weights.items_of_users(
+    return elements.items_of_users(
         lay_out_positions(encode_documents(users, texts), run_key.sub_key("word"))
     )
 

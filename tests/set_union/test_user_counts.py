@@ -17,11 +17,9 @@ from beam_dpne.counts.measuring import split_sums, sum_counts
 from beam_dpne.counts.rule import count_rule
 from beam_dpne.counts.transform import count_in_memory
 from beam_dpne.elements.batches import UserBatch
-from beam_dpne.set_union.elements import ItemSet, UserItems, item_table
+from beam_dpne.set_union.decisions import ItemRows, held_items, release_items
+from beam_dpne.set_union.elements import ItemSet, UserItems, item_table, items_of_users, join_items
 from beam_dpne.set_union.policies import DESCENT_POLICIES, POLICIES
-from beam_dpne.set_union.threshold import release_items
-from beam_dpne.set_union.user_counts import CountItems, _ItemRows, count_items, held_items
-from beam_dpne.set_union.weights import items_of_users, join_items
 from tests.set_union.test_transform import KEY, documents_of, in_memory, plan_of, users_in_memory
 
 WORDS = [f"w{number}" for number in range(12)]
@@ -61,7 +59,7 @@ def batch_of(users: list[list[str]]) -> UserBatch:
 def sums_of(users: list[list[str]], released: ItemSet):
     """The sums before noise of all rows and groups, by the functions of the pass."""
     rule = count_rule([released.scores])
-    held = [_ItemRows().held(batch_of(users), [released])] if users else []
+    held = [ItemRows().held(batch_of(users), [released])] if users else []
     return split_sums([sum_counts(each, rule) for each in held], rule)
 
 
@@ -99,13 +97,12 @@ def test_held_items_are_those_of_a_plain_search_and_batches_do_not_matter(crowd)
         assert rows == sorted(names.index(word) for word in set(words) & set(names))
     apart = [items_of_users(batch_of([words])) for words in users]
     plan = SetUnionPlan(epsilon=3, delta=1e-6)
-    rows = _ItemRows()
+    rows = ItemRows()
     counted = [
         count_in_memory(rows, batches, [released], noise=plan.count_noise, run_key=KEY)[0].users
-        for batches in ([items], apart, [batch_of(users)])
+        for batches in ([items], apart, [batch_of(users)], [join_items(apart)])
     ]
     assert all(np.array_equal(counted[0], other) for other in counted[1:])
-    assert np.array_equal(count_items(join_items(apart), released, plan, KEY).users, counted[0])
 
 
 def test_items_that_an_element_repeats_count_once():
@@ -152,14 +149,6 @@ def test_users_are_all_who_have_an_item_also_beyond_what_they_may_contribute():
         assert users == pytest.approx(400, rel=0.1)
     (table,) = [item_table([released])]
     assert table.column("users").to_pylist() == sorted(released.users[:, 0].tolist(), reverse=True)
-
-
-def test_without_a_share_nothing_can_be_counted():
-    plan = SetUnionPlan(epsilon=1, delta=1e-7, count_share=0)
-    with pytest.raises(ValueError, match="count_share must be above 0"):
-        CountItems(plan=plan, released=None, run_key=KEY)
-    with pytest.raises(ValueError, match="count_share must be above 0"):
-        count_items(crowd_of_words(1)[0], ItemSet(items=pa.array([]), scores=np.ones(0)), plan, KEY)
 
 
 @functools.cache

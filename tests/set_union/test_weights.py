@@ -11,7 +11,7 @@ from scipy import stats
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.mechanism import randomness
-from beam_dpne.set_union import descent, threshold, weights
+from beam_dpne.set_union import decisions, elements, weights
 from beam_dpne.set_union.elements import ItemSet, ItemSums, UserItems, merge_sums
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DESCENT_POLICIES
@@ -36,7 +36,7 @@ def test_items_of_users_are_distinct():
         words=pa.array(["a", "b", "c"]),
         word_hashes=np.zeros((3, 2), np.uint64),
     )
-    assert held_by(weights.items_of_users(batch)) == [{"a", "c"}, set(), {"b"}]
+    assert held_by(elements.items_of_users(batch)) == [{"a", "c"}, set(), {"b"}]
 
 
 def test_users_keep_uniform_subsets_of_max_contributions_which_differ_between_rounds():
@@ -83,7 +83,7 @@ def test_descent_in_a_table(users, cutoff, expected, compiled):
 def descend(users, size, cutoff, compiled) -> list[int]:
     offsets = np.cumsum([0, *(len(user) for user in users)])
     items = np.array([item for user in users for item in user], np.int64)
-    return descent.descend(offsets, items, size=size, cutoff=cutoff, compiled=compiled).tolist()
+    return weights.descend(offsets, items, size=size, cutoff=cutoff, compiled=compiled).tolist()
 
 
 @pytest.mark.parametrize("cutoff", [ONE // 5, 3 * ONE + 7, 6000 * ONE + 1])
@@ -92,7 +92,7 @@ def test_compiled_and_plain_loops_agree_bit_for_bit(cutoff, monkeypatch):
     users = [rng.sample(range(300), rng.choice([0, 1, 2, 17, 60])) for _ in range(800)]
     plain = descend(users, 300, cutoff, compiled=False)
     assert plain == descend(users, 300, cutoff, compiled=True)
-    monkeypatch.setattr(descent, "_USERS_AT_ONCE", 7)
+    monkeypatch.setattr(weights, "_USERS_AT_ONCE", 7)
     assert plain == descend(users, 300, cutoff, compiled=False)
     assert max(plain) <= cutoff
 
@@ -100,7 +100,7 @@ def test_compiled_and_plain_loops_agree_bit_for_bit(cutoff, monkeypatch):
 def test_the_compiled_loop_neither_fuses_nor_reorders_float_operations():
     import numba
 
-    loop = numba.njit(fastmath=False)(descent._descend_straight)
+    loop = numba.njit(fastmath=False)(weights._descend_straight)
     array = np.zeros(1, np.int64)
     loop(array, array, array, ONE, ONE)
     (code,) = loop.inspect_asm().values()
@@ -126,7 +126,7 @@ def test_a_shard_is_a_function_of_its_users_in_whatever_order_batches_are_joined
     rng = random.Random(4)
     users = users_of({str(u): {f"i{rng.randrange(12)}" for _ in range(5)} for u in range(60)})
     plan = plan_of(policy, shards=1, cutoff_margin=0.0)
-    parts = [weights._take_users(users, np.array([one])) for one in range(60)]
+    parts = [elements.take_users(users, np.array([one])) for one in range(60)]
     found = []
     for _ in range(3):
         found.append(sums_of(weights.run_shard(parts, plan, KEY)))
@@ -136,33 +136,33 @@ def test_a_shard_is_a_function_of_its_users_in_whatever_order_batches_are_joined
 
 def test_a_round_leaves_open_items_and_drops_users_without_any():
     users = users_of({"1": {"a", "b"}, "2": {"c"}, "3": set(), "4": {"b", "c"}})
-    kept = weights.keep_open(users, pa.array(["b", "x"]))
+    kept = elements.keep_open(users, pa.array(["b", "x"]))
     assert (held_by(kept), kept.words.to_pylist()) == ([{"b"}, {"b"}], ["b"])
-    left = weights.drop_found(users, pa.array(["c", "x"]))
+    left = elements.drop_found(users, pa.array(["c", "x"]))
     assert held_by(left) == [{"a", "b"}, {"b"}]
     none = pa.array([], pa.string())
-    assert held_by(weights.keep_open(users, none)) == []
-    assert held_by(weights.drop_found(users, none)) == [{"a", "b"}, {"c"}, {"b", "c"}]
-    assert held_by(weights.join_items([kept, left])) == [{"b"}, {"b"}, {"a", "b"}, {"b"}]
+    assert held_by(elements.keep_open(users, none)) == []
+    assert held_by(elements.drop_found(users, none)) == [{"a", "b"}, {"c"}, {"b", "c"}]
+    assert held_by(elements.join_items([kept, left])) == [{"b"}, {"b"}, {"a", "b"}, {"b"}]
 
 
 def test_cells_are_the_places_of_noisy_weights_above_the_threshold():
-    rule = threshold.item_rule(plan_of("policy_gaussian").union_rounds[0])
+    rule = decisions.item_rule(plan_of("policy_gaussian").union_rounds[0])
     bits = randomness.encrypt_blocks(bytes(32), np.arange(4000, dtype=np.uint64).reshape(-1, 2))
     whole = (np.linspace(0, 12, 2000) * 2**32).astype(np.int64)
     fractions = np.arange(2000) * 131
     noisy = whole + fractions / 2**18 + randomness.normals(bits) * rule.noise_stddev * 2**32
-    cells = threshold.noisy_cells(whole, fractions, bits, rule)
+    cells = decisions.noisy_cells(whole, fractions, bits, rule)
     expected = np.ceil((noisy - rule.threshold_units) / rule.cell_units) - 1
     assert np.mean(cells == expected) > 0.999
     assert np.array_equal(cells >= 0, noisy > rule.threshold_units)
-    scores = threshold.scores(cells, rule)
+    scores = decisions.scores(cells, rule)
     assert np.abs(scores * 2**32 - noisy).max() <= rule.cell_units / 2 * (1 + 1e-6)
 
 
 def test_a_cut_is_a_border_of_cells_and_a_threshold_covers_a_weight_rounded_up():
     deciders = plan_of("screened_gaussian").union_rounds
-    first, _, last = map(threshold.item_rule, deciders)
+    first, _, last = map(decisions.item_rule, deciders)
     lower = first.threshold_units + first.cut_cell * first.cell_units
     assert 0 <= lower - deciders[0].cut * 2**32 < first.cell_units
     assert last.cut_cell is None

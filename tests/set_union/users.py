@@ -44,7 +44,7 @@ def weights_of(
     corpus: dict[str, set[str]], plan: SetUnionPlan, key: RunKey, number: int = 1
 ) -> dict[str, int]:
     """A round's histogram by the package, in units of 2^-50."""
-    unit = 1 if plan.update_policy.has_cutoff else 2**18
+    unit = 1 if plan.has_cutoff else 2**18
     histogram = sums_of(weights.histogram(users_of(corpus), plan, key, number))
     return {item: weight * unit for item, weight in histogram.items()}
 

@@ -1,24 +1,49 @@
-"""The decision which items are released: exact weights get keyed noise, and cells are released."""
+"""The decision which items are released, and how many users have each of them.
 
+Exact weights get keyed noise, and cells are released. Then a part c of the budget (count_share)
+measures how many users have each released item, by the pass in `counts.transform`. To its sums every
+user adds vectors of length 1 at most, given the released items: they are a function of these and of
+each user's own items, under all policies. All items of a user that were released count, also those
+beyond max_contributions.
+
+**The items and the numbers of users.** Given the past, a user moves the weights of round r by at most S
+in ℓ2, and then the sums of users by vectors of length 1 at most. These are rounds of one adaptive
+composition of Gaussian mechanisms, with Σ_r (S/σ_r)² ≤ (1 − c) μ² for the items and c μ² for the sums:
+together they are as private as one Gaussian mechanism of sensitivity/σ = μ, for (ε, δ_G). The rest of δ
+is δ_T, as without counts: the argument for items of one user alone compares with a run that releases
+none of them (`weights`), and what follows the released set is the same function of it in both runs.
+"""
+
+import dataclasses
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from beam_dpne.counts.measuring import Held
+from beam_dpne.counts.rule import required_noise
+from beam_dpne.counts.transform import count_in_memory
 from beam_dpne.elements import arrays
-from beam_dpne.elements.arrays import join_words
+from beam_dpne.elements.arrays import join_words, places_in, rows_of_entries
+from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism import thresholds as mechanism_cells
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS, cell_units
 from beam_dpne.mechanism.thresholds import GRID_BITS
 from beam_dpne.set_union import weights as union_weights
-from beam_dpne.set_union.elements import ItemSet, ItemSums, UserItems
+from beam_dpne.set_union.elements import (
+    ItemSet,
+    ItemSums,
+    UserItems,
+    drop_found,
+    items_of_users,
+    keep_open,
+)
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import SPARE_UNITS, UnionRound
-from beam_dpne.set_union.user_counts import count_items
 
 # Weights in units of 2^-50 are a whole number of units of 2^-32 and a rest of so many bits.
 _FINE_BITS = GRID_BITS - 32
@@ -30,7 +55,7 @@ class ItemRule(NamedTuple):
     Attributes:
       noise_stddev: σ, in units of weight.
       threshold_units: ρ in units of 2^-32, rounded up and two units higher, so that it covers a weight
-        that was rounded up by 2^-50 (the spare units of `descent`).
+        that was rounded up by 2^-50.
       cell_units: the width of a cell in units of 2^-32, a 64th of the noise's standard deviation.
       cut_cell: the lowest cell that stays open for the next round; None in rounds that close nothing
         but what they find.
@@ -101,13 +126,13 @@ def decide(sums: ItemSums, plan: SetUnionPlan, run_key: RunKey, number: int = 1)
 def left_open(items: UserItems, decision: Decision) -> UserItems:
     """Returns users' items that are open after a round which was not the last."""
     if decision.still_open is None:
-        return union_weights.drop_found(items, decision.found.items)
-    return union_weights.keep_open(items, decision.still_open)
+        return drop_found(items, decision.found.items)
+    return keep_open(items, decision.still_open)
 
 
 def whole_weights(sums: ItemSums, plan: SetUnionPlan) -> tuple[np.ndarray, np.ndarray]:
     """Returns each item's weight in units of 2^-32, and the rest in units of 2^-50: (n,) int64."""
-    if not plan.update_policy.has_cutoff:
+    if not plan.has_cutoff:
         return sums.sums, np.zeros_like(sums.sums)
     return sums.sums >> _FINE_BITS, sums.sums & ((1 << _FINE_BITS) - 1)
 
@@ -188,4 +213,51 @@ def release_items(items: UserItems, plan: SetUnionPlan, run_key: RunKey) -> Item
         if decider.number < len(plan.union_rounds):
             left = left_open(left, decision)
     found = merge_released(parts, plan)
-    return count_items(items, found, plan, run_key) if plan.count_share else found
+    if not plan.count_share:
+        return found
+    noise = required_noise(plan.count_noise)
+    (counted,) = count_in_memory(ItemRows(), [items], [found], noise=noise, run_key=run_key)
+    return counted
+
+
+@dataclasses.dataclass(frozen=True)
+class ItemRows:
+    """The released items as rows whose users are counted, in their order."""
+
+    def held(self, users: UserBatch | UserItems, released: Sequence[ItemSet]) -> Held:
+        """Returns the released items that each user of a batch has."""
+        items = users if isinstance(users, UserItems) else items_of_users(users)
+        return held_items(items, released[0])
+
+    def scores(self, released: Sequence[ItemSet]) -> list[np.ndarray]:
+        """Returns the scores of the items, which are rows of one length."""
+        return [released[0].scores]
+
+    def parents(self, released: Sequence[ItemSet]) -> None:
+        """Returns None, since no item implies another one."""
+
+    def with_users(self, released: Sequence[ItemSet], users: np.ndarray) -> list[ItemSet]:
+        """Returns the set with its numbers of users."""
+        return [dataclasses.replace(released[0], users=users)]
+
+
+def held_items(items: UserItems, released: ItemSet) -> Held:
+    """Returns the distinct released items of each user, as rows of the released set.
+
+    Args:
+      items: a batch of users, not limited.
+      released: the released items.
+
+    Example:
+      >>> import pyarrow as pa
+      >>> two = UserItems(users=np.arange(4, dtype=np.uint64).reshape(2, 2), items=np.array([1, 0, 1]),
+      ...                 offsets=np.array([0, 2, 3]),
+      ...                 words=pa.array(["tea", "rye"]), word_hashes=np.eye(2, dtype=np.uint64))
+      >>> held = held_items(two, ItemSet(items=pa.array(["milk", "rye"]), scores=np.ones(2)))
+      >>> held.offsets, held.rows
+      (array([0, 1, 2]), array([1, 1]))
+    """
+    rows = places_in(items.words, released.items).astype(np.int64)[items.items]
+    place = np.flatnonzero(rows >= 0)
+    users = rows_of_entries(items.offsets)[place]
+    return Held.of(users, rows[place], user_count=len(items.users), row_count=len(released))
