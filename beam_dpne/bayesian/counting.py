@@ -56,13 +56,11 @@ class NgramProbabilities:
     Attributes:
       ngrams: (V,) Arrow strings, see `join_tokens`; in the order of the public counts.
       probabilities: (V,) float64 ≥ 0, summing to 1.
-      guarantee: the guarantee in words.
       report: the public numbers for the ledger as JSON types; see `BayesianPlan.report`.
     """
 
     ngrams: pa.Array
     probabilities: np.ndarray
-    guarantee: str
     report: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:

@@ -49,8 +49,8 @@ class BayesianPlan(PlanParameters):
         Parameter(
             least=1,
             most=_MAX_VOCABULARY,
-            help="Number of public n-grams that are kept, the most frequent ones. More n-grams "
-            "cover more of the private texts, and each has independent noise.",
+            help="Number of public n-grams that are kept, the most frequent ones. More cover more of "
+            "the private texts, each with independent noise.",
         ),
     ] = 50_000
     max_count: Annotated[
@@ -59,8 +59,8 @@ class BayesianPlan(PlanParameters):
             least=1,
             most=_MAX_CLAMP,
             rare=True,
-            help="Largest number of times that one n-gram of one user counts, C. Noise grows with "
-            "it; 1 counts users. It must not be computed from the private data.",
+            help="Largest number of times that one n-gram of one user counts, C; 1 counts users. It "
+            "must not be computed from the private data.",
         ),
     ] = 1
     max_contributions: Annotated[
@@ -68,9 +68,8 @@ class BayesianPlan(PlanParameters):
         Parameter(
             least=1,
             most=_MAX_CONTRIBUTIONS,
-            help="Largest number of distinct public n-grams that one user adds, W. Noise grows "
-            "with its square root; the number that a typical user has is sensible. It must not be "
-            "computed from the private data.",
+            help="Largest number of distinct public n-grams that one user adds, W; the number that a "
+            "typical user has is sensible. It must not be computed from the private data.",
         ),
     ] = 10
     max_tokens_per_user: Annotated[
@@ -79,8 +78,8 @@ class BayesianPlan(PlanParameters):
             least=1,
             most=MAX_USERS,
             rare=True,
-            help="Largest number of tokens of one user that are read. Users above it keep a "
-            "random subset of their documents.",
+            help="Largest number of tokens of one user that are read. Users above it keep a random "
+            "subset of their documents.",
         ),
     ] = 1_000_000
 
@@ -92,11 +91,6 @@ class BayesianPlan(PlanParameters):
     def contribution_limit(self) -> int:
         """W; no user has more n-grams than tokens, or more than the vocabulary has."""
         return min(self.max_contributions, self.max_tokens_per_user, self.vocabulary_size)
-
-    @property
-    def guarantee(self) -> str:
-        """The guarantee of a run, in words."""
-        return f"user-level ({self.epsilon:g}, {self.delta:g})-differential privacy"
 
     @property
     def sensitivity(self) -> float:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from beam_dpne.bayesian.plan import MAX_LENGTH
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize
-from beam_dpne.elements.arrays import places_in
+from beam_dpne.elements.arrays import byte_order, places_in, used_words
 from beam_dpne.elements.batches import NO_GRAM
 from beam_dpne.elements.coders import StoredFile, register_batches
 from beam_dpne.elements.rows import SEPARATOR, escape_token
@@ -88,11 +88,13 @@ class PublicCounts:
             raise PublicCountsError(
                 f"public counts must have n-grams, all of one length, got the lengths {lengths}."
             )
-        _check_length(lengths[0])
-        if any(isinstance(c, bool) or not isinstance(c, int | np.integer) for c in values):
-            raise PublicCountsError("public counts must be whole numbers.")
-        if not all(0 <= c <= MAX_COUNT for c in values):
-            raise PublicCountsError(f"public counts must be from 0 to 2^53, got {min(values)}.")
+        if not 1 <= lengths[0] <= MAX_LENGTH:
+            raise PublicCountsError(
+                f"public n-grams must have 1 to {MAX_LENGTH} words, got {lengths[0]}."
+            )
+        whole = (isinstance(c, int | np.integer) and not isinstance(c, bool) for c in values)
+        if not all(whole) or not all(0 <= c <= MAX_COUNT for c in values):
+            raise PublicCountsError("public counts must be whole numbers from 0 to 2^53.")
         try:
             encoded = pa.array((w for row in rows for w in row), pa.string()).dictionary_encode()
         except (pa.ArrowException, UnicodeError, TypeError):
@@ -238,11 +240,6 @@ def _windows(codes: np.ndarray, offsets: np.ndarray, length: int) -> np.ndarray:
     return np.lib.stride_tricks.sliding_window_view(codes, length)[inside]
 
 
-def _check_length(length: int) -> None:
-    if not 1 <= length <= MAX_LENGTH:
-        raise PublicCountsError(f"public n-grams must have 1 to {MAX_LENGTH} words, got {length}.")
-
-
 def _check(codes: np.ndarray, counts: np.ndarray) -> None:
     if codes.shape[0] != counts.size:
         raise PublicCountsError(
@@ -256,16 +253,14 @@ def _check(codes: np.ndarray, counts: np.ndarray) -> None:
 
 
 def _with_sorted_words(words: pa.Array, codes: np.ndarray, counts: np.ndarray) -> PublicCounts:
-    used = np.unique(codes)
+    used, ids = used_words(len(words), codes.reshape(-1))
     names = words.take(pa.array(used))
-    by_bytes = pc.call_function("array_sort_indices", [names]).to_numpy()
-    new_ids = np.empty(used.size, dtype=np.int32)
-    new_ids[by_bytes] = np.arange(used.size, dtype=np.int32)
-    word_ids = new_ids[np.searchsorted(used, codes)]
+    by_bytes = byte_order(names)
+    ranks = np.argsort(by_bytes).astype(np.int32)
     return PublicCounts(
         length=codes.shape[1],
         words=names.take(pa.array(by_bytes)),
-        word_ids=word_ids.reshape(-1),
+        word_ids=ranks[ids],
         counts=counts.astype(np.int64),
     )
 

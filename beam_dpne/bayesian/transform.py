@@ -183,6 +183,5 @@ def _release(noisy: NoisyCounts, public: PublicCounts, *, plan: BayesianPlan) ->
         probabilities=posterior.probabilities(
             noisy.values, public.counts, public.grams, plan.noise_stddev
         ),
-        guarantee=plan.guarantee,
         report=plan.report() | {"public": used},
     )

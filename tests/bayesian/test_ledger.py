@@ -28,7 +28,6 @@ def found_of(plan: BayesianPlan, **others) -> NgramProbabilities:
     found = NgramProbabilities(
         ngrams=pa.array(["a b c", "b c d"]),
         probabilities=np.array([0.75, 0.25]),
-        guarantee=plan.guarantee,
         report=plan.report() | {"public": public},
     )
     return dataclasses.replace(found, **others)
@@ -62,12 +61,6 @@ def test_probabilities_of_another_plan_are_refused():
         ledger_of(plan, found_of(plan_of(epsilon=0.6)))
 
 
-def test_probabilities_without_the_plans_guarantee_are_refused():
-    plan = plan_of()
-    with pytest.raises(ValueError, match="must have the guarantee of this plan"):
-        ledger_of(plan, found_of(plan, guarantee=plan_of(epsilon=0.6).guarantee))
-
-
 def test_parts_must_hold_what_was_released():
     with pytest.raises(ValueError, match="as many rows"):
         ledger_of(plan_of(), rows=3)
@@ -78,7 +71,7 @@ def test_the_coder_keeps_everything():
     decoded = BatchCoder(NgramProbabilities).decode(BatchCoder(NgramProbabilities).encode(found))
     assert decoded.ngrams.to_pylist() == found.ngrams.to_pylist()
     assert decoded.probabilities.tolist() == found.probabilities.tolist()
-    assert (decoded.guarantee, decoded.report) == (found.guarantee, found.report)
+    assert decoded.report == found.report
 
 
 def test_probabilities_have_nine_digits():

@@ -179,7 +179,6 @@ def probabilities(
     found = NgramProbabilities(
         ngrams=pa.array(list(map(join_tokens, given))),
         probabilities=np.array(list(given.values())),
-        guarantee=plan.guarantee,
         report=plan.report()
         | {"public": {"ngrams": len(given), "length": length, "sha256": sha256}},
     )
@@ -258,7 +257,6 @@ def _contents(plan, rows):
     found = NgramProbabilities(
         ngrams=pa.array([f"a b c{number}" for number in range(rows)], pa.string()),
         probabilities=np.full(rows, 1 / max(rows, 1)),
-        guarantee=plan.guarantee,
         report=plan.report() | {"public": public},
     )
     return bayesian_contents(plan, [found]), "probabilities"
