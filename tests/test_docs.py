@@ -190,7 +190,9 @@ def test_the_tests_that_ci_runs_are_in_the_table():
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     rows = CONTRIBUTING.read_text(encoding="utf-8")
     (listed,) = re.findall(r"for engine in (.*); do", script)
-    for name in re.findall(r'"([^"]+)"', listed):
+    names = re.findall(r'"([^"]+)"', listed) + re.findall(r'tests_of "([^"$]+)"', script)
+    assert len(set(names)) == 7
+    for name in names:
         assert re.search(rf"^\| {name}.*\| `\.venv/bin/python -m pytest ", rows, re.MULTILINE)
 
 
