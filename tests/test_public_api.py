@@ -10,6 +10,9 @@ import sys
 
 import apache_beam as beam
 import pytest
+from apache_beam.runners.interactive import interactive_beam as ib
+from apache_beam.runners.interactive.interactive_runner import InteractiveRunner
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 import beam_dpne
 from beam_dpne import (
@@ -173,3 +176,21 @@ def test_a_program_starts_without_what_it_does_not_need(statement, absent):
 def test_plans_show_their_numbers():
     assert isinstance(PLAN.lengths[0], LengthPlan)
     assert "noise_stddev=" in repr(PLAN.lengths[0])
+
+
+def test_a_notebook_collects_and_shows_rows_and_sets():
+    pipeline = beam.Pipeline(InteractiveRunner(underlying_runner=FnApiRunner()))
+    items = pipeline | beam.Create([(f"user {i}", ["tea", "rye"]) for i in range(200)])
+    plan = SetUnionPlan(epsilon=10, delta=1e-4, policy="weighted_gaussian")
+    union = items | PrivateSetUnion(plan=plan)
+    ib.watch({"rows": union.rows, "released": union.released})
+    try:
+        rows = ib.collect(union.rows)
+        assert list(rows.columns) == ["item", "score", "users", "users_low", "users_high"]
+        assert sorted(rows["item"]) == ["rye", "tea"]
+        (released,) = ib.collect(union.released, raw_records=True)
+        assert sorted(released.items.to_pylist()) == ["rye", "tea"]
+        ib.show(union.rows)
+        ib.show(union.released)
+    finally:
+        ib.evict_recorded_data(pipeline)
