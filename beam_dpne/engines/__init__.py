@@ -11,12 +11,10 @@ itself too (`beam_dpne.engines.flink`).
 
 import concurrent.futures
 import contextlib
-import functools
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from types import FrameType
-from typing import NoReturn
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import (
@@ -39,8 +37,6 @@ FLINK_OPTIONS = (
     "--execution_mode_for_batch=BATCH",
 )
 _PORTABLE = "PortableRunner"
-# An interrupted launcher waits so long to learn which job it has to cancel.
-_SENDING_SECONDS = 30.0
 _STOPS_HARNESSES = (_PORTABLE, "FlinkRunner")
 _IDLE_SECONDS = 2.0
 
@@ -74,7 +70,7 @@ def run(pipeline: beam.Pipeline, *, harness_timeout: int = 120) -> PipelineResul
       done
       'DONE'
     """
-    _check(pipeline, harness_timeout)
+    check_options(pipeline)
     with _terminable():
         check_workers(pipeline, harness_timeout)
         result = send(pipeline)
@@ -116,13 +112,13 @@ def pipeline(
       'DONE'
     """
     built = beam.Pipeline(runner=runner, options=options)
-    _check(built, harness_timeout)
+    check_options(built)
     yield built
     built.result = run(built, harness_timeout=harness_timeout)
 
 
 def check_options(pipeline: beam.Pipeline) -> None:
-    """Raises ValueError if harnesses would be stopped after each step of a pipeline."""
+    """Raises ValueError for options with which a pipeline would hang or fail."""
     kept = pipeline.options.view_as(PortableOptions).environment_cache_millis
     if type(pipeline.runner).__name__ in _STOPS_HARNESSES and not int(kept):
         raise ValueError(
@@ -132,16 +128,13 @@ def check_options(pipeline: beam.Pipeline) -> None:
             f"beam_dpne.engines.FLINK_OPTIONS, which are {' '.join(FLINK_OPTIONS)}, to the "
             "pipeline's options."
         )
-
-
-def _check(pipeline: beam.Pipeline, harness_timeout: int) -> None:
-    """Raises ValueError for a pipeline that cannot be run."""
-    if harness_timeout < 0:
+    mode = pipeline.options.view_as(DirectOptions).direct_running_mode
+    if mode == "multi_threading" and type(pipeline.runner).__name__ == "FnApiRunner":
         raise ValueError(
-            f"harness_timeout must be at least 0, got harness_timeout={harness_timeout}."
+            "direct_running_mode must be 'in_memory' or 'multi_processing', got "
+            "direct_running_mode='multi_threading': Beam may send an element before its coder has "
+            "written all of it, which the next step cannot decode."
         )
-    check_options(pipeline)
-    _check_threads(pipeline)
 
 
 def holds_flattens_back(pipeline: beam.Pipeline) -> bool:
@@ -159,17 +152,6 @@ def _has_job_server(pipeline: beam.Pipeline) -> bool:
     return _PORTABLE in {kind.__name__ for kind in type(pipeline.runner).__mro__}
 
 
-def _check_threads(pipeline: beam.Pipeline) -> None:
-    """Raises ValueError for Beam's FnApiRunner in a mode in which it may cut elements in two."""
-    mode = pipeline.options.view_as(DirectOptions).direct_running_mode
-    if mode == "multi_threading" and type(pipeline.runner).__name__ == "FnApiRunner":
-        raise ValueError(
-            "direct_running_mode must be 'in_memory' or 'multi_processing', got "
-            "direct_running_mode='multi_threading': Beam may send an element before its coder has "
-            "written all of it, which the next step cannot decode."
-        )
-
-
 def send(pipeline: beam.Pipeline) -> PipelineResult:
     """Sends a job to its engine; other runners run the whole pipeline here, or start their engine.
 
@@ -180,118 +162,77 @@ def send(pipeline: beam.Pipeline) -> PipelineResult:
     portable = pipeline.options.view_as(PortableOptions)
     if not (_has_job_server(pipeline) and portable.job_endpoint):
         return pipeline.run()
-    sent: concurrent.futures.Future[PipelineResult] = concurrent.futures.Future()
-
-    def run_and_report() -> None:
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
+        sent = pool.submit(pipeline.run)
         try:
-            sent.set_result(pipeline.run())
-        except BaseException as error:
-            sent.set_exception(error)
-
-    threading.Thread(target=run_and_report, name="send", daemon=True).start()
-    try:
-        return sent.result()
-    except BaseException:
-        # If sending itself has failed, there is nothing to cancel, and the error is raised as it is. If
-        # it takes longer than this thread waits, the job is cancelled by the thread that sends it.
-        concurrent.futures.wait([sent], timeout=_SENDING_SECONDS)
-        sent.add_done_callback(functools.partial(_cancel_sent, options=pipeline.options))
-        raise
-
-
-def _cancel_sent(
-    sent: "concurrent.futures.Future[PipelineResult]", *, options: PipelineOptions
-) -> None:
-    if sent.exception() is None:
-        cancel(sent.result(), options)
+            return sent.result()
+        except BaseException:
+            # Leaving the block waits until the job is sent, unless sending itself has failed.
+            sent.add_done_callback(
+                lambda job: job.exception() or cancel(job.result(), pipeline.options)
+            )
+            raise
 
 
 @contextlib.contextmanager
 def cancelled_on_failure(result: PipelineResult, options: PipelineOptions) -> Iterator[None]:
-    """Cancels a job that has not ended when an error is raised; it would publish otherwise."""
+    """Cancels a job when an error is raised; it would publish otherwise."""
     try:
         yield
     except BaseException:
-        if not PipelineState.is_terminal(state_of(result)):
-            cancel(result, options)
+        cancel(result, options)
         raise
 
 
 def cancel(result: PipelineResult, options: PipelineOptions) -> None:
-    """Cancels a job as far as possible, at the job server and at Flink."""
+    """Cancels a job that has not ended, as far as possible, at the job server and at Flink."""
+    with contextlib.suppress(Exception):
+        if PipelineState.is_terminal(result.state):
+            return
     with contextlib.suppress(Exception):
         result.cancel()
     with contextlib.suppress(Exception):
         cancel_at_flink(result, options)
 
 
-def state_of(result: PipelineResult) -> str | None:
-    """Returns the state of a job, or None if the engine does not answer."""
-    with contextlib.suppress(Exception):
-        return result.state
-    return None
-
-
-def likely_wrong(options: PipelineOptions) -> str:
-    """Returns advice for a job whose workers do not start, from the environment in its options."""
-    portable = options.view_as(PortableOptions)
-    kind = portable.environment_type or "DOCKER"
-    where = portable.environment_config if kind == "EXTERNAL" else "…"
-    return (
-        f"Likely wrong: environment_type={kind}, environment_config={where}: the engine must reach "
-        "it, and it must start a Python that has beam_dpne and the launcher's version of Beam, "
-        f"{beam.__version__}."
-    )
-
-
 def check_workers(pipeline: beam.Pipeline, timeout: int) -> None:
-    """Runs a job of one step without data, to see that workers start; raises as `run_first`.
+    """Runs a job of one step without data, to see that workers start, and cancels it if they do not.
 
     Nothing is done without a job server, or with a timeout of 0.
-    """
-    if not (timeout and _has_job_server(pipeline)):
-        return
-    first = beam.Pipeline(runner=pipeline.runner, options=pipeline.options)
-    versions = (beam.__version__, __version__)
-    _ = first | beam.Create([versions]) | beam.Map(_check_versions)
-    run_first(first, timeout)
-
-
-def run_first(first: beam.Pipeline, timeout: int) -> PipelineResult:
-    """Runs a small job without data that shows that workers start, and cancels it if they do not.
 
     Args:
-      first: A complete pipeline, of which every element is public.
+      pipeline: The pipeline that is to run.
       timeout: Seconds in which the job must have ended.
-
-    Returns:
-      The result of the finished job.
 
     Raises:
       EngineError: The workers did not do the job in time, or failed in it.
     """
+    if not (timeout and _has_job_server(pipeline)):
+        return
+    options = pipeline.options
+    first = beam.Pipeline(runner=pipeline.runner, options=options)
+    versions = (beam.__version__, __version__)
+    _ = first | beam.Create([versions]) | beam.Map(_check_versions)
+    portable = options.view_as(PortableOptions)
+    advice = (
+        f"Likely wrong: environment_type={portable.environment_type or 'DOCKER'}, "
+        f"environment_config={portable.environment_config}: the engine must reach it, and it must "
+        f"start a Python that has beam_dpne and the launcher's version of Beam, {beam.__version__}."
+    )
     result = send(first)
-    with cancelled_on_failure(result, first.options):
+    with cancelled_on_failure(result, options):
         try:
             result.wait_until_finish(duration=timeout * 1000)
         except RuntimeError as error:
             raise EngineError(
-                f"the workers failed in a first step, which holds no data: {error} "
-                f"{likely_wrong(first.options)}"
+                f"the workers failed in a first step, which holds no data: {error} {advice}"
             ) from None
-        if not PipelineState.is_terminal(state_of(result)):
-            _refuse_late(first.options, timeout)
-    return result
-
-
-def _refuse_late(options: PipelineOptions, timeout: int) -> NoReturn:
-    """Raises EngineError because no worker did the first step in time."""
-    stays = " On Flink give --flink_master HOST:8081 too, or the job of that step stays there."
-    raise EngineError(
-        f"no worker did a first step within {timeout} s (harness_timeout), so its job was cancelled "
-        f"and the pipeline was not sent. {likely_wrong(options)}"
-        f"{stays if flink_address(options) is None else ''}"
-    )
+        if not PipelineState.is_terminal(result.state):
+            raise EngineError(
+                f"no worker did a first step within {timeout} s (harness_timeout), so its job was "
+                f"cancelled and the pipeline was not sent. {advice} On Flink the job of that step "
+                "stays there without --flink_master HOST:8081."
+            )
 
 
 def _check_versions(launcher: tuple[str, str]) -> None:
@@ -314,19 +255,11 @@ def _terminable() -> Iterator[None]:
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
-    received: list[int] = []
-
-    def receive(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, receive)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if received:  # Its default ends the process.
-            signal.raise_signal(signal.SIGTERM)
 
 
 def drop_idle_processors() -> None:

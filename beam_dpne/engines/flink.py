@@ -25,26 +25,24 @@ def flink_address(options: PipelineOptions) -> str | None:
     return master if "://" in master else f"http://{master}"
 
 
-def cancel_at_flink(result: PipelineResult, options: PipelineOptions) -> bool:
-    """Cancels the job at Flink; returns whether that certainly succeeded.
+def cancel_at_flink(result: PipelineResult, options: PipelineOptions) -> None:
+    """Cancels the job at Flink.
 
-    The job may be on its way from the job server to Flink, so this waits up to ten seconds for it.
+    The job may be on its way from the job server to Flink, so this waits up to ten seconds for it. If
+    several jobs have the same --job_name, the right one is not known, and none is cancelled.
 
     Raises:
       OSError: Flink does not answer.
     """
-    address = flink_address(options)
-    name = _job_name(result)
-    if address is None or name is None:
-        return False
-    until = time.monotonic() + _SECONDS
-    while not (found := _running(address, name)) and time.monotonic() < until:
+    address, until = flink_address(options), time.monotonic() + _SECONDS
+    while address and time.monotonic() < until:
+        running = [job for job in _jobs(address, result) if job["state"] not in _FINAL]
+        if len(running) == 1:
+            url = f"{address}/jobs/{running[0]['jid']}?mode=cancel"
+            request = urllib.request.Request(url, method="PATCH")
+            urllib.request.urlopen(request, timeout=_SECONDS).close()
+            return
         time.sleep(0.5)
-    if len(found) != 1:  # If several jobs have the same --job_name, the right one is not known.
-        return False
-    url = f"{address}/jobs/{found[0]}?mode=cancel"
-    urllib.request.urlopen(urllib.request.Request(url, method="PATCH"), timeout=_SECONDS).close()
-    return True
 
 
 def failures_at_flink(result: PipelineResult | None, options: PipelineOptions) -> str:
@@ -57,29 +55,19 @@ def failures_at_flink(result: PipelineResult | None, options: PipelineOptions) -
     Raises:
       OSError: Flink does not answer.
     """
-    address, name = flink_address(options), _job_name(result)
-    if address is None or name is None:
-        return ""
-    jobs = [job for job in _get(f"{address}/jobs/overview")["jobs"] if job["name"] == name]
+    address = flink_address(options)
+    jobs = _jobs(address, result) if address and result else []
     if not jobs:
         return ""
     newest = max(jobs, key=lambda job: job["start-time"])["jid"]
-    found = _get(f"{address}/jobs/{newest}/exceptions")
-    entries = found.get("exceptionHistory", {}).get("entries", [])
-    texts = [f"{entry.get('taskName')}:\n{entry.get('stacktrace')}" for entry in entries]
-    return "\n".join(texts or [found.get("root-exception") or ""])
+    entries = _get(f"{address}/jobs/{newest}/exceptions")["exceptionHistory"]["entries"]
+    return "\n".join(f"{entry.get('taskName')}:\n{entry.get('stacktrace')}" for entry in entries)
 
 
-def _job_name(result: PipelineResult | None) -> str | None:
-    """Returns the name of a job at Flink, which is its id at the job server without the last part."""
-    job = getattr(result, "_job_id", None)
-    return job and job.rpartition("_")[0]
-
-
-def _running(address: str, name: str) -> list[str]:
-    """Returns the ids of the jobs at Flink with this name that have not ended."""
-    jobs = _get(f"{address}/jobs/overview")["jobs"]
-    return [job["jid"] for job in jobs if job["name"] == name and job["state"] not in _FINAL]
+def _jobs(address: str, result: PipelineResult) -> list[dict[str, Any]]:
+    """Returns the jobs at Flink whose name is the id at the job server without the last part."""
+    name = getattr(result, "_job_id", "").rpartition("_")[0]
+    return [job for job in _get(f"{address}/jobs/overview")["jobs"] if job["name"] == name]
 
 
 def _get(url: str) -> Any:

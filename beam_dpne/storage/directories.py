@@ -219,6 +219,7 @@ class LocalDirectory(Directory):
     def _write(self, name: str, data: bytes) -> None:
         temporary = self.path_of(f".{name}.tmp-{uuid.uuid4().hex}")
         try:
+            os.makedirs(self.path, exist_ok=True)
             with open(temporary, "wb") as file:
                 file.write(data)
                 file.flush()

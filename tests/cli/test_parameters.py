@@ -73,7 +73,7 @@ def test_commands_and_the_version_are_listed(cli):
         ("ngrams", (*RUN, "--max_contributions", "1,2"), "max_contributions must have one value for"),
         ("ngrams", (*RUN, "--workers", "257"), "workers must be an integer from 0 to 256"),
         ("ngrams", (*RUN, "--tokenizer", "wrds"), "tokenizer must be words, unicode_words"),
-        ("ngrams", (*RUN, "--user_field", "text"), "text_field must name a field that user_field"),
+        ("ngrams", (*RUN, "--user_field", "text"), "user_field must name each field once"),
         ("ngrams", (*RUN, "--encoding", "utf-99"), "encoding must be"),
         ("ngrams", (*RUN, "--overwrite=yes"), "overwrite must be true or false"),
         ("ngrams", (*RUN, "--max_rejected", "2"), "max_rejected must be a number in [0, 1]"),
