@@ -1,4 +1,4 @@
-"""PublicCounts: the n-grams of a public vocabulary with their public counts.
+"""PublicCounts: the n-grams of a public vocabulary with their public counts, and reading them.
 
 A public count says how common an n-gram is elsewhere. It is the prior of `BayesianCounts`, which gives
 probabilities to no other n-grams than these.
@@ -6,7 +6,10 @@ probabilities to no other n-grams than these.
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Sequence
+import itertools
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +20,15 @@ from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokeniz
 from beam_dpne.elements.arrays import byte_order, places_in, used_words
 from beam_dpne.elements.batches import NO_GRAM
 from beam_dpne.elements.coders import StoredFile, register_batches
-from beam_dpne.elements.rows import SEPARATOR, escape_token
-from beam_dpne.errors import PublicCountsError
+from beam_dpne.elements.rows import SEPARATOR, escape_token, split_ngram
+from beam_dpne.errors import InputError, PublicCountsError
+from beam_dpne.reading.files import TextFile, guarded, size_of
+from beam_dpne.release.reading import LEDGER_NAME, has_ledger, is_local, read_release
 
-MAX_COUNT = 2**53
-MAX_TOTAL = 2.0**62
+_MAX_COUNT = 2**53
+_MAX_TOTAL = 2.0**62
 _MOST_WAITING = 1_000_000
+_BLOCK_SIZE = 16 * 2**20
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -84,16 +90,12 @@ class PublicCounts:
         """
         rows, values = [tuple(ngram) for ngram in ngrams], list(counts)
         lengths = sorted({len(row) for row in rows})
-        if len(lengths) != 1:
+        if len(lengths) != 1 or not 1 <= lengths[0] <= MAX_LENGTH:
             raise PublicCountsError(
-                f"public counts must have n-grams, all of one length, got the lengths {lengths}."
-            )
-        if not 1 <= lengths[0] <= MAX_LENGTH:
-            raise PublicCountsError(
-                f"public n-grams must have 1 to {MAX_LENGTH} words, got {lengths[0]}."
+                f"public n-grams must all be of one length from 1 to {MAX_LENGTH}, got {lengths}."
             )
         whole = (isinstance(c, int | np.integer) and not isinstance(c, bool) for c in values)
-        if not all(whole) or not all(0 <= c <= MAX_COUNT for c in values):
+        if not all(whole) or not all(0 <= c <= _MAX_COUNT for c in values):
             raise PublicCountsError("public counts must be whole numbers from 0 to 2^53.")
         try:
             encoded = pa.array((w for row in rows for w in row), pa.string()).dictionary_encode()
@@ -129,10 +131,8 @@ class PublicCounts:
             between documents.
         """
         rows = np.full(ids.size, NO_GRAM, dtype=np.int32)
-        if ids.size >= self.length:
-            windows = np.lib.stride_tricks.sliding_window_view(ids, self.length)
-            starts = np.flatnonzero((windows >= 0).all(axis=1))
-            rows[starts] = places_in(gram_keys(windows[starts]), gram_keys(self.grams))
+        starts, windows = _windows(ids, self.length)
+        rows[starts] = places_in(_gram_keys(windows), _gram_keys(self.grams))
         return rows
 
 
@@ -147,13 +147,18 @@ def from_codes(
     Args:
       words: distinct words, Arrow strings.
       codes: (m, n) integers, the words of each gram.
-      counts: (m,) int64, the count of each gram.
-      vocabulary_size: the number of grams that are kept, as in `PublicCounts.of`.
-
-    Raises:
-      PublicCountsError: if a gram is repeated, or a count is out of range.
+      counts: (m,) int64.
+      vocabulary_size: as in `PublicCounts.of`, which has the errors.
     """
-    _check(codes, counts)
+    if codes.shape[0] != counts.size:
+        raise PublicCountsError(
+            f"public counts must be as many as n-grams, got {counts.size} for {codes.shape[0]}."
+        )
+    if not 0 < counts.astype(np.float64).sum() <= _MAX_TOTAL:
+        raise PublicCountsError("public counts must not all be 0, and sum to at most 2^62.")
+    repeated = len(codes) - len(_gram_keys(codes).unique())
+    if repeated:
+        raise PublicCountsError(f"public n-grams must be distinct, got {repeated} repeated.")
     keep = np.arange(counts.size)
     if vocabulary_size is not None and vocabulary_size < counts.size:
         # All grams with the lowest count that is kept are sorted, since ties are decided by bytes.
@@ -163,14 +168,16 @@ def from_codes(
         {"count": counts[keep], "text": _texts(words, codes[keep]), "row": keep}
     ).sort_by([("count", "descending"), ("text", "ascending")])
     order = table["row"].to_numpy()[:vocabulary_size]
-    return _with_sorted_words(words, codes[order], counts[order])
-
-
-def gram_keys(codes: np.ndarray) -> pa.Array:
-    """Returns each gram, a row of its words' ids, as one value by which Arrow finds and counts it."""
-    ids = np.ascontiguousarray(codes, dtype=np.int32)
-    kind = pa.binary(ids.itemsize * ids.shape[1])
-    return pa.Array.from_buffers(kind, len(ids), [None, pa.py_buffer(ids)])
+    used, ids = used_words(len(words), codes[order].reshape(-1))
+    names = words.take(pa.array(used))
+    by_bytes = byte_order(names)
+    ranks = np.argsort(by_bytes).astype(np.int32)
+    return PublicCounts(
+        length=codes.shape[1],
+        words=names.take(pa.array(by_bytes)),
+        word_ids=ranks[ids],
+        counts=counts[order].astype(np.int64),
+    )
 
 
 def count_text(
@@ -180,21 +187,17 @@ def count_text(
     tokenizer: str | Tokenizer = "words",
     vocabulary_size: int | None = None,
 ) -> PublicCounts:
-    """Counts every occurrence of every n-gram within documents.
-
-    Args:
-      blocks: public documents, Arrow strings (lists of strings for the tokenizer "tokens").
-      length: n, the number of words in an n-gram.
-      tokenizer: the tokenizer of the private texts.
-      vocabulary_size: the number of n-grams that are kept, as in `PublicCounts.of`.
-
-    Raises:
-      PublicCountsError: if no document has n words.
+    """Counts every n-gram within documents: Arrow strings, or lists of strings that are tokens.
 
     >>> public = count_text([pa.array(["To be or not to be", "be or"])], length=2, vocabulary_size=2)
     >>> public.texts().to_pylist(), public.counts.tolist()
     (['be or', 'to be'], [2, 2])
     """
+
+    def added(tables: list[pa.Table]) -> pa.Table:
+        sums = pa.concat_tables(tables).group_by("gram").aggregate([("count", "sum")])
+        return sums.select(["gram", "count_sum"]).rename_columns(["gram", "count"])
+
     split = resolve_tokenizer(tokenizer)
     words: dict[str, int] = {}
     # The first table has the sums of most blocks; the others wait until they are as large.
@@ -204,68 +207,143 @@ def count_text(
         encoded = tokens.values.dictionary_encode()
         known = [words.setdefault(word, len(words)) for word in encoded.dictionary.to_pylist()]
         codes = np.array(known, dtype=np.int32)[encoded.indices.to_numpy()]
-        tables.append(_counted(_windows(codes, tokens.offsets.to_numpy(), length)))
+        # A −1 ends each document but the last one.
+        _, grams = _windows(np.insert(codes, tokens.offsets.to_numpy()[1:-1], NO_GRAM), length)
+        found = _gram_keys(grams).value_counts()
+        tables.append(pa.table([found.field("values"), found.field("counts")], ["gram", "count"]))
         if sum(map(len, tables[1:])) > max(len(tables[0]), _MOST_WAITING):
-            tables = [_added(tables)]
-    counted = _added(tables)
+            tables = [added(tables)]
+    counted = added(tables)
     if not len(counted):
         raise PublicCountsError(
             f"public must have a document of at least {length} words, got none."
         )
     keys = counted["gram"].combine_chunks()
-    grams = np.frombuffer(keys.buffers()[1], np.int32).reshape(-1, length)[keys.offset :][
-        : len(keys)
-    ]
-    sums = counted["count_sum"].to_numpy()
+    start, size = 4 * length * keys.offset, length * len(keys)
+    grams = np.frombuffer(keys.buffers()[1], np.int32, size, start).reshape(-1, length)
+    sums = counted["count"].to_numpy()
     return from_codes(pa.array(list(words), pa.string()), grams, sums, vocabulary_size)
 
 
-def _counted(grams: np.ndarray) -> pa.Table:
-    found = gram_keys(grams).value_counts()
-    return pa.table({"gram": found.field("values"), "count_sum": found.field("counts")})
+def _windows(ids: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns where the runs of n known words begin, (m,) int64, and these runs, (m, n) int32."""
+    if ids.size < length:
+        return np.zeros(0, np.int64), np.zeros((0, length), np.int32)
+    windows = np.lib.stride_tricks.sliding_window_view(ids, length)
+    starts = np.flatnonzero((windows >= 0).all(axis=1))
+    return starts, windows[starts]
 
 
-def _added(tables: list[pa.Table]) -> pa.Table:
-    whole = pa.concat_tables(tables).rename_columns(["gram", "count"])
-    return whole.group_by("gram").aggregate([("count", "sum")]).select(["gram", "count_sum"])
-
-
-def _windows(codes: np.ndarray, offsets: np.ndarray, length: int) -> np.ndarray:
-    """Returns all runs of n tokens within documents: (m, n) int32."""
-    if codes.size < length:
-        return np.zeros((0, length), dtype=np.int32)
-    # The document of each token; a run is within one if its first and its last token are.
-    document = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
-    inside = document[: codes.size - length + 1] == document[length - 1 :]
-    return np.lib.stride_tricks.sliding_window_view(codes, length)[inside]
-
-
-def _check(codes: np.ndarray, counts: np.ndarray) -> None:
-    if codes.shape[0] != counts.size:
-        raise PublicCountsError(
-            f"public counts must be as many as n-grams, got {counts.size} for {codes.shape[0]}."
-        )
-    if not 0 < counts.astype(np.float64).sum() <= MAX_TOTAL:
-        raise PublicCountsError("public counts must not all be 0, and sum to at most 2^62.")
-    repeated = len(codes) - len(gram_keys(codes).unique())
-    if repeated:
-        raise PublicCountsError(f"public n-grams must be distinct, got {repeated} repeated.")
-
-
-def _with_sorted_words(words: pa.Array, codes: np.ndarray, counts: np.ndarray) -> PublicCounts:
-    used, ids = used_words(len(words), codes.reshape(-1))
-    names = words.take(pa.array(used))
-    by_bytes = byte_order(names)
-    ranks = np.argsort(by_bytes).astype(np.int32)
-    return PublicCounts(
-        length=codes.shape[1],
-        words=names.take(pa.array(by_bytes)),
-        word_ids=ranks[ids],
-        counts=counts.astype(np.int64),
-    )
+def _gram_keys(codes: np.ndarray) -> pa.Array:
+    """Returns each gram, a row of its words' ids, as one value by which Arrow finds and counts it."""
+    ids = np.ascontiguousarray(codes, dtype=np.int32)
+    kind = pa.binary(ids.itemsize * ids.shape[1])
+    return pa.Array.from_buffers(kind, len(ids), [None, pa.py_buffer(ids)])
 
 
 def _texts(words: pa.Array, codes: np.ndarray) -> pa.Array:
     escaped = pa.array([escape_token(word) for word in words.to_pylist()], pa.string())
     columns = [escaped.take(pa.array(column)) for column in codes.T]
     return pc.call_function("binary_join_element_wise", [*columns, pa.scalar(SEPARATOR)])
+
+
+def read_public_counts(
+    path: str,
+    *,
+    length: int,
+    tokenizer: str | Tokenizer = "words",
+    vocabulary_size: int | None = None,
+) -> PublicCounts:
+    """Reads public counts, which must not come from the private data.
+
+    Args:
+      path: Local path or one on any Beam file system; files may be compressed, by extension. A text in
+        UTF-8 with one document per line, a file with a tab in its first line and lines
+        `ngram<TAB>count`, or the directory of a release of `PrivateNgrams`: a count is the number of
+        users or, in a release without such numbers, max(score, 0), rounded.
+      length: n, number of words in an n-gram.
+      tokenizer: Tokenizer of the private texts; it splits a public text too.
+      vocabulary_size: As in `PublicCounts.of`.
+
+    Raises:
+      PublicCountsError: A line is malformed; the counts are empty, negative, doubled, or of n-grams of
+        another length; or the file is a language model or JSON, which would be read as a text.
+      InputError, FileNotFoundError, ReleaseError: The path cannot be read.
+    """
+    if path.endswith(LEDGER_NAME) or (os.path.isdir(path) if is_local(path) else has_ledger(path)):
+        return _from_release(path, length, vocabulary_size)
+    if is_local(path) and not os.path.isfile(path):
+        raise FileNotFoundError(f"public must name an existing file or directory, got {path}.")
+    blocks = _blocks(path)
+    first = next(blocks)
+    blocks = itertools.chain([first], blocks)
+    beginning = next(filter(None, first), "")
+    if "\t" in beginning:
+        return _from_counts(blocks, length, vocabulary_size)
+    if beginning.startswith(('{"', "[{", "\\data\\")):
+        raise PublicCountsError(
+            f"public must be a text, one document a line, got JSON or a language model: {path}."
+        )
+    if tokenizer == "tokens":
+        raise PublicCountsError(
+            "public must be a file of counts or a release with tokenizer='tokens', got the text "
+            f"{path}, whose lines do not say where such tokens end."
+        )
+    texts = (pa.array(lines, pa.string()) for lines in blocks)
+    return count_text(texts, length=length, tokenizer=tokenizer, vocabulary_size=vocabulary_size)
+
+
+def _blocks(path: str) -> Iterator[list[str]]:
+    """Yields the lines of successive blocks of a file, at least one block."""
+    rest = ""
+    with guarded(path), TextFile(path) as text:
+        while data := text.read(_BLOCK_SIZE):
+            if size_of(data)[1]:
+                raise InputError(f"{path} is not UTF-8; convert it.")
+            whole, _, rest = (rest + data).rpartition("\n")
+            yield [line.removesuffix("\r") for line in whole.split("\n")]
+        yield [rest]
+
+
+def _from_release(path: str, length: int, vocabulary_size: int | None) -> PublicCounts:
+    rows = read_release(path).table()
+    if "length" not in rows.schema.names:
+        raise PublicCountsError(
+            f"public must be a release of `beam-dpne ngrams`, got {path}, which is of another program."
+        )
+    chosen = rows.filter(pa.array(rows["length"].to_numpy() == length))
+    if len(chosen) == 0:
+        raise PublicCountsError(
+            f"public must have n-grams of length={length}, got the release {path}, which has none."
+        )
+    counts = chosen["users" if "users" in rows.schema.names else "score"].to_numpy()
+    whole = np.rint(np.maximum(counts, 0.0)).astype(np.int64)
+    grams = [split_ngram(text) for text in chosen["ngram"].to_pylist()]
+    return PublicCounts.of(grams, whole.tolist(), vocabulary_size=vocabulary_size)
+
+
+def _from_counts(
+    blocks: Iterable[list[str]], length: int, vocabulary_size: int | None
+) -> PublicCounts:
+    lines = enumerate(itertools.chain.from_iterable(blocks), start=1)
+    pairs = [_parsed(line, number, length) for number, line in lines if line]
+    return PublicCounts.of(*zip(*pairs, strict=True), vocabulary_size=vocabulary_size)
+
+
+def _parsed(line: str, number: int, length: int) -> tuple[tuple[str, ...], int]:
+    """Returns one line's n-gram and count; errors have the line's number and not its text."""
+    text, _, digits = line.partition("\t")
+    if not re.fullmatch("[0-9]+", digits):
+        raise PublicCountsError(
+            "public must have lines `ngram<TAB>count`, with a whole number >= 0 as count; line "
+            f"{number} is none. (A text must not have a tab in its first line.)"
+        )
+    try:
+        gram = split_ngram(text)
+    except ValueError as error:
+        raise PublicCountsError(f"public has a malformed line {number}: {error}") from None
+    if len(gram) != length:
+        raise PublicCountsError(
+            f"public must have n-grams of length={length}; line {number} has {len(gram)} words."
+        )
+    return gram, int(digits)

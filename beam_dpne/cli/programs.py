@@ -161,7 +161,7 @@ def _private(
         given = {"limit": running.side_input_limit, "from_launch": from_launch}
         return lambda folder: PrivateNgrams(store=SetStore(folder=folder, **given), **fields)
     # Its libraries take time to load, which the other programs do without.
-    from beam_dpne.bayesian.public_counts_files import read_public_counts
+    from beam_dpne.bayesian.public_counts import read_public_counts
     from beam_dpne.bayesian.transform import BayesianCounts
 
     path, budget = made[PublicCounting].public, made[Budgeting].budget

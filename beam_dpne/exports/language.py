@@ -33,8 +33,7 @@ import numpy.typing as npt
 
 from beam_dpne.bayesian.arpa import weighted_model, write_orders
 from beam_dpne.bayesian.backoff import PublicGrams, adapted_model
-from beam_dpne.bayesian.public_counts import PublicCounts, from_codes
-from beam_dpne.bayesian.public_counts_files import read_public_counts
+from beam_dpne.bayesian.public_counts import PublicCounts, from_codes, read_public_counts
 from beam_dpne.elements.rows import escape_token
 from beam_dpne.errors import ExportError, PublicCountsError
 from beam_dpne.exports.writing import Source, is_unbroken

@@ -15,7 +15,7 @@ from apache_beam.pvalue import PCollection
 
 from beam_dpne.bayesian import transform as bayesian
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.bayesian.public_counts_files import read_public_counts
+from beam_dpne.bayesian.public_counts import read_public_counts
 from beam_dpne.cli.parameters import (
     Input,
     PlanFile,

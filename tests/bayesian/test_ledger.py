@@ -61,11 +61,6 @@ def test_probabilities_of_another_plan_are_refused():
         ledger_of(plan, found_of(plan_of(epsilon=0.6)))
 
 
-def test_parts_must_hold_what_was_released():
-    with pytest.raises(ValueError, match="as many rows"):
-        ledger_of(plan_of(), rows=3)
-
-
 def test_the_coder_keeps_everything():
     found = found_of(plan_of())
     decoded = BatchCoder(NgramProbabilities).decode(BatchCoder(NgramProbabilities).encode(found))

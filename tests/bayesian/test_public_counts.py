@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.bayesian import public_counts
-from beam_dpne.bayesian.public_counts import PublicCounts, count_text
-from beam_dpne.bayesian.public_counts_files import read_public_counts
+from beam_dpne.bayesian.public_counts import PublicCounts, count_text, read_public_counts
 from beam_dpne.documents.tokenizers import words
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.errors import InputError, PublicCountsError, ReleaseError
@@ -126,10 +125,10 @@ def test_counting_a_text_is_counting_with_a_dictionary(waiting, monkeypatch, see
 
 
 BAD = [
-    ([], [], r"n-grams, all of one length, got the lengths \[\]"),
-    ([("a",), ("a", "b")], [1, 1], r"one length, got the lengths \[1, 2\]"),
-    ([tuple("abcdef")], [1], "1 to 5 words, got 6"),
-    ([()], [1], "1 to 5 words"),
+    ([], [], r"of one length from 1 to 5, got \[\]"),
+    ([("a",), ("a", "b")], [1, 1], r"of one length from 1 to 5, got \[1, 2\]"),
+    ([tuple("abcdef")], [1], r"from 1 to 5, got \[6\]"),
+    ([()], [1], r"from 1 to 5, got \[0\]"),
     ([("a",)], [-1], "from 0 to 2\\^53"),
     ([("a",)], [2**53 + 1], "from 0 to 2\\^53"),
     ([("a",)], [1.5], "whole numbers"),
@@ -173,7 +172,7 @@ def test_a_text_is_split_by_the_tokenizer_that_is_named(file):
 
 
 def test_lines_across_blocks_are_whole(file, monkeypatch):
-    monkeypatch.setattr("beam_dpne.bayesian.public_counts_files._BLOCK_SIZE", 5)
+    monkeypatch.setattr("beam_dpne.bayesian.public_counts._BLOCK_SIZE", 5)
     public = read_public_counts(file("naïve naïve\nb b\nno newline".encode()), length=2)
     assert as_rows(public) == [("b b", 1), ("naïve naïve", 1), ("no newline", 1)]
 
@@ -196,8 +195,8 @@ BAD_FILES = [
     (b"a b\t1\na b\t2\n", "distinct, got 1 repeated"),
     (b"a b\t1.0\n", "line 1 is none"),
     (b"a b\t1\t2\n", "line 1 is none"),
-    (b"a  b\t1\n", "malformed n-gram in line 1"),
-    (b"a \\q\t1\n", "malformed n-gram in line 1"),
+    (b"a  b\t1\n", "malformed line 1"),
+    (b"a \\q\t1\n", "malformed line 1"),
     (b"a b\t" + b"9" * 30 + b"\n", "from 0 to 2"),
     (b"a b\t0\n", "must not all be 0"),
     ("a b\t\u0663\n".encode(), "line 1 is none"),

@@ -18,7 +18,7 @@ from huggingface_hub import DatasetCard
 from tokenizers import Tokenizer
 
 from beam_dpne import PublicCounts, join_tokens, read_release, split_ngram
-from beam_dpne.bayesian.public_counts_files import read_public_counts
+from beam_dpne.bayesian.public_counts import read_public_counts
 from beam_dpne.documents.tokenizers import words as split_words
 from beam_dpne.elements.rows import unescape_item
 from beam_dpne.exports.language import KEPT_BACK
