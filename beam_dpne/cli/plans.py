@@ -25,7 +25,7 @@ from beam_dpne.forecast.forecasting import (
     LengthForecast,
     with_documents,
 )
-from beam_dpne.forecast.needed_users import MOST_USERS, NUMBERS, typical_needs
+from beam_dpne.forecast.needed_users import NUMBERS, typical_needs
 from beam_dpne.forecast.profiles import PROFILES, read_profile
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.reading.options import names_of
@@ -77,11 +77,8 @@ def _plans_to_forecast(whole: PrivacyPlan, asked: Planning) -> list[PrivacyPlan]
             if getattr(asked, name) is not None:
                 raise UsageError(f"{name} belongs to a forecast, which needs like.")
         return []
-    if asked.users is None or asked.users > MOST_USERS:
-        raise UsageError(
-            f"users must be a public round number of at most {MOST_USERS} with like, got "
-            f"users={asked.users}."
-        )
+    if asked.users is None:
+        raise UsageError("users must be a public round number with like.")
     plans, epsilons = [], asked.epsilons or (whole.epsilon / 2, whole.epsilon, 2 * whole.epsilon)
     for epsilon in sorted(set(epsilons)):
         try:
@@ -96,12 +93,7 @@ def _forecast(made: Made, plans: Sequence[PrivacyPlan]) -> None:
     """Forecasts, and prints the table and its notes."""
     asked, like = made[Planning], list(names_of(made[Planning].like or ""))
     users = asked.users or 0
-    if like[0] in PROFILES:
-        if len(like) > 1 or asked.documents_per_user is not None:
-            raise UsageError(
-                f"like must be alone, without files and documents_per_user, with {like[0]}, a built-in "
-                "profile. Write ./ before the name of a file."
-            )
+    if like == list(PROFILES) and asked.documents_per_user is None:
         profile = read_profile(like[0])
         forecasts, notes = [profile.forecast(plan, users) for plan in plans], [profile.note]
     else:

@@ -11,25 +11,12 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import AsIter
-from apache_beam.runners.runner import PipelineResult
 
 from beam_dpne.accounting.budget import open_budget
 from beam_dpne.accounting.expense import PLANS, expense_of_plan, program_of
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.cli import display, runners
+from beam_dpne.cli import display, parameters, runners
 from beam_dpne.cli.commands import Made
-from beam_dpne.cli.parameters import (
-    MOST_WORKERS,
-    Budgeting,
-    FailureLogging,
-    Input,
-    PublicCounting,
-    Quiet,
-    Rejecting,
-    Running,
-    Tokenizing,
-    Writing,
-)
 from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.documents.key_context import tokenizer_identity
 from beam_dpne.documents.tokenizers import TOKENIZERS, Tokenizer, failure_of, resolve_tokenizer
@@ -46,7 +33,6 @@ from beam_dpne.release.publishing import WriteRelease, check_output
 from beam_dpne.release.reading import (
     absolute,
     check_outside,
-    has_ledger,
     is_local,
     read_ledger,
     real_path,
@@ -61,12 +47,6 @@ from beam_dpne.validation import about_large_delta
 _SECRET = "This line is for the operator only; it is as secret as the data."
 # Engines accept a graph of less than 10 MB, in which data take a third more bytes.
 _LARGEST_IN_GRAPH = 6 * 2**20
-_PARTITION_BYTES = 8 * 2**20
-_LARGEST_PARTITION_BYTES = 40 * 2**20
-_LEAST_PARTITION_BYTES = 2**20
-_PARTITIONS_OF_A_THREAD = 4
-_COMPRESSION_RATIO = 4
-_FEW_PARTITIONS = 4096
 
 
 def run(
@@ -86,14 +66,30 @@ def run(
       RunError: if the run failed; a release is complete only if its ledger is there.
     """
     options = runners.beam_options(beam_arguments, made.names)
-    plan = _plan(made)
+    _check_places(made, options)
+    plan = made[next(kind for kind in PLANS.values() if kind in made)]
     chosen = tokenizer or tokenizer_name(made)
     resolve_tokenizer(chosen)
-    _check_places(made, options)
-    files, reading = read_inputs(made, names_of(made[Input].input), chosen)
-    private = _private(made, options, files, reading, chosen)
+    files, reading = read_inputs(made, made[parameters.Input].input, chosen)
     warn_of_large_delta(plan)
-    started, output = time.monotonic(), made[Writing].output
+    running = made[parameters.Running]
+    key, workers = running.run_key_file, running.workers or None
+    if running.workers is None and options.embedded:
+        has_affinity = hasattr(os, "sched_getaffinity")
+        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+        workers = min(cores, parameters.MOST_WORKERS)
+    logs_failures = made[parameters.FailureLogging].failure_log is not None
+    private = _private(
+        made,
+        options,
+        plan=plan,
+        tokenizer=with_cause(chosen) if logs_failures else chosen,
+        partitions=running.partitions or _partitions(files, workers),
+        workers=workers,
+        run_key=key and RunKeyFile.checked(absolute(key), pinned=not options.is_template),
+        described=reading.describe([file.path for file in files]),
+    )
+    started, output = time.monotonic(), made[parameters.Writing].output
     with _kept_budget(made, plan):
         ledger = _run(made, options, files, reading, private)
     if ledger is not None:
@@ -103,84 +99,50 @@ def run(
 
 def _check_places(made: Made, options: BeamOptions) -> None:
     """Checks all paths but those of the input; raises UsageError, AccessError or ReleaseError."""
-    writing, rejects, budget = made[Writing], made[Rejecting].rejects, made[Budgeting].budget
-    key = made[Running].run_key_file
-    read = [*names_of(made[Input].input), *filter(None, [key])]
-    if PublicCounting in made:
-        read.append(made[PublicCounting].public)
+    writing, budget = made[parameters.Writing], made[parameters.Budgeting].budget
+    rejects, key = made[parameters.Rejecting].rejects, made[parameters.Running].run_key_file
+    read = [*names_of(made[parameters.Input].input), *filter(None, [key])]
     written = filter(None, (writing.output, rejects, options.temp_location, budget))
     check_access(read, list(written), options.pipeline_options)
     check_output(writing.output, overwrite=writing.overwrite)
-    if options.is_template and key is None:
+    if options.is_template and (key is None or budget is not None):
         raise UsageError(
-            "template_location needs run_key_file: a template is run many times, and a fresh key "
-            "would be frozen in it."
+            "template_location needs run_key_file and no budget: a template is run many times, and a "
+            "fresh key would be frozen in it; add each release to its budget by beam-dpne account."
         )
     if budget is not None:
-        if options.is_template:
-            raise UsageError(
-                f"budget must be left out with a template, which is run many times, got {budget=}; add "
-                "each release: beam-dpne account --budget FOLDER --add RELEASE."
-            )
         check_outside("budget", budget, writing.output)
     if rejects is not None:
         check_rejects(rejects, writing.output)
 
 
-def _plan(made: Made) -> Any:
-    return made[next(kind for kind in PLANS.values() if kind in made)]
-
-
-def _private(
-    made: Made,
-    options: BeamOptions,
-    files: Sequence[InputFile],
-    reading: ReadOptions,
-    tokenizer: str | Tokenizer,
-) -> Callable[[str], beam.PTransform]:
+def _private(made: Made, options: BeamOptions, **fields: Any) -> Callable[[str], beam.PTransform]:
     """Returns the function from the run's temporary folder to the private transform."""
-    plan, running, key = _plan(made), made[Running], made[Running].run_key_file
-    workers = running.workers or None
-    if running.workers is None and options.embedded:
-        has_affinity = hasattr(os, "sched_getaffinity")
-        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-        workers = min(cores, MOST_WORKERS)
-    logs_failures = made[FailureLogging].failure_log is not None
-    fields: dict[str, Any] = {
-        "plan": plan,
-        "tokenizer": with_cause(tokenizer) if logs_failures else tokenizer,
-        "partitions": running.partitions or default_partitions(files, workers),
-        "workers": workers,
-        "run_key": key and RunKeyFile.checked(absolute(key), pinned=not options.is_template),
-        "described": reading.describe([file.path for file in files]),
-    }
     from_launch = not options.hands_over
-    if isinstance(plan, SetUnionPlan):
+    if SetUnionPlan in made:
         return lambda _: PrivateSetUnion(**fields)
-    if not isinstance(plan, BayesianPlan):
-        given = {"limit": running.side_input_limit, "from_launch": from_launch}
-        return lambda folder: PrivateNgrams(store=SetStore(folder=folder, **given), **fields)
+    if BayesianPlan not in made:
+        limit = made[parameters.Running].side_input_limit
+        return lambda folder: PrivateNgrams(
+            store=SetStore(folder=folder, limit=limit, from_launch=from_launch), **fields
+        )
     # Its libraries take time to load, which the other programs do without.
     from beam_dpne.bayesian.public_counts import read_public_counts
     from beam_dpne.bayesian.transform import BayesianCounts
 
-    path, budget = made[PublicCounting].public, made[Budgeting].budget
-    if real_path(path) in [real_path(file.path) for file in files]:
+    path, plan = made[parameters.PublicCounting].public, made[BayesianPlan]
+    check_access([path], [], options.pipeline_options)
+    if real_path(path) in map(real_path, names_of(made[parameters.Input].input)):
         raise UsageError(f"public must not be private data, got public={path}, which is an input.")
-    if budget is not None and has_ledger(real_path(path)):
-        display.print_notice(
-            "beam-dpne: the public counts are a release. If it is about the same users, its ledger "
-            f"must be in the budget too: beam-dpne account --budget {budget} --add {path}."
-        )
     fields["public"] = read_public_counts(
-        path, length=plan.length, tokenizer=tokenizer, vocabulary_size=plan.vocabulary_size
+        path,
+        length=plan.length,
+        tokenizer=fields["tokenizer"],
+        vocabulary_size=plan.vocabulary_size,
     )
-
-    def private(folder: str) -> BayesianCounts:
-        store = SetStore(folder=folder, limit=_LARGEST_IN_GRAPH) if from_launch else None
-        return BayesianCounts(store=store, **fields)
-
-    return private
+    return lambda folder: BayesianCounts(
+        store=SetStore(folder=folder, limit=_LARGEST_IN_GRAPH) if from_launch else None, **fields
+    )
 
 
 def _run(
@@ -194,15 +156,16 @@ def _run(
 
     The tally waits for the list of rejects, so that the list exists if the tally fails the run.
     """
-    rejecting, writing, quiet = made[Rejecting], made[Writing], made[Quiet].quiet
+    rejecting, writing = made[parameters.Rejecting], made[parameters.Writing]
     pipeline = beam.Pipeline(runner=options.runner, options=options.pipeline_options)
+    quiet = made[parameters.Quiet].quiet
     shown = display.progress_line(sum(file.size for file in files), quiet=quiet)
     with runners.run_folder(options, writing.output) as folder, shown:
         if not options.embedded:
             progress.enter("engine")
         read = pipeline | "Read" >> ReadDocuments(
             inputs=[file.path for file in files],
-            shown_inputs=[absolute_path(path) for path in names_of(made[Input].input)],
+            shown_inputs=[absolute_path(x) for x in names_of(made[parameters.Input].input)],
             strict=rejecting.strict,
             **dataclasses.asdict(reading),
         )
@@ -220,12 +183,12 @@ def _run(
             max_rejected=rejecting.max_rejected,
         )
         _ = read.documents | private(folder) | "Publish" >> write
-        timeout = 0 if options.hands_over else made[Running].harness_timeout
+        timeout = 0 if options.hands_over else made[parameters.Running].harness_timeout
         result = runners.run_pipeline(pipeline, timeout)
     if not runners.has_finished(result):
         return None
     if not quiet:
-        _report_rejects(result, rejecting.rejects)
+        _report_rejects(runners.counters(result), rejecting.rejects)
     return read_ledger(writing.output)
 
 
@@ -243,7 +206,7 @@ def _kept_budget(made: Made, plan: Any) -> Iterator[None]:
     Raises:
       BudgetError: The budget does not allow the run, which has not started.
     """
-    path, output = made[Budgeting].budget, made[Writing].output
+    path, output = made[parameters.Budgeting].budget, made[parameters.Writing].output
     if path is None:
         yield
         return
@@ -271,28 +234,26 @@ def _kept_budget(made: Made, plan: Any) -> Iterator[None]:
         )
 
 
-def default_partitions(files: Sequence[InputFile], workers: int | None = None) -> int:
+def _partitions(files: Sequence[InputFile], workers: int | None) -> int:
     """Returns a number of partitions that each hold about 8 MiB of text, or 40 MiB of a huge corpus.
 
     A reader cuts its documents into that many blocks, so more than a few thousand are slow. Each thread
-    has a few partitions, so that all threads have work to the end.
+    has a few partitions, so that all threads have work to the end. Compressed text is four times as
+    long.
     """
-    text = sum(file.size * (_COMPRESSION_RATIO if codec_of(file.path) else 1) for file in files)
-    wanted = min(_FEW_PARTITIONS, math.ceil(text / _PARTITION_BYTES))
-    of_threads = min(
-        _PARTITIONS_OF_A_THREAD * (workers or 0), math.ceil(text / _LEAST_PARTITION_BYTES)
-    )
-    return max(1, wanted, of_threads, math.ceil(text / _LARGEST_PARTITION_BYTES))
+    mebibytes = sum(file.size * (4 if codec_of(file.path) else 1) for file in files) / 2**20
+    of_threads = min(4 * (workers or 0), mebibytes)
+    return max(1, math.ceil(max(min(4096, mebibytes / 8), mebibytes / 40, of_threads)))
 
 
 def tokenizer_name(made: Made) -> str:
     """Returns the tokenizer of the parameters; its default depends on the format of the input."""
     default = "whitespace" if made[ReadOptions].input_format == "sequences" else "words"
-    return made[Tokenizing].tokenizer or default
+    return made[parameters.Tokenizing].tokenizer or default
 
 
 def read_inputs(
-    made: Made, inputs: Sequence[str], tokenizer: str | Tokenizer
+    made: Made, inputs: str | Sequence[str], tokenizer: str | Tokenizer
 ) -> tuple[list[InputFile], ReadOptions]:
     """Returns the files of inputs, whose fields are checked, and how they are read for a tokenizer.
 
@@ -300,7 +261,7 @@ def read_inputs(
       InputError, FileNotFoundError: if there are no such files or fields.
     """
     reading = dataclasses.replace(made[ReadOptions], text_is_tokens=tokenizer == "tokens")
-    files = match_inputs(inputs, reading.input_format)
+    files = match_inputs(names_of(inputs), reading.input_format)
     check_fields(files, reading)
     return files, reading
 
@@ -335,20 +296,16 @@ def check_rejects(rejects: str, output: str | None) -> None:
         ) from None
 
 
-def _report_rejects(result: PipelineResult, directory: str | None) -> None:
+def _report_rejects(counters: Mapping[str, int], directory: str | None) -> None:
     """Reports on stderr, for the operator, how many records were left out."""
-    counters = runners.counters(result)
+    told = []
     if counters.get(NO_RECORDS):
-        display.print_notice(
-            f"beam-dpne: the input has no records, so nothing can be released. {_SECRET}"
-        )
+        told.append("the input has no records, so nothing can be released")
     if reasons := rejected_of(counters):
-        rejected = sum(reasons.values())
         where = f"see {directory}" if directory else "--rejects DIR lists them"
-        noun = "record was" if rejected == 1 else "records were"
-        display.print_notice(
-            f"beam-dpne: {rejected} {noun} rejected ({where}): {describe(reasons)}. {_SECRET}"
-        )
+        told.append(f"{sum(reasons.values())} records were rejected ({where}): {describe(reasons)}")
+    for text in told:
+        display.print_notice(f"beam-dpne: {text}. {_SECRET}")
 
 
 def with_cause(tokenizer: str | Tokenizer) -> str | Tokenizer:

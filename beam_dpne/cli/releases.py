@@ -9,7 +9,7 @@ from typing import Any
 from rich.panel import Panel
 
 from beam_dpne.accounting.budget import Budget, Note, create_budget, open_budget
-from beam_dpne.accounting.composition import Total, compose
+from beam_dpne.accounting.composition import compose
 from beam_dpne.accounting.expense import CountedLedger, read_population
 from beam_dpne.cli import display
 from beam_dpne.cli.commands import Made
@@ -42,29 +42,13 @@ Ledger = Mapping[str, Any]
 _SCHEMA = "beam_dpne/account/1"
 _CHANGES = ("create", "add", "settle", "remove")
 _FOR_CREATE = ("population", "epsilon")
-# Columns of the printed tables, each with the attribute that it shows.
-_COVERAGE = {
-    **{name: name for name in ("released", "real", "spurious")},
-    "spurious ratio": "spurious_ratio",
-    "covered": "occurrence_share",
-    "missing mass": "missing_mass",
-    "user mean": "mean_user_share",
-    "user median": "median_user_share",
-}
-_INTERVALS = {
-    "real": "real",
-    "covered": "coverage",
-    "within a factor of 2": "within_factor_two",
-    "median error": "median_relative_error",
-}
-_RANKS = {
-    "correlation, users": "rank_correlation",
-    "correlation, score": "score_rank_correlation",
-    "top": "top_k",
-    "in top, by users": "top",
-    "in top, by score": "score_top",
-    "top missing": "top_missing",
-}
+# The columns of the printed tables.
+_COVERAGE = (
+    *("released", "real", "spurious", "spurious_ratio", "occurrence_share", "missing_mass"),
+    *("mean_user_share", "median_user_share"),
+)
+_INTERVALS = ("real", "coverage", "within_factor_two", "median_relative_error")
+_RANKS = ("rank_correlation", "score_rank_correlation", "top_k", "top", "score_top", "top_missing")
 
 
 def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
@@ -98,25 +82,18 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
         counts = evaluate_counts(index, rows, top_k=evaluating.top_k)
     notes, noun = _notes(ledger, corpus), "n-grams" if "lengths" in ledger else "items"
     if output is not None:
-        picture = evaluation_picture(
-            coverage, rows, caption=_caption(ledger, release, inputs), noun=noun
-        )
+        caption = _caption(ledger, release, inputs)
+        picture = evaluation_picture(coverage, rows, caption=caption, noun=noun)
         read = {
             "files": [file.path for file in files],
             "tokenizer": corpus.tokenizer,
             "users": len(corpus.users),
-            "documents": int(corpus.document_lengths.size),
             "tokens": corpus.tokens,
             "rejected_records": corpus.rejected,
             "rejected_reasons": dict(corpus.rejected_reasons),
         }
-        compared = {
-            "release": release,
-            "program": ledger["program"],
-            "plan": ledger["plan"],
-            "input": read,
-            "notes": notes,
-        }
+        compared = {"release": release, "program": ledger["program"], "plan": ledger["plan"]}
+        compared = {**compared, "input": read, "notes": notes}
         write_report(output, report_files(coverage, counts, compared, picture))
     display.stdout_console().print(Panel(NOTICE, border_style="bold red", style="bold red"))
     _print_rows(f"Released {noun}, and the share of the data that they cover", _COVERAGE, coverage)
@@ -162,14 +139,14 @@ def _caption(ledger: Ledger, release: str, inputs: Sequence[str]) -> str:
 
 
 def _print_rows(
-    title: str, columns: Mapping[str, str], rows: Sequence[Coverage | CountQuality]
+    title: str, columns: Sequence[str], rows: Sequence[Coverage | CountQuality]
 ) -> None:
     """Prints one row for each length, and one for all of them if there are several."""
     cells = [
-        [row.length or "all", *(_shown(name, getattr(row, name)) for name in columns.values())]
+        [row.length or "all", *(_shown(name, getattr(row, name)) for name in columns)]
         for row in (rows if len(rows) > 2 else rows[:1])
     ]
-    display.print_table(title, ("length", *columns), cells)
+    display.print_table(title, ["length", *(name.replace("_", " ") for name in columns)], cells)
 
 
 def _shown(name: str, value: float | None) -> str:
@@ -181,11 +158,11 @@ def _shown(name: str, value: float | None) -> str:
 def account(made: Made, _beam_arguments: list[str]) -> None:
     """Prints the total of ledgers, or shows or changes a budget."""
     asked = made[Accounting]
-    budget = _changed_budget(asked)
+    budget, notes = _changed_budget(asked), []
     if budget is None:
         counted = _read(asked)
         total = compose([each.expense for each in counted], delta=asked.delta)
-        listed, notes = [{"ledger": each.path, **_facts(each)} for each in counted], []
+        listed = [{"ledger": each.path, **_facts(each)} for each in counted]
         facts, title = {"releases": listed}, f"{len(counted)} releases"
         if (given := sum(each.ledger["run_key"]["given"] for each in counted)) > 1:
             notes.append(
@@ -193,30 +170,33 @@ def account(made: Made, _beam_arguments: list[str]) -> None:
                 "different inputs, no total holds, because the key's noise can be subtracted."
             )
     else:
-        runs = budget.runs()
+        runs, cap = budget.runs(), budget.cap
         total = budget.total(runs)
-        listed, notes = [{"name": name, **_facts(run)} for name, run in runs.items()], []
-        cap = {"epsilon": budget.cap.epsilon, "delta": budget.cap.delta}
-        facts = {"population": budget.population, "cap": cap, "runs": listed}
-        title = f"{budget.population}: ε = {budget.cap.epsilon:g}, δ = {budget.cap.delta:g}"
-        if total and total.epsilon > budget.cap.epsilon:
+        listed = [{"name": name, **_facts(run)} for name, run in runs.items()]
+        facts = {
+            "population": budget.population,
+            "cap": {"epsilon": cap.epsilon, "delta": cap.delta},
+        }
+        facts, title = {**facts, "runs": listed}, f"{budget.population}: {_spent(cap)}"
+        if total and total.epsilon > cap.epsilon:
             notes.append("The cap is below what is spent, so every further run is refused.")
         if any(isinstance(run, Note) for run in runs.values()):
             notes.append("Settle or remove each run that has only started, once it has ended.")
     if asked.json:
-        facts = {"schema": _SCHEMA, **facts, **_total_facts(total), "notes": notes}
+        is_finite = total is not None and total.epsilon < math.inf
+        sums = total and {"epsilon": total.sum_epsilon, "delta": total.sum_delta}
+        spent = total and {"epsilon": total.epsilon if is_finite else None, "delta": total.delta}
+        facts = {"schema": _SCHEMA, **facts, "total": spent, "sums": sums, "notes": notes}
         print(json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False))
-    else:
-        shown = [name for name in (listed or [{"name": ""}])[0] if name != "sha256"]
-        rows = [[_plain(each[name]) for name in shown] for each in listed]
-        display.print_table(title, shown, rows)
-        for line in [*_total_lines(total), *notes]:
-            display.print_line(line)
-    if total and math.isinf(total.epsilon) and budget is None:
-        raise UsageError(
-            f"delta must be larger, got delta={total.delta:g}: these releases have no finite ε "
-            f"together at this δ. Leave delta out for their sum, {total.sum_delta:g}."
-        )
+        return
+    shown = [name for name in listed[0] if name != "sha256"] if listed else ["name"]
+    rows = [[_plain(each[name]) for name in shown] for each in listed]
+    display.print_table(title, shown, rows)
+    if total is not None:
+        sums = f"The sums alone would be ε = {total.sum_epsilon:g}, δ = {total.sum_delta:g}."
+        notes = [f"Together: {_spent(total)}.", sums, *notes]
+    for line in notes or ["Nothing is spent."]:
+        display.print_line(line)
 
 
 def _changed_budget(asked: Accounting) -> Budget | None:
@@ -257,15 +237,14 @@ def _read(asked: Accounting) -> list[CountedLedger]:
 
 
 def _facts(run: Note | CountedLedger) -> dict[str, Any]:
-    is_note = isinstance(run, Note)
     return {
-        "state": f"started on {run.date}" if is_note else "released",
+        "state": "started" if isinstance(run, Note) else "released",
         "program": run.program,
         "unit": run.unit,
         "epsilon": run.expense.epsilon,
         "delta": run.expense.delta,
-        "output": run.output if is_note else None,
-        "sha256": None if is_note else run.sha256,
+        "output": getattr(run, "output", None),
+        "sha256": getattr(run, "sha256", None),
     }
 
 
@@ -273,28 +252,11 @@ def _plain(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str("-" if value is None else value)
 
 
-def _total_facts(total: Total | None) -> dict[str, Any]:
-    if total is None:
-        return {"total": None, "sums": None}
-    epsilon = None if math.isinf(total.epsilon) else total.epsilon
-    return {
-        "total": {"epsilon": epsilon, "delta": total.delta},
-        "sums": {"epsilon": total.sum_epsilon, "delta": total.sum_delta},
-        "gaussian_mu": total.mu,
-    }
-
-
-def _total_lines(total: Total | None) -> list[str]:
-    if total is None:
-        return ["Nothing is spent."]
-    # A printed total must not be too small.
-    epsilon = (
-        math.ceil(round(total.epsilon * 1e4, 6)) / 1e4 if total.epsilon < math.inf else math.inf
-    )
-    return [
-        f"Together: ε = {epsilon:.10g}, δ = {total.delta:g}.",
-        f"The sums alone would be ε = {total.sum_epsilon:g}, δ = {total.sum_delta:g}.",
-    ]
+def _spent(total: Any) -> str:
+    """Returns ε and δ, where ε is rounded up, so that a printed total is never too small."""
+    is_finite = total.epsilon < math.inf
+    epsilon = math.ceil(round(total.epsilon * 1e4, 6)) / 1e4 if is_finite else math.inf
+    return f"ε = {epsilon:.10g}, δ = {total.delta:g}"
 
 
 def export(made: Made, _beam_arguments: list[str]) -> None:
@@ -308,9 +270,10 @@ def export(made: Made, _beam_arguments: list[str]) -> None:
         overwrite=exporting.overwrite,
         **{name: getattr(exporting, name) for name in settings},
     )
-    holds = KINDS[exporting.to].holds
-    display.print_notice(f"beam-dpne: {exporting.output} has the release as {holds}.")
-    display.print_notice(f"beam-dpne: the SHA-256 of its ledger is {rendered.ledger_sha256}.")
+    holds, sha256 = KINDS[exporting.to].holds, rendered.ledger_sha256
+    display.print_notice(
+        f"beam-dpne: {exporting.output} has the release with the ledger {sha256} as {holds}."
+    )
     for why, count in rendered.left_out.items():
         display.print_notice(f"beam-dpne: left out: {count:,} {why}.")
 

@@ -6,7 +6,7 @@ They are defined as `validation.Parameter` says, and loaded without Beam.
 import dataclasses
 from typing import Annotated
 
-from beam_dpne.validation import Parameter, Parameters
+from beam_dpne.validation import MAX_USERS, Parameter, Parameters
 
 _RELEASE = Parameter("Directory of the release, local or e.g. gs://bucket/out.", path="directory")
 _EXPORTS = (
@@ -29,9 +29,7 @@ class Planning(Parameters):
     output: Annotated[str | None, Parameter("File for the plan as JSON, e.g. plan.json.")] = None
     users: Annotated[
         int | None,
-        Parameter(
-            "Number of users to forecast: public, round, never counted in the data.", least=1
-        ),
+        Parameter("Number of users to forecast: public, never counted.", least=1, most=MAX_USERS),
     ] = None
     like: Annotated[
         str | tuple[str, ...] | None,
