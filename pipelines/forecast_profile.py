@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parsed = parser.parse_args(arguments)
     reading = ReadOptions(input_format="sequences")
-    crowd = read_corpus(match_inputs([parsed.text], "sequences"), reading, "words")
+    crowd = read_corpus(match_inputs([parsed.text]), reading, "words")
     crowd = with_documents(crowd, DOCUMENTS_PER_USER, np.random.default_rng(0))
     budgets = [1 / PrivacyPlan(epsilon=each, delta=DELTA).noise_stddev for each in EPSILONS]
     fields = {

@@ -261,7 +261,7 @@ def read_inputs(
       InputError, FileNotFoundError: if there are no such files or fields.
     """
     reading = dataclasses.replace(made[ReadOptions], text_is_tokens=tokenizer == "tokens")
-    files = match_inputs(names_of(inputs), reading.input_format)
+    files = match_inputs(names_of(inputs))
     check_fields(files, reading)
     return files, reading
 

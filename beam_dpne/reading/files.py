@@ -6,7 +6,8 @@ import functools
 import glob
 import io
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
@@ -14,11 +15,10 @@ from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.errors import InputError
-from beam_dpne.reading.options import canonical_encoding, codec_of, extension_of, format_of
+from beam_dpne.reading.options import canonical_encoding, codec_of
 from beam_dpne.reading.rejects import NOT_DECODED, TOO_LONG
 from beam_dpne.storage.directories import absolute_path, require_file_system
 
-_NOT_DATA = (".", "_")
 # Bytes that one request to an object store fetches at least, for files that are read whole or in parts.
 _STREAM_BUFFER = 4 * 2**20
 _RANGE_BUFFER = 2**20
@@ -52,7 +52,7 @@ def has_glob(pattern: str) -> bool:
     return any(sign in pattern for sign in "*?[")
 
 
-def match_inputs(patterns: Sequence[str], input_format: str = "auto") -> list[InputFile]:
+def match_inputs(patterns: Sequence[str]) -> list[InputFile]:
     """Finds the files that paths, globs and folders stand for.
 
     A folder stands for the files in it, but not for those in its subfolders. Files whose names begin
@@ -60,34 +60,30 @@ def match_inputs(patterns: Sequence[str], input_format: str = "auto") -> list[In
 
     Args:
       patterns: Paths or globs of files, or paths of folders, local or on any Beam file system.
-      input_format: Format of the files. If it is `auto`, the files of one folder must have the
-        extensions of one format.
 
     Returns:
       The files sorted by path, each once. Local paths are made absolute.
 
     Raises:
-      FileNotFoundError: A path does not exist or a glob matches nothing.
-      InputError: There is no pattern, a path cannot be read, or a folder holds no files, or files of
-        several or unknown formats.
+      FileNotFoundError: A path does not exist, or there are no files for it.
+      InputError: There is no pattern, or a path cannot be read.
       AccessError: Beam has no file system for a path.
     """
     if isinstance(patterns, str) or not patterns:
         raise InputError(f"inputs must be a list of at least one path, got inputs={patterns!r}.")
     sizes: dict[str, int] = {}
     for named in patterns:
-        sizes.update(_match(absolute_path(named), named, input_format))
+        sizes.update(_match(absolute_path(named), named))
     paths = sorted(sizes, key=os.fsencode)
     return [InputFile(number, path, sizes[path]) for number, path in enumerate(paths)]
 
 
-def _match(pattern: str, named: str, input_format: str) -> dict[str, int]:
+def _match(pattern: str, named: str) -> dict[str, int]:
     """Returns the paths and sizes of the files that one pattern stands for."""
     if os.path.isdir(pattern):
         with guarded(named):
-            inside = _local([os.path.join(pattern, name) for name in os.listdir(pattern)])
-        return _of_one_format(inside, named, input_format)
-    if FileSystems.get_scheme(pattern) is None:
+            found = _local([os.path.join(pattern, name) for name in _data(os.listdir(pattern))])
+    elif FileSystems.get_scheme(pattern) is None:
         found = _local([pattern]) or _local(glob.glob(pattern, recursive=True))
     else:
         require_file_system(pattern)
@@ -95,9 +91,9 @@ def _match(pattern: str, named: str, input_format: str) -> dict[str, int]:
         # Some stores list a folder as an empty file, and others do not list it by its name.
         if not has_glob(pattern) and not any(found.values()):
             inside = _remote(f"{pattern.rstrip('/')}/*", named)
-            found = _of_one_format(inside, named, input_format) if inside else found
+            found = {path: inside[path] for path in _data(inside)} if inside else found
     if not found:
-        cause = "glob matches no file" if has_glob(named) else "file does not exist"
+        cause = "the glob matches none" if has_glob(named) else "there is no such file"
         raise FileNotFoundError(
             f"input must name existing files that can be read several times, got {named}: {cause}."
         )
@@ -124,19 +120,9 @@ def _remote(pattern: str, named: str) -> dict[str, int]:
     return {found.path: found.size_in_bytes for found in files}
 
 
-def _of_one_format(files: dict[str, int], named: str, input_format: str) -> dict[str, int]:
-    """Returns the files of a folder that are data; raises InputError unless they have one format."""
-    names = {path: path.replace("\\", "/").rpartition("/")[2] for path in files}
-    data = {path: files[path] for path in files if not names[path].startswith(_NOT_DATA)}
-    if len({format_of(path, input_format) for path in data}) == 1:
-        return data
-    extensions = sorted({extension_of(path) for path in data})
-    raise InputError(
-        f"input must be a folder with files of one format, got {named}, whose extensions are "
-        f"{', '.join(extensions) or '(it has none)'}. Name the files by a glob such as "
-        f"{named.rstrip('/')}/*.jsonl, or give input_format. Files whose names begin with . or _ and "
-        "files in subfolders do not count."
-    )
+def _data(paths: Iterable[str]) -> list[str]:
+    """Returns the paths in a folder that are data."""
+    return [path for path in paths if not re.split(r"[/\\]", path)[-1].startswith((".", "_"))]
 
 
 def open_raw(path: str) -> BinaryIO:

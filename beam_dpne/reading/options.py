@@ -314,20 +314,10 @@ class ReadOptions(Parameters):
         return dataclasses.replace(self.description, format=", ".join(sorted(kinds)))
 
     def check_kind(self, kind: str) -> None:
-        """Raises InputError if a parameter is not possible with this format."""
-        for name, is_given, kinds in (
-            ("fields", self.fields is not None, FORMATS[:-1]),
-            (
-                "text_is_tokens (tokenizer 'tokens')",
-                self.text_is_tokens,
-                ("json", "jsonl", "parquet"),
-            ),
-            ("encoding", self.encoding is not None, tuple({*FORMATS} - {"parquet"})),
-            ("delimiter", self.delimiter is not None, _DELIMITED),
-            ("quoting", self.quoting != "auto", _DELIMITED),
-        ):
-            if is_given and kind not in kinds:
-                raise InputError(
-                    f"{name} must be given for {', '.join(sorted(kinds))} only, got a file of {kind}. "
-                    "Leave it out, or name the format with input_format."
-                )
+        """Raises InputError if texts or fields cannot be read from this format."""
+        has_tokens, has_fields = kind in ("json", "jsonl", "parquet"), kind != "sequences"
+        if (self.text_is_tokens and not has_tokens) or (self.fields is not None and not has_fields):
+            raise InputError(
+                f"a file of {kind} must be read without text_is_tokens (tokenizer 'tokens' is for JSON "
+                "and Parquet), and sequences without fields. Name the format with input_format."
+            )

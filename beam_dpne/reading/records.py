@@ -162,8 +162,7 @@ def _begin(text: TextFile, item: WorkItem, options: ReadOptions) -> Sequence[str
     columns = text_formats.header(text, item.file.path, item.kind, options)
     for option, field in options.wanted_fields:
         if columns.count(field) != 1:
-            may_be_data = _may_be_data(columns, options)
-            raise _lacking(option, field, item.file.path, columns, may_be_data=may_be_data)
+            raise _lacking(option, field, item.file.path, columns, options)
     return columns
 
 
@@ -217,8 +216,7 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> None:
     for option, field in options.wanted_fields:
         if found and not any(field in fields for fields in found):
             common = [field for field in found[0] if all(field in fields for fields in found)]
-            may_be_data = len(found) < 2 and _may_be_data(common, options)
-            raise _lacking(option, field, files[0].path, common, may_be_data=may_be_data)
+            raise _lacking(option, field, files[0].path, common, options, records=len(found))
 
 
 def _fields_of(item: WorkItem, options: ReadOptions) -> list[list[str]]:
@@ -250,24 +248,28 @@ def _keys(line: str) -> list[str]:
 
 
 def _lacking(
-    option: str, field: str, path: str, names: Sequence[str], *, may_be_data: bool
+    option: str,
+    field: str,
+    path: str,
+    names: Sequence[str],
+    options: ReadOptions,
+    *,
+    records: int = 1,
 ) -> InputError:
-    """Returns the error for a field that does not exist, which names those that do."""
-    if not may_be_data and names and all(_IDENTIFIER.fullmatch(name) for name in names):
+    """Returns the error for a field that does not exist, which names those that do.
+
+    What one record has may be data if none of it is wanted, unless the operator chose the wanted ones.
+    """
+    wanted = {options.user_field, *options.text_fields}
+    are_names = records > 1 or wanted != {"user", "text"} or not wanted.isdisjoint(names)
+    fields = (
+        "Its fields are not shown, since they may be data. Name its fields with user_field and "
+        "text_field, those of a file without a header line with columns, and the sign between them "
+        "with delimiter."
+    )
+    if names and are_names and all(_IDENTIFIER.fullmatch(name) for name in names):
         fields = f"It has the fields {', '.join(names[:_SHOWN])}."
-    else:
-        fields = (
-            f"Its {len(names)} fields are not shown, since they may be data. Name its fields with "
-            "user_field and text_field, those of a file without a header line with columns, and "
-            "the sign between them with delimiter."
-        )
     return InputError(
         f"{option} must name a field of {path}, got {option}={field!r}, which its first records do "
         f"not have once. {fields}"
     )
-
-
-def _may_be_data(names: Sequence[str], options: ReadOptions) -> bool:
-    """Returns whether no name is a wanted one, unless the operator chose the wanted ones."""
-    wanted = {options.user_field, *options.text_fields}
-    return wanted == {"user", "text"} and wanted.isdisjoint(names)

@@ -77,14 +77,7 @@ class Gathered:
 def read_delimited(
     into: Gathered, names: Sequence[str], kind: str, stop: int | None
 ) -> Iterator[None]:
-    """Reads CSV or TSV after the header line; blank lines are skipped.
-
-    Args:
-      into: The text, and where its records go.
-      names: Names of all columns.
-      kind: `csv` or `tsv`.
-      stop: Offset from which records belong to another range.
-    """
+    """Reads CSV or TSV up to `stop`, with columns of these names; blank lines are skipped."""
     text, options = into.text, into.options
     wanted = operator.itemgetter(*(names.index(name) for _, name in options.wanted_fields))
     width = len(names)
@@ -236,13 +229,7 @@ def pass_header(text: TextFile) -> None:
 
 
 def read_sequences(into: Gathered, number: int, stop: int | None) -> Iterator[None]:
-    """Reads a record from each line that is not blank; its user is 16 bytes, for file and offset.
-
-    Args:
-      into: The text after the header, and where its records go.
-      number: Index of the file.
-      stop: Offset from which lines belong to another range.
-    """
+    """Reads the lines up to `stop` that are not blank; a user is 16 bytes, for file and offset."""
     user_of = struct.Struct("<QQ").pack
     users, texts = into.columns
     for offset, line, fault in into.text.lines(into.options.max_record_bytes, stop):
@@ -264,12 +251,7 @@ def read_json_lines(into: Gathered, stop: int | None) -> Iterator[None]:
 
 
 def read_json_array(into: Gathered) -> Iterator[None]:
-    """Reads the elements of a JSON array; positions are their numbers, from 0.
-
-    Raises:
-      BrokenText: The array is malformed. An element that is malformed cannot be told from those beside
-        it, so that nothing of the file is used.
-    """
+    """Reads the elements of a JSON array; positions are their numbers, from 0."""
     into.is_array = True
     strict = functools.partial(msgspec.convert, type=_record_type(into.options))
     found = ((number, element, "") for number, element in enumerate(elements(into.text)))
@@ -348,7 +330,8 @@ def elements(text: TextFile) -> Iterator[Any]:
     """Yields the elements of a JSON array.
 
     Raises:
-      BrokenText: The array is malformed; the message has the place and no text.
+      BrokenText: The array is malformed. An element that is malformed cannot be told from those beside
+        it, so that nothing of the file is used.
     """
     found, number = ijson.sendable_list(), 0
     parser = ijson.items_coro(found, "item")

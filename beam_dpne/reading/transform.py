@@ -177,7 +177,7 @@ def read_ahead(items: Generator[_Item, None, None]) -> Generator[_Item, None, No
 
 def _work_items(patterns: tuple[str, ...], options: ReadOptions) -> Iterator[WorkItem]:
     """Yields the pieces of work of all inputs."""
-    for file in match_inputs(patterns, options.input_format):
+    for file in match_inputs(patterns):
         yield from plan_reads(file, options)
 
 

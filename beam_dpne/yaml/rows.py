@@ -65,7 +65,7 @@ class ReadRows(beam.PTransform):
     @property
     def description(self) -> InputDescription:
         """How the program describes its documents if it reads them by these options."""
-        paths = [file.path for file in match_inputs(self.inputs, self.options.input_format)]
+        paths = [file.path for file in match_inputs(self.inputs)]
         return self.options.describe(paths)
 
     def check_user(self, user_field: str) -> None:
@@ -81,7 +81,7 @@ class ReadRows(beam.PTransform):
         """Checks the files, as far as that is possible before the run, and adds the steps."""
         if not isinstance(pipeline, beam.Pipeline | PBegin):
             raise UsageError("ReadDocuments must have no input; the key input names the files.")
-        files = match_inputs(self.inputs, self.options.input_format)
+        files = match_inputs(self.inputs)
         check_fields(files, self.options)
         root: Any = pipeline
         read = root | "Read" >> ReadDocuments(

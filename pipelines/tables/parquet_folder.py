@@ -29,7 +29,7 @@ def read(pipeline: beam.Pipeline, options: argparse.Namespace) -> Any:
     wanted = ReadOptions(
         input_format="parquet", user_field=options.user_field, text_field=options.text_field
     )
-    check_fields(match_inputs([options.input], "parquet"), wanted)
+    check_fields(match_inputs([options.input]), wanted)
     return pipeline | ReadFromParquetBatched(options.input, columns=fields)
 
 
