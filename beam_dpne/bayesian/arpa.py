@@ -159,7 +159,7 @@ def interpolated(
     if listed is None:
         return orders
     return [
-        Order(*(column[present] for column in order))
+        Order(order.grams[present], order.probabilities[present], order.backoffs[present])
         for order, present in zip(orders, listed, strict=True)
     ]
 
