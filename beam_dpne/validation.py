@@ -332,11 +332,7 @@ class PlanParameters(Parameters):
 
 
 def json_parameters(text: str | bytes, known: Collection[str]) -> dict[str, Any]:
-    """Reads a JSON object of parameters, with known names only.
-
-    Raises:
-      ValueError: if it is not such an object; the message quotes no value.
-    """
+    """Reads a JSON object of parameters with known names; its ValueError quotes no value."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:

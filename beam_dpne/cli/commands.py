@@ -196,6 +196,7 @@ def read_parameters(path: str, known: Collection[str]) -> dict[str, Any]:
 
 _PLAN_FILE = "cli.parameters:PlanFile"
 _FILES = ("reading.options:ReadOptions", "cli.parameters:Tokenizing")
+_SHOWING = ("cli.parameters:FailureLogging", "cli.parameters:Quiet")
 
 
 def _releasing(name: str, plan: str, description: str, *more: str) -> Command:
@@ -208,15 +209,21 @@ def _releasing(name: str, plan: str, description: str, *more: str) -> Command:
             "reading": ("cli.parameters:Input", *_FILES, "cli.parameters:Rejecting", *more),
             "privacy": (plan, _PLAN_FILE),
             "writing": ("cli.parameters:Writing", "release.schema:ReleaseNotes"),
-            "running": (
-                "cli.parameters:Running",
-                "cli.parameters:Budgeting",
-                "cli.parameters:FailureLogging",
-                "cli.parameters:Quiet",
-            ),
+            "running": ("cli.parameters:Running", "cli.parameters:Budgeting", *_SHOWING),
         },
         run="programs:run",
         takes_beam=True,
+    )
+
+
+def _reading(name: str, description: str, settings: str, positional: str, run: str) -> Command:
+    """Returns a command with one group of settings, which reads no private data."""
+    return Command(
+        name=name,
+        description=description,
+        groups={name: (f"cli.settings:{settings}",)},
+        run=run,
+        positional=positional,
     )
 
 
@@ -247,49 +254,32 @@ COMMANDS = (
     Command(
         name="evaluate",
         description="Compares a release with the private data it came from, for the operator. Its "
-        "output is NOT private: it is as secret as the data. The data must fit in memory: 10 million "
-        "words and 9 lengths take 2 GB.",
+        "output is NOT private. The data must fit in memory: 2 GB for 10 million words, 9 lengths.",
         groups={
             "reading": ("cli.parameters:Input", *_FILES, _PLAN_FILE),
-            "evaluating": (
-                "cli.settings:Evaluating",
-                "cli.parameters:FailureLogging",
-                "cli.parameters:Quiet",
-            ),
+            "evaluating": ("cli.settings:Evaluating", *_SHOWING),
         },
         run="releases:evaluate_release",
     ),
-    Command(
-        name="account",
-        description="Adds up what releases of the same users have spent, and keeps a budget. It reads "
-        "their ledgers alone.",
-        groups={"accounting": ("cli.settings:Accounting",)},
-        run="releases:account",
-        positional="ledgers",
+    _reading(
+        "account",
+        "Adds up what releases of the same users have spent, from their ledgers, and keeps a budget.",
+        *("Accounting", "ledgers", "releases:account"),
     ),
-    Command(
-        name="export",
-        description="Writes a release in the format of another system. It reads the release alone, "
-        "which must fit in memory, and costs no budget.",
-        groups={"exporting": ("cli.settings:Exporting",)},
-        run="releases:export",
-        positional="release",
+    _reading(
+        "export",
+        "Writes a release, which must fit in memory, in the format of another system.",
+        *("Exporting", "release", "releases:export"),
     ),
-    Command(
-        name="report",
-        description="Describes a release and its guarantee in one HTML or Markdown file. It reads the "
-        "release alone and costs no budget.",
-        groups={"report": ("cli.settings:Reporting",)},
-        run="releases:report",
-        positional="release",
+    _reading(
+        "report",
+        "Describes a release and its guarantee in one HTML or Markdown file.",
+        *("Reporting", "release", "releases:report"),
     ),
-    Command(
-        name="audit",
-        description="Attacks the mechanism of a plan with made-up data, and bounds its ε from below. "
-        "The exit status is 3 if a bound is above its claim, and 4 if a planted mistake went "
-        "unnoticed, so that there were too few runs.",
-        groups={"audit": ("cli.settings:Auditing",)},
-        run="plans:audit",
-        positional="mechanism",
+    _reading(
+        "audit",
+        "Attacks the mechanism of a plan with made-up data, and bounds its ε from below. The exit "
+        "status is 3 if a bound is above its claim, and 4 if a planted mistake went unnoticed.",
+        *("Auditing", "mechanism", "plans:audit"),
     ),
 )
