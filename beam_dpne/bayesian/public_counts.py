@@ -230,7 +230,8 @@ def _windows(ids: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
     if ids.size < length:
         return np.zeros(0, np.int64), np.zeros((0, length), np.int32)
     windows = np.lib.stride_tricks.sliding_window_view(ids, length)
-    starts = np.flatnonzero((windows >= 0).all(axis=1))
+    # The bitwise or of n words is negative if one of them is −1.
+    starts = np.flatnonzero(np.bitwise_or.reduce(windows.T) >= 0)
     return starts, windows[starts]
 
 
