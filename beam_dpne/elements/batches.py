@@ -41,7 +41,8 @@ class DisplayedTransform(beam.PTransform):
         A subclass changes an entry that is public but not of a plain type, and removes one that is of
         a plain type but should not be displayed.
         """
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        transform: Any = self
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(transform)}
 
     def display_data(self) -> dict[str, Any]:
         """Returns the items that an engine displays; the parameters of a plan come first."""

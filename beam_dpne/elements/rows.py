@@ -11,7 +11,6 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsIter, PCollection
-from apache_beam.typehints.schemas import named_fields_from_element_type
 
 SEPARATOR = " "
 EMPTY_TOKEN = "\\e"
@@ -227,18 +226,6 @@ class NgramProbability(NamedTuple):
 
 for _row_type in (ReleasedNgram, ReleasedItem, CountedNgram, CountedItem, NgramProbability):
     beam.coders.registry.register_coder(_row_type, beam.coders.RowCoder)
-
-
-def field_types(element_type: Any) -> dict[str, Any]:
-    """Returns the types of the fields of rows by name, or nothing for elements without a schema.
-
-    >>> list(field_types(ReleasedItem)), field_types(str)
-    (['item', 'score'], {})
-    """
-    try:
-        return dict(named_fields_from_element_type(element_type))
-    except (TypeError, ValueError):
-        return {}
 
 
 def in_order(rows: pa.Table) -> pa.Table:

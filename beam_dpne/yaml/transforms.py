@@ -1,21 +1,22 @@
 """The transforms for Beam YAML: from files to rows with a schema, and from rows to rows.
 
 Each is a function from the keys of a flat configuration to a transform. The keys are parameters, whose
-types, ranges, defaults and help stand at the fields that hold them (`keys`).
+types, ranges, defaults and help stand at the fields that hold them.
 """
 
 import dataclasses
-import keyword
+import difflib
+import inspect
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Optional
 
 import apache_beam as beam
-from apache_beam.pvalue import PCollection
 
 from beam_dpne.bayesian import transform as bayesian
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import read_public_counts
+from beam_dpne.cli.commands import Made, read_parameters
 from beam_dpne.cli.parameters import (
     Input,
     PlanFile,
@@ -27,25 +28,27 @@ from beam_dpne.cli.parameters import (
 )
 from beam_dpne.cli.programs import check_rejects
 from beam_dpne.documents.transform import DocumentsTransform
-from beam_dpne.elements.rows import field_types
 from beam_dpne.errors import UsageError
-from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import transform as ngrams
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.reading.options import ReadOptions, names_of
 from beam_dpne.release import publishing
-from beam_dpne.release.reading import absolute, check_outside
+from beam_dpne.release.reading import absolute
 from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.set_union import transform as set_union
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.storage.access import RunKeyFile, check_access
 from beam_dpne.storage.directories import absolute_path
-from beam_dpne.validation import Parameter, Parameters, about_large_delta
-from beam_dpne.yaml.keys import Keys, all_of
-from beam_dpne.yaml.rows import LedgerText, PrivateRows, ReadRows, directories_of_rejects
+from beam_dpne.validation import (
+    Parameter,
+    Parameters,
+    PlanParameters,
+    about_large_delta,
+    parameters_of,
+)
+from beam_dpne.yaml.rows import PrivateRows, ReadRows, WriteRows
 
 _LOGGER = logging.getLogger(__name__)
-_PARTITIONS = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,17 +75,82 @@ class RowFields(Parameters):
     ] = False
 
 
-class ReleasePath(NamedTuple):
-    """The place of a release, in a row.
+# Dataclasses of parameters, each with the names of those that are keys; without names all of them are.
+Groups = Mapping[type, Sequence[str]]
 
-    Attributes:
-      path: the path of the ledger.
+
+def _keys(groups: Groups) -> Callable[[Callable[..., beam.PTransform]], Callable[..., Any]]:
+    """Makes a function of the groups' objects a function of YAML's keys.
+
+    Beam reads the schema of the configuration from its signature, and the documentation of the keys
+    from its docstring.
     """
+    known = {
+        each.name: each
+        for group, names in groups.items()
+        for each in parameters_of(group)
+        if not names or each.name in names
+    }
 
-    path: str
+    def decorate(build: Callable[..., beam.PTransform]) -> Callable[..., Any]:
+        def construct(**config: Any) -> beam.PTransform:
+            return build(*_objects(build.__name__, groups, known, config))
+
+        construct.__name__ = construct.__qualname__ = build.__name__
+        about, heading, example = inspect.cleandoc(build.__doc__ or "").partition("\nExample:\n")
+        defaults = {
+            name: "It is required" if each.required else f"The default is {each.shown_default}"
+            for name, each in known.items()
+        }
+        helps = [f"  {name}: {each.help} {defaults[name]}." for name, each in known.items()]
+        construct.__doc__ = "\n".join([about, "", "Args:", *helps, heading + example])
+        signature = inspect.Signature([_python_parameter(each) for each in known.values()])
+        construct.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
+        return construct
+
+    return decorate
 
 
-beam.coders.registry.register_coder(ReleasePath, beam.coders.RowCoder)
+def _python_parameter(parameter: Parameter) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    hint: Any = Sequence[parameter.kind] if parameter.several else parameter.kind
+    default = inspect.Parameter.empty if parameter.required else None
+    hint = hint if parameter.required else Optional[hint]  # noqa: UP045
+    return inspect.Parameter(parameter.name, kind, annotation=hint, default=default)
+
+
+def _objects(
+    transform: str, groups: Groups, known: Mapping[str, Parameter], config: Mapping[str, Any]
+) -> list[Any]:
+    """Returns an object of each group from the values of YAML, checked by its definition.
+
+    Keys that are left out, or null, have their defaults. Values of templates arrive as text, and text
+    that a command line would take is taken.
+
+    Raises:
+      ValueError: a key is unknown, missing or wrong.
+    """
+    given = {}
+    for name, value in config.items():
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            question = f" Did you mean {near[0]}?" if near else ""
+            raise UsageError(
+                f"{transform} has no key {name}.{question} Its keys are {', '.join(known)}."
+            )
+        is_text = isinstance(value, str) and known[name].kind is not str
+        if value is not None:
+            given[name] = known[name].parse(value) if is_text else value
+    if (path := given.pop("plan", None)) is not None:
+        plans: Any = [group for group in groups if issubclass(group, PlanParameters)]
+        in_file = read_parameters(
+            path, {x.name for plan in plans for x in dataclasses.fields(plan)}
+        )
+        if both := sorted(in_file.keys() & given.keys()):
+            raise UsageError(f"{both[0]} must not be given, since it is in the file {path}.")
+        given |= in_file
+    made = Made({transform: list(groups)}, given)
+    return [made[group] for group in groups if group is not PlanFile]
 
 
 def _private_rows(
@@ -96,45 +164,31 @@ def _private_rows(
     """Returns a transform of rows from the objects of its keys."""
     if (warning := about_large_delta(plan.delta)) and not plan.public_user_count:
         _LOGGER.warning("%s: %s.", make.__name__, warning)
-    own: dict[str, Any] = {"plan": plan, **others}
+    own: dict[str, Any] = {"plan": plan, "user_field": fields.user_field, **others}
+    if running.run_key_file is not None:
+        check_access([running.run_key_file], [])
+        own["run_key"] = RunKeyFile.checked(absolute(running.run_key_file))
     transform = make(
         tokenizer=tokenizing.tokenizer or "words",
-        partitions=running.partitions or _PARTITIONS,
-        run_key=_run_key(running.run_key_file),
-        user_field=fields.user_field,
+        partitions=running.partitions or make.partitions,
         text_field=fields.text_field,
         **own,
     )
-    return PrivateRows(name=make.__name__, transform=transform)
+    return PrivateRows(transform=transform)
 
 
-def _private_keys(plan: type) -> Mapping[type, Sequence[str]]:
+def _private_keys(plan: type) -> Groups:
     """Returns the keys of a private transform of rows."""
     return {
-        plan: all_of(plan),
-        PlanFile: all_of(PlanFile),
+        plan: (),
+        PlanFile: (),
         ReadOptions: ("user_field", "text_field"),
-        Tokenizing: ("tokenizer",),
+        Tokenizing: (),
         Running: ("run_key_file", "partitions"),
     }
 
 
-def _run_key(path: str | None) -> RunKey | None:
-    """Returns the run key that a file holds, or None without a file."""
-    if path is None:
-        return None
-    check_access([path], [])
-    return RunKeyFile.checked(absolute(path))
-
-
-@Keys(
-    {
-        Input: ("input",),
-        ReadOptions: all_of(ReadOptions),
-        RowFields: all_of(RowFields),
-        Rejecting: all_of(Rejecting),
-    }
-)
+@_keys({Input: (), ReadOptions: (), RowFields: (), Rejecting: ()})
 def ReadDocuments(
     files: Input, reading: ReadOptions, fields: RowFields, rejecting: Rejecting
 ) -> beam.PTransform:
@@ -165,13 +219,6 @@ def ReadDocuments(
     options = dataclasses.replace(
         reading, fields=tuple(fields.fields or ()), text_is_tokens=fields.text_is_tokens
     )
-    for option, name in options.wanted_fields:
-        if not name.isidentifier() or name.startswith("_") or keyword.iskeyword(name):
-            raise UsageError(
-                f"{option} must be a name of letters, digits and _ that begins with a letter, since it "
-                f"becomes the field of a row, got {option}={name!r}. Rename the field in the files; in "
-                "CSV and TSV without a header line, columns names the fields."
-            )
     return ReadRows(
         inputs=[absolute_path(path) for path in inputs],
         options=options,
@@ -181,7 +228,7 @@ def ReadDocuments(
     )
 
 
-@Keys(_private_keys(PrivacyPlan))
+@_keys(_private_keys(PrivacyPlan))
 def PrivateNgrams(*parameters: Any) -> beam.PTransform:
     """Releases n-grams of up to max_length words that many users share.
 
@@ -208,7 +255,7 @@ def PrivateNgrams(*parameters: Any) -> beam.PTransform:
     return _private_rows(ngrams.PrivateNgrams, *parameters)
 
 
-@Keys(_private_keys(SetUnionPlan))
+@_keys(_private_keys(SetUnionPlan))
 def PrivateSetUnion(*parameters: Any) -> beam.PTransform:
     """Releases items that many users have: words, queries, product names, any strings.
 
@@ -223,7 +270,7 @@ def PrivateSetUnion(*parameters: Any) -> beam.PTransform:
     return _private_rows(set_union.PrivateSetUnion, *parameters)
 
 
-@Keys({PublicCounting: ("public",), **_private_keys(BayesianPlan)})
+@_keys({PublicCounting: ("public",), **_private_keys(BayesianPlan)})
 def BayesianCounts(
     public: PublicCounting,
     plan: BayesianPlan,
@@ -252,7 +299,7 @@ def BayesianCounts(
     return _private_rows(bayesian.BayesianCounts, *given, public=counts)
 
 
-@Keys({Writing: all_of(Writing), ReleaseNotes: all_of(ReleaseNotes)})
+@_keys({Writing: (), ReleaseNotes: ()})
 def WriteRelease(writing: Writing, notes: ReleaseNotes) -> beam.PTransform:
     """Writes a release as files that a ledger lists.
 
@@ -266,7 +313,7 @@ def WriteRelease(writing: Writing, notes: ReleaseNotes) -> beam.PTransform:
     """
     check_access([], [writing.output])
     publishing.check_output(writing.output, overwrite=writing.overwrite)
-    return _WriteRows(
+    return WriteRows(
         publishing.WriteRelease(
             output=absolute(writing.output),
             output_format=writing.output_format,
@@ -274,38 +321,3 @@ def WriteRelease(writing: Writing, notes: ReleaseNotes) -> beam.PTransform:
             notes=notes,
         )
     )
-
-
-@dataclasses.dataclass(eq=False)
-class _WriteRows(beam.PTransform):
-    """Writes rows and ledger, and returns the path of the ledger as a row."""
-
-    write: publishing.WriteRelease
-
-    def __post_init__(self):
-        super().__init__("WriteRelease")
-
-    def expand(self, outputs: Any) -> PCollection[ReleasePath]:
-        """Checks the names and fields of the inputs, and adds the steps."""
-        if not isinstance(outputs, Mapping) or set(outputs) != {"rows", "ledger"}:
-            raise UsageError(
-                "WriteRelease must have the two inputs rows and ledger, which are the outputs of one "
-                "private transform, e.g. input: {rows: PrivateNgrams.rows, ledger: "
-                "PrivateNgrams.ledger}."
-            )
-        fields = field_types(outputs["ledger"].element_type)
-        if fields and "ledger" not in fields:
-            raise UsageError(
-                "ledger must have the field ledger, as the output ledger of a private transform does, "
-                f"got rows with the fields {', '.join(fields)}."
-            )
-        for rejects in directories_of_rejects(outputs["rows"].pipeline):
-            check_outside("rejects", rejects, self.write.output)
-        text = beam.Map(_text_of).with_output_types(str)
-        given = {"rows": outputs["rows"], "ledger": outputs["ledger"] | "Ledger" >> text}
-        path = beam.Map(ReleasePath).with_output_types(ReleasePath)
-        return given | "Release" >> self.write | "Path" >> path
-
-
-def _text_of(row: LedgerText) -> str:
-    return row.ledger
