@@ -2,6 +2,8 @@
 
 import collections
 import itertools
+import threading
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +13,14 @@ from hypothesis import strategies as st
 
 from beam_dpne.elements import coders
 from beam_dpne.elements.arrays import (
+    KeyTable,
     bounded_parts,
     byte_order,
     distinct,
     group_places,
     hash_words,
     join_words,
+    map_in_threads,
     merge_hashes,
     merge_words,
     offsets_of,
@@ -29,6 +33,65 @@ from beam_dpne.elements.arrays import (
 )
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism.randomness import keyed_hashes
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 50, 5_000, 100_000])
+@pytest.mark.parametrize("largest", [7, 2**20, 2**62])
+def test_places_are_those_of_a_binary_search(size, largest):
+    rng = np.random.default_rng(size + largest % 97)
+    keys = np.unique(rng.integers(0, largest, size))
+    missing = rng.integers(0, largest, 70_000)
+    present = rng.choice(keys, 70_000) if keys.size else missing
+    wanted = np.where(rng.random(70_000) < 0.5, present, missing)
+    found = KeyTable(keys).places(wanted)
+    assert found.dtype == np.int32
+    assert np.array_equal(found, places_among(wanted, keys))
+
+
+def test_keys_that_share_a_slot_are_found():
+    # Multiples of 2^62 differ in their two highest bits only, which the multiplication moves away.
+    keys = np.arange(400) * 2**54
+    table = KeyTable(keys)
+    assert np.array_equal(table.places(keys), np.arange(keys.size))
+    assert (table.places(keys + 1) == -1).all()
+
+
+def test_packed_pairs_of_one_prefix_are_found():
+    keys = (np.int64(3) << 32) + np.arange(0, 60_000, 3)
+    wanted = (np.int64(3) << 32) + np.arange(60_000)
+    places = KeyTable(keys).places(wanted)
+    assert np.array_equal(np.flatnonzero(places >= 0), np.arange(0, 60_000, 3))
+    assert (KeyTable(keys).places(np.zeros(0, np.int64))).size == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_results_are_in_the_order_of_the_items(workers):
+    def slow_first(n: int) -> int:
+        time.sleep(0.01 if n == 0 else 0)
+        return n * n
+
+    assert map_in_threads(slow_first, range(20), workers) == [n * n for n in range(20)]
+
+
+def test_several_threads_work_at_the_same_time():
+    met = threading.Barrier(2, timeout=30)
+    assert map_in_threads(lambda _: met.wait() in (0, 1), range(2), 2) == [True, True]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_is_raised_and_items_that_wait_are_left_out(workers):
+    begun = []
+
+    def fail(n: int) -> None:
+        begun.append(n)
+        if n:
+            time.sleep(0.001)
+        raise KeyError(n)
+
+    with pytest.raises(KeyError, match="0"):
+        map_in_threads(fail, range(1000), workers)
+    assert len(begun) < 1000
+
 
 SUB_KEY = bytes(range(32))
 

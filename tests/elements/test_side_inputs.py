@@ -14,7 +14,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from beam_dpne import GramSet, PrivacyPlan, PrivateNgrams, RunKey, length_rule
 from beam_dpne.elements import coders
 from beam_dpne.elements.coders import BatchCoder, SetStore, spill
-from beam_dpne.ngrams import decisions, elements
+from beam_dpne.ngrams import elements, range_steps
 from beam_dpne.ngrams.elements import PresentGrams
 from tests.ngrams.test_oracle import KEY, run_kernels, words_of
 from tests.support.files import far
@@ -199,7 +199,7 @@ def test_two_runs_name_the_file_of_one_present_set_differently(tmp_path):
     store = SetStore(folder=str(tmp_path), limit=10)
     keys = [RunKey(bytes([key]) * 32) for key in (1, 2, 1)]
     kept = [
-        decisions._merge_present(
+        range_steps._merge_present(
             elements.ROOT, [(0, shard)], round_number=1, store=store, run_key=key
         )
         for key in keys
