@@ -29,8 +29,8 @@ from beam_dpne.elements.batches import DisplayedTransform
 from beam_dpne.reading.options import names_of
 
 USER, TEXT = "user", "text"
-_USERS = (str, int, np.integer)
-_TEXTS = (str, list, tuple)
+_USERS = (str, int, np.integer), "str or int"
+_TEXTS = (str, list, tuple), "str, or a list of str"
 _REMEDY = (
     "Convert it before, copy a field within a field into a field of the document, and drop documents "
     "without a user, whose integers become floats in a data frame."
@@ -40,6 +40,7 @@ _REMEDY = (
 # file with another order of columns change places. No later step can see this. Classes are compared by
 # name, so that Beam's data frames and pandas are not imported for it.
 _BY_POSITION = {"_ArrowTableToBeamRows", "DataFrameToRowsFn", "UnbatchPandas"}
+_ROWS_IN_BATCH = 10_000
 _MISSING = object()
 
 
@@ -65,10 +66,9 @@ class BatchDocuments(DisplayedTransform):
       user_field: Name of the field that holds the user, which is the unit that the guarantee protects.
       text_field: Name of the field that holds the text, or several names. Then each text is a document
         of its user, and a text that is None is left out if the row has another text.
-      batch_size: Largest number of rows in a batch that is made of them.
 
     Raises:
-      ValueError: batch_size is below 1, two fields are the same, the input is unbounded or not in the
+      ValueError: Two fields are the same, the input is unbounded or not in the
         global window, comes from a source of Beam that may give rows wrong names, or its element type
         lacks the fields or has them with other types.
       ValueError, TypeError: While running: an element lacks the fields or has other types. The message
@@ -87,13 +87,10 @@ class BatchDocuments(DisplayedTransform):
 
     user_field: str = USER
     text_field: str | Sequence[str] = TEXT
-    batch_size: int = 10_000
 
     def __post_init__(self):
         super().__init__()
         checked_names(self.user_field, self.text_field)
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got batch_size={self.batch_size}.")
 
     def expand(self, documents: PCollection) -> PCollection[pa.RecordBatch]:
         """Checks the input and its known element type, and adds the step that makes batches."""
@@ -109,7 +106,7 @@ class BatchDocuments(DisplayedTransform):
                     "ReadFromParquetBatched, or ReadFromParquet without as_rows."
                 )
         by_position = not check_known_fields(documents.element_type, names)
-        batch = beam.ParDo(_Batch(names, self.batch_size, by_position))
+        batch = beam.ParDo(_Batch(names, by_position))
         batches = documents | "Batch" >> batch.with_output_types(pa.RecordBatch)
         return cast("PCollection[pa.RecordBatch]", batches)
 
@@ -201,11 +198,7 @@ def check_known_fields(element_type: Any, names: Sequence[str]) -> bool:
     """
     fields = known_fields(element_type)
     for place, name in enumerate(names if fields else ()):
-        option, kinds, shown = (
-            ("text_field", _TEXTS, "str, or a list of str")
-            if place
-            else ("user_field", _USERS, "str or int")
-        )
+        option, (kinds, shown) = ("text_field", _TEXTS) if place else ("user_field", _USERS)
         if name not in fields:
             raise ValueError(
                 f"{option} must name a field of the documents, got {option}={name!r}. Their fields are "
@@ -224,9 +217,8 @@ def check_known_fields(element_type: Any, names: Sequence[str]) -> bool:
 class _Batch(beam.DoFn):
     """Gathers the rows of a bundle in columns, and checks the columns of record batches."""
 
-    def __init__(self, names: Sequence[str], batch_size: int, by_position: bool):
+    def __init__(self, names: Sequence[str], by_position: bool):
         self._names = names
-        self._batch_size = batch_size
         self._by_position = by_position
 
     def start_bundle(self):
@@ -238,7 +230,7 @@ class _Batch(beam.DoFn):
                 yield documents_of(batch, self._names)
             return
         self._rows.append(values_of(element, self._names, self._by_position))
-        if len(self._rows) >= self._batch_size:
+        if len(self._rows) >= _ROWS_IN_BATCH:
             yield self._flush()
 
     def finish_bundle(self) -> Any:
@@ -335,7 +327,9 @@ def _users(users: pa.Array, name: str) -> pa.Array:
     kind = plain(users.type)
     if kind != NAMED_USER:
         if not (_may_be_text(kind) or pa.types.is_integer(kind)):
-            raise TypeError(f"A user must be str or int, got {_shown(kind)} in {name!r}. {_REMEDY}")
+            raise TypeError(
+                f"A user must be str or int, got {_name_of(kind)} in {name!r}. {_REMEDY}"
+            )
         users = as_text(users).cast(pa.string())
     if users.null_count or not pc.call_function("binary_length", [users]).to_numpy().all():
         raise ValueError(f"A user must not be null or empty, got one in {name!r}. {_REMEDY}")
@@ -350,7 +344,7 @@ def _texts(texts: pa.Array, name: str) -> pa.Array:
     if is_list(kind) and _may_be_text(plain(kind.value_type)):
         return texts.cast(pa.list_(pa.string()))
     raise TypeError(
-        f"A text must be str, or a list of str, got {_shown(kind)} in {name!r}. {_REMEDY}"
+        f"A text must be str, or a list of str, got {_name_of(kind)} in {name!r}. {_REMEDY}"
     )
 
 
@@ -359,6 +353,6 @@ def _may_be_text(kind: pa.DataType) -> bool:
     return is_text(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind)
 
 
-def _shown(kind: pa.DataType) -> str:
-    """Returns a type for an error; names of fields within a field of a row may be values."""
-    return "fields within it" if pa.types.is_nested(kind) else str(kind)
+def _name_of(kind: pa.DataType) -> str:
+    """Returns a type's name for an error, without names of fields within it, which may be values."""
+    return str(kind).partition("<")[0]

@@ -13,11 +13,11 @@ or function of this package.
 import hashlib
 import inspect
 import json
-from typing import Any, Protocol
 
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
+from beam_dpne.validation import PlanParameters
 
 # It is increased whenever any release under a fixed key would change; tests/golden holds such releases.
 # Since version 3, releases of n-grams spend a part of their budget on numbers of users. Since version
@@ -29,17 +29,9 @@ MECHANISM_VERSION = 6
 _UNKNOWN = "unknown"
 
 
-class Plan(Protocol):
-    """The part of a plan that a context needs."""
-
-    def key_parameters(self) -> dict[str, Any]:
-        """Returns the parameters that differ from their defaults, as JSON types."""
-        ...
-
-
 def key_context(
     program: str,
-    plan: Plan,
+    plan: PlanParameters,
     *,
     tokenizer: str | Tokenizer,
     described: InputDescription | None = None,

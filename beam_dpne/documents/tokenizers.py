@@ -180,17 +180,18 @@ def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
             raise  # With the cause, if it has one on purpose, see cli.programs.with_cause.
         raise failure from None
     is_lists = isinstance(result, pa.ListArray | pa.LargeListArray)
-    if not is_lists or not is_text(result.type.value_type):
+    if not (
+        is_lists
+        and is_text(result.type.value_type)
+        and len(result) == len(texts)
+        and not result.null_count + result.flatten().null_count
+    ):
         # Only classes are printed: names of fields in an Arrow type may be words of a text.
         parts = (result, result.values) if is_lists else (result,)
         kind = " of ".join(type(part).__name__ for part in parts)
         raise TokenizerError(
-            f"tokenizer {name} must return a list<string> Arrow array, got {kind}. {_CALLED_WITH}"
-        )
-    if len(result) != len(texts) or result.null_count or result.flatten().null_count:
-        raise TokenizerError(
-            f"tokenizer {name} must return one list for each text, without nulls. Return empty lists, "
-            "and leave null tokens out."
+            f"tokenizer {name} must return a list<string> Arrow array with one list for each text, "
+            f"without nulls, got {kind}, nulls, or another number of lists. {_CALLED_WITH}"
         )
     try:
         lists = result.cast(pa.list_(pa.string()))

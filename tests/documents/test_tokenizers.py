@@ -191,7 +191,7 @@ def test_a_wrong_result_is_an_error_without_text(result: object, error: type[Exc
         (str.split, "tokenizer builtins:str.split raised TypeError (its"),
         (lambda text: text.split(), "<lambda> raised AttributeError (its"),
         (lambda text, _sep: [text], "<lambda> raised TypeError (its"),
-        (lambda texts: [text.split() for text in texts.to_pylist()], "Arrow array, got list."),
+        (lambda texts: [text.split() for text in texts.to_pylist()], "without nulls, got list,"),
     ],
 )
 def test_a_function_of_one_text_is_told_what_a_tokenizer_gets(tokenizer, said) -> None:
