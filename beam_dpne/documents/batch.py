@@ -171,12 +171,7 @@ def steps_before(documents: PCollection) -> Iterator[Any]:
 
 
 def known_fields(element_type: Any) -> dict[str, Any]:
-    """Returns the types of the fields of rows by name, and nothing for elements without a schema.
-
-    >>> from beam_dpne import ReleasedItem
-    >>> list(known_fields(ReleasedItem)), known_fields(str)
-    (['item', 'score'], {})
-    """
+    """Returns the types of the fields of rows by name, and nothing for elements without a schema."""
     try:
         return dict(named_fields_from_element_type(element_type))
     except (KeyError, TypeError, ValueError):
@@ -189,9 +184,7 @@ def check_known_fields(element_type: Any, names: Sequence[str]) -> bool:
     Plain tuples may be read by position only if they are not, since a tuple could be in the order of
     those fields.
 
-    Args:
-      element_type: Type of the elements, as Beam has inferred it or as it was declared.
-      names: Names of the fields of the user and the texts.
+    The names are those of the fields of the user and the texts.
 
     Raises:
       ValueError: A field is missing, or its type is impossible for a user or a text.
