@@ -189,7 +189,8 @@ def account(made: Made, _beam_arguments: list[str]) -> None:
         facts = {"schema": _SCHEMA, **facts, "total": spent, "sums": sums, "notes": notes}
         print(json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False))
         return
-    shown = [name for name in listed[0] if name != "sha256"] if listed else ["name"]
+    columns = [name for name in listed[0] if name != "sha256"] if listed else ["name"]
+    shown = [name for name in columns if any(each[name] is not None for each in listed)]
     rows = [[_plain(each[name]) for name in shown] for each in listed]
     display.print_table(title, shown, rows)
     if total is not None:

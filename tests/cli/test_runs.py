@@ -237,3 +237,19 @@ def test_a_plan_is_printed_and_written_and_gives_the_same_release(cli, data, tmp
     assert cli("ngrams", *given, *RUN, "--output", tmp_path / "b").status == 0
     assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
     assert read_ledger(str(tmp_path / "a"))["plan"] == json.loads(path.read_text())
+
+
+def test_a_budget_counts_runs_and_refuses_one_above_its_cap(cli, release, tmp_path):
+    budget = ("--budget", tmp_path / "budget")
+    cap = ("--population", "readers", "--epsilon", 11, "--delta", 2e-4)
+    assert cli("account", *budget, "--create", *cap).status == 0
+    ended, place = release(*budget, "--quiet")
+    assert (ended.status, ended.err) == (0, "")
+    shown = json.loads(cli("account", *budget, "--json").out)
+    assert [(run["state"], run["epsilon"]) for run in shown["runs"]] == [("released", 10)]
+    assert shown["total"]["epsilon"] <= 10
+    assert "Together: ε = " in cli("account", place).out
+    ended, place = release(*budget, "--quiet", output="second")
+    assert ended.status == 2
+    assert "does not allow this run" in ended.err
+    assert not place.exists()
