@@ -196,7 +196,7 @@ WITHOUT_GCP = """
                 if name.split(".")[1] != "protobuf":
                     raise ModuleNotFoundError(name)
     sys.meta_path.insert(0, Missing())
-    from beam_dpne.__main__ import main
+    from beam_dpne.cli.main import main
     sys.exit(main(sys.argv[1:]))
 """
 

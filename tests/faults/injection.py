@@ -103,7 +103,7 @@ def _module_of(fn: beam.DoFn) -> str:
 
 def main() -> None:
     """Runs `beam-dpne` with the arguments after a place and a point, where the process is killed."""
-    from beam_dpne.__main__ import main as run
+    from beam_dpne.cli.main import main as run
 
     with fault_at(float(sys.argv[1]), sys.argv[2], lambda: os.kill(os.getpid(), signal.SIGKILL)):
         sys.exit(run(sys.argv[3:]))
