@@ -184,8 +184,6 @@ def check_known_fields(element_type: Any, names: Sequence[str]) -> bool:
     Plain tuples may be read by position only if they are not, since a tuple could be in the order of
     those fields.
 
-    The names are those of the fields of the user and the texts.
-
     Raises:
       ValueError: A field is missing, or its type is impossible for a user or a text.
     """
