@@ -33,7 +33,7 @@ class Contributions:
         `LimitContributions` or `SpendBudgets`.
       classes: (m,) int16, the number of each n-gram's class (see `classes`); None where there are none.
       tallies: (m,) int64 in units of 2^-24, what is sent for the count of held candidates (see
-        `held_counts`); None after round 1, and where nothing is counted.
+        `length_rules`); None after round 1, and where nothing is counted.
       round: r, from 1.
       words: the batch's distinct words (k = 1 only).
       word_hashes: (words, 2) uint64, their keyed hashes (k = 1 only).

@@ -41,7 +41,7 @@ class SampleSpurious(UnhintedTransform):
     For this, a Poisson number of uniform draws with mean −|V_k| log(1 − p) is made, and duplicates are
     merged. `NoisyThreshold` drops those that somebody holds, which leaves an independent Bernoulli(p)
     for each of the rest. So the observed k-grams are never counted. With "adaptive", a noisy count of
-    the held candidates of each group decides the rule, and with it p (see `held_counts`).
+    the held candidates of each group decides the rule, and with it p (see `length_rules`).
 
     Input: PCollection of one `GramSet`, S_{k−1}, k ≥ 2.
 

@@ -204,7 +204,7 @@ class SpendBudgets(UnhintedTransform):
     """Lists each user's open n-grams of one round, and spends a part of the user's budget on them.
 
     A user's weights in one round cost the sum of their squares. Before the first round of a length
-    k ≥ 2 the user also pays for a count of held candidates, see `held_counts`. What the user has left
+    k ≥ 2 the user also pays for a count of held candidates, see `length_rules`. What the user has left
     falls by these costs and never below 0. N-grams beyond the limit stay in the first round at weight
     0, since an n-gram that some user holds must never count among the spurious ones.
 
