@@ -21,10 +21,7 @@ from beam_dpne.elements.rows import ReleasedItem as ReleasedItem
 from beam_dpne.elements.rows import ReleasedNgram as ReleasedNgram
 from beam_dpne.elements.rows import join_tokens as join_tokens
 from beam_dpne.elements.rows import split_ngram as split_ngram
-from beam_dpne.ngrams.decoding import DecodeGrams as DecodeGrams
-from beam_dpne.ngrams.decoding import LengthReport as LengthReport
-from beam_dpne.ngrams.decoding import ListReport as ListReport
-from beam_dpne.ngrams.decoding import RoundReport as RoundReport
+from beam_dpne.ngrams.released_rows import DecodeGrams as DecodeGrams
 
 # isort: split
 # Releases as files.

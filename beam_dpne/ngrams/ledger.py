@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from beam_dpne.mechanism.gaussian import GaussianNoise
-from beam_dpne.ngrams.decoding import LengthReport, length_report
+from beam_dpne.mechanism.rules import ClassRule, LengthRule
 from beam_dpne.ngrams.elements import GramSet
-from beam_dpne.ngrams.plan import LengthPlan, PrivacyPlan
+from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.release.ledger import Contents, counted_columns, counts_of
 from beam_dpne.release.schema import Length
 
@@ -57,15 +57,15 @@ def ngrams_contents(plan: PrivacyPlan, released: Sequence[GramSet]) -> Contents:
             "released sets must have numbers of users if, and only if, count_share of the plan is "
             f"above 0, got count_share={plan.count_share}."
         )
-    return reported_contents(plan, [length_report(grams) for grams in released])
+    return reported_contents(plan, [length_section(plan, grams) for grams in released])
 
 
-def reported_contents(plan: PrivacyPlan, reports: Sequence[LengthReport]) -> Contents:
+def reported_contents(plan: PrivacyPlan, reports: Sequence[Length]) -> Contents:
     """Returns the contents of the ledger of a release of n-grams.
 
     Args:
       plan: Plan of the run.
-      reports: The report of each length, in any order.
+      reports: The section of each length, in any order.
 
     Raises:
       ValueError: The reports are not those of one run under this plan.
@@ -76,10 +76,7 @@ def reported_contents(plan: PrivacyPlan, reports: Sequence[LengthReport]) -> Con
     by_users = "then by falling users, " if counts else ""
     return Contents(
         program="ngrams",
-        found=[
-            _length(length, report, with_rounds=plan.is_adaptive)
-            for length, report in zip(plan.lengths, ordered, strict=True)
-        ],
+        found=ordered,
         counts=counts,
         # All noise of a run, the words' included, is one Gaussian mechanism.
         noise=GaussianNoise(
@@ -109,7 +106,7 @@ def _grounds(plan: PrivacyPlan) -> dict[str, Any]:
     return {"individual_budgets": {**argument, "references": list(_REFERENCES)}}
 
 
-def _check_reports(plan: PrivacyPlan, reports: Sequence[LengthReport]) -> None:
+def _check_reports(plan: PrivacyPlan, reports: Sequence[Length]) -> None:
     """Raises ValueError if the ledger would claim a guarantee that the run did not have."""
     reported = [report.length for report in reports]
     if reported != [length.length for length in plan.lengths]:
@@ -130,22 +127,50 @@ def _check_reports(plan: PrivacyPlan, reports: Sequence[LengthReport]) -> None:
         )
 
 
-def _length(plan: LengthPlan, report: LengthReport, *, with_rounds: bool) -> Length:
+def length_section(plan: PrivacyPlan, grams: GramSet) -> Length:
+    """Returns what the ledger says of a released set; each of the numbers may be published."""
+    rule, numbers = grams.rule, plan.lengths[grams.length - 1]
+    if rule is None:
+        raise ValueError("A set without a rule has no section in a ledger.")
     details = {}
-    if with_rounds:
+    if plan.is_adaptive:
         details = {
-            "rounds": [each._asdict() for each in report.rounds],
-            "classes": [each._asdict() for each in report.classes],
-            "groups": [dataclasses.asdict(each) for each in report.groups],
+            "rounds": _rounds(rule),
+            "classes": [_class(own) for own in rule.classes] if rule.by_prediction else [],
+            "groups": [dataclasses.asdict(each) for each in rule.groups],
         }
     return Length(
-        length=plan.length,
-        budget_share=plan.budget_share,
-        max_contributions=plan.max_contributions,
-        noise_stddev=report.noise_stddev,
-        threshold=report.threshold,
-        released=report.released,
-        valid=report.valid,
-        expected_spurious_at_most=report.spurious_bound,
+        length=grams.length,
+        budget_share=numbers.budget_share,
+        max_contributions=numbers.max_contributions,
+        noise_stddev=rule.noise_stddev,
+        threshold=rule.threshold,
+        released=len(grams),
+        valid=rule.valid,
+        expected_spurious_at_most=rule.expected_spurious,
         **details,
     )
+
+
+def _rounds(rule: LengthRule) -> list[dict[str, Any]]:
+    return [
+        {
+            "round": number,
+            "evidence_stddev": own.evidence_stddev,
+            "threshold": own.threshold,
+            "cut": own.cut if number < len(rule.rounds) else None,
+            "null_probability": own.null_probability,
+            "loadings": [loading / own.loading_unit for loading in own.loadings],
+        }
+        for number, own in enumerate(rule.rounds, start=1)
+    ]
+
+
+def _class(own: ClassRule) -> dict[str, Any]:
+    return {
+        "number": own.number,
+        "valid": own.valid or 0,
+        "thresholds": [each.threshold for each in own.rounds],
+        "cuts": [*(each.cut for each in own.rounds[:-1]), None],
+        "null_probabilities": [each.null_probability for each in own.rounds],
+    }

@@ -1,7 +1,7 @@
-"""The rows of S_1, …, S_T in the order of a release, whose texts are made a piece at a time.
+"""DecodeGrams, and the rows of S_1, …, S_T in the order of a release.
 
-Rows of one length come by falling numbers of users, then by falling score, then by the bytes of their
-texts. The keys of S_k sort like its n-grams, word by word, and a blank sorts before all characters that
+Texts are made a piece at a time. Rows of one length come by falling numbers of users, then by falling
+score, then by the bytes of their texts. The keys of S_k sort like its n-grams, word by word, and a blank sorts before all characters that
 are not control characters. So with words of ordinary characters the rows of S_k are in the order of
 their texts already, and a stable sort by numbers is enough.
 """
@@ -10,23 +10,71 @@ import dataclasses
 import functools
 from collections.abc import Iterable
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from apache_beam.pvalue import PCollection
 
 from beam_dpne.elements.arrays import byte_order
+from beam_dpne.elements.batches import UnhintedTransform, apply
 from beam_dpne.elements.rows import (
     COUNTED_ROW_SCHEMA,
     ROW_SCHEMA,
     SCORE_DECIMALS,
     SEPARATOR,
     escape_token,
+    longest_beside_shorter,
 )
 from beam_dpne.ngrams.elements import GramSet, unpack_pairs
 
 # Words with one of these sort or read otherwise than by their own bytes; the empty word does as well.
 _NOT_ORDINARY = r"[\x00-\x20\\]|^$"
 _ESCAPED_AT_ONCE = 2**16
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class DecodeGrams(UnhintedTransform):
+    """Turns released sets into rows of text.
+
+    Input: tuple of PCollections of one `GramSet` each, S_1, …, S_T.
+
+    Output: `pyarrow.RecordBatch` with columns length (int32), ngram (string, see `join_tokens`), score
+    (float64) and, if users were counted, users, users_low and users_high (int64), one for each length
+    that released something, sorted as in a release (see `in_order`).
+
+    Privacy: post-processing of released sets.
+
+    Cost: one worker holds all released sets.
+
+    Example:
+      >>> import numpy as np
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import DecodeGrams, GramSet
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     vocabulary = pipeline | beam.Create([GramSet(
+      ...         length=1, keys=np.arange(2), scores=np.array([5.0, 7.0]),
+      ...         words=pa.array(["a", "b"]), vocabulary_size=2)])
+      ...     rows = (vocabulary,) | DecodeGrams()
+      ...     _ = rows | beam.Map(lambda rows: print(rows.to_pylist()[0]))
+      {'length': 1, 'ngram': 'b', 'score': 7.0}
+
+    References: DPNE Algorithm 1, "Output S_1, S_2, …, S_T".
+    """
+
+    def expand(self, released: tuple[PCollection[GramSet], ...]) -> PCollection[pa.RecordBatch]:
+        """Brings the sets together and decodes them."""
+        longest, shorter = longest_beside_shorter(released)
+        return apply(longest, "Decode", beam.FlatMap(_decode, shorter), pa.RecordBatch)
+
+
+def decode_sets(released: Iterable[GramSet]) -> list[pa.RecordBatch]:
+    """Returns the sorted rows of each length that released something, shortest first."""
+    return ReleasedRows.of(released, are_rounded=False).batches()
+
+
+def _decode(longest: GramSet, shorter: Iterable[GramSet]) -> list[pa.RecordBatch]:
+    return decode_sets([*shorter, longest])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -59,8 +59,7 @@ class PrivateNgramsResult(Result[ReleasedNgram | CountedNgram], _Released):
     Its `rows` are `CountedNgram`, or `ReleasedNgram` with count_share=0.
 
     Attributes:
-      released: S_1, …, S_T, a PCollection of one `GramSet` for each, which `DecodeGrams` and
-        `ListReport` take.
+      released: S_1, …, S_T, a PCollection of one `GramSet` for each, which `DecodeGrams` takes.
       run: the public facts of the run, for the ledger.
     """
 

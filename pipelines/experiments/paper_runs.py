@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from beam_dpne.evaluation.coverage import evaluate, released_codes
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.ngrams.decoding import length_report, ngram_table
 from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.released_rows import ReleasedRows
 from beam_dpne.ngrams.transform import run_context as ngrams_context
 from beam_dpne.set_union.decisions import release_items
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -60,8 +60,8 @@ def measure(plan: Plan, data: Data, key: int, run_key: RunKey) -> dict[str, Any]
         users = list(data.user_batches(plan.max_tokens_per_user, bound))
         started = time.monotonic()
         sets = release_ngrams(users, plan, bound)
-        released = released_codes(data.corpus, ngram_table(sets))
-        bounds = {each.length: length_report(each).spurious_bound for each in sets}
+        released = released_codes(data.corpus, ReleasedRows.of(sets).table())
+        bounds = {each.length: each.rule.expected_spurious if each.rule else 0.0 for each in sets}
     seconds = time.monotonic() - started
     *judged, _ = evaluate(data.index(max_length), released, k_anonymity=K_ANONYMITY)
     rows = [

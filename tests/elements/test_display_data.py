@@ -15,7 +15,6 @@ from beam_dpne import (
     BayesianCounts,
     BayesianPlan,
     DecodeGrams,
-    ListReport,
     PrivacyPlan,
     PrivateNgrams,
     PrivateSetUnion,
@@ -108,7 +107,6 @@ def whole_graph(job):
         ngrams = PrivateNgrams(plan=plan, run_key=job["key"], **keyed)
         released = read.documents | name >> ngrams
         _ = released.released | f"{name}: decode" >> DecodeGrams()
-        _ = released.released | f"{name}: report" >> ListReport()
         _ = released.rows
         _ = released | f"{name}: publish" >> WriteRelease(output=job["output"])
     public = PublicCounts.of([(WORD,)], [1])

@@ -13,8 +13,8 @@ from scipy.stats import spearmanr
 from beam_dpne import PrivacyPlan, RunKey, join_tokens
 from beam_dpne.evaluation.corpus import corpus_of, index_corpus, read_corpus
 from beam_dpne.evaluation.counts import evaluate_counts, rows_of_table
-from beam_dpne.ngrams.decoding import ngram_table
 from beam_dpne.ngrams.in_memory import release_ngrams
+from beam_dpne.ngrams.released_rows import ReleasedRows
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
 from tests.evaluation.test_evaluation import DOCUMENTS, GRAMS, grams_of
@@ -187,7 +187,7 @@ def test_intervals_of_a_default_release_cover_the_true_numbers_and_the_top_is_th
     assert len(corpus.users) == tickets.CUSTOMERS
     plan, key = PrivacyPlan(epsilon=4, delta=1e-6), RunKey(bytes(32))
     index = index_corpus(corpus, plan.max_length)
-    table = ngram_table(release_ngrams([corpus.batch(key)], plan, key))
+    table = ReleasedRows.of(release_ngrams([corpus.batch(key)], plan, key)).table()
     rows = rows_of_table(index, table)
     *lengths, total = evaluate_counts(index, rows, top_k=TOP)
     for quality in lengths:

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from beam_dpne import DecodeGrams, GramSet, join_tokens, length_rule, split_ngram
-from beam_dpne.ngrams.decoding import decode_sets
 from beam_dpne.ngrams.elements import pack_pairs
+from beam_dpne.ngrams.released_rows import decode_sets
 
 HOSTILE = ["", " ", "\t", "\n", "\r", "\\", "\\s", "\\e", "\0", "\u2028", "\x85", "🙂", '"', "a b"]
 TOKENS = st.sampled_from(HOSTILE) | st.text(st.characters(exclude_categories=["Cs"]), max_size=5)

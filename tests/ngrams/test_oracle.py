@@ -32,9 +32,9 @@ from beam_dpne.documents.group_by_user import (
     split_by_user,
 )
 from beam_dpne.elements.rows import split_ngram
-from beam_dpne.ngrams.decoding import decode_sets
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.in_memory import InMemory
+from beam_dpne.ngrams.released_rows import decode_sets
 from beam_dpne.ngrams.transform import run_context
 from tests.oracle.ngrams import AdaptiveRun, adaptive_ngrams, private_ngrams
 

@@ -7,13 +7,12 @@ import platform
 
 import apache_beam as beam
 import pytest
+from msgspec.structs import replace
 
 from beam_dpne import (
     BayesianPlan,
-    LengthReport,
     PrivacyPlan,
     ReleaseNotes,
-    RoundReport,
     SetUnionPlan,
 )
 from beam_dpne.documents import tokenizers
@@ -25,7 +24,7 @@ from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run, input_section, ledger_bytes, user_sentence, whole_ledger
 from beam_dpne.release.reading import ledger_path, read_ledger
 from beam_dpne.set_union.policies import POLICIES
-from tests.support.releases import ledger_of
+from tests.support.releases import ledger_of, length_of
 
 BUDGET = {"epsilon": 1, "delta": 1e-7}
 ONE_ROUND = PrivacyPlan(**BUDGET, max_length=2, max_contributions=(10, 20), strategy="one_round")
@@ -35,11 +34,10 @@ PLANS = [ONE_ROUND, ADAPTIVE, UNION, BayesianPlan(**BUDGET)]
 
 
 def reports_of(plan):
-    rounds = (RoundReport(1, 1.0, 5.25, 0.5, 1e-7, (1.0,)),) if plan is ADAPTIVE else ()
-    words, bigrams = plan.lengths
+    words = plan.lengths[0]
     return [
-        LengthReport(1, words.noise_stddev, words.threshold, 17, None, 0.0, rounds),
-        LengthReport(2, bigrams.noise_stddev, 41.5, 3, 2**70, 0.17, rounds),
+        length_of(plan, 1, words.threshold, 17),
+        length_of(plan, 2, 41.5, 3, valid=2**70, bound=0.17),
     ]
 
 
@@ -176,9 +174,9 @@ def test_equal_ledgers_have_equal_bytes_whatever_the_order_of_the_reports():
     [
         (lambda words, pairs: [words], "lengths 1 to 2"),
         (lambda words, pairs: [words, pairs, pairs], "lengths 1 to 2"),
-        (lambda words, pairs: [words, pairs._replace(noise_stddev=1.0)], "under this plan"),
-        (lambda words, pairs: [words._replace(threshold=1.0), pairs], "below the plan's"),
-        (lambda words, pairs: [words._replace(threshold=None), pairs], "below the plan's"),
+        (lambda words, pairs: [words, replace(pairs, noise_stddev=1.0)], "under this plan"),
+        (lambda words, pairs: [replace(words, threshold=1.0), pairs], "below the plan's"),
+        (lambda words, pairs: [replace(words, threshold=None), pairs], "below the plan's"),
     ],
 )
 def test_reports_of_another_run_are_refused(change, message):

@@ -46,7 +46,7 @@ from beam_dpne.elements.rows import (
     in_order,
 )
 from beam_dpne.errors import ReleaseError, TooManyRejectedError, printable_reason
-from beam_dpne.ngrams.decoding import ngram_table
+from beam_dpne.ngrams.released_rows import ReleasedRows
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.reading.rejects import Tally
 from beam_dpne.release.ledger import Run
@@ -353,7 +353,7 @@ def test_scores_that_rounding_makes_equal_are_in_the_order_of_bytes():
         words=pa.array(["a", "b", "c"]),
         vocabulary_size=3,
     )
-    assert ngram_table([words]).column("ngram").to_pylist() == ["c", "a", "b"]
+    assert ReleasedRows.of([words]).table().column("ngram").to_pylist() == ["c", "a", "b"]
 
 
 def test_the_order_is_by_length_then_by_falling_score_then_by_bytes():

@@ -15,11 +15,9 @@ from msgspec.structs import replace
 
 from beam_dpne import (
     BayesianPlan,
-    LengthReport,
     PrivacyPlan,
     PublicCounts,
     ReleaseNotes,
-    RoundReport,
     RunKey,
     SetUnionPlan,
     join_tokens,
@@ -33,13 +31,13 @@ from beam_dpne.elements.rows import (
     in_order,
     with_rounded_scores,
 )
-from beam_dpne.ngrams.decoding import ngram_table
 from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.ledger import ngrams_contents, reported_contents
+from beam_dpne.ngrams.released_rows import ReleasedRows
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run, ledger_bytes, whole_ledger
 from beam_dpne.release.publishing import publish_release
-from beam_dpne.release.schema import NO_NOTES, Part
+from beam_dpne.release.schema import NO_NOTES, Length, Part
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.ledger import set_union_contents
 from tests.ngrams.test_oracle import user_batches
@@ -92,15 +90,12 @@ def ngrams(
     plan = PrivacyPlan(
         epsilon=1, delta=1e-7, max_length=max_length, strategy=strategy, count_share=0
     )
-    rounds = (RoundReport(1, 1.0, 5.5, None, 1e-7, (1.0,)),) if strategy == "adaptive" else ()
     reports = []
     for each in plan.lengths:
         number = sum(len(words) == each.length for words in scores)
         valid, bound = (None, 0.0) if each.length == 1 else (1000, spurious)
         threshold = (each.threshold or 5.0) + 1
-        report = LengthReport(
-            each.length, each.noise_stddev, threshold, number, valid, bound, rounds
-        )
+        report = length_of(plan, each.length, threshold, number, valid, bound)
         reports.append(report)
     columns = [
         list(map(len, scores)),
@@ -138,7 +133,9 @@ def _counted() -> tuple[PrivacyPlan, list]:
 def counted_ngrams(folder: pathlib.Path | str, **settings) -> Any:
     """A release with numbers of users."""
     plan, found = _counted()
-    return _publish(folder, ngram_table(found), ngrams_contents(plan, found), plan, **settings)
+    return _publish(
+        folder, ReleasedRows.of(found).table(), ngrams_contents(plan, found), plan, **settings
+    )
 
 
 def items(
@@ -237,13 +234,33 @@ def write_ledger(
     return str(folder)
 
 
+def length_of(plan, length, threshold, released, valid=None, bound=0.0) -> Length:
+    """What a ledger says of one length of a run under this plan."""
+    own = plan.lengths[length - 1]
+    details = {}
+    if plan.is_adaptive:
+        names = ("round", "evidence_stddev", "threshold", "cut", "null_probability", "loadings")
+        one = dict(zip(names, (1, 1.0, 5.5, 0.5, 1e-7, [1.0]), strict=True))
+        details = {"rounds": [one], "classes": [], "groups": []}
+    return Length(
+        length=length,
+        budget_share=own.budget_share,
+        max_contributions=own.max_contributions,
+        noise_stddev=own.noise_stddev,
+        threshold=threshold,
+        released=released,
+        valid=valid,
+        expected_spurious_at_most=bound,
+        **details,
+    )
+
+
 def _contents(plan, rows):
     if isinstance(plan, PrivacyPlan):
         reports = []
         for length in plan.lengths:
-            noise, threshold = length.noise_stddev, length.threshold
             released = rows if length.length == plan.max_length else 0
-            reports.append(LengthReport(length.length, noise, threshold, released, None, 0.0))
+            reports.append(length_of(plan, length.length, length.threshold, released))
         return reported_contents(plan, reports), "ngrams"
     if isinstance(plan, SetUnionPlan):
         items = ItemSet(
