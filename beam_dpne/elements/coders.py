@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import apache_beam as beam
+import msgspec
 import numpy as np
 import pyarrow as pa
 from apache_beam.io.filesystem import CompressionTypes
@@ -212,7 +213,7 @@ class BatchCoder(beam.coders.Coder):
         parameters = json.loads((schema.metadata or {})[b"batch"])
         fields, shapes = parameters["scalars"], parameters["shapes"]
         if fields.get("rule") is not None:
-            fields["rule"] = LengthRule.from_dict(fields["rule"])
+            fields["rule"] = msgspec.convert(fields["rule"], LengthRule)
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             fields[name] = column.values
             if name in shapes:

@@ -12,10 +12,10 @@ N(0, ℓ_r²) and cut to (b_r, ρ_r]. It is computed by quadrature from public n
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_dpne.mechanism import special
 
@@ -140,24 +140,6 @@ class LengthRule:
         classes = (ClassRule(rounds=rounds, valid=valid),) if rounds else ()
         return cls(classes=classes, **fields)
 
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> "LengthRule":
-        """Returns a rule from `dataclasses.asdict` of it, also after a round trip through JSON."""
-        classes = (
-            ClassRule(
-                **{
-                    **each,
-                    "rounds": tuple(
-                        RoundRule(**{**own, "loadings": tuple(own["loadings"])})
-                        for own in each["rounds"]
-                    ),
-                }
-            )
-            for each in fields["classes"]
-        )
-        groups = tuple(GroupRule(**each) for each in fields["groups"])
-        return cls(**{**fields, "classes": tuple(classes), "groups": groups})
-
     @property
     def rounds(self) -> tuple[RoundRule, ...]:
         """The rules of the rounds of the best class; other classes differ as the class says."""
@@ -234,11 +216,7 @@ class NullLaw:
     places: np.ndarray
     masses: np.ndarray
 
-    @overload
-    def tail(self, stddev: float, above: float) -> float: ...
-    @overload
-    def tail(self, stddev: float, above: np.ndarray) -> np.ndarray: ...
-    def tail(self, stddev: float, above: float | np.ndarray) -> float | np.ndarray:
+    def tail(self, stddev: float, above: npt.ArrayLike) -> np.ndarray:
         """Returns the probability that it is open now and its next evidence is above a place.
 
         Args:
@@ -247,8 +225,7 @@ class NullLaw:
         """
         # (above, n) float64: distances from each place to each border, in standard deviations.
         steps = (self.places - np.atleast_1d(above)[:, np.newaxis]) / stddev
-        tails = special.ndtr(steps) @ self.masses
-        return float(tails[0]) if np.ndim(above) == 0 else tails
+        return (special.ndtr(steps) @ self.masses).reshape(np.shape(above))
 
     def cut(self, stddev: float, low: float, high: float) -> "NullLaw":
         """Returns the law after one more round, for evidence that ends in (low, high]."""
@@ -281,7 +258,7 @@ def length_rule(
     rounds = ()
     if threshold is not None:
         units = math.ceil(threshold * UNITS)
-        tail = NOTHING_YET.tail(noise_stddev, units / UNITS)
+        tail = float(NOTHING_YET.tail(noise_stddev, units / UNITS))
         rounds = (
             RoundRule(evidence_stddev=noise_stddev, threshold_units=units, null_probability=tail),
         )

@@ -291,7 +291,7 @@ def gram_rounds(fraction: float, rounds: tuple[Round, ...]) -> tuple[RoundRule, 
             evidence_stddev=math.sqrt(information),
             threshold_units=units,
             cut_cell=_gram_cut_cell(fraction, rounds, index, units, information),
-            null_probability=law.tail(stddev, units / UNITS),
+            null_probability=float(law.tail(stddev, units / UNITS)),
             score_divisor=information,
         )
         rules.append(rule)

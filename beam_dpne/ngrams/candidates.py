@@ -25,10 +25,9 @@ _MOST_HASHED = 2**24
 _SMALL_SET = 2**20
 
 
-def extract_grams(batch: UserBatch, *, length: int) -> Contributions:
+def extract_grams(batch: UserBatch) -> Contributions:
     """Returns each user's distinct candidates of length k from positions of length k−1."""
-    if batch.length != length - 1:
-        raise ValueError(f"ExtractGrams({length=}) needs ids of length {length - 1}.")
+    length = batch.length + 1
     # Each occurrence of a candidate is a tuple of its user's row, its first and its second id; at
     # length 1 there is no second. Sorted and distinct tuples are each user's candidates in order.
     if length == 1:

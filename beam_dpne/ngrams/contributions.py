@@ -34,7 +34,7 @@ from beam_dpne.ngrams.valid import class_numbers
 
 
 def limit_contributions(
-    contributions: Contributions, *, max_contributions: int, sub_key: bytes
+    contributions: Contributions, *, max_contributions: int, run_key: RunKey
 ) -> Contributions:
     """Gives each user's n-grams the weight 1/√min(n, Δ), or 0 outside a keyed subset of size Δ."""
     counts = np.diff(contributions.offsets)
@@ -43,6 +43,7 @@ def limit_contributions(
     shares = np.zeros(counts.size, dtype=np.int64)
     shares[kept > 0] = equal_weights(kept[kept > 0])
     weights = np.repeat(shares, counts)
+    sub_key = run_key.sub_key("subset", contributions.length)
     weights[outside_subset(contributions, max_contributions, sub_key)] = 0
     return dataclasses.replace(contributions, weights=weights)
 
@@ -104,9 +105,8 @@ def contribute(
         return None
     limit = plan.contribution_limits[length - 1]
     if not plan.is_adaptive:
-        sub_key = run_key.sub_key("subset", length)
-        grams = extract_grams(batch, length=length)
-        return limit_contributions(grams, max_contributions=limit, sub_key=sub_key), batch
+        grams = extract_grams(batch)
+        return limit_contributions(grams, max_contributions=limit, run_key=run_key), batch
     grams, rows = _open_grams(batch, length, round_number, present, run_key)
     # (n,) int64 in units of 2^-56: the budget for squared weights that earlier rounds have left.
     left = _left(batch, plan, length, round_number)
@@ -174,7 +174,7 @@ def _open_grams(
     The second array has their rows in the present set, (m,) int64; it is empty in round 1.
     """
     if present is None:
-        return extract_grams(batch, length=length), np.zeros(0, np.int64)
+        return extract_grams(batch), np.zeros(0, np.int64)
     rows, offsets = _distinct_open_rows(batch, present)
     contributions = Contributions(
         length=length, round=round_number, users=batch.users, offsets=offsets, keys=rows

@@ -58,10 +58,8 @@ class NgramsParameters(PlanParameters):
         str,
         Parameter(
             choices=STRATEGIES,
-            help="How users spend their budget. With adaptive, each user divides one budget among "
-            "lengths and rounds according to the n-grams that the user has, which releases two to "
-            "three times as much. one_round is the mechanism of the paper, with one round for "
-            "each length.",
+            help="adaptive: each user divides one budget among lengths and rounds, which "
+            "releases two to three times as much. one_round: the mechanism of the paper.",
         ),
     ] = "adaptive"
     max_contributions: Annotated[
@@ -69,10 +67,8 @@ class NgramsParameters(PlanParameters):
         Parameter(
             least=1,
             default_text="1000, one_round 100",
-            help="Largest number of distinct n-grams that one user adds at one length (with "
-            "adaptive, in each round of it), Δ: one number, or one for each length. The number "
-            "that a typical user has is sensible; a larger one raises the threshold without any "
-            "gain. It must not be computed from the private data.",
+            help="Largest number of distinct n-grams that one user adds at one length, or in one "
+            "round of it, Δ: one number, or one for each length. Never compute it from the data.",
         ),
     ] = None
     count_share: Annotated[
@@ -80,10 +76,8 @@ class NgramsParameters(PlanParameters):
         Parameter(
             least=0,
             most=0.9,
-            help="Part of the budget that measures how many users have each released row; "
-            "0 switches it off. The rows then have the columns users, users_low and "
-            "users_high, an estimate and its 95 % interval, and come in the order of users. With "
-            "0.15 about 7 to 10 % fewer rows are released.",
+            help="Part of the budget that measures how many users have each row, from 1e-6; with "
+            "0.15 about 7 to 10 % fewer rows are released. 0 leaves the columns of users out.",
         ),
     ] = COUNT_SHARE
     spurious_fraction: Annotated[
@@ -92,9 +86,8 @@ class NgramsParameters(PlanParameters):
             least=_MIN_SPURIOUS_FRACTION,
             below=1,
             rare=True,
-            help="Upper bound η on the expected number of released n-grams of each length that "
-            "nobody has, as a fraction of the released n-grams one word shorter. A larger η "
-            "releases more n-grams of both kinds, real and spurious.",
+            help="Upper bound η on the expected number of released n-grams that nobody has, as a "
+            "part of those one word shorter. A larger η releases more n-grams of both kinds.",
         ),
     ] = 0.01
     rounds: Annotated[
@@ -104,9 +97,8 @@ class NgramsParameters(PlanParameters):
             most=3,
             rare=True,
             default_text="3, one_round none",
-            help="Number of rounds of each length of two words and more. Later rounds spend only "
-            "on n-grams that are undecided, so that more are released; each round is a pass over "
-            "the data. Only adaptive has it.",
+            help="Number of rounds of each length of two words and more; later ones spend only "
+            "on n-grams that are undecided. Each is a pass over the data. Only adaptive has it.",
         ),
     ] = None
     user_budgets: Annotated[
@@ -115,9 +107,8 @@ class NgramsParameters(PlanParameters):
             choices=("individual", "even"),
             rare=True,
             default_text="individual, one_round none",
-            help="How a user's budget is divided among lengths. individual divides it by the "
-            "n-grams that the user has. even gives each length the same part, which needs "
-            "ordinary composition only and releases less. Only adaptive has it.",
+            help="individual divides a user's budget among lengths by the user's n-grams. even "
+            "gives each length the same part and releases less. Only adaptive has it.",
         ),
     ] = None
     favour: Annotated[
@@ -126,10 +117,8 @@ class NgramsParameters(PlanParameters):
             choices=("words", "balanced", "long"),
             rare=True,
             default_text="balanced, one_round none",
-            help="The lengths of which more is released, at the cost of the others. words keeps "
-            "less of a user's budget for longer n-grams, long keeps more. Choose it by the "
-            "purpose of the release, and never by looking at the data. Only adaptive has it, and "
-            "with even budgets only balanced is allowed.",
+            help="Lengths of which more is released, at the cost of the others, chosen by the "
+            "purpose and never by the data. Only adaptive with individual budgets has it.",
         ),
     ] = None
     vocabulary_delta_share: Annotated[
@@ -139,9 +128,8 @@ class NgramsParameters(PlanParameters):
             below=1,
             rare=True,
             default_text="0.1, one_round 0.5",
-            help="Share of delta that bounds the probability of releasing a single word that only "
-            "one user has. The noise gets the rest of delta. A small share raises the threshold "
-            "of single words; a large share raises the noise of all lengths.",
+            help="Share of delta for the probability that a single word of one user alone is "
+            "released; the noise gets the rest. A small share raises the threshold of words.",
         ),
     ] = None
     pruning: Annotated[
@@ -149,10 +137,8 @@ class NgramsParameters(PlanParameters):
         Parameter(
             choices=PRUNING_RULES,
             rare=True,
-            help="Which n-grams are candidates. With both, these are the n-grams whose prefix and "
-            "suffix were released; with single, those whose prefix and last word were released. "
-            "both gives fewer candidates and so a lower threshold; the privacy is the same. "
-            "adaptive has only both.",
+            help="Candidates are n-grams whose prefix and suffix were released (both), or prefix "
+            "and last word (single, more candidates with one privacy). adaptive has only both.",
         ),
     ] = "both"
     valid_count: Annotated[
@@ -160,8 +146,8 @@ class NgramsParameters(PlanParameters):
         Parameter(
             choices=VALID_COUNTS,
             rare=True,
-            help="How the number of candidates is computed. exact counts them; estimate uses the "
-            "estimate of the paper, which only one_round has, and only with pruning both.",
+            help="exact counts the candidates; estimate is the estimate of the paper, which only "
+            "one_round with pruning both has.",
         ),
     ] = "exact"
     noise_growth: Annotated[
@@ -170,9 +156,8 @@ class NgramsParameters(PlanParameters):
             above=0,
             rare=True,
             default_text="1, adaptive none",
-            help="Ratio c of the noise of each length to the noise of the length before, e.g. "
-            "0.8. A ratio below 1 favours long n-grams; 1 treats all lengths alike. It is refused "
-            "if it would leave some length without budget. Only one_round has it.",
+            help="Ratio c of each length's noise to that of the length before, e.g. 0.8, which "
+            "favours long n-grams. Only one_round has it.",
         ),
     ] = None
     budget_shares: Annotated[
@@ -180,9 +165,8 @@ class NgramsParameters(PlanParameters):
         Parameter(
             above=0,
             rare=True,
-            help="Share of the lengths' budget for each length, e.g. 0.2, 0.4 and 0.4 for a "
-            "max_length of 3, instead of noise_growth. There must be one share for each length, "
-            "and they must sum to 1. Only one_round has them.",
+            help="Share of the budget of each length, e.g. 0.2, 0.4 and 0.4, instead of "
+            "noise_growth; they must sum to 1. Only one_round has them.",
         ),
     ] = None
     max_tokens_per_user: Annotated[
@@ -191,9 +175,8 @@ class NgramsParameters(PlanParameters):
             least=1,
             most=MAX_USERS,
             rare=True,
-            help="Largest number of tokens of one user that are read. Users above it keep a "
-            "random subset of their documents. It bounds the cost of floating point, so a number "
-            "that is too large for epsilon is refused.",
+            help="Largest number of tokens of one user that are read; users above it keep a "
+            "random subset of their documents. Too large a number for epsilon is refused.",
         ),
     ] = 1_000_000
 

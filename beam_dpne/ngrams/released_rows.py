@@ -1,9 +1,9 @@
 """DecodeGrams, and the rows of S_1, …, S_T in the order of a release.
 
 Texts are made a piece at a time. Rows of one length come by falling numbers of users, then by falling
-score, then by the bytes of their texts. The keys of S_k sort like its n-grams, word by word, and a blank sorts before all characters that
-are not control characters. So with words of ordinary characters the rows of S_k are in the order of
-their texts already, and a stable sort by numbers is enough.
+score, then by the bytes of their texts. The keys of S_k sort like its n-grams, word by word, and a
+blank sorts before all characters that are not control characters. So with words of ordinary characters
+the rows of S_k are in the order of their texts already, and a stable sort by numbers is enough.
 """
 
 import dataclasses

@@ -20,7 +20,7 @@ from beam_dpne.ngrams.in_memory import ReleaseInOneStep
 from beam_dpne.ngrams.ledger import ngrams_contents
 from beam_dpne.ngrams.length_rules import rule_for
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.range_steps import DecideRound, NoisyThreshold, RoundResult, SampleSpurious
+from beam_dpne.ngrams.range_steps import DecideRound, NoisyThreshold, SampleSpurious
 from beam_dpne.ngrams.released_rows import ReleasedRows
 from beam_dpne.ngrams.user_counts import CountUsers
 from beam_dpne.ngrams.user_steps import (
@@ -188,10 +188,9 @@ class Graph:
         """Returns S_1, …, S_T, with numbers of users if the plan has a count_share."""
         released: list[PCollection[GramSet]] = []
         everybody, before = users, None
-        release_length = self._in_rounds if self.plan.is_adaptive else self._in_one_round
         for length in range(1, self.plan.max_length + 1):
             previous = released[-1] if released else None
-            found, users, before, first = release_length(length, users, previous, before)
+            found, users, before, first = self.release_length(length, users, previous, before)
             # Users have the same positions after the first round of length 1, and only less budget.
             # So that round's stage need not put out its input too.
             everybody = first if length == 1 else everybody
@@ -203,69 +202,53 @@ class Graph:
         )
         return cast("tuple[PCollection[GramSet], ...]", everybody | "CountUsers" >> count)
 
-    def _in_one_round(self, length: int, users: Any, previous: Any, before: Any) -> _Length:
-        """Returns S_k of the paper's strategy, and the users in terms of S_{k−1}."""
-        drawn: Any = None
-        if previous is not None:
-            users = users | f"{length}/PruneInvalid" >> PruneInvalid(
-                released=previous, pruning=self.plan.pruning
-            )
-            draw = SampleSpurious(plan=self.plan, run_key=self.run_key)
-            drawn = previous | f"{length}/SampleSpurious" >> draw
-        limit = LimitContributions(
-            length=length,
-            max_contributions=self.plan.contribution_limits[length - 1],
-            run_key=self.run_key,
-        )
-        grams: Any = users | f"{length}/ExtractGrams" >> ExtractGrams(length=length)
-        sent: Any = grams | f"{length}/LimitContributions" >> limit
-        shards: Any = sent | f"{length}/WeightedHistogram" >> self._histogram(previous)
-        decide = NoisyThreshold(**self._deciding(previous), spurious=drawn)
-        return _Length(shards | f"{length}/NoisyThreshold" >> decide, users, before, users)
-
-    def _in_rounds(self, length: int, users: Any, previous: Any, before: Any) -> _Length:
-        """Returns S_k of the adaptive strategy."""
-        last = self.plan.rounds_of(length)
+    def release_length(self, length: int, users: Any, previous: Any, before: Any) -> _Length:
+        """Releases one length in its rounds, as `InMemory.release_length` does."""
+        last, key = self.plan.rounds_of(length), self.run_key
         present: Any = None
         still_open: Any = None
-        drawn: Any = None
         found: Any = None
         first: Any = None
         for number in range(1, last + 1):
-            label = f"{length}/{number}"
-            spend = SpendBudgets(
-                plan=self.plan,
-                length=length,
-                round_number=number,
-                previous=previous,
-                present=present,
-                before=before,
-                run_key=self.run_key,
-            )
-            sent, users = cast("SpendResult", users | f"{label}/SpendBudgets" >> spend)
+            label, is_first = f"{length}/{number}", number == 1 and previous is not None
+            beside = {"previous": previous, "present": present, "before": before}
+            sent, users = self._contribute(label, length, number, users, beside)
             first, before = first or users, present
-            weighted = self._histogram(previous if number == 1 else None, still_open)
+            weighted = WeightedHistogram(
+                histogram_ranges=self.histogram_ranges,
+                previous=previous if is_first else None,
+                open_pieces=still_open,
+            )
             shards: Any = sent | f"{label}/WeightedHistogram" >> weighted
-            if previous is not None:
-                drawn = None
-                if number == 1:
-                    draw = SampleSpurious(plan=self.plan, run_key=self.run_key, histogram=shards)
-                    drawn = previous | f"{label}/SampleSpurious" >> draw
+            deciding = self._deciding(previous)
+            if is_first:
+                histogram = shards if self.plan.is_adaptive else None
+                draw = SampleSpurious(plan=self.plan, run_key=key, histogram=histogram)
+                deciding["spurious"] = previous | f"{label}/SampleSpurious" >> draw
             if number < last:
-                decide = DecideRound(
-                    round_number=number, **self._deciding(previous), spurious=drawn
-                )
-                decided = cast("RoundResult", shards | f"{label}/DecideRound" >> decide)
-                present, still_open = decided
+                decide = DecideRound(round_number=number, **deciding)
+                present, still_open = shards | f"{label}/DecideRound" >> decide
             else:
-                decide = NoisyThreshold(**self._deciding(previous), spurious=drawn)
-                found = shards | f"{label}/NoisyThreshold" >> decide
+                found = shards | f"{label}/NoisyThreshold" >> NoisyThreshold(**deciding)
         return _Length(found, users, before, first)
 
-    def _histogram(self, previous: Any, still_open: Any = None) -> WeightedHistogram:
-        return WeightedHistogram(
-            histogram_ranges=self.histogram_ranges, previous=previous, open_pieces=still_open
+    def _contribute(
+        self, label: str, length: int, number: int, users: Any, beside: dict[str, Any]
+    ) -> tuple[Any, Any]:
+        """Returns what users send to a round, and the users with what they have left."""
+        if self.plan.is_adaptive:
+            spend = SpendBudgets(
+                plan=self.plan, length=length, round_number=number, run_key=self.run_key, **beside
+            )
+            return cast("SpendResult", users | f"{label}/SpendBudgets" >> spend)
+        if beside["previous"] is not None:
+            prune = PruneInvalid(released=beside["previous"], pruning=self.plan.pruning)
+            users = users | f"{label}/PruneInvalid" >> prune
+        limit = LimitContributions(
+            max_contributions=self.plan.contribution_limits[length - 1], run_key=self.run_key
         )
+        grams = users | f"{label}/ExtractGrams" >> ExtractGrams()
+        return grams | f"{label}/LimitContributions" >> limit, users
 
     def _deciding(self, previous: PCollection[GramSet] | None) -> dict[str, Any]:
         """Returns what `DecideRound` and `NoisyThreshold` share."""

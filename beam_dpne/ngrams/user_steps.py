@@ -33,17 +33,11 @@ class ExtractGrams(DisplayedTransform):
 
     Input: `UserBatch` of length k−1.
 
-    Output: `Contributions` of length k, keys ascending within each user, without weights.
+    Output: `Contributions` of length k ≥ 1, keys ascending within each user, without weights.
 
     Privacy: not private; nothing is bounded yet.
 
     Cost: one sort of the batch's candidates as 64-bit integers.
-
-    Attributes:
-      length: k ≥ 1.
-
-    Raises:
-      ValueError: if length < 1.
 
     Example:
       >>> import numpy as np
@@ -53,23 +47,19 @@ class ExtractGrams(DisplayedTransform):
       ...     length=1, size=2, users=np.array([[1, 2]], np.uint64), vocabulary_size=2,
       ...     offsets=np.array([0, 5]), ids=np.array([0, 1, 0, 1, -1], np.int32))
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-      ...     grams = pipeline | beam.Create([batch]) | ExtractGrams(length=2)
+      ...     grams = pipeline | beam.Create([batch]) | ExtractGrams()
       ...     _ = grams | beam.Map(lambda c: print(c.keys >> 32, c.keys & 0xFFFFFFFF))
       [0 1] [1 0]
 
     References: DPNE Algorithm 1, "W_i^k ← G_k(w_i)" and "U_i ← W_i^k ∩ V_k".
     """
 
-    length: int
-
     def __post_init__(self):
         super().__init__()
-        if self.length < 1:
-            raise ValueError(f"length must be at least 1, got length={self.length}.")
 
     def expand(self, users: PCollection[UserBatch]) -> PCollection[Contributions]:
         """Applies `extract_grams` to each batch."""
-        return apply(users, "Extract", beam.Map(extract_grams, length=self.length), Contributions)
+        return apply(users, "Extract", beam.Map(extract_grams), Contributions)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -146,7 +136,6 @@ class LimitContributions(DisplayedTransform):
 
     Attributes:
       max_contributions: Δ_k ≥ 1.
-      length: k.
       run_key: the secret of the run.
 
     Raises:
@@ -160,14 +149,13 @@ class LimitContributions(DisplayedTransform):
       ...                       offsets=np.array([0, 6]), keys=np.arange(6))
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     limited = pipeline | beam.Create([grams]) | LimitContributions(
-      ...         length=2, max_contributions=4, run_key=RunKey.generate())
+      ...         max_contributions=4, run_key=RunKey.generate())
       ...     _ = limited | beam.Map(lambda c: print(np.sort(c.weights) / 2**32))
       [0.  0.  0.5 0.5 0.5 0.5]
 
     References: DPNE Algorithm 1, "Limit user contributions" and the update of H_k.
     """
 
-    length: int
     max_contributions: int
     run_key: RunKey = dataclasses.field(repr=False)
 
@@ -179,10 +167,7 @@ class LimitContributions(DisplayedTransform):
     def expand(self, contributions: PCollection[Contributions]) -> PCollection[Contributions]:
         """Applies `limit_contributions` to each batch."""
         limit = beam.Map(
-            _limit_checked,
-            length=self.length,
-            max_contributions=self.max_contributions,
-            run_key=self.run_key,
+            limit_contributions, max_contributions=self.max_contributions, run_key=self.run_key
         )
         return apply(contributions, "Limit", limit, Contributions)
 
@@ -230,7 +215,7 @@ class SpendBudgets(UnhintedTransform):
         positions of the users refer to; None where that round had none.
 
     Raises:
-      ValueError: if the plan has another strategy, or a side input is missing.
+      ValueError: if the plan has another strategy, or not so many rounds.
 
     Example:
       >>> import numpy as np, pyarrow as pa
@@ -271,12 +256,6 @@ class SpendBudgets(UnhintedTransform):
                 f"round_number must be one of the {last} rounds of length {self.length}, got "
                 f"round_number={self.round_number}."
             )
-        for name, wanted, when in (
-            ("previous", self.length > 1, "length 2 and more"),
-            ("present", self.round_number > 1, "round 2 and later"),
-        ):
-            if (getattr(self, name) is not None) != wanted:
-                raise ValueError(f"{name} must be given at {when}, and only there.")
 
     def expand(self, users: PCollection[UserBatch]) -> SpendResult:
         """Applies `contribute` to each batch."""
@@ -302,17 +281,6 @@ def _pruned(batch: UserBatch, released: GramSet, *, pruning: str) -> list[UserBa
     progress.enter("users", released.length + 1)
     pruned = prune_invalid(batch, released, pruning=pruning)
     return [pruned] if len(pruned.users) else []
-
-
-def _limit_checked(
-    contributions: Contributions, *, length: int, max_contributions: int, run_key: RunKey
-) -> Contributions:
-    if contributions.length != length:
-        raise ValueError(
-            f"LimitContributions({length=}) got grams of {contributions.length} words."
-        )
-    sub_key = run_key.sub_key("subset", length)
-    return limit_contributions(contributions, max_contributions=max_contributions, sub_key=sub_key)
 
 
 def _spent_by_batch(batch: UserBatch, **settings: Any) -> Iterator[Any]:

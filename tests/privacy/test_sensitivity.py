@@ -116,9 +116,9 @@ def histograms(corpus, chain, limit, pruning, partitions) -> list[dict[tuple[str
         pieces = collections.defaultdict(list)
         for batch in batches:
             limited = limit_contributions(
-                extract_grams(batch, length=length),
+                extract_grams(batch),
                 max_contributions=limit,
-                sub_key=KEY.sub_key("subset", length),
+                run_key=KEY,
             )
             for shard, piece in cut_by_hash_range(sum_contributions(limited), 3):
                 pieces[shard].append(piece)

@@ -83,7 +83,7 @@ def test_each_length_says_what_was_spent_and_what_came_of_it():
         {
             "round": 1,
             "evidence_stddev": 1.0,
-            "threshold": 5.25,
+            "threshold": 5.5,
             "cut": 0.5,
             "null_probability": 1e-7,
             "loadings": [1.0],
