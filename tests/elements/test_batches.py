@@ -273,18 +273,18 @@ def test_candidates_of_large_sets_are_as_distinct_as_those_of_small_ones(pruning
     )
     batch = prune_invalid(positions, vocabulary, pruning=pruning)
     wide = dataclasses.replace(batch, size=2**31, vocabulary_size=2**31)
-    expected, found = (extract_grams(some, length=2) for some in (batch, wide))
+    expected, found = (extract_grams(some) for some in (batch, wide))
     assert found.keys.tolist() == expected.keys.tolist()
     assert found.offsets.tolist() == expected.offsets.tolist()
     assert np.diff(expected.offsets).max() == 2
     wide = dataclasses.replace(positions, size=2**63)
-    words = extract_grams(wide, length=1)
-    assert words.keys.tolist() == extract_grams(positions, length=1).keys.tolist()
+    words = extract_grams(wide)
+    assert words.keys.tolist() == extract_grams(positions).keys.tolist()
 
 
 def sum_of(batch):
-    grams = extract_grams(batch, length=1)
-    return sum_contributions(limit_contributions(grams, max_contributions=9, sub_key=b"k" * 32))
+    grams = extract_grams(batch)
+    return sum_contributions(limit_contributions(grams, max_contributions=9, run_key=KEY))
 
 
 def by_word(shard):
