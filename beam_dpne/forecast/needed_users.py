@@ -19,7 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize, stats
 
+from beam_dpne.counts import transform as counting
 from beam_dpne.counts.measuring import sum_counts
+from beam_dpne.counts.rule import required_noise
 from beam_dpne.elements.batches import UserBatch, add_rows
 from beam_dpne.evaluation.corpus import Corpus, GramIndex
 from beam_dpne.evaluation.coverage import codes_of_sets
@@ -29,7 +31,7 @@ from beam_dpne.ngrams.elements import Contributions, GramSet
 from beam_dpne.ngrams.in_memory import InMemory, Piece
 from beam_dpne.ngrams.length_rules import rule_of_sizes
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.user_counts import count_users, held_grams, rule_of
+from beam_dpne.ngrams.user_counts import GramRows
 
 # A sum of weights stays below 2^63 for this many users with weights below 1 in units of 2^-32.
 MOST_USERS = 2**30
@@ -70,12 +72,12 @@ class _Repeated(InMemory):
         return super().sums(dataclasses.replace(sent, **repeated))
 
     def count(self, users: list[UserBatch], released: Sequence[GramSet]) -> Sequence[GramSet]:
-        rule, pruning = rule_of(*released), self.plan.pruning
-        sums = add_rows(
-            sum_counts(held_grams(batch, released, pruning=pruning), rule) for batch in users
-        )
+        rows = GramRows(pruning=self.plan.pruning)
+        rule = counting.rule_of(rows, *released)
+        sums = add_rows(sum_counts(rows.held(batch, released), rule) for batch in users)
         sums = dataclasses.replace(sums, sums=_times(sums.sums, self.repeats))
-        return count_users(released, [sums], plan=self.plan, run_key=self.run_key)
+        noise = required_noise(self.plan.count_noise)
+        return counting.estimated(released, [sums], rows=rows, noise=noise, run_key=self.run_key)
 
 
 def _times(values: np.ndarray, factor: float) -> np.ndarray:

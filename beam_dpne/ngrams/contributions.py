@@ -52,22 +52,14 @@ def outside_subset(
     contributions: Contributions, max_contributions: int, sub_key: bytes
 ) -> np.ndarray:
     """Returns the entries of users above the limit that are outside a keyed subset: ascending int64."""
-    keys = draw_keys(contributions)
+    # A packed pair identifies its n-gram in every batch. A word is identified by its keyed hash.
+    keys, hashes = contributions.keys, contributions.word_hashes
+    keys = keys.view(np.uint64) if hashes is None else hashes[keys, 0]
 
     def draw(user: np.ndarray, entries: np.ndarray) -> np.ndarray:
         return randomness.keyed_bits(sub_key, contributions.users[user, 0], keys[entries])[:, 0]
 
     return outside_limit(contributions.offsets, max_contributions, draw)
-
-
-def draw_keys(contributions: Contributions) -> np.ndarray:
-    """Returns 64 bits for each n-gram that are the same in every batch: (m,) uint64.
-
-    A packed pair identifies its n-gram in every batch. A word is identified by its keyed hash.
-    """
-    if contributions.word_hashes is not None:
-        return contributions.word_hashes[contributions.keys, 0]
-    return contributions.keys.view(np.uint64)
 
 
 def contribute(

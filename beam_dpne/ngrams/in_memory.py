@@ -9,29 +9,17 @@ release in memory equals the pipeline's, bit for bit, under the same run key.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
-
-import apache_beam as beam
-from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
 from beam_dpne.counts.rule import required_noise
 from beam_dpne.counts.transform import count_in_memory
-from beam_dpne.documents.group_by_user import lay_out
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import map_in_threads
-from beam_dpne.elements.batches import DocumentBlock, UnhintedTransform, UserBatch
-from beam_dpne.elements.coders import SetStore, spill
+from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.ngrams import histogram
+from beam_dpne.ngrams import decisions, histogram
 from beam_dpne.ngrams.contributions import contribute
-from beam_dpne.ngrams.decisions import (
-    decide,
-    merge_present,
-    merge_released,
-    present_part,
-    released_part,
-)
 from beam_dpne.ngrams.elements import (
     ROOT,
     Contributions,
@@ -47,8 +35,6 @@ from beam_dpne.ngrams.valid import sample_spurious
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
-# Hash ranges of a histogram for each thread, so that threads have about the same work.
-_RANGES_OF_A_THREAD = 2
 # Sums of one hash range, with its number.
 Piece = tuple[int, HistogramShard]
 
@@ -136,9 +122,12 @@ class InMemory:
             drawn = self.draw(previous, shards) if previous is not None and number == 1 else None
             shards = self.decide(shards, drawn)
             if number < self.plan.rounds_of(length):
-                present = merge_present(map(present_part, shards), known, number)
+                present = decisions.merge_present(
+                    map(decisions.present_part, shards), known, number
+                )
         rule = rule_for(self.plan) if previous is None else None
-        return merge_released(map(released_part, shards), known, rule), users, before
+        found = decisions.merge_released(map(decisions.released_part, shards), known, rule)
+        return found, users, before
 
     def contribute(
         self,
@@ -204,7 +193,8 @@ class InMemory:
         """Returns the n-grams of each hash range that are open or found after a round."""
         rule = rule_for(self.plan)
         return self.map(
-            functools.partial(decide, drawn=drawn, rule=rule, run_key=self.run_key), shards
+            functools.partial(decisions.decide, drawn=drawn, rule=rule, run_key=self.run_key),
+            shards,
         )
 
     def count(self, users: list[UserBatch], released: Sequence[GramSet]) -> Sequence[GramSet]:
@@ -221,68 +211,3 @@ class InMemory:
     def map(self, function: Callable[[_In], _Out], items: Iterable[_In]) -> list[_Out]:
         """Calls a function for all batches or hash ranges; see `map_in_threads`."""
         return map_in_threads(function, items, self.workers)
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class ReleaseInOneStep(UnhintedTransform):
-    """Lays out positions and releases S_1, …, S_T, all in one step of one worker.
-
-    Input: tuples of the number of a partition of users and a `DocumentBlock` of it, as `GroupByUser`
-    shuffles them.
-
-    Output: tuple of PCollections of one `GramSet` each: S_1, …, S_T.
-
-    Privacy: that of `PrivateNgrams`, whose steps it does in the same order.
-
-    Cost: one shuffle of the corpus, to one worker, which holds all positions and the sums of one round.
-
-    Attributes:
-      plan: the plan of the run.
-      run_key: the secret of the run, bound to its parameters.
-      workers: the number of threads; it changes no release.
-      store: the folder for released sets that are too large for an element; with None every set is
-        one element.
-
-    References: DPNE Algorithm 1.
-    """
-
-    plan: PrivacyPlan
-    run_key: RunKey = dataclasses.field(repr=False)
-    workers: int
-    store: SetStore | None = None
-
-    def expand(self, blocks: PCollection[tuple[int, DocumentBlock]]) -> tuple[PCollection, ...]:
-        """Brings all blocks to one worker; the loop over k has an output for each length."""
-        # Without documents there is no block, and the sets are released all the same: empty ones.
-        once = blocks.pipeline | "Once" >> beam.Create([None])
-        run = InMemory(
-            plan=self.plan,
-            run_key=self.run_key,
-            histogram_ranges=_RANGES_OF_A_THREAD * self.workers,
-            workers=self.workers,
-        )
-        names = [str(length) for length in range(1, self.plan.max_length + 1)]
-        release = beam.FlatMap(_release_all, AsIter(blocks), run=run, store=self.store)
-        released = once | "ReleaseLengths" >> release.with_outputs(*names)
-        for name in names:
-            released[name].element_type = GramSet
-        return tuple(released[name] for name in names)
-
-
-def _release_all(
-    _: None,
-    blocks: Iterable[tuple[int, DocumentBlock]],
-    *,
-    run: InMemory,
-    store: SetStore | None,
-) -> Iterator[Any]:
-    partitions: dict[int, list[DocumentBlock]] = {}
-    for number, block in blocks:
-        partitions.setdefault(number, []).append(block)
-    lay = functools.partial(lay_out, max_tokens=run.plan.max_tokens_per_user, run_key=run.run_key)
-    laid = map_in_threads(lambda part: list(lay((0, part))), list(partitions.values()), run.workers)
-    partitions.clear()
-    users = [batch for part in laid for batch in part]
-    laid.clear()
-    for grams in run.release(users):
-        yield TaggedOutput(str(grams.length), spill(grams, store))

@@ -9,9 +9,6 @@ from beam_dpne.counts.rule import COUNT_SHARE
 from beam_dpne.mechanism import gaussian
 from beam_dpne.validation import MAX_USERS, Parameter, PlanParameters, check_count
 
-STRATEGIES = ("adaptive", "one_round")
-PRUNING_RULES = ("both", "single")
-VALID_COUNTS = ("exact", "estimate")
 # Defaults that depend on the strategy; a parameter that only one of them has is None with the other.
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "adaptive": {
@@ -57,7 +54,7 @@ class NgramsParameters(PlanParameters):
     strategy: Annotated[
         str,
         Parameter(
-            choices=STRATEGIES,
+            choices=("adaptive", "one_round"),
             help="adaptive: each user divides one budget among lengths and rounds, which "
             "releases two to three times as much. one_round: the mechanism of the paper.",
         ),
@@ -135,7 +132,7 @@ class NgramsParameters(PlanParameters):
     pruning: Annotated[
         str,
         Parameter(
-            choices=PRUNING_RULES,
+            choices=("both", "single"),
             rare=True,
             help="Candidates are n-grams whose prefix and suffix were released (both), or prefix "
             "and last word (single, more candidates with one privacy). adaptive has only both.",
@@ -144,7 +141,7 @@ class NgramsParameters(PlanParameters):
     valid_count: Annotated[
         str,
         Parameter(
-            choices=VALID_COUNTS,
+            choices=("exact", "estimate"),
             rare=True,
             help="exact counts the candidates; estimate is the estimate of the paper, which only "
             "one_round with pruning both has.",

@@ -13,13 +13,7 @@ from beam_dpne.elements.batches import UnhintedTransform, apply
 from beam_dpne.elements.coders import SetStore, spill
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
-from beam_dpne.ngrams.decisions import (
-    decide,
-    merge_present,
-    merge_released,
-    present_part,
-    released_part,
-)
+from beam_dpne.ngrams import decisions
 from beam_dpne.ngrams.elements import (
     ROOT,
     GramSet,
@@ -181,7 +175,9 @@ class NoisyThreshold(_Decision):
 
     def expand(self, histogram: PCollection[HistogramShard]) -> PCollection[GramSet]:
         """Decides each shard, then sorts the released n-grams into one set."""
-        parts = apply(self._decided(histogram), "Released", beam.Map(released_part), GramSet)
+        parts = apply(
+            self._decided(histogram), "Released", beam.Map(decisions.released_part), GramSet
+        )
         sort = beam.Map(_merge_released, AsIter(parts), rule=self.rule, store=self.store)
         return apply(self._before(histogram), "Sort", sort, GramSet)
 
@@ -263,7 +259,7 @@ def _decide(
     run_key: RunKey,
 ) -> HistogramShard:
     progress.enter("decide", shard.length)
-    return decide(shard, drawn, rule=rule, run_key=run_key)
+    return decisions.decide(shard, drawn, rule=rule, run_key=run_key)
 
 
 def _merge_present(
@@ -274,10 +270,10 @@ def _merge_present(
     store: SetStore | None,
     run_key: RunKey,
 ) -> PresentGrams:
-    parts = [present_part(shard) for _, shard in pieces]
+    parts = [decisions.present_part(shard) for _, shard in pieces]
     # The set is as secret as the data: a file's name made of its content alone would confirm a guess.
     key = run_key.sub_key("stored", previous.length + 1, round_number)
-    return spill(merge_present(parts, previous, round_number), store, key)
+    return spill(decisions.merge_present(parts, previous, round_number), store, key)
 
 
 def _merge_released(
@@ -288,4 +284,4 @@ def _merge_released(
     store: SetStore | None,
 ) -> GramSet:
     progress.enter(progress.RELEASED, previous.length + 1)
-    return spill(merge_released(parts, previous, rule), store)
+    return spill(decisions.merge_released(parts, previous, rule), store)

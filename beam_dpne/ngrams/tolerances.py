@@ -97,27 +97,20 @@ def groups_of(
     """
     numbers = sorted(sizes, reverse=True)
     cap = _cap(numbers, sizes, released)
-    groups, ends, group, reached, border = [], [], [], 0, released
+    least = LEAST_CANDIDATES * held_stddev * 2**FACTOR_BITS
+    groups, group, reached, border = [], [], 0, released
     for number in numbers:
         group.append(number)
         reached += sizes[number]
-        if reached >= border:
-            groups.append(_group(group, sizes, cap))
-            ends.append(reached)
+        if reached >= border or number == numbers[-1]:
+            made = _group(group, sizes, cap)
+            is_near = reached <= COUNTED_CANDIDATES * released
+            is_counted = is_near and made.candidates >= least
+            groups.append(dataclasses.replace(made, is_counted=is_counted))
             group = []
-            while reached >= border:
-                border *= GROUP_RATIO
-    if group:
-        groups.append(_group(group, sizes, cap))
-        ends.append(reached)
-    least = LEAST_CANDIDATES * held_stddev * 2**FACTOR_BITS
-    return [
-        dataclasses.replace(
-            group,
-            is_counted=group.candidates >= least and end <= COUNTED_CANDIDATES * released,
-        )
-        for group, end in zip(groups, ends, strict=True)
-    ]
+        while reached >= border:
+            border *= GROUP_RATIO
+    return groups
 
 
 def _cap(numbers: Sequence[int], sizes: Mapping[int, int], released: int) -> int:

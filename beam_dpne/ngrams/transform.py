@@ -2,21 +2,24 @@
 
 import dataclasses
 import functools
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
 import apache_beam as beam
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
+from beam_dpne.documents.group_by_user import lay_out
 from beam_dpne.documents.key_context import key_context
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform
-from beam_dpne.elements.batches import UserBatch
-from beam_dpne.elements.coders import SetStore
+from beam_dpne.elements.arrays import map_in_threads
+from beam_dpne.elements.batches import DocumentBlock, UserBatch
+from beam_dpne.elements.coders import SetStore, spill
 from beam_dpne.elements.rows import CountedNgram, ReleasedNgram
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.elements import ROOT, GramSet, PresentGrams
 from beam_dpne.ngrams.histogram import WeightedHistogram
-from beam_dpne.ngrams.in_memory import ReleaseInOneStep
+from beam_dpne.ngrams.in_memory import InMemory
 from beam_dpne.ngrams.ledger import ngrams_contents
 from beam_dpne.ngrams.length_rules import rule_for
 from beam_dpne.ngrams.plan import PrivacyPlan
@@ -33,6 +36,9 @@ from beam_dpne.ngrams.user_steps import (
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run
 from beam_dpne.release.result import Form, Result
+
+# Hash ranges of a histogram for each thread, so that threads have about the same work.
+_RANGES_OF_A_THREAD = 2
 
 
 class _Released(NamedTuple):
@@ -145,15 +151,42 @@ class PrivateNgrams(DocumentsTransform):
     def _released_in_one_step(
         self, documents: PCollection, run_key: RunKey, workers: int
     ) -> tuple[PCollection[GramSet], ...]:
+        """Brings all blocks to one worker; the loop over k has an output for each length."""
         group = self.group_by_user(run_key, self.plan.max_tokens_per_user)
-        release = ReleaseInOneStep(
+        blocks = group.cut_by_user(self.batched(documents))
+        run = InMemory(
             plan=self.plan,
             run_key=run_key,
+            histogram_ranges=_RANGES_OF_A_THREAD * workers,
             workers=workers,
-            store=self.store,
         )
-        blocks = group.cut_by_user(self.batched(documents))
-        return cast("tuple[PCollection[GramSet], ...]", blocks | "ReleaseInOneStep" >> release)
+        names = [str(length) for length in range(1, self.plan.max_length + 1)]
+        release = beam.FlatMap(_release_all, AsIter(blocks), run=run, store=self.store)
+        # Without documents there is no block, and the sets are released all the same: empty ones.
+        once = documents.pipeline | "Once" >> beam.Create([None])
+        released = once | "ReleaseLengths" >> release.with_outputs(*names)
+        for name in names:
+            released[name].element_type = GramSet
+        return tuple(released[name] for name in names)
+
+
+def _release_all(
+    _: None,
+    blocks: Iterable[tuple[int, DocumentBlock]],
+    *,
+    run: InMemory,
+    store: SetStore | None,
+) -> Iterator[Any]:
+    partitions: dict[int, list[DocumentBlock]] = {}
+    for number, block in blocks:
+        partitions.setdefault(number, []).append(block)
+    lay = functools.partial(lay_out, max_tokens=run.plan.max_tokens_per_user, run_key=run.run_key)
+    laid = map_in_threads(lambda part: list(lay((0, part))), list(partitions.values()), run.workers)
+    partitions.clear()
+    users = [batch for part in laid for batch in part]
+    laid.clear()
+    for grams in run.release(users):
+        yield TaggedOutput(str(grams.length), spill(grams, store))
 
 
 def run_context(

@@ -4,7 +4,7 @@ The pass is in `counts.transform`, and the measurement and its privacy in `count
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import apache_beam as beam
 import numpy as np
@@ -12,9 +12,9 @@ from apache_beam.pvalue import PCollection
 
 from beam_dpne.counts import transform as counting
 from beam_dpne.counts.measuring import Held
-from beam_dpne.counts.rule import CountRule, required_noise
+from beam_dpne.counts.rule import required_noise
 from beam_dpne.elements.arrays import rows_of_entries
-from beam_dpne.elements.batches import RowSums, UnhintedTransform, UserBatch, apply
+from beam_dpne.elements.batches import UnhintedTransform, UserBatch, apply
 from beam_dpne.elements.coders import SetStore, spill
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.candidates import prune_invalid, rows_at_positions
@@ -97,10 +97,10 @@ def _has_length(grams: GramSet, length: int) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GramRows:
-    """S_1, …, S_T as rows whose users are counted; a public vocabulary has none.
+    """S_1, …, S_T as rows whose users are counted; rows count through all of them.
 
     Attributes:
-      pruning: the pruning rule of the plan.
+      pruning: the pruning rule of the plan, which decides the meaning of keys.
       store: the folder for sets that are too large for an element.
     """
 
@@ -108,16 +108,42 @@ class GramRows:
     store: SetStore | None = None
 
     def held(self, users: UserBatch, released: Sequence[GramSet]) -> Held:
-        """Returns the released n-grams of each user of a batch of length 0."""
-        return held_grams(users, released, pruning=self.pruning)
+        """Returns the distinct released n-grams of each user of a batch of length 0."""
+        owners, rows, first = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+        # Users without a position left are dropped on the way, so that the batch has their numbers.
+        numbers = np.arange(len(users.users), dtype=np.uint64)
+        batch = dataclasses.replace(users, users=np.stack((numbers, numbers), axis=1), left=None)
+        for grams in released:
+            ids = rows_at_positions(batch, grams)
+            place = np.flatnonzero(ids >= 0)
+            user = rows_of_entries(batch.offsets)[place]
+            owners.append(batch.users[user, 0].astype(np.int64))
+            rows.append(ids[place].astype(np.int64) + first)
+            first += len(grams)
+            batch = prune_invalid(batch, grams, pruning=self.pruning, ids=ids)
+        pairs = np.concatenate(owners), np.concatenate(rows)
+        return Held.of(*pairs, user_count=numbers.size, row_count=first)
 
     def scores(self, released: Sequence[GramSet]) -> list[np.ndarray]:
         """Returns the scores of the rows of each length."""
         return [grams.scores for grams in released]
 
     def parents(self, released: Sequence[GramSet]) -> np.ndarray:
-        """Returns the rows of each n-gram's prefix and of its suffix or last word."""
-        return parents_of(released, pruning=self.pruning)
+        """Returns the rows of each n-gram's prefix and of its suffix or last word.
+
+        Every user of an n-gram holds them as well. They are (n, 2) int32, or int64 of 2^31 rows and
+        more, −1 where there is no such row.
+        """
+        sizes = [len(grams) for grams in released]
+        offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+        kind = np.int32 if offsets[-1] < 2**31 else np.int64
+        parents = np.full((int(offsets[-1]), 2), -1, kind)
+        for k in range(1, len(released)):
+            rows = slice(int(offsets[k]), int(offsets[k + 1]))
+            prefixes, seconds = unpack_pairs(released[k].keys)
+            parents[rows, 0] = prefixes + offsets[k - 1]
+            parents[rows, 1] = seconds + offsets[k - 1 if self.pruning == "both" else 0]
+        return parents
 
     def with_users(self, released: Sequence[GramSet], users: np.ndarray) -> list[GramSet]:
         """Returns the sets with their numbers of users."""
@@ -126,84 +152,3 @@ class GramRows:
             spill(dataclasses.replace(grams, users=part, stored=None), self.store)
             for grams, part in zip(released, parts, strict=True)
         ]
-
-
-def rule_of(*released: GramSet) -> CountRule:
-    """Returns the weights of all released n-grams."""
-    return counting.rule_of(GramRows(pruning="both"), *released)
-
-
-def count_users(
-    released: Sequence[GramSet],
-    pieces: Iterable[RowSums],
-    *,
-    plan: PrivacyPlan,
-    run_key: RunKey,
-) -> list[GramSet]:
-    """Returns S_1, …, S_T with estimated numbers of users.
-
-    Args:
-      released: S_1, …, S_T.
-      pieces: sums over all users, cut by rows in any way.
-      plan: the plan of the run.
-      run_key: the secret of the run.
-    """
-    return counting.estimated(
-        released,
-        pieces,
-        rows=GramRows(pruning=plan.pruning),
-        noise=required_noise(plan.count_noise),
-        run_key=run_key,
-    )
-
-
-def parents_of(released: Sequence[GramSet], *, pruning: str) -> np.ndarray:
-    """Returns the rows of each n-gram's prefix and of its suffix or last word.
-
-    Every user of an n-gram holds them as well.
-
-    Args:
-      released: S_1, …, S_T; rows count through all of them.
-      pruning: the pruning rule of the plan, which decides the meaning of keys.
-
-    Returns:
-      (n, 2) int32, or int64 of 2^31 rows and more, -1 where there is no such row.
-    """
-    sizes = [len(grams) for grams in released]
-    offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-    kind = np.int32 if offsets[-1] < 2**31 else np.int64
-    parents = np.full((int(offsets[-1]), 2), -1, kind)
-    for k in range(1, len(released)):
-        rows = slice(int(offsets[k]), int(offsets[k + 1]))
-        lengths = (k - 1, k - 1 if pruning == "both" else 0)
-        for column, (parent, length) in enumerate(
-            zip(unpack_pairs(released[k].keys), lengths, strict=True)
-        ):
-            parents[rows, column] = parent + offsets[length]
-    return parents
-
-
-def held_grams(batch: UserBatch, released: Sequence[GramSet], *, pruning: str) -> Held:
-    """Returns the distinct released n-grams of each user of a batch of length 0.
-
-    Rows count through S_1, …, S_T.
-
-    Args:
-      batch: users' positions of length 0.
-      released: S_1, …, S_T.
-      pruning: the pruning rule of the plan.
-    """
-    users, rows, first = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
-    # Users without a position left are dropped on the way, so that the batch carries their numbers.
-    numbers = np.arange(len(batch.users), dtype=np.uint64)
-    batch = dataclasses.replace(batch, users=np.stack((numbers, numbers), axis=1), left=None)
-    for grams in released:
-        ids = rows_at_positions(batch, grams)
-        place = np.flatnonzero(ids >= 0)
-        user = rows_of_entries(batch.offsets)[place]
-        users.append(batch.users[user, 0].astype(np.int64))
-        rows.append(ids[place].astype(np.int64) + first)
-        first += len(grams)
-        batch = prune_invalid(batch, grams, pruning=pruning, ids=ids)
-    pairs = np.concatenate(users), np.concatenate(rows)
-    return Held.of(*pairs, user_count=numbers.size, row_count=first)

@@ -10,10 +10,11 @@ from beam_dpne import PrivacyPlan, RunKey
 from beam_dpne.counts import transform as counting
 from beam_dpne.counts.estimates import estimate_users
 from beam_dpne.counts.measuring import measure, split_sums
+from beam_dpne.counts.rule import required_noise
 from beam_dpne.elements.batches import RowSums, UserBatch, cut_rows, sums_of_table
 from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.ngrams.elements import GramSet
-from beam_dpne.ngrams.user_counts import GramRows, count_users, rule_of
+from beam_dpne.ngrams.user_counts import GramRows
 
 KEY = RunKey(b"estimates".ljust(32, b"."))
 PLAN = PrivacyPlan(epsilon=4, delta=1e-7, max_length=1, count_share=0.5)
@@ -27,7 +28,8 @@ WORDS = GramSet(
     words=pa.array([f"w{number:03}" for number in range(ROWS)]),
     vocabulary_size=ROWS,
 )
-RULE = rule_of(WORDS)
+SETS = GramRows(pruning="both")
+RULE = counting.rule_of(SETS, WORDS)
 
 
 def sums_of(counts: np.ndarray) -> RowSums:
@@ -42,7 +44,9 @@ def measured(sums):
 
 
 def users(sums):
-    (counted,) = count_users([WORDS], [sums], plan=PLAN, run_key=KEY)
+    (counted,) = counting.estimated(
+        [WORDS], [sums], rows=SETS, noise=required_noise(PLAN.count_noise), run_key=KEY
+    )
     return counted.users
 
 
@@ -66,7 +70,7 @@ def test_the_sums_of_a_batch_are_as_many_as_the_rows_that_its_users_hold():
         words=pa.array(["w003", "none"]),
         word_hashes=np.eye(2, dtype=np.uint64),
     )
-    sums = counting._sum_batch(batch, WORDS, rows=GramRows(pruning="both"), sets=1)
+    sums = counting._sum_batch(batch, WORDS, rows=SETS, sets=1)
     # One row, and its group in one class.
     assert len(sums) == 2
     assert sums.rows[0] == 3

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from beam_dpne import CountUsers, PrivacyPlan, RunKey
 from beam_dpne.counts.rule import MOST_TOTALS
 from beam_dpne.ngrams.in_memory import release_ngrams
-from beam_dpne.ngrams.user_counts import held_grams, parents_of
+from beam_dpne.ngrams.user_counts import GramRows
 from tests.ngrams.test_oracle import (
     KEY,
     adaptive_plans,
@@ -63,10 +63,10 @@ def test_held_ngrams_are_those_that_a_plain_search_finds(documents, plan, run_ke
     grams = list(grams_of(released))
     found = []
     for batch in users:
-        held = held_grams(batch, released, pruning=plan.pruning)
+        held = GramRows(pruning=plan.pruning).held(batch, released)
         assert held.offsets.size == len(batch.users) + 1
         found += [tuple(rows) for rows in np.split(held.rows, held.offsets[1:-1]) if rows.size]
-    parents = parents_of(released, pruning=plan.pruning)
+    parents = GramRows(pruning=plan.pruning).parents(released)
     for gram, rows in zip(grams, parents.tolist(), strict=True):
         rest = gram[1:] if plan.pruning == "both" else gram[-1:]
         parts = [grams[row] for row in rows if row >= 0]
