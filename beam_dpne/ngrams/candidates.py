@@ -176,6 +176,16 @@ def _neighbours(batch: UserBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return place, ids[place], following[step:][place]
 
 
+def _table(grams: GramSet | PresentGrams) -> KeyTable:
+    """Returns the table of a set's keys."""
+    return KeyTable(grams.keys)
+
+
+# Tables are kept for all batches; the pass that counts users takes the sets of all lengths in turns.
+_small_table = cached_for_sets(maxsize=16)(_table)
+_large_table = cached_for_sets(maxsize=1)(_table)
+
+
 def _look_up(grams: GramSet | PresentGrams, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Returns the row of each pair in a set, −1 where it is missing: int32."""
     wanted = pack_pairs(first, second)
@@ -183,21 +193,6 @@ def _look_up(grams: GramSet | PresentGrams, first: np.ndarray, second: np.ndarra
         return places_among(wanted, grams.keys).astype(np.int32)
     keep = _small_table if grams.keys.size <= _SMALL_SET else _large_table
     return keep(grams).places(wanted)
-
-
-@cached_for_sets(maxsize=16)
-def _small_table(grams: GramSet | PresentGrams) -> KeyTable:
-    """Returns the table of a set's keys, which is kept for all batches, also where they take turns.
-
-    The pass that counts users goes through the sets of all lengths for each batch.
-    """
-    return KeyTable(grams.keys)
-
-
-@cached_for_sets(maxsize=1)
-def _large_table(grams: GramSet | PresentGrams) -> KeyTable:
-    """Returns the table of a large set's keys, of which only one is kept."""
-    return KeyTable(grams.keys)
 
 
 def _with_neighbours(ids: np.ndarray) -> np.ndarray:

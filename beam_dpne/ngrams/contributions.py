@@ -167,7 +167,12 @@ def _open_grams(
     """
     if present is None:
         return extract_grams(batch), np.zeros(0, np.int64)
-    rows, offsets = _distinct_open_rows(batch, present)
+    # Positions of open n-grams: neither borders nor found n-grams, on which nothing is spent.
+    place = np.flatnonzero(batch.ids >= 0)
+    place = place[present.found[batch.ids[place]] == 0]
+    user = rows_of_entries(batch.offsets)[place]
+    (user, rows), _ = distinct((user, batch.ids[place]), (len(batch.users), batch.size))
+    offsets = offsets_of(np.bincount(user, minlength=len(batch.users)))
     contributions = Contributions(
         length=length, round=round_number, users=batch.users, offsets=offsets, keys=rows
     )
@@ -183,16 +188,6 @@ def _open_grams(
         word_hashes=hash_words(run_key.sub_key("word"), words),
     )
     return contributions, rows
-
-
-def _distinct_open_rows(batch: UserBatch, present: PresentGrams) -> tuple[np.ndarray, np.ndarray]:
-    """Returns each user's distinct rows of open n-grams, ascending, and where each user's begin."""
-    # Positions of open n-grams: neither borders nor found n-grams, on which nothing is spent.
-    place = np.flatnonzero(batch.ids >= 0)
-    place = place[present.found[batch.ids[place]] == 0]
-    user = rows_of_entries(batch.offsets)[place]
-    (user, rows), _ = distinct((user, batch.ids[place]), (len(batch.users), batch.size))
-    return rows, offsets_of(np.bincount(user, minlength=len(batch.users)))
 
 
 def _preferences(

@@ -81,15 +81,19 @@ class InMemory:
     histogram_ranges: int = 1
     workers: int = 1
 
-    def release(self, users: list[UserBatch]) -> tuple[GramSet, ...]:
+    def release(self, users: Iterable[UserBatch]) -> tuple[GramSet, ...]:
         """Returns S_1, …, S_T, with numbers of users if the plan has a count_share.
 
         References: DPNE Algorithm 1, "for k = 1 to T".
         """
-        everybody, before = users, None
+        everybody = users = list(users)
+        before: PresentGrams | None = None
         released: list[GramSet] = []
         for length in range(1, self.plan.max_length + 1):
             previous = released[-1] if released else None
+            # Batches are let go one by one, so that those of the length before are not kept.
+            waiting = list(users)
+            users = (waiting.pop(0) for _ in range(len(waiting)))
             found, users, before = self.release_length(length, users, previous, before)
             progress.enter(progress.RELEASED, length)
             released.append(found)
@@ -98,10 +102,10 @@ class InMemory:
     def release_length(
         self,
         length: int,
-        users: list[UserBatch],
+        users: Iterable[UserBatch],
         previous: GramSet | None,
         before: PresentGrams | None,
-    ) -> tuple[GramSet, list[UserBatch], PresentGrams | None]:
+    ) -> tuple[GramSet, Iterable[UserBatch], PresentGrams | None]:
         """Releases one length in its rounds; each is for what the round before left open.
 
         Returns:
@@ -133,7 +137,7 @@ class InMemory:
         self,
         length: int,
         round_number: int,
-        users: list[UserBatch],
+        users: Iterable[UserBatch],
         **beside: Any,
     ) -> tuple[list[Piece], list[UserBatch]]:
         """Returns the sums of what users send to a round, and the users with what they have left.

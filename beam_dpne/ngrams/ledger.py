@@ -73,6 +73,10 @@ def reported_contents(plan: PrivacyPlan, reports: Sequence[Length]) -> Contents:
     ordered = sorted(reports, key=lambda report: report.length)
     _check_reports(plan, ordered)
     counts = counts_of(plan.count_share, plan.count_noise)
+    grounds = {}
+    if plan.user_budgets == "individual":
+        argument = {"statement": _INDIVIDUAL_BUDGETS, "mu": 1 / plan.noise_stddev}
+        grounds = {"individual_budgets": {**argument, "references": list(_REFERENCES)}}
     by_users = "then by falling users, " if counts else ""
     return Contents(
         program="ngrams",
@@ -93,17 +97,9 @@ def reported_contents(plan: PrivacyPlan, reports: Sequence[Length]) -> Contents:
             **(counted_columns("n-gram") if counts else {}),
             "order": f"by length, {by_users}then by falling score, then by the bytes of the n-gram",
         },
-        grounds=_grounds(plan),
+        grounds=grounds,
         found_alone="word",
     )
-
-
-def _grounds(plan: PrivacyPlan) -> dict[str, Any]:
-    """Returns the theorems and promises on which the guarantee rests."""
-    if plan.user_budgets != "individual":
-        return {}
-    argument = {"statement": _INDIVIDUAL_BUDGETS, "mu": 1 / plan.noise_stddev}
-    return {"individual_budgets": {**argument, "references": list(_REFERENCES)}}
 
 
 def _check_reports(plan: PrivacyPlan, reports: Sequence[Length]) -> None:

@@ -27,8 +27,6 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 _OF_ONE_STRATEGY = ("noise_growth", "rounds", "user_budgets", "favour")
 # Beyond it some thresholds of rounds do not exist.
 _MAX_ADAPTIVE_FRACTION = 0.5
-_MAX_LENGTH = 100
-_MIN_SPURIOUS_FRACTION = 1e-100
 _MIN_SHARE = 1e-9
 
 
@@ -46,7 +44,7 @@ class NgramsParameters(PlanParameters):
         int,
         Parameter(
             least=1,
-            most=_MAX_LENGTH,
+            most=100,
             help="Number of words in the longest n-gram, T. More lengths share the same budget, "
             "so that each has more noise.",
         ),
@@ -80,7 +78,7 @@ class NgramsParameters(PlanParameters):
     spurious_fraction: Annotated[
         float,
         Parameter(
-            least=_MIN_SPURIOUS_FRACTION,
+            least=1e-100,
             below=1,
             rare=True,
             help="Upper bound η on the expected number of released n-grams that nobody has, as a "

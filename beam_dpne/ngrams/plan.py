@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from typing import Any
 
 from beam_dpne.counts.rule import MOST_TOTALS, CountNoise
 from beam_dpne.mechanism import finite_noise, gaussian, thresholds
@@ -79,11 +80,6 @@ class PrivacyPlan(NgramsParameters):
         return len(adaptive.rounds_of(length, self.rounds or 1)) if self.is_adaptive else 1
 
     @property
-    def round_count(self) -> int:
-        """The number of rounds of all lengths."""
-        return sum(map(self.rounds_of, range(1, self.max_length + 1)))
-
-    @property
     def allotment(self) -> int:
         """The budget of each user, in units of 2^-56 ("adaptive" only).
 
@@ -103,20 +99,15 @@ class PrivacyPlan(NgramsParameters):
         return math.ldexp(math.ceil(math.ldexp(digits, HELD_DIGITS)), exponent - HELD_DIGITS)
 
     @property
-    def held_decisions(self) -> int:
-        """The number of counts of held candidates that one user changes, at most."""
-        if not self.is_adaptive:
-            return 0
-        return tolerances.MOST_COUNTED * (self.max_length - 1)
-
-    @property
     def decisions(self) -> int:
         """The number of decisions and numbers that one user changes, at most.
 
-        A user changes at most max_tokens_per_user decisions in a round.
+        A user changes at most max_tokens_per_user decisions in a round, and of each length k ≥ 2 the
+        counts of held candidates.
         """
-        of_rounds = self.round_count * self.max_tokens_per_user
-        return of_rounds + self.count_decisions + self.held_decisions
+        rounds = sum(map(self.rounds_of, range(1, self.max_length + 1)))
+        held = tolerances.MOST_COUNTED * (self.max_length - 1) if self.is_adaptive else 0
+        return rounds * self.max_tokens_per_user + self.count_decisions + held
 
     @property
     def numerical_slack(self) -> float:
@@ -136,20 +127,16 @@ class PrivacyPlan(NgramsParameters):
     @property
     def gaussian_delta(self) -> float:
         """The δ_G that the noise of the run spends."""
-        return self._usable_delta * (1 - self._delta_share)
+        return self._usable_delta * (1 - (self.vocabulary_delta_share or 0.0))
 
     @property
     def vocabulary_delta(self) -> float:
         """The δ_T for words that one user alone holds."""
-        return self._usable_delta * self._delta_share
+        return self._usable_delta * (self.vocabulary_delta_share or 0.0)
 
     @property
     def _usable_delta(self) -> float:
         return finite_noise.usable_delta(epsilon=self.epsilon, delta=self.delta)
-
-    @property
-    def _delta_share(self) -> float:
-        return self.vocabulary_delta_share or 0.0
 
     @property
     def count_decisions(self) -> int:
@@ -184,41 +171,28 @@ class PrivacyPlan(NgramsParameters):
     @functools.cached_property
     def lengths(self) -> tuple[LengthPlan, ...]:
         """The numbers of each length k = 1..T that are known before the data."""
+        limits, shares = self.contribution_limits, self.shares
+        stddevs = gaussian.split_noise_stddev(self.ngrams_noise_stddev, shares)
+        words: dict[str, Any] = {"delta": self.vocabulary_delta, "max_contributions": limits[0]}
         if self.is_adaptive:
-            return self._adaptive_lengths()
-        stddevs = gaussian.split_noise_stddev(self.ngrams_noise_stddev, self.shares)
-        word_threshold = thresholds.vocabulary_threshold(
-            noise_stddev=stddevs[0],
-            delta=self.vocabulary_delta,
-            max_contributions=self.contribution_limits[0],
-        )
+            stddevs = (1.0,) * self.max_length
+            rules = adaptive.vocabulary_rounds(allotment=self.allotment, **words)
+            threshold = rules[-1].threshold
+        else:
+            rules = ()
+            threshold = thresholds.vocabulary_threshold(noise_stddev=stddevs[0], **words)
+        is_individual = self.user_budgets == "individual"
         return tuple(
             LengthPlan(
-                length=length,
-                max_contributions=self.contribution_limits[length - 1],
-                budget_share=share * (1 - self.count_share),
-                noise_stddev=stddev,
-                threshold=word_threshold if length == 1 else None,
+                length=k + 1,
+                max_contributions=limits[k],
+                budget_share=None if is_individual else shares[k] * (1 - self.count_share),
+                noise_stddev=stddevs[k],
+                threshold=None if k else threshold,
+                rounds=adaptive.rounds_of(k + 1, self.rounds or 1) if rules else (),
+                word_rules=() if k else rules,
             )
-            for length, (share, stddev) in enumerate(zip(self.shares, stddevs, strict=True), 1)
-        )
-
-    def _adaptive_lengths(self) -> tuple[LengthPlan, ...]:
-        is_even, limits = self.user_budgets == "even", self.contribution_limits
-        rules = adaptive.vocabulary_rounds(
-            allotment=self.allotment, delta=self.vocabulary_delta, max_contributions=limits[0]
-        )
-        return tuple(
-            LengthPlan(
-                length=length,
-                max_contributions=limits[length - 1],
-                budget_share=(1 - self.count_share) / self.max_length if is_even else None,
-                noise_stddev=1.0,
-                threshold=rules[-1].threshold if length == 1 else None,
-                rounds=adaptive.rounds_of(length, self.rounds or 1),
-                word_rules=rules if length == 1 else (),
-            )
-            for length in range(1, self.max_length + 1)
+            for k in range(self.max_length)
         )
 
     @property

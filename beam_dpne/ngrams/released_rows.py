@@ -65,16 +65,12 @@ class DecodeGrams(UnhintedTransform):
     def expand(self, released: tuple[PCollection[GramSet], ...]) -> PCollection[pa.RecordBatch]:
         """Brings the sets together and decodes them."""
         longest, shorter = longest_beside_shorter(released)
-        return apply(longest, "Decode", beam.FlatMap(_decode, shorter), pa.RecordBatch)
+        return apply(longest, "Decode", beam.FlatMap(decode_sets, shorter), pa.RecordBatch)
 
 
-def decode_sets(released: Iterable[GramSet]) -> list[pa.RecordBatch]:
+def decode_sets(longest: GramSet, shorter: Iterable[GramSet]) -> list[pa.RecordBatch]:
     """Returns the sorted rows of each length that released something, shortest first."""
-    return ReleasedRows.of(released, are_rounded=False).batches()
-
-
-def _decode(longest: GramSet, shorter: Iterable[GramSet]) -> list[pa.RecordBatch]:
-    return decode_sets([*shorter, longest])
+    return ReleasedRows.of([*shorter, longest], are_rounded=False).batches()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from beam_dpne.elements.batches import DocumentBlock, UserBatch
 from beam_dpne.elements.coders import SetStore, spill
 from beam_dpne.elements.rows import CountedNgram, ReleasedNgram
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.ngrams.elements import ROOT, GramSet, PresentGrams
+from beam_dpne.ngrams.elements import GramSet, PresentGrams
 from beam_dpne.ngrams.histogram import WeightedHistogram
 from beam_dpne.ngrams.in_memory import InMemory
 from beam_dpne.ngrams.ledger import ngrams_contents
@@ -140,7 +140,6 @@ class PrivateNgrams(DocumentsTransform):
             return PrivateNgramsResult(released, Run.of(self))
         users = self.grouped_by_user(documents, run_key, self.plan.max_tokens_per_user)
         graph = Graph(
-            pipeline=documents.pipeline,
             plan=self.plan,
             run_key=run_key,
             histogram_ranges=self.histogram_ranges,
@@ -204,14 +203,12 @@ class Graph:
     """The transforms of one run.
 
     Attributes:
-      pipeline: the pipeline of the run.
       plan: the parameters of the run.
       run_key: the secret of the run, bound to its parameters.
       histogram_ranges: the number of hash ranges of a histogram.
       store: where sets go that are too large for an element; with None every set is one element.
     """
 
-    pipeline: beam.Pipeline
     plan: PrivacyPlan
     run_key: RunKey = dataclasses.field(repr=False)
     histogram_ranges: int
@@ -287,12 +284,7 @@ class Graph:
         """Returns what `DecideRound` and `NoisyThreshold` share."""
         return {
             "rule": rule_for(self.plan) if previous is None else None,
-            "previous": self._root if previous is None else previous,
+            "previous": previous,
             "run_key": self.run_key,
             "store": self.store,
         }
-
-    @functools.cached_property
-    def _root(self) -> PCollection[GramSet]:
-        created = self.pipeline | "1/Root" >> beam.Create([ROOT])
-        return cast("PCollection[GramSet]", created)

@@ -200,7 +200,7 @@ class SpendBudgets(UnhintedTransform):
 
     Privacy: over all lengths and rounds the squared weights of one user and the charges for counts of
     held candidates add up to at most μ² on every path, in exact arithmetic; private only together with
-    `CountHeld`, `DecideRound` and `NoisyThreshold`.
+    `SampleSpurious`, `DecideRound` and `NoisyThreshold`.
 
     Cost: one look-up for each position that is left, and one sort of those that are open.
 

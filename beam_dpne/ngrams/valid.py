@@ -81,7 +81,7 @@ class Lists:
     """The rows of one side of the candidates, in lists of one middle and one bin.
 
     Attributes:
-      names: (lists,) int64, ascending, the middle and the bin of each list; see `names_of`.
+      names: (lists,) int64, ascending, the middle and the bin of each list; see `_names`.
       sizes: (lists,) int32, how many rows each list has.
     """
 
@@ -104,19 +104,6 @@ class Lists:
     def starts(self) -> np.ndarray:
         """The place of each list's first row among all rows in order: (lists,) int64."""
         return np.cumsum(self.sizes, dtype=np.int64) - self.sizes
-
-
-def names_of(middles: np.ndarray, bins: np.ndarray) -> np.ndarray:
-    """Returns middles and bins as integers that sort by middle, then by bin: (n,) int64.
-
-    Args:
-      middles: (n,) int64 in [0, 2^31).
-      bins: (n,) int16.
-    """
-    names = middles << _BIN_BITS
-    names += bins
-    names -= _LOWEST_BIN
-    return names
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -246,7 +233,10 @@ def _blocks(left: Lists, right: Lists) -> Iterator[_Cells]:
 
 
 def _names(previous: GramSet, pruning: str, *, by_prediction: bool) -> Iterator[np.ndarray]:
-    """Yields the name of the list of each row of the left side, then of the right side."""
+    """Yields the name of the list of each row of the left side, then of the right side.
+
+    Names are integers that sort by middle, then by bin: (n,) int64.
+    """
     has_middles = pruning == "both" and previous.length > 1
     sides = sides_of(previous) if by_prediction else None
     for is_right in (False, True):
@@ -257,9 +247,13 @@ def _names(previous: GramSet, pruning: str, *, by_prediction: bool) -> Iterator[
         # The longest arrays of all: nothing here may hold them while they are used.
         if has_middles:
             # A left row ends with its middle, its suffix; a right one begins with it, its prefix.
-            yield names_of(unpack_pairs(previous.keys)[0 if is_right else 1], bins)
+            names = unpack_pairs(previous.keys)[0 if is_right else 1] << _BIN_BITS
         else:
-            yield names_of(np.zeros(bins.size, np.int64), bins)
+            names = np.zeros(bins.size, np.int64)
+        names += bins
+        names -= _LOWEST_BIN
+        yield names
+        del names
 
 
 def _bins(names: np.ndarray) -> np.ndarray:
@@ -327,7 +321,13 @@ def _sampled_class(
     # (s,) int64: draws of the same member are merged.
     keys = np.sort(drawn)
     keys = keys[np.diff(keys, prepend=-1) != 0]
-    rounds = _spurious_rounds(keys, own, length, run_key)
+    # (s,) int8: the round in which each is found, r with probability P_r/p.
+    round_bits = randomness.keyed_bits(
+        run_key.sub_key("spurious round", length), np.uint64(0), keys
+    )
+    borders = np.cumsum([each.null_probability for each in own.rounds[:-1]])
+    places = randomness.uniforms(round_bits) * own.null_probability
+    rounds = (1 + np.searchsorted(borders, places)).astype(np.int8)
     noise = randomness.keyed_bits(run_key.sub_key("spurious noise", length), np.uint64(0), keys)
     drawn_cells = np.zeros(keys.size, dtype=np.int64)
     for found in np.unique(rounds).tolist():
@@ -342,11 +342,3 @@ def _sampled_class(
         rounds=rounds,
         classes=np.full(keys.size, own.number, np.int16),
     )
-
-
-def _spurious_rounds(keys: np.ndarray, own: ClassRule, length: int, run_key: RunKey) -> np.ndarray:
-    """Draws the round in which each spurious n-gram is found: r with probability P_r/p, (s,) int8."""
-    sub_key = run_key.sub_key("spurious round", length)
-    uniform = randomness.uniforms(randomness.keyed_bits(sub_key, np.uint64(0), keys))
-    borders = np.cumsum([each.null_probability for each in own.rounds[:-1]])
-    return (1 + np.searchsorted(borders, uniform * own.null_probability)).astype(np.int8)

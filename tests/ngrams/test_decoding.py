@@ -33,7 +33,8 @@ def vocabulary(words, scores):
 
 
 def rows_of(sets):
-    return [tuple(row.values()) for rows in decode_sets(sets) for row in rows.to_pylist()]
+    batches = decode_sets(sets[-1], sets[:-1])
+    return [tuple(row.values()) for rows in batches for row in rows.to_pylist()]
 
 
 WORDS = vocabulary(["a", "b", "c"], [3, 1, 2])

@@ -452,7 +452,7 @@ def record_batches(documents: Documents, rng: random.Random) -> list[pa.RecordBa
 def words_of(sets: list[GramSet]) -> dict[int, dict[tuple[str, ...], float]]:
     """Released sets as {length: {gram: score}}."""
     released: dict = {grams.length: {} for grams in sets}
-    for rows in decode_sets(sets):
+    for rows in decode_sets(sets[-1], sets[:-1]):
         for row in rows.to_pylist():
             gram = split_ngram(row["ngram"])
             assert gram not in released[row["length"]]
