@@ -179,7 +179,7 @@ def test_a_missing_bucket_is_one_clear_error(bucket, program):
         (lambda request: 403 if request.method == "GET" else None, "permission denied"),
         (lambda request: 403 if request.method == "POST" else None, "permission denied"),
         (lambda _: 401, "credentials were refused"),
-        (lambda _: 503, "no answer from its storage"),
+        (lambda _: 503, "gave no answer"),
     ],
 )
 def test_a_service_that_refuses_is_one_clear_error(bucket, gate, program, rule, said):
