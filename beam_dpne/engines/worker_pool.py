@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> None:
     forks = multiprocessing.get_context("forkserver")
     # Modules that harnesses need must not start threads, which forks would not have.
     forks.set_forkserver_preload(
-        ["apache_beam.runners.worker.sdk_worker", *sorted(set(beam_dpne._HOME.values()))]
+        ["apache_beam.runners.worker.sdk_worker", *sorted(set(vars(beam_dpne)["_HOME"].values()))]
     )
     serve(port, forks)
 
