@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import errno
 import importlib
 import pathlib
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -186,7 +187,9 @@ def read_parameters(path: str, known: Collection[str]) -> dict[str, Any]:
 
             check_access([path], [])
             folder, _, name = path.rpartition("/")
-            text = directory_at(folder).read(name) or b""
+            text = directory_at(folder).read(name)
+            if text is None:
+                raise FileNotFoundError(errno.ENOENT, "No such file", path)
     except OSError as error:
         raise UsageError(f"plan cannot be read, got {path} ({error.strerror}).") from None
     return {

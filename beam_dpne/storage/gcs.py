@@ -66,7 +66,8 @@ class GcsDirectory(Directory):
             generations = {blob.name[len(self._prefix) :]: blob.generation for blob in found}
         generations.pop("", None)
         self._generations = generations | self._generations
-        return list(generations)
+        # An object with which another attempt tries whether it may write is no file of the directory.
+        return [name for name in generations if not name.startswith(".probe.tmp-")]
 
     def read(self, name: str) -> bytes | None:
         """Returns a file's bytes, or None if there is no such file."""
