@@ -244,7 +244,7 @@ def _write_probabilities(stream: TextIO, source: Source, public: str, min_count:
     for size in range(plan["length"] - 1, 0, -1):
         # A file of counts has none, and a release may have none of a length.
         with contextlib.suppress(PublicCountsError):
-            counted.insert(0, read_public_counts(public, **reading | {"length": size}))
+            counted.insert(0, read_public_counts(public, **{**reading, "length": size}))
     grams = PublicGrams(list(map(_written, counted)))
     probability = dict(zip(source.texts, source.weights.tolist(), strict=True))
     written = _written(released)
