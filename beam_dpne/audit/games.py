@@ -114,9 +114,10 @@ def key_of(seed: int, *parts: object) -> RunKey:
 
 
 def learned(seen: Seen) -> Seen:
-    """Adds the linear statistic that tells the worlds apart best, learned from half of the runs.
+    """Adds one statistic: the linear combination of all others that best separates the two worlds.
 
-    It is found by ridge regression, without statistics that never differ.
+    The combination is fitted to half of the runs by ridge regression. Statistics that are the same in
+    every run are left out.
     """
     halves = [each[: len(each) // 2] for each in seen]
     train = np.concatenate(halves)

@@ -49,7 +49,7 @@ def bayesian_games(plan: BayesianPlan) -> tuple[Game, ...]:
 
 
 def _play_counts(plan: BayesianPlan, *, people: int = 1, limit: int = 0) -> Play:
-    """Plays copies of a user, each with public n-grams of its own."""
+    """Plays the game of counts of n-grams: many copies of one user, who share no n-gram."""
     number = _UNLIMITED * plan.contribution_limit
 
     def ratios(copies: int, key: RunKey, *, present: bool) -> np.ndarray:

@@ -64,7 +64,7 @@ _CUT_DISCOUNT = 0.9  # of counts that are cut off, as in `posterior.discounted`
 
 
 class PublicGrams:
-    """Public counts of all lengths up to n, and what is missing of shorter ones.
+    """Public counts of all lengths up to n; counts of shorter n-grams that are missing are filled in.
 
     A text has n-grams of all lengths, a file of counts those of one, a release some of each. A shorter
     n-gram has at least the count that the longer ones have together which begin, or end, with it.
@@ -190,7 +190,7 @@ def _sums_of_parts(tree: GramTree, rows: _Ids, weights: _Floats) -> list[_Floats
 
 
 def _discounted_parts(public: PublicGrams, k: int) -> tuple[_Floats, _Floats]:
-    """Returns what is left of each count after its discount, and what it leaves to back off."""
+    """Returns each count after its discount, and the discount itself, which shorter n-grams get."""
     counts, lowest = public.counts[k], public.lowest
     if lowest > 1:
         kept = np.maximum(counts - _CUT_DISCOUNT, 0.0)

@@ -1,4 +1,4 @@
-"""`beam-dpne plan` and `audit`: what a plan would release, and what attacks on its mechanism show."""
+"""`beam-dpne plan` forecasts what a plan would release, and `audit` attacks the mechanism of a plan."""
 
 import dataclasses
 import json
@@ -152,7 +152,7 @@ def _print_needs(plan: PrivacyPlan) -> None:
 def _print_forecast(
     users: int, plans: Sequence[PrivacyPlan], forecasts: Sequence[Sequence[LengthForecast]]
 ) -> None:
-    """Prints the table, and what its columns are."""
+    """Prints the table of a forecast, and below it the meaning of each column."""
     every = [each for lengths in forecasts for each in lengths]
     numbers = sorted({width.users for each in every for width in each.widths})
     rows = []

@@ -115,7 +115,7 @@ _caches: list[Callable[[], None]] = []
 
 
 def forget() -> None:
-    """Releases the sets of this process, and what was computed from them, when a run ends."""
+    """Clears the caches of this process; a run calls it when it ends, to give the memory back."""
     for clear in _caches:
         clear()
 

@@ -4,7 +4,6 @@ It holds only sizes and the names of stages; it never holds a user, an n-gram or
 """
 
 import threading
-import time
 import types
 from typing import NamedTuple
 
@@ -22,7 +21,6 @@ _START = Snapshot("", None, 0)
 # A runner's workers are threads.
 _lock = threading.Lock()
 _now = types.SimpleNamespace(shown=_START)
-_marks = {0: time.monotonic()}
 
 
 def advance_bytes(n: int) -> None:
@@ -35,14 +33,6 @@ def enter(stage: str, length: int | None = None) -> None:
     """Sets the stage that has begun, and its n-gram length."""
     with _lock:
         _now.shown = _now.shown._replace(stage=stage, length=length)
-        if stage == RELEASED and length is not None:
-            _marks.setdefault(length, time.monotonic())
-
-
-def marks() -> dict[int, float]:
-    """Returns the time when each length was released, in monotonic seconds; key 0 is the start."""
-    with _lock:
-        return dict(_marks)
 
 
 def snapshot() -> Snapshot:
@@ -54,5 +44,3 @@ def reset() -> None:
     """Starts again, for a new run."""
     with _lock:
         _now.shown = _START
-        _marks.clear()
-        _marks[0] = time.monotonic()

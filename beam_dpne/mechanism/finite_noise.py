@@ -96,7 +96,7 @@ def check(plan: Any, *, remedy: str) -> None:
     """Refuses a plan whose reserve does not pay for floating point and far tails.
 
     Args:
-      plan: the plan, with epsilon, delta, and what both cost: numerical_slack in ε, far_tails in δ.
+      plan: the plan. Its numerical_slack is charged to its epsilon, and its far_tails to its delta.
       remedy: a sentence about other parameters that can be changed.
 
     Raises:
