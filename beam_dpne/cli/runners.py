@@ -5,9 +5,11 @@ import contextlib
 import dataclasses
 import difflib
 import functools
+import logging
 import os
 import re
 import tempfile
+import threading
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -176,6 +178,10 @@ def run_pipeline(pipeline: beam.Pipeline, harness_timeout: int = 0) -> PipelineR
     """
     # A worker in this process (LOOPBACK, which is Prism's default) prints tracebacks that it also logs.
     sdk_worker.__dict__["print"] = lambda *_, **__: None
+    # The interpreter prints an error that ends a thread, and its message may quote the data.
+    threading.excepthook = lambda ended: logging.getLogger("apache_beam").error(
+        "An error ended a thread.", exc_info=ended.exc_value
+    )
     engines.drop_idle_processors()
     result = None
     try:
