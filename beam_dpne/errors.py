@@ -1,6 +1,6 @@
 """Errors of this package.
 
-The message of each is written here in the project and holds no data of a user, so programs may print
+The message of each is written here in the project and holds no text of a record, so programs may print
 it. Messages of all other errors may quote data, and programs withhold them, but for those of a plain
 `ValueError` or `FileNotFoundError` before anything is read.
 """
@@ -16,7 +16,7 @@ _WHILE_RUNNING = re.compile(r"(?: \[while running '[^']*'\])+$")
 
 
 class BeamDpneError(Exception):
-    """Base of the errors whose messages programs may print, because they hold no private data."""
+    """Base of the errors whose messages programs may print, because they hold no text of a record."""
 
 
 class AccessError(BeamDpneError, ValueError):

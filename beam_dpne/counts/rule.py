@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-# The default part of a budget; about 7 % fewer n-grams are released.
+# The default part of a budget; 4 to 12 % fewer n-grams are released.
 COUNT_SHARE = 0.15
 # Weights a_g are in 1..256, so that a row that is predicted to be 2^16 times rarer differs.
 MOST_WEIGHT = 256

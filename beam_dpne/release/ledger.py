@@ -1,9 +1,9 @@
 """The ledger of a release: its guarantee, what was spent on what, and the files that belong to it.
 
 It holds no time, path, host, runner or number of partitions, so that the same release has the same
-ledger wherever it was made. `schema` has the types and meanings of its fields. Here are the sentences
-that are true of every program; the modules `ledger` of `ngrams`, `set_union` and `bayesian` fill in the
-numbers and the grounds of one program, and `files` reads ledgers back.
+ledger under equal versions of the packages. `schema` has the types and meanings of its fields. Here
+are the sentences that are true of every program; the modules `ledger` of `ngrams`, `set_union` and
+`bayesian` fill in the numbers and the grounds of one program, and `reading` reads ledgers back.
 """
 
 import dataclasses
@@ -79,6 +79,8 @@ _NOT_PROTECTED = (
     "The guarantee is computational: it does not hold against an adversary who can distinguish AES "
     "from random bits.",
     "Facts that are true of many users, whether or not one of them takes part, are not protected.",
+    "Third parties are not protected: a name or an address that many users wrote is released, also if "
+    "it is that of somebody whose data is not in the input.",
 )
 _GROUPS = (
     "For any two inputs that differ in g users with all of their documents, parts and ledger together "

@@ -194,7 +194,6 @@ def test_numbers_of_users_replace_scores_where_rows_have_them(made):
     assert "| rank | n-gram | users (95 % interval) |" in text
     cell = "{users:,} ({users_low:,} to {users_high:,})".format(**first)
     assert f"| 1 | {first['ngram']} | {cell} |" in text
-    assert "95 % of the intervals, over all rows, contain the true number" in text
     assert "Measuring users took 15 % of the run's budget" in text
     page = page_of(facts)
     for length, texts, _ in embedded(page):
