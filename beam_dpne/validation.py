@@ -261,9 +261,11 @@ class Parameters:
 class PlanParameters(Parameters):
     """The budget of a plan and its JSON form, for dataclasses whose fields are all its parameters.
 
-    `decides_defaults` is the parameter on which defaults of others depend.
+    `program` names the program that runs the plan, and `decides_defaults` the parameter on which
+    defaults of others depend.
     """
 
+    program: ClassVar[str]
     decides_defaults: ClassVar[str]
 
     epsilon: Annotated[float, EPSILON]

@@ -40,9 +40,7 @@ from beam_dpne.storage.access import directory_at
 
 Plan = PrivacyPlan | SetUnionPlan | BayesianPlan
 PLANS: Mapping[str, type[PrivacyPlan] | type[SetUnionPlan] | type[BayesianPlan]] = {
-    "ngrams": PrivacyPlan,
-    "set-union": SetUnionPlan,
-    "bayesian": BayesianPlan,
+    kind.program: kind for kind in (PrivacyPlan, SetUnionPlan, BayesianPlan)
 }
 # Stated and recomputed noise may differ by this much, relatively; plans raise noise by 1e-10.
 _TOLERANCE = 1e-6
@@ -74,11 +72,6 @@ class Expense(msgspec.Struct, frozen=True, kw_only=True):
     lone_delta: _NotNegative
     slack: _NotNegative
     remainder: _NotNegative
-
-
-def program_of(plan: Plan) -> str:
-    """Returns the name of the program that runs a plan."""
-    return next(program for program, kind in PLANS.items() if isinstance(plan, kind))
 
 
 def expense_of_plan(plan: Plan) -> Expense:

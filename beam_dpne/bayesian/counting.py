@@ -152,7 +152,7 @@ def noisy_values(table: np.ndarray, plan: BayesianPlan, run_key: RunKey) -> np.n
     Args:
       table: (V,) int64, the sums over all users.
       plan: the plan of the run.
-      run_key: bound to the run's parameters; see `transform.run_context`.
+      run_key: bound to the run's parameters; see `key_context`.
 
     Returns:
       (V,) int64.

@@ -34,6 +34,7 @@ class BayesianPlan(PlanParameters):
     References: Ramadan, Withers and Orr, "N-grams Bayesian Differential Privacy"; Balle and Wang 2018.
     """
 
+    program: ClassVar[str] = "bayesian"
     decides_defaults: ClassVar[str] = "adjacency"
 
     length: Annotated[

@@ -13,15 +13,12 @@ from beam_dpne.bayesian.counting import NgramProbabilities, NoisyCounts, probabi
 from beam_dpne.bayesian.ledger import bayesian_contents
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.documents.key_context import key_context
-from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform, create_public
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import RowSums, UserBatch, apply, sum_rows, table_of_sums
 from beam_dpne.elements.coders import SetStore
 from beam_dpne.elements.rows import NgramProbability
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run
 from beam_dpne.release.result import Form, Result
 
@@ -119,8 +116,7 @@ class BayesianCounts(DocumentsTransform):
     def expand(self, documents: PCollection) -> BayesianCountsResult:
         """Adds noise to the sums over users, and computes probabilities from the noisy values."""
         kept = self.public.most_frequent(self.plan.vocabulary_size)
-        context = run_context(self.plan, self.tokenizer, kept, self.described, self.row_description)
-        run_key = self.bound_key(context)
+        run_key = self.bound_key(kept.fingerprint())
         users = self.grouped_by_user(documents, run_key, self.plan.max_tokens_per_user)
         public = AsSingleton(documents.pipeline | "Public" >> create_public(kept, self.store))
         find = functools.partial(_sums_of_users, plan=self.plan, run_key=run_key)
@@ -132,28 +128,6 @@ class BayesianCounts(DocumentsTransform):
             noisy, "Release", beam.Map(_release, public, plan=self.plan), NgramProbabilities
         )
         return BayesianCountsResult(released, noisy, Run.of(self))
-
-
-def run_context(
-    plan: BayesianPlan,
-    tokenizer: str | Tokenizer,
-    public: PublicCounts,
-    described: InputDescription | None = None,
-    rows: InputDescription | None = None,
-) -> str:
-    """Returns the text that the key of a run of `BayesianCounts` is bound to; see `key_context`.
-
-    Args:
-      plan: the plan of the run.
-      tokenizer: the tokenizer's name, or the function.
-      public: the counts that are used, at most plan.vocabulary_size of them.
-      described: how records became documents.
-      rows: the fields by which the elements of the pipeline are read.
-    """
-    digest = public.fingerprint()
-    return key_context(
-        "bayesian", plan, tokenizer=tokenizer, described=described, rows=rows, public=digest
-    )
 
 
 def _sums_of_users(batch: UserBatch, public: PublicCounts, **how: Any) -> RowSums:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from apache_beam.pvalue import AsIter
 
 from beam_dpne.accounting.budget import open_budget
-from beam_dpne.accounting.expense import PLANS, expense_of_plan, program_of
+from beam_dpne.accounting.expense import PLANS, expense_of_plan
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.cli import display, parameters, runners
 from beam_dpne.cli.commands import Made
@@ -213,7 +213,7 @@ def _kept_budget(made: Made, plan: Any) -> Iterator[None]:
     budget, command = open_budget(path), f"beam-dpne account --budget {path}"
     note = budget.check_and_note(
         expense_of_plan(plan),
-        program=program_of(plan),
+        program=plan.program,
         output=output,
         unit=made[ReleaseNotes].unit,
     )

@@ -30,10 +30,9 @@ _UNKNOWN = "unknown"
 
 
 def key_context(
-    program: str,
     plan: PlanParameters,
-    *,
     tokenizer: str | Tokenizer,
+    *,
     described: InputDescription | None = None,
     rows: InputDescription | None = None,
     public: str = "",
@@ -41,7 +40,6 @@ def key_context(
     """Returns the text that the run key is bound to, as JSON; equal runs have equal texts.
 
     Args:
-      program: "ngrams", "set-union" or "bayesian".
       plan: Plan of the run.
       tokenizer: Name of the tokenizer, or the function.
       described: How records became documents; by default `rows`.
@@ -51,7 +49,7 @@ def key_context(
     fields = rows or InputDescription()
     context = {
         "mechanism_version": MECHANISM_VERSION,
-        "program": program,
+        "program": plan.program,
         "parameters": plan.key_parameters(),
         "tokenizer": tokenizer_identity(tokenizer),
         "records": _changed(described or fields),

@@ -10,7 +10,7 @@ from apache_beam.pvalue import PCollection
 
 from beam_dpne.documents.batch import BatchDocuments, checked_names
 from beam_dpne.documents.group_by_user import GroupByUser
-from beam_dpne.documents.key_context import check_run_key, require_identified
+from beam_dpne.documents.key_context import check_run_key, key_context, require_identified
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
 from beam_dpne.elements.batches import UnhintedTransform, UserBatch
 from beam_dpne.elements.coders import SetStore, spill
@@ -82,14 +82,24 @@ class DocumentsTransform(UnhintedTransform):
         """The number of ranges of a histogram, which is smaller than the corpus."""
         return -(-self.partitions // 4)
 
-    def bound_key(self, context: str) -> RunKey:
+    def bound_key(self, public: str = "") -> RunKey:
         """Returns the run key, or a fresh one, bound to the context of this run (`key_context`).
+
+        Args:
+          public: the digest of the public data that the run uses.
 
         Raises:
           ValueError: if a key is given, and nothing identifies the tokenizer.
         """
         if self.run_key is not None:
             require_identified(self.tokenizer)
+        context = key_context(
+            self.plan,
+            self.tokenizer,
+            described=self.described,
+            rows=self.row_description,
+            public=public,
+        )
         return (self.run_key or RunKey.generate()).bound_to(context)
 
     def grouped_by_user(

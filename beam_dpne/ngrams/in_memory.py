@@ -47,7 +47,7 @@ def release_ngrams(
     Args:
       users: positions of length 0; each user is in one batch only.
       plan: the plan of the run.
-      run_key: a key that is bound to the run's parameters, see `transform.run_context`.
+      run_key: a key that is bound to the run's parameters, see `key_context`.
 
     Example:
       >>> import numpy as np, pyarrow as pa

@@ -38,6 +38,7 @@ class NgramsParameters(PlanParameters):
       ValueError: naming the parameter, its requirement and the value.
     """
 
+    program: ClassVar[str] = "ngrams"
     decides_defaults: ClassVar[str] = "strategy"
 
     max_length: Annotated[

@@ -9,8 +9,6 @@ import apache_beam as beam
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
 from beam_dpne.documents.group_by_user import lay_out
-from beam_dpne.documents.key_context import key_context
-from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements.arrays import map_in_threads
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
@@ -33,7 +31,6 @@ from beam_dpne.ngrams.user_steps import (
     SpendBudgets,
     SpendResult,
 )
-from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run
 from beam_dpne.release.result import Form, Result
 
@@ -133,8 +130,7 @@ class PrivateNgrams(DocumentsTransform):
 
     def expand(self, documents: PCollection) -> PrivateNgramsResult:
         """Brings users together and unrolls the loop over lengths and rounds."""
-        context = run_context(self.plan, self.tokenizer, self.described, self.row_description)
-        run_key = self.bound_key(context)
+        run_key = self.bound_key()
         if self.workers is not None:
             released = self._released_in_one_step(documents, run_key, self.workers)
             return PrivateNgramsResult(released, Run.of(self))
@@ -186,16 +182,6 @@ def _release_all(
     laid.clear()
     for grams in run.release(users):
         yield TaggedOutput(str(grams.length), spill(grams, store))
-
-
-def run_context(
-    plan: PrivacyPlan,
-    tokenizer: str | Tokenizer,
-    described: InputDescription | None = None,
-    rows: InputDescription | None = None,
-) -> str:
-    """Returns the text that the key of a run of `PrivateNgrams` is bound to; see `key_context`."""
-    return key_context("ngrams", plan, tokenizer=tokenizer, described=described, rows=rows)
 
 
 @dataclasses.dataclass(kw_only=True)

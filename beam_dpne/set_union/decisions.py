@@ -193,7 +193,7 @@ def release_items(items: UserItems, plan: SetUnionPlan, run_key: RunKey) -> Item
     Args:
       items: all users, not yet limited.
       plan: the plan of the run.
-      run_key: bound to the run's parameters; see `transform.run_context`.
+      run_key: bound to the run's parameters; see `key_context`.
 
     Example:
       >>> import hashlib

@@ -38,6 +38,7 @@ class SetUnionPlan(PlanParameters):
     References: Gopi et al., "Differentially Private Set Union" (ICML 2020).
     """
 
+    program: ClassVar[str] = "set-union"
     decides_defaults: ClassVar[str] = "policy"
 
     policy: Annotated[

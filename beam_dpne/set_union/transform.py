@@ -12,7 +12,6 @@ from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
 from beam_dpne.counts.rule import required_noise
 from beam_dpne.counts.transform import count_in_beam
-from beam_dpne.documents.key_context import key_context
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements import progress
@@ -20,7 +19,6 @@ from beam_dpne.elements.arrays import join_words
 from beam_dpne.elements.batches import DisplayedTransform, SumBundle, UserBatch
 from beam_dpne.elements.rows import CountedItem, ReleasedItem
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run
 from beam_dpne.release.result import Form, Result
 from beam_dpne.set_union import decisions, elements, weights
@@ -119,23 +117,11 @@ class PrivateSetUnion(DocumentsTransform):
 
     def expand(self, items_of_users: PCollection) -> PrivateSetUnionResult:
         """Groups by user and releases."""
-        run_key = self.bound_key(
-            run_context(self.plan, self.tokenizer, self.described, self.row_description)
-        )
+        run_key = self.bound_key()
         users = self.grouped_by_user(items_of_users, run_key, self.plan.max_items_per_user)
         release = ReleaseItems(plan=self.plan, run_key=run_key, ranges=self.histogram_ranges)
         found = cast("PCollection[ItemSet]", users | "ReleaseItems" >> release)
         return PrivateSetUnionResult(found, Run.of(self))
-
-
-def run_context(
-    plan: SetUnionPlan,
-    tokenizer: str | Tokenizer,
-    described: InputDescription | None = None,
-    rows: InputDescription | None = None,
-) -> str:
-    """Returns the text that the key of a run of `PrivateSetUnion` is bound to; see `key_context`."""
-    return key_context("set-union", plan, tokenizer=tokenizer, described=described, rows=rows)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -152,7 +138,7 @@ class ReleaseItems(DisplayedTransform):
 
     Attributes:
       plan: the parameters of the run.
-      run_key: the secret of the run, bound to its parameters (`run_context`).
+      run_key: the secret of the run, bound to its parameters (`key_context`).
       ranges: the number of hash ranges of the histogram.
 
     Raises:

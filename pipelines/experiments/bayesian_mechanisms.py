@@ -15,8 +15,8 @@ import numpy.typing as npt
 from beam_dpne.bayesian.counting import UserGrams, limited_grams, noisy_values
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.posterior import probabilities
-from beam_dpne.bayesian.transform import run_context
 from beam_dpne.documents.group_by_user import hash_users
+from beam_dpne.documents.key_context import key_context
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, signs, uniforms
 from pipelines.experiments.exact_counts import ExactCounts
 from pipelines.experiments.paper_probabilities import (
@@ -106,7 +106,7 @@ def limited(exact: ExactCounts, plan: BayesianPlan, bound: RunKey) -> UserGrams:
 
 def bound_key(exact: ExactCounts, plan: BayesianPlan, run_key: RunKey) -> RunKey:
     """Returns the run key as the transform binds it."""
-    return run_key.bound_to(run_context(plan, TOKENIZER, exact.public))
+    return run_key.bound_to(key_context(plan, TOKENIZER, public=exact.public.fingerprint()))
 
 
 def release(exact: ExactCounts, setting: Setting, key: int, run_key: RunKey) -> _Floats:

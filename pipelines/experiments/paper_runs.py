@@ -6,15 +6,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from beam_dpne.documents.key_context import key_context
 from beam_dpne.evaluation.coverage import evaluate, released_codes
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.released_rows import ReleasedRows
-from beam_dpne.ngrams.transform import run_context as ngrams_context
 from beam_dpne.set_union.decisions import release_items
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.transform import run_context as union_context
 from pipelines.experiments import union_policies
 from pipelines.experiments.baselines import Baseline, release_baseline
 from pipelines.experiments.corpora import Data
@@ -50,13 +49,13 @@ def measure(plan: Plan, data: Data, key: int, run_key: RunKey) -> dict[str, Any]
         found = union_policies.release_items(held, plan, key)
         released = {1: found.astype(np.int32)[:, np.newaxis]}
     elif isinstance(plan, SetUnionPlan):
-        bound = run_key.bound_to(union_context(plan, _TOKENS))
+        bound = run_key.bound_to(key_context(plan, _TOKENS))
         items = data.user_items(bound)
         started = time.monotonic()
         table = pa.table({"item": release_items(items, plan, bound).items})
         released = released_codes(data.corpus, table)
     else:
-        bound = run_key.bound_to(ngrams_context(plan, _TOKENS))
+        bound = run_key.bound_to(key_context(plan, _TOKENS))
         users = list(data.user_batches(plan.max_tokens_per_user, bound))
         started = time.monotonic()
         sets = release_ngrams(users, plan, bound)

@@ -18,7 +18,8 @@ from beam_dpne.bayesian import posterior
 from beam_dpne.bayesian.counting import NgramProbabilities, NoisyCounts
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.bayesian.transform import BayesianCounts, run_context
+from beam_dpne.bayesian.transform import BayesianCounts
+from beam_dpne.documents.key_context import key_context
 from beam_dpne.elements import batches
 from beam_dpne.elements.coders import SetStore
 from beam_dpne.mechanism.randomness import RunKey
@@ -272,5 +273,8 @@ def test_a_run_key_is_bound_to_plan_tokenizer_and_public_counts():
         (plan, "words", PublicCounts.of(grams, [count + 1 for count in counts])),
         (plan, "words", PublicCounts.of(grams[:-1], counts[:-1])),
     ]
-    contexts = {run_context(*given) for given in [(plan, "words", kept), *others]}
+    contexts = {
+        key_context(plan, tokenizer, public=counts.fingerprint())
+        for plan, tokenizer, counts in [(plan, "words", kept), *others]
+    }
     assert len(contexts) == 1 + len(others)

@@ -42,7 +42,7 @@ WORDS = ["to", "be", "or", "not", "that", "is", "the", "question"]
 
 def context(program="ngrams", **changes):
     given = {"tokenizer": "words", "described": InputDescription(), **changes}
-    return key_context(program, given.pop("plan", PLANS[program]), **given)
+    return key_context(given.pop("plan", PLANS[program]), **given)
 
 
 def documents():

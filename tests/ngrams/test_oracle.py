@@ -31,11 +31,11 @@ from beam_dpne.documents.group_by_user import (
     limit_documents,
     split_by_user,
 )
+from beam_dpne.documents.key_context import key_context
 from beam_dpne.elements.rows import split_ngram
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.in_memory import InMemory
 from beam_dpne.ngrams.released_rows import decode_sets
-from beam_dpne.ngrams.transform import run_context
 from tests.oracle.ngrams import AdaptiveRun, adaptive_ngrams, private_ngrams
 
 Documents = dict[str, list[list[str]]]
@@ -526,7 +526,7 @@ class Shuffled(InMemory):
 
 def run_kernels(documents, plan, run_key, rng, *, partitions) -> Release:
     """The run in memory, from users in random batches; shuffles are shuffles of lists."""
-    run_key = run_key.bound_to(run_context(plan, "tokens"))
+    run_key = run_key.bound_to(key_context(plan, "tokens"))
     run = Shuffled(plan=plan, run_key=run_key, histogram_ranges=partitions, rng=rng)
     batches = user_batches(documents, plan, run_key, rng, partitions)
     return Release(list(run.release(batches)), run.left, run.sent)

@@ -14,7 +14,7 @@ from beam_dpne import (
     RunKey,
 )
 from beam_dpne.cli.runners import EmbeddedRunner
-from beam_dpne.ngrams.transform import run_context
+from beam_dpne.documents.key_context import key_context
 from tests.support.pipelines import keep
 
 KEY = RunKey(bytes(range(32)))
@@ -86,7 +86,7 @@ def test_a_run_key_is_bound_to_every_parameter_and_the_tokenizer(plan):
         {"user_budgets": "even"} if plan is ADAPTIVE else {"valid_count": "estimate"},
         *([{"favour": "words"}, {"favour": "long"}] if plan is ADAPTIVE else []),
     ]
-    contexts = [run_context(dataclasses.replace(plan, **other), "words") for other in others]
-    contexts += [run_context(plan, name) for name in ("words", "whitespace", "tokens")]
-    contexts += [run_context(ONE_ROUND if plan is ADAPTIVE else ADAPTIVE, "words")]
+    contexts = [key_context(dataclasses.replace(plan, **other), "words") for other in others]
+    contexts += [key_context(plan, name) for name in ("words", "whitespace", "tokens")]
+    contexts += [key_context(ONE_ROUND if plan is ADAPTIVE else ADAPTIVE, "words")]
     assert len(set(contexts)) == len(contexts)

@@ -12,7 +12,7 @@ import numpy as np
 
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.bayesian.transform import run_context
+from beam_dpne.documents.key_context import key_context
 from beam_dpne.elements.rows import join_tokens
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, keyed_hashes
 
@@ -30,9 +30,8 @@ def in_order(public: dict[Gram, int], size: int) -> list[Gram]:
 def bound_key(public: dict[Gram, int], plan: BayesianPlan, run_key: RunKey) -> RunKey:
     """The key as the transform binds it."""
     kept = in_order(public, plan.vocabulary_size)
-    return run_key.bound_to(
-        run_context(plan, "tokens", PublicCounts.of(kept, [public[gram] for gram in kept]))
-    )
+    counts = PublicCounts.of(kept, [public[gram] for gram in kept])
+    return run_key.bound_to(key_context(plan, "tokens", public=counts.fingerprint()))
 
 
 def contributions(

@@ -31,9 +31,9 @@ import mpmath
 import numpy as np
 from scipy import integrate, optimize, stats
 
+from beam_dpne.documents.key_context import key_context
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, keyed_hashes
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.transform import run_context
 
 Gram = tuple[str, ...]
 Scores = dict[Gram, float]
@@ -46,7 +46,7 @@ def private_ngrams(
     documents: Documents, plan: PrivacyPlan, run_key: RunKey, given: list[str] | None = None
 ) -> dict[int, Scores]:
     """Algorithm 1: returns S_1, …, S_T, each gram with its score; without S_1 if it is given."""
-    run_key = run_key.bound_to(run_context(plan, "tokens", given))
+    run_key = run_key.bound_to(key_context(plan, "tokens"))
     users = texts_of_users(documents, plan, run_key)
     released = {1: extract_vocabulary(users, plan, run_key)} if given is None else {}
     vocabulary = sorted(released[1] if given is None else {(word,) for word in given})
@@ -375,7 +375,7 @@ def adaptive_ngrams(
 
     `given` is a public vocabulary.
     """
-    run_key = run_key.bound_to(run_context(plan, "tokens", given))
+    run_key = run_key.bound_to(key_context(plan, "tokens"))
     users = texts_of_users(documents, plan, run_key)
     run = AdaptiveRun({}, {}, {}, {})
     words = {} if given is None else {(word,): 1.0 for word in given}

@@ -14,10 +14,10 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 
+from beam_dpne.documents.key_context import key_context
 from beam_dpne.mechanism.randomness import RunKey, encrypt_blocks, keyed_bits, keyed_hashes
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DESCENT_POLICIES, UnionRound
-from beam_dpne.set_union.transform import run_context
 
 ONE = 2**50
 UNIT = 2**18  # 2^-32
@@ -29,7 +29,7 @@ def private_set_union(
     documents: dict[str, list[list[str]]], plan: SetUnionPlan, run_key: RunKey
 ) -> dict[str, float]:
     """Algorithm 1, once for each round: returns the released items with their scores."""
-    run_key = run_key.bound_to(run_context(plan, "tokens"))
+    run_key = run_key.bound_to(key_context(plan, "tokens"))
     users: dict[Name, Items] = {}
     for user, texts in documents.items():
         held = {item for text in texts for item in text}

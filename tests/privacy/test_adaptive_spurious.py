@@ -18,10 +18,10 @@ from apache_beam.testing.util import assert_that
 from scipy import stats
 
 from beam_dpne import GramSet, PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne.documents.key_context import key_context
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.rules import UNITS, LengthRule
 from beam_dpne.ngrams.length_rules import rule_for
-from beam_dpne.ngrams.transform import run_context
 from beam_dpne.ngrams.valid import class_numbers, class_sizes, sample_spurious
 from tests.privacy.kernels import Settled, run_lengths, settle, users_of, words_as_set
 
@@ -149,7 +149,7 @@ def test_a_run_in_memory_is_the_pipeline(strategy, pruning):
     """So that what the other tests say of runs in memory is said of `PrivateNgrams`."""
     plan = plan_of(3, pruning=pruning, strategy=strategy)
     key = run_key(3)
-    bound = key.bound_to(run_context(plan, "whitespace"))
+    bound = key.bound_to(key_context(plan, "whitespace"))
     settled = run_lengths(users_of(TEXTS, bound), plan, bound)
     documents = [(user, text) for user, texts in TEXTS.items() for text in texts]
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from beam_dpne.documents.group_by_user import encode_documents, hash_users, lay_out_positions
+from beam_dpne.documents.key_context import key_context
 from beam_dpne.elements import coders
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.set_union import elements, weights
@@ -23,7 +24,7 @@ from beam_dpne.set_union.decisions import release_items
 from beam_dpne.set_union.elements import ItemSet, ItemSums, UserItems
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DESCENT_POLICIES, POLICIES
-from beam_dpne.set_union.transform import PrivateSetUnion, ReleaseItems, run_context
+from beam_dpne.set_union.transform import PrivateSetUnion, ReleaseItems
 from tests.oracle.set_union import private_set_union
 
 KEY = RunKey(b"set union".ljust(32, b"."))
@@ -119,7 +120,7 @@ def users_in_memory(documents: Documents, run_key: RunKey) -> UserItems:
 
 
 def in_memory(documents: Documents, plan: SetUnionPlan) -> ItemSet:
-    run_key = KEY.bound_to(run_context(plan, "tokens"))
+    run_key = KEY.bound_to(key_context(plan, "tokens"))
     return release_items(users_in_memory(documents, run_key), plan, run_key)
 
 
@@ -251,9 +252,9 @@ def test_a_run_key_is_bound_to_every_parameter_and_to_the_tokenizer():
     plan = plan_of("weighted_gaussian")
     others = [{"epsilon": 5.5}, {"delta": 0.0201}, {"max_contributions": 7}, {"count_share": 0.2}]
     contexts = {
-        run_context(dataclasses.replace(plan, **other), "tokens") for other in [{}, *others]
+        key_context(dataclasses.replace(plan, **other), "tokens") for other in [{}, *others]
     }
-    contexts |= {run_context(plan, name) for name in ("tokens", "words", "whitespace")}
+    contexts |= {key_context(plan, name) for name in ("tokens", "words", "whitespace")}
     assert len(contexts) == 1 + len(others) + 2
 
 

@@ -9,7 +9,7 @@ import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
-from beam_dpne.ngrams.transform import run_context
+from beam_dpne.documents.key_context import key_context
 from beam_dpne.storage.access import RunKeyFile
 
 HEX = "0123456789abcdef" * 4
@@ -74,7 +74,7 @@ def unpacked(graph: bytes) -> bytes:
 
 
 def test_the_job_graph_names_the_file_and_holds_no_key(path):
-    bound = KEY.bound_to(run_context(PLAN, "words"))
+    bound = KEY.bound_to(key_context(PLAN, "words"))
     secrets = [*secrets_of(KEY), *secrets_of(bound), bound._key()]
     named, fresh = graph_of(RunKeyFile.checked(str(path))), graph_of(KEY)
     assert str(path).encode() in unpacked(named)
