@@ -43,12 +43,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import scipy
 
 from beam_dpne.bayesian.arpa import GramTree, Order, interpolated
 from beam_dpne.bayesian.posterior import discounted
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.elements.arrays import byte_order, places_in
-from beam_dpne.mechanism import special
 
 _Floats = npt.NDArray[np.float64]
 _Ids = npt.NDArray[np.int64]
@@ -225,7 +225,7 @@ def _cut_off(counts: _Ids, lowest: int) -> float:
     present = np.maximum(counts, lowest)
     exponent = 1 + present.size / float(np.log(present / (lowest - 0.5)).sum())
     below = np.arange(1, lowest, dtype=np.float64) ** (1 - exponent)
-    return float(below.sum() / special.zeta(exponent, lowest))
+    return float(below.sum() / scipy.special.zeta(exponent, lowest))
 
 
 def _unknown(counts: _Ids, lowest: int) -> float:

@@ -25,11 +25,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 
 from beam_dpne.counts.factors import FactorModel, exp, large_blocks, log, solve, weighted_mean
 from beam_dpne.counts.measuring import MeasuredCounts
 from beam_dpne.counts.rule import CountRule, blocks
-from beam_dpne.mechanism import special
 
 CONFIDENCE = 0.95
 # Ends of intervals are integers that every format can hold.
@@ -68,7 +68,7 @@ def estimate_users(
         # The ends are those of a log-normal number with this relative standard deviation. Its logarithm
         # has this standard deviation.
         stddevs = np.sqrt(log(1 + relative**2))
-        reach = exp(special.ndtri(0.5 + CONFIDENCE / 2) * stddevs)
+        reach = exp(scipy.special.ndtri(0.5 + CONFIDENCE / 2) * stddevs)
         estimates[rows, 0] = np.rint(np.minimum(users, MOST_USERS))
         estimates[rows, 1] = np.floor(np.minimum(users / reach, MOST_USERS))
         estimates[rows, 2] = np.ceil(np.minimum(users * reach, MOST_USERS))
@@ -103,7 +103,7 @@ def _positive(means: np.ndarray, stddevs: np.ndarray) -> tuple[np.ndarray, np.nd
     """Returns mean and relative variance of normal numbers, given that they are positive: (n,) each."""
     # The inverse Mills ratio φ/Φ by the scaled complementary error function, which does not underflow.
     places = np.maximum(means / stddevs, -30.0)
-    mills = math.sqrt(2 / math.pi) / special.erfcx(-places / math.sqrt(2))
+    mills = math.sqrt(2 / math.pi) / scipy.special.erfcx(-places / math.sqrt(2))
     positive = stddevs * (places + mills)
     variances = stddevs**2 * np.maximum(1 - mills * (mills + places), 1e-12)
     return positive, variances / positive**2

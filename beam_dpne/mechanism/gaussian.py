@@ -1,6 +1,7 @@
 """Calibration of Gaussian noise, from ε and δ to σ and back, for one user and for groups of users.
 
-Plain functions of public parameters; `thresholds` has the thresholds that noise needs. DPNE is Kim et
+Plain functions of public parameters; `thresholds` has the thresholds that noise needs. SciPy loads its
+parts when they are first used, so that a wrong parameter is refused before. DPNE is Kim et
 al., "Differentially Private n-gram Extraction" (NeurIPS 2021); Balle & Wang is "Improving the Gaussian
 Mechanism for Differential Privacy" (ICML 2018).
 
@@ -25,9 +26,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 
-from beam_dpne.mechanism import special
-from beam_dpne.mechanism.special import find_root
 from beam_dpne.validation import DELTA, check_budget
 
 # Plans raise noise by this much, relatively: more than the errors of the root and of sums of shares.
@@ -71,7 +71,7 @@ def gaussian_noise_stddev(*, epsilon: float, delta: float) -> float:
         return _log_gaussian_delta(epsilon, math.exp(log_stddev)) - target
 
     low, high = _bracket(excess, start=-math.log(epsilon))
-    return math.exp(find_root(excess, low, high, tolerance=1e-14))
+    return math.exp(scipy.optimize.brentq(excess, low, high, xtol=1e-14))
 
 
 def gaussian_epsilon(*, delta: float, noise_stddev: float) -> float:
@@ -97,7 +97,7 @@ def gaussian_epsilon(*, delta: float, noise_stddev: float) -> float:
     high = 1.0
     while excess(high) > 0.0:
         high *= 2.0
-    return find_root(excess, 0.0, high, tolerance=1e-14)
+    return scipy.optimize.brentq(excess, 0.0, high, xtol=1e-14)
 
 
 def split_noise_stddev(noise_stddev: float, shares: Sequence[float]) -> tuple[float, ...]:
@@ -196,7 +196,7 @@ def _log_gaussian_delta(epsilon: float, noise_stddev: float) -> float:
     log_ratio = epsilon + _log_ndtr_difference(lower, upper)
     if log_ratio >= 0.0:
         return -math.inf
-    return float(special.log_ndtr(upper)) + math.log(-math.expm1(log_ratio))
+    return float(scipy.special.log_ndtr(upper)) + math.log(-math.expm1(log_ratio))
 
 
 def _log_ndtr_difference(lower: float, upper: float) -> float:
@@ -205,9 +205,9 @@ def _log_ndtr_difference(lower: float, upper: float) -> float:
     log Φ(−x) = log(erfcx(x/√2)/2) − x²/2; the squares differ by a product.
     """
     if upper > 0.0:
-        return float(special.log_ndtr(lower) - special.log_ndtr(upper))
+        return float(scipy.special.log_ndtr(lower) - scipy.special.log_ndtr(upper))
     squares = 0.5 * (upper - lower) * (upper + lower)
-    scaled = special.erfcx(-lower / math.sqrt(2)), special.erfcx(-upper / math.sqrt(2))
+    scaled = scipy.special.erfcx(-lower / math.sqrt(2)), scipy.special.erfcx(-upper / math.sqrt(2))
     return squares + math.log(scaled[0] / scaled[1])
 
 

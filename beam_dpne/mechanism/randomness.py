@@ -16,9 +16,9 @@ from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from beam_dpne.mechanism import special
 from beam_dpne.mechanism.finite_noise import LEAST_UNIFORM
 
 _HEX_DIGITS = 64
@@ -175,7 +175,7 @@ def normals(bits: np.ndarray) -> np.ndarray:
     about 1e-15; an error dx of the quantile x changes a tail probability by the factor
     x·dx < 13.1 · 13.1e-15 < 2e-13.
     """
-    return signs(bits) * np.abs(special.ndtri(0.5 * uniforms(bits)))
+    return signs(bits) * np.abs(scipy.special.ndtri(0.5 * uniforms(bits)))
 
 
 def poisson(bits: np.ndarray, mean: float) -> int:
@@ -203,8 +203,8 @@ def _poisson_quantile(half: float, lower: bool, mean: float) -> int:
     if mean == 0.0:
         return 0
     if lower:
-        return _first_true(lambda n: special.pdtr(n, mean) >= half)
-    return _first_true(lambda n: special.pdtrc(n, mean) <= half)
+        return _first_true(lambda n: scipy.special.pdtr(n, mean) >= half)
+    return _first_true(lambda n: scipy.special.pdtrc(n, mean) <= half)
 
 
 def scaled_integers(bits: np.ndarray, bound: int) -> np.ndarray:

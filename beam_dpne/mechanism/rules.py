@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from beam_dpne.mechanism import special
+import scipy
 
 UNITS = 2**32
 CELLS_PER_STDDEV = 64
@@ -225,7 +224,7 @@ class NullLaw:
         """
         # (above, n) float64: distances from each place to each border, in standard deviations.
         steps = (self.places - np.atleast_1d(above)[:, np.newaxis]) / stddev
-        return (special.ndtr(steps) @ self.masses).reshape(np.shape(above))
+        return (scipy.special.ndtr(steps) @ self.masses).reshape(np.shape(above))
 
     def cut(self, stddev: float, low: float, high: float) -> "NullLaw":
         """Returns the law after one more round, for evidence that ends in (low, high]."""
@@ -285,5 +284,5 @@ def _quadrature(low: float, high: float, scale: float) -> tuple[np.ndarray, np.n
 
 @functools.cache
 def _legendre() -> tuple[np.ndarray, np.ndarray]:
-    nodes, weights = special.roots_legendre(NODES)
+    nodes, weights = scipy.special.roots_legendre(NODES)
     return nodes, weights

@@ -20,8 +20,9 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import scipy
 
-from beam_dpne.mechanism import randomness, special
+from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.rules import (
     CELLS_PER_STDDEV,
     NOTHING_YET,
@@ -57,7 +58,7 @@ def vocabulary_threshold(*, noise_stddev: float, delta: float, max_contributions
     """
 
     def bounds(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return 1 / np.sqrt(counts), noise_stddev * -special.ndtri(alone_tail(delta, counts))
+        return 1 / np.sqrt(counts), noise_stddev * -scipy.special.ndtri(alone_tail(delta, counts))
 
     return _largest_sum(bounds, max_contributions)
 
@@ -77,7 +78,9 @@ def spurious_threshold(
 
     References: DPNE Proposition 2.2 and the paragraph after it.
     """
-    return noise_stddev * -float(special.ndtri(spurious_fraction * min(1.0, released / valid)))
+    return noise_stddev * -float(
+        scipy.special.ndtri(spurious_fraction * min(1.0, released / valid))
+    )
 
 
 def _largest_sum(

@@ -29,10 +29,9 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import scipy
 
-from beam_dpne.mechanism import special
 from beam_dpne.mechanism.rules import NOTHING_YET, UNITS, NullLaw, RoundRule, cell_units
-from beam_dpne.mechanism.special import find_root
 from beam_dpne.mechanism.thresholds import vocabulary_threshold
 
 BUDGET_BITS = 56
@@ -326,7 +325,7 @@ def _threshold(law: NullLaw, stddev: float, probability: float) -> float:
         above = int(np.count_nonzero(law.tail(stddev, steps) > probability))
         low += stddev * above
     high = low + stddev
-    return find_root(excess, low, high, tolerance=1e-14)
+    return scipy.optimize.brentq(excess, low, high, xtol=1e-14)
 
 
 def _gram_cut_cell(
@@ -339,7 +338,7 @@ def _gram_cut_cell(
     later = math.fsum(each.budget_share for each in rounds[index + 1 :])
     if not later:
         return 0
-    last = -float(special.ndtri(min(0.5, CUT_BOOST * rounds[-1].error_share * fraction)))
+    last = -float(scipy.special.ndtri(min(0.5, CUT_BOOST * rounds[-1].error_share * fraction)))
     remaining = math.sqrt(later / rounds[0].budget_share)
     stddev = math.sqrt(information)
     return _cut_cell(CUT_FACTOR * last * information / remaining - GRAM_HOP * stddev, units, stddev)

@@ -21,10 +21,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 
 from beam_dpne.elements.arrays import rows_of_entries
 from beam_dpne.elements.coders import cached_for_sets
-from beam_dpne.mechanism import randomness, special, thresholds
+from beam_dpne.mechanism import randomness, thresholds
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import (
     CELLS_PER_STDDEV,
@@ -247,7 +248,7 @@ def estimate(noisy: float, stddev: float) -> float:
     >>> round(estimate(0.0, 1.0), 6), round(estimate(50.0, 1.0), 3), estimate(-30.0, 1.0)
     (0.797885, 50.02, 0.25)
     """
-    ratio = math.sqrt(2 / math.pi) / float(special.erfcx(noisy / (stddev * math.sqrt(2))))
+    ratio = math.sqrt(2 / math.pi) / float(scipy.special.erfcx(noisy / (stddev * math.sqrt(2))))
     return stddev * max(ratio * _ESTIMATE_MARGIN, LEAST_ESTIMATE)
 
 

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy
 
-from beam_dpne.mechanism import special
 from beam_dpne.mechanism.gaussian import gaussian_noise_stddev
 from beam_dpne.mechanism.thresholds import alone_tail, vocabulary_threshold
 
@@ -139,7 +139,7 @@ def noise_and_threshold(run: UnionParameters) -> tuple[float, float]:
     if run.policy == "count_gaussian":
         scale = math.sqrt(most) * gaussian_noise_stddev(epsilon=run.epsilon, delta=run.delta / 2)
         tail = alone_tail(run.delta / 2, np.array([float(most)]))
-        return scale, 1 - scale * float(special.ndtri(tail)[0])
+        return scale, 1 - scale * float(scipy.special.ndtri(tail)[0])
     scale = (most if run.policy == "count_laplace" else 1) / run.epsilon
     if run.policy == "greedy":
         return scale, greedy_threshold(scale, run.delta, most)
@@ -179,8 +179,8 @@ def uneven_threshold(stddev: float, delta: float, max_contributions: int) -> flo
     rest = np.sqrt(np.maximum(1 - weights**2, 0.0) / max(others, 1))
 
     def excess(threshold: float) -> float:
-        first = -np.log1p(-special.ndtr((weights - threshold) / stddev))
-        other = -np.log1p(-special.ndtr((rest - threshold) / stddev))
+        first = -np.log1p(-scipy.special.ndtr((weights - threshold) / stddev))
+        other = -np.log1p(-scipy.special.ndtr((rest - threshold) / stddev))
         return float(np.max(first + others * other)) + math.log1p(-delta)
 
     return max(2.0, _root(excess, 2.0))

@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import subprocess
+import sys
 
 import dp_accounting
 import mpmath
@@ -188,3 +190,17 @@ def assert_accountant_agrees(plan, noise_stddevs):
 def test_dp_accounting_agrees_on_one_gaussian_mechanism(epsilon, delta):
     noise = gaussian_noise_stddev(epsilon=epsilon, delta=delta)
     assert dp_accounting.get_sigma_gaussian(epsilon, delta) == pytest.approx(noise, rel=1e-5)
+
+
+def test_a_wrong_parameter_is_refused_before_the_parts_of_scipy_are_loaded():
+    code = """
+import sys
+from beam_dpne import PrivacyPlan
+try:
+    PrivacyPlan(epsilon=-1, delta=1e-7)
+except ValueError:
+    assert not {"scipy.special", "scipy.optimize"} & set(sys.modules)
+else:
+    raise AssertionError("the plan was accepted")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
