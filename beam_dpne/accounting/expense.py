@@ -32,7 +32,7 @@ from msgspec import Meta
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.errors import BudgetError
 from beam_dpne.mechanism import gaussian
-from beam_dpne.mechanism.finite_noise import usable_delta, usable_epsilon
+from beam_dpne.mechanism.gaussian import usable_delta, usable_epsilon
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.release.reading import as_release_error, ledger_path, parse_ledger
 from beam_dpne.set_union.plan import SetUnionPlan

@@ -14,7 +14,7 @@ from beam_dpne.elements.arrays import places_in
 from beam_dpne.elements.batches import NO_GRAM, UserBatch
 from beam_dpne.elements.coders import register_batches
 from beam_dpne.elements.rows import PROBABILITY_SCHEMA, in_order, rounded_probabilities
-from beam_dpne.mechanism import finite_noise, randomness
+from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, normals
 
 
@@ -159,4 +159,4 @@ def noisy_values(table: np.ndarray, plan: BayesianPlan, run_key: RunKey) -> np.n
     """
     rows = np.arange(len(table))
     draws = normals(keyed_bits(run_key.sub_key("gram noise", plan.length), rows, 0))
-    return table + finite_noise.integer_normals(draws, plan.noise_stddev)
+    return table + randomness.integer_normals(draws, plan.noise_stddev)

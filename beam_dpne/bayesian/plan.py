@@ -5,7 +5,7 @@ import functools
 import math
 from typing import Annotated, Any, ClassVar
 
-from beam_dpne.mechanism import finite_noise, gaussian
+from beam_dpne.mechanism import gaussian
 from beam_dpne.validation import MAX_USERS, Parameter, PlanParameters
 
 MAX_LENGTH = 5
@@ -102,26 +102,26 @@ class BayesianPlan(PlanParameters):
     def numerical_slack(self) -> float:
         """The most that floating point may cost of ε; it is a part of the reserve.
 
-        One user changes the values of at most W grams; see `finite_noise`.
+        One user changes the values of at most W grams; see `mechanism.gaussian`.
         """
-        return finite_noise.integer_slack(stddev=self.noise_stddev, draws=self.contribution_limit)
+        return gaussian.integer_slack(stddev=self.noise_stddev, draws=self.contribution_limit)
 
     @property
     def far_tails(self) -> float:
         """The most that noise in far tails may cost of δ; it is a part of the reserve."""
-        return finite_noise.integer_far_tails(
+        return gaussian.integer_far_tails(
             stddev=self.noise_stddev, draws=self.contribution_limit, epsilon=self.epsilon
         )
 
     @property
     def gaussian_epsilon(self) -> float:
         """The ε for which noise is calibrated: ε less the reserve."""
-        return finite_noise.usable_epsilon(self.epsilon)
+        return gaussian.usable_epsilon(self.epsilon)
 
     @property
     def gaussian_delta(self) -> float:
         """The δ for which noise is calibrated: δ less the reserve."""
-        return finite_noise.usable_delta(epsilon=self.epsilon, delta=self.delta)
+        return gaussian.usable_delta(epsilon=self.epsilon, delta=self.delta)
 
     @functools.cached_property
     def noise_stddev(self) -> float:
@@ -148,11 +148,11 @@ class BayesianPlan(PlanParameters):
 
     def _check_noise(self) -> None:
         """Checks that noise of 128 bits and floating point are good enough for the budget."""
-        if self.noise_stddev > finite_noise.INTEGER_MAX_STDDEV:
+        if self.noise_stddev > gaussian.INTEGER_MAX_STDDEV:
             raise ValueError(
                 f"max_contributions must be lower, got max_contributions={self.max_contributions}: the "
                 "noise has more steps than its integers hold. Lower it or max_count, or raise epsilon."
             )
-        finite_noise.check(
+        gaussian.check_reserve(
             self, remedy=f"Lower max_contributions={self.max_contributions} or max_count."
         )

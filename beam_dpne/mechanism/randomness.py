@@ -19,8 +19,9 @@ import numpy.typing as npt
 import scipy
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from beam_dpne.mechanism.finite_noise import LEAST_UNIFORM
-
+LEAST_UNIFORM = 2.0**-128
+# −Φ^{-1}(LEAST_UNIFORM / 2), where the noise ends.
+NORMAL_END = 13.10862617448018
 _HEX_DIGITS = 64
 _POISSON_MEAN = 1e4
 _SHORT_BYTES = 15
@@ -156,7 +157,7 @@ def uniforms(bits: np.ndarray) -> np.ndarray:
     """Returns U in (0, 1] from 127 of the 128 bits; the lowest bit is reserved for a sign.
 
     U = first·2^-64 + last·2^-128 with the lowest bit set: a grid of step 2^-127 whose least value is
-    `finite_noise.LEAST_UNIFORM`. So P(U ≤ u) is right to a relative 1e-12 for u ≥ 1e-26.
+    LEAST_UNIFORM. So P(U ≤ u) is right to a relative 1e-12 for u ≥ 1e-26.
     """
     first = bits[:, 0].astype(np.float64)
     last = (bits[:, 1] | np.uint64(1)).astype(np.float64)
@@ -171,11 +172,21 @@ def signs(bits: np.ndarray) -> np.ndarray:
 def normals(bits: np.ndarray) -> np.ndarray:
     """Returns standard normal noise, right to a relative 1e-12 in both tails, to beyond 10.5 σ.
 
-    noise = ±|Φ^{-1}(U/2)|, at most `finite_noise.NORMAL_END`. U/2 has relative error 2^-52 and Φ^{-1}
+    noise = ±|Φ^{-1}(U/2)|, at most NORMAL_END. U/2 has relative error 2^-52 and Φ^{-1}
     about 1e-15; an error dx of the quantile x changes a tail probability by the factor
     x·dx < 13.1 · 13.1e-15 < 2e-13.
     """
     return signs(bits) * np.abs(scipy.special.ndtri(0.5 * uniforms(bits)))
+
+
+def integer_normals(normals: np.ndarray, stddev: float) -> np.ndarray:
+    """Returns Gaussian noise, rounded to the nearest integer: (n,) int64.
+
+    Args:
+      normals: (n,) float64, draws of `normals`.
+      stddev: σ > 0, at most `gaussian.INTEGER_MAX_STDDEV`.
+    """
+    return np.rint(normals * stddev).astype(np.int64)
 
 
 def poisson(bits: np.ndarray, mean: float) -> int:
@@ -247,22 +258,13 @@ def keyed_subset(segments: np.ndarray, draws: np.ndarray, size: int) -> np.ndarr
     Returns:
       Shape (n,), dtype bool.
 
-    Cost: one sort of n integers.
+    Cost: one sort of n pairs.
     """
-    if segments.size == 0:
-        return np.zeros(0, dtype=bool)
+    order = np.lexsort((draws, segments))
     starts = np.flatnonzero(np.diff(segments, prepend=-1))
-    counts = np.diff(starts, append=segments.size)
-    ordinal = np.repeat(np.arange(starts.size, dtype=np.uint64), counts)
-    # (n,) uint64: the segment's number in the high bits and the draw, cut off, in the spare low bits,
-    # so that one sort of values orders the draws within each segment.
-    spare = np.uint64(64 - max(1, int(starts.size - 1).bit_length()))
-    packed = (ordinal << spare) | (draws >> (np.uint64(64) - spare))
-    cut = np.sort(packed)[starts + np.minimum(counts, size) - 1]
-    chosen = packed <= np.repeat(cut, counts)
-    excess = np.add.reduceat(chosen, starts) > size
-    if excess.any():
-        _settle_ties(chosen, draws, starts, excess, size)
+    ranks = np.arange(segments.size) - np.repeat(starts, np.diff(starts, append=segments.size))
+    chosen = np.zeros(segments.size, dtype=bool)
+    chosen[order[ranks < size]] = True
     return chosen
 
 
@@ -297,19 +299,6 @@ def _as_uint64(values: npt.ArrayLike) -> np.ndarray:
     """Returns 64-bit integers by their bits."""
     array = np.asarray(values)
     return array.view(np.uint64) if array.dtype == np.int64 else array.astype(np.uint64)
-
-
-def _settle_ties(
-    chosen: np.ndarray, draws: np.ndarray, starts: np.ndarray, excess: np.ndarray, size: int
-) -> None:
-    """Decides segments in which truncated draws tie at the cut, by the whole draws, in place."""
-    for segment in np.flatnonzero(excess):
-        stop = starts[segment + 1] if segment + 1 < starts.size else chosen.size
-        inside = slice(starts[segment], stop)
-        order = np.argsort(draws[inside], kind="stable")
-        marks = np.zeros(order.size, dtype=bool)
-        marks[order[:size]] = True
-        chosen[inside] = marks
 
 
 def _first_true(holds) -> int:

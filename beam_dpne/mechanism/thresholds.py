@@ -17,7 +17,7 @@ added, so that no rounding grows with the weight. A cell's probability is right 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import scipy
@@ -49,6 +49,9 @@ def vocabulary_threshold(*, noise_stddev: float, delta: float, max_contributions
     ρ_1 = max over 1 ≤ t ≤ Δ_1 of 1/√t + σ_1 Φ^{-1}((1 − δ_T)^{1/t}): a user alone with t words
     gives each of them 1/√t. The quantile is taken from the upper tail, where it keeps its digits.
 
+    The weight falls with t and is at most 0.001 beyond a million words; the quantile grows with t. So
+    there the weight at a million plus the quantile at Δ_1 is taken for all t, which is never less.
+
     Args:
       noise_stddev: σ_1, in units of weight.
       delta: δ_T, the part of δ that the vocabulary may spend.
@@ -56,11 +59,11 @@ def vocabulary_threshold(*, noise_stddev: float, delta: float, max_contributions
 
     References: DPNE Theorem 2.1 (weighted Gaussian policy).
     """
-
-    def bounds(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return 1 / np.sqrt(counts), noise_stddev * -scipy.special.ndtri(alone_tail(delta, counts))
-
-    return _largest_sum(bounds, max_contributions)
+    counts = np.arange(1, min(max_contributions, EXACT_HELD) + 1, dtype=np.float64)
+    weights = 1 / np.sqrt(counts)
+    if max_contributions > EXACT_HELD:
+        counts, weights = np.append(counts, max_contributions), np.append(weights, weights[-1])
+    return float(np.max(weights + noise_stddev * -scipy.special.ndtri(alone_tail(delta, counts))))
 
 
 def spurious_threshold(
@@ -81,28 +84,6 @@ def spurious_threshold(
     return noise_stddev * -float(
         scipy.special.ndtri(spurious_fraction * min(1.0, released / valid))
     )
-
-
-def _largest_sum(
-    bounds: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], max_contributions: int
-) -> float:
-    """Returns the largest weight plus quantile of the noise over the numbers t = 1 … Δ of items.
-
-    The weight falls with t and is at most 0.001 beyond a million items; the quantile grows with t. So
-    there the weight at a million plus the quantile at Δ is taken for all t, which is never less.
-
-    Args:
-      bounds: returns the weight of each of t items, and the quantile for t, of an array of numbers t.
-      max_contributions: Δ.
-    """
-    weights, quantiles = bounds(
-        np.arange(1, min(max_contributions, EXACT_HELD) + 1, dtype=np.float64)
-    )
-    thresholds = weights + quantiles
-    if max_contributions > EXACT_HELD:
-        _, last = bounds(np.array([float(max_contributions)]))
-        thresholds = np.append(thresholds, weights[-1] + last)
-    return float(np.max(thresholds))
 
 
 def descent_rounding(*, max_contributions: int, max_users: int) -> float:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from beam_dpne.counts.rule import MOST_TOTALS, CountNoise
-from beam_dpne.mechanism import finite_noise, gaussian, thresholds
+from beam_dpne.mechanism import gaussian, thresholds
 from beam_dpne.mechanism.rules import RoundRule
 from beam_dpne.ngrams import adaptive, tolerances
 from beam_dpne.ngrams.parameters import NgramsParameters
@@ -66,7 +66,7 @@ class PrivacyPlan(NgramsParameters):
     def __post_init__(self):
         super().__post_init__()
         limit = f"max_tokens_per_user={self.max_tokens_per_user}"
-        finite_noise.check(self, remedy=f"Lower {limit}, if a public bound allows it.")
+        gaussian.check_reserve(self, remedy=f"Lower {limit}, if a public bound allows it.")
         _ = self.count_noise  # refused here if the budget is too small
         if self.is_adaptive:
             adaptive.user_budget(self.ngrams_noise_stddev)
@@ -112,17 +112,17 @@ class PrivacyPlan(NgramsParameters):
     @property
     def numerical_slack(self) -> float:
         """The cost of floating point in ε, at most; it is a part of the reserve."""
-        return finite_noise.slack_of(self.decisions)
+        return gaussian.slack_of(self.decisions)
 
     @property
     def far_tails(self) -> float:
         """The cost in δ of noise in far tails, at most; it is a part of the reserve."""
-        return finite_noise.far_tails(self.decisions, epsilon=self.epsilon)
+        return gaussian.far_tails(self.decisions, epsilon=self.epsilon)
 
     @property
     def gaussian_epsilon(self) -> float:
         """The ε for which the noise of the run is calibrated: ε less the reserve."""
-        return finite_noise.usable_epsilon(self.epsilon)
+        return gaussian.usable_epsilon(self.epsilon)
 
     @property
     def gaussian_delta(self) -> float:
@@ -136,7 +136,7 @@ class PrivacyPlan(NgramsParameters):
 
     @property
     def _usable_delta(self) -> float:
-        return finite_noise.usable_delta(epsilon=self.epsilon, delta=self.delta)
+        return gaussian.usable_delta(epsilon=self.epsilon, delta=self.delta)
 
     @property
     def count_decisions(self) -> int:

@@ -6,14 +6,14 @@ import math
 from typing import Annotated, Any, ClassVar
 
 from beam_dpne.counts.rule import COUNT_SHARE, MOST_TOTALS, CountNoise
-from beam_dpne.mechanism import finite_noise, gaussian, thresholds
+from beam_dpne.mechanism import gaussian, thresholds
 from beam_dpne.set_union import policies
 from beam_dpne.set_union.policies import SPARE, RoundShares, UnionRound
 from beam_dpne.validation import MAX_USERS, Parameter, PlanParameters
 
 _MAX_CUTOFF = 8000.0
 _MAX_CONTRIBUTIONS = 10_000_000
-_ERROR = finite_noise.RELATIVE_ERROR
+_ERROR = gaussian.RELATIVE_ERROR
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -202,9 +202,9 @@ class SetUnionPlan(PlanParameters):
         s = c √(2 n ln(1/ν)) + n c² (Hoeffding), in each of the two worlds. Of the numbers of users, a
         user changes only those of items that this user has: each of them costs 2c.
         """
-        decisions, of_counts = self.decision_count, finite_noise.slack_of(self.count_decisions)
+        decisions, of_counts = self.decision_count, gaussian.slack_of(self.count_decisions)
         if not self.has_cutoff:
-            return finite_noise.slack_of(decisions) + of_counts
+            return gaussian.slack_of(decisions) + of_counts
         log_failure = -math.log(SPARE) + self.epsilon - math.log(self.delta)
         deviation = _ERROR * math.sqrt(2 * decisions * log_failure)
         return 2 * (deviation + decisions * _ERROR**2) + of_counts
@@ -216,17 +216,17 @@ class SetUnionPlan(PlanParameters):
         It includes the probability ν = SPARE·δ·e^(−ε) of errors that add up to more than the slack.
         """
         draws = self.decision_count + self.count_decisions
-        return finite_noise.far_tails(draws, epsilon=self.epsilon) + 3 * SPARE * self.delta
+        return gaussian.far_tails(draws, epsilon=self.epsilon) + 3 * SPARE * self.delta
 
     @property
     def usable_delta(self) -> float:
         """δ less the reserve."""
-        return finite_noise.usable_delta(epsilon=self.epsilon, delta=self.delta)
+        return gaussian.usable_delta(epsilon=self.epsilon, delta=self.delta)
 
     @property
     def gaussian_epsilon(self) -> float:
         """The ε for which noise is calibrated: ε less the reserve."""
-        return finite_noise.usable_epsilon(self.epsilon)
+        return gaussian.usable_epsilon(self.epsilon)
 
     @property
     def gaussian_delta(self) -> float:
@@ -331,7 +331,7 @@ class SetUnionPlan(PlanParameters):
             others += f" and max_items_per_user={self.max_items_per_user}"
         if self.has_cutoff:
             others = f"max_users={self.max_users}, {others}"
-        finite_noise.check(self, remedy=f"Lower {others}, if public bounds allow it.")
+        gaussian.check_reserve(self, remedy=f"Lower {others}, if public bounds allow it.")
         _ = self.count_noise  # refused here if the budget is too small
         highest = max(each.cutoff or 0 for each in self.union_rounds)
         if highest > _MAX_CUTOFF:

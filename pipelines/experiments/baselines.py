@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from beam_dpne.elements import arrays
 from beam_dpne.evaluation.corpus import Corpus, GramIndex
-from beam_dpne.mechanism import finite_noise, gaussian, randomness, thresholds
+from beam_dpne.mechanism import gaussian, randomness, thresholds
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.mechanism.thresholds import equal_weights
@@ -117,7 +117,7 @@ def union_noise(
 
     References: DPSU Theorem 4.1; DPNE Proposition 2.3.
     """
-    slack = finite_noise.slack_of(parts * max_contributions)
+    slack = gaussian.slack_of(parts * max_contributions)
     half = 0.5 * delta * math.exp(-slack)
     stddev = gaussian.gaussian_noise_stddev(epsilon=epsilon - slack, delta=half) * (1 + 1e-10)
     stddev *= math.sqrt(parts)

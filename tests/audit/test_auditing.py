@@ -102,9 +102,9 @@ def test_default_plans_pass_with_the_default_runs(strategy):
 
 
 def test_a_mistake_in_the_noise_of_probabilities_is_shown(monkeypatch):
-    noise = counting.finite_noise.integer_normals
+    noise = counting.randomness.integer_normals
     monkeypatch.setattr(
-        counting.finite_noise, "integer_normals", lambda draws, steps: noise(draws, steps / 4)
+        counting.randomness, "integer_normals", lambda draws, steps: noise(draws, steps / 4)
     )
     audit = audit_plan(BayesianPlan(epsilon=4, delta=1e-7), runs=4000)
     assert audit.verdict == EXCEEDED

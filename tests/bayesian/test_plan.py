@@ -8,7 +8,7 @@ import mpmath
 import pytest
 
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.mechanism import finite_noise
+from beam_dpne.mechanism import gaussian
 from tests.support.arguments import not_refused
 
 
@@ -65,9 +65,9 @@ def test_whole_noise_has_the_budget_when_summed_over_all_integers(epsilon, delta
 def test_the_slack_covers_the_noise_that_is_drawn():
     plan = plan_of(max_count=5, max_contributions=200, epsilon=0.5)
     drawn = {"stddev": plan.noise_stddev, "draws": 200}
-    slack = finite_noise.integer_slack(**drawn)
+    slack = gaussian.integer_slack(**drawn)
     assert 0 < slack * (1 - 1e-9) <= plan.numerical_slack < plan.epsilon / 1000
-    tails = finite_noise.integer_far_tails(epsilon=plan.epsilon, **drawn)
+    tails = gaussian.integer_far_tails(epsilon=plan.epsilon, **drawn)
     assert plan.gaussian_delta <= (plan.delta - tails) * math.exp(-plan.numerical_slack)
 
 

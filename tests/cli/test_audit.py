@@ -34,9 +34,9 @@ def test_json_has_everything_and_equal_seeds_give_equal_bytes(cli, bayesian):
 
 
 def test_a_bound_above_the_claim_ends_with_status_3(cli, bayesian, monkeypatch):
-    noise = counting.finite_noise.integer_normals
+    noise = counting.randomness.integer_normals
     monkeypatch.setattr(
-        counting.finite_noise, "integer_normals", lambda draws, steps: noise(draws, steps / 4)
+        counting.randomness, "integer_normals", lambda draws, steps: noise(draws, steps / 4)
     )
     ended = cli(*bayesian, "--runs", 4000)
     assert ended.status == 3

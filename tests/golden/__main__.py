@@ -13,7 +13,7 @@ import tempfile
 
 from beam_dpne.counts import rule
 from beam_dpne.documents.key_context import MECHANISM_VERSION, tokenizer_identity
-from beam_dpne.mechanism import finite_noise, gaussian, rules, thresholds
+from beam_dpne.mechanism import gaussian, randomness, rules, thresholds
 from beam_dpne.ngrams import adaptive, tolerances
 from beam_dpne.ngrams import plan as ngrams_plan
 from beam_dpne.set_union import policies
@@ -24,10 +24,10 @@ RECORDED = pathlib.Path(__file__).with_name("releases.json")
 
 _MODULES = (
     adaptive,
-    finite_noise,
     gaussian,
     ngrams_plan,
     policies,
+    randomness,
     rule,
 )
 _MODULES += (rules, thresholds, tolerances)

@@ -9,18 +9,23 @@ import pytest
 
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.counts.rule import MOST_TOTALS
-from beam_dpne.mechanism.finite_noise import (
+from beam_dpne.mechanism.gaussian import (
     FAR_TAIL,
     INTEGER_FAR,
-    LEAST_UNIFORM,
-    NORMAL_END,
     both_worlds,
+    gaussian_noise_stddev,
     integer_far_tails,
-    integer_normals,
     integer_slack,
 )
-from beam_dpne.mechanism.gaussian import gaussian_noise_stddev
-from beam_dpne.mechanism.randomness import RunKey, keyed_bits, normals, uniforms
+from beam_dpne.mechanism.randomness import (
+    LEAST_UNIFORM,
+    NORMAL_END,
+    RunKey,
+    integer_normals,
+    keyed_bits,
+    normals,
+    uniforms,
+)
 from beam_dpne.mechanism.rules import CELLS_PER_STDDEV
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.tolerances import MOST_COUNTED

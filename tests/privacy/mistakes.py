@@ -317,7 +317,7 @@ MISTAKES = (
     ),
     Mistake(
         "R3: the reserve is not kept back",
-        "mechanism/finite_noise.py",
+        "mechanism/gaussian.py",
         "return epsilon * (1 - RESERVED)",
         "return epsilon",
         ("mechanism/test_finite_noise.py", "ngrams/test_plan.py"),
