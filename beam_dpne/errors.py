@@ -39,20 +39,12 @@ class InputError(BeamDpneError, ValueError):
     """An input cannot be read as asked; the message holds no data of it."""
 
 
-class PlotsUnavailableError(BeamDpneError, ValueError):
-    """The package matplotlib is not installed."""
-
-
 class PublicCountsError(BeamDpneError, ValueError):
     """Public counts are not valid; the message may quote a line number, never a text."""
 
 
 class ReleaseError(BeamDpneError, ValueError):
     """A release cannot be published or read; the message holds no n-gram and no item."""
-
-
-class ReportError(BeamDpneError, ValueError):
-    """An evaluation cannot be written as asked; the message holds no data."""
 
 
 class RunError(BeamDpneError, RuntimeError):

@@ -119,20 +119,19 @@ def _print_comparison(ledger: Mapping[str, Any]) -> None:
     ours = {row["length"]: row["released"] for row in ledger["lengths"]}
     paper = dict(enumerate(TABLE_5, start=1))
     rows = [
-        (
-            str(length),
-            f"{ours[length]:,}",
-            f"{paper[length]:,}" if length in paper else "-",
-            f"{ours[length] / paper[length] - 1:+.1%}" if length in paper else "-",
-        )
-        for length in ours
+        {
+            "length": str(length),
+            "ours": number,
+            "paper": paper.get(length),
+            "difference": f"{number / paper[length] - 1:+.1%}" if length in paper else None,
+        }
+        for length, number in ours.items()
     ]
     common = ours.keys() & paper.keys()
     totals = sum(ours[length] for length in common), sum(paper[length] for length in common)
-    rows.append(("all", f"{totals[0]:,}", f"{totals[1]:,}", f"{totals[0] / totals[1] - 1:+.1%}"))
-    title = "Ours beside the paper (Kim et al. 2021, Table 5, row DPNE)"
-    headings = ("length", "ours", "paper", "difference")
-    display.print_table(title, headings, rows)
+    whole = {"ours": totals[0], "paper": totals[1]}
+    rows.append({"length": "all", **whole, "difference": f"{totals[0] / totals[1] - 1:+.1%}"})
+    display.print_table("Ours beside the paper (Kim et al. 2021, Table 5, row DPNE)", rows)
 
 
 def _print_best(release: pa.Table) -> None:
@@ -144,12 +143,8 @@ def _print_best(release: pa.Table) -> None:
     for length in BEST_LENGTHS:
         rows = release.filter(pc.field("length") == length).slice(0, BEST).to_pylist()
         if rows:
-            table = [
-                (row["ngram"], f"{row[column]:,}" if counted else f"{row[column]:,.1f}")
-                for row in rows
-            ]
-            headings = ("n-gram", column)
-            display.print_table(f"{title}, length {length}", headings, table)
+            table = [{"n-gram": row["ngram"], column: row[column]} for row in rows]
+            display.print_table(f"{title}, length {length}", table)
 
 
 if __name__ == "__main__":

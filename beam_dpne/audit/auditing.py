@@ -1,4 +1,8 @@
-"""Plays all games of a plan, and states what they show.
+"""Plays all games of a plan, bounds ε from below by their runs, and states what they show.
+
+From half of the runs an attacker chooses a statistic and an event, "the statistic is at least x". The
+other half, which the choice has not seen, bounds the probabilities of this event in both worlds. Both
+directions count: events that are likelier with the user, and events that are likelier without.
 
 A lower bound above the claim shows, up to the stated confidence, that the mechanism as it runs does not
 keep its promise. Bounds below the claim show only that these attacks, with so many runs, found nothing:
@@ -11,11 +15,13 @@ import contextlib
 import dataclasses
 import functools
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from beam_dpne.audit.games import MECHANISM, Bound, Game, key_of, lower_bound
-from beam_dpne.audit.number_games import bayesian_games
+import numpy as np
+from scipy import special, stats
+
+from beam_dpne.audit.games import MECHANISM, Claim, Game, Seen, bayesian_games, key_of
 from beam_dpne.audit.text_games import gram_games, union_games
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.ngrams.plan import PrivacyPlan
@@ -24,22 +30,122 @@ from beam_dpne.set_union.plan import SetUnionPlan
 DEFAULT_RUNS = 20_000
 PASSED, EXCEEDED, WEAK = "passed", "exceeded", "weak"
 Plan = PrivacyPlan | SetUnionPlan | BayesianPlan
+_GRID = np.concatenate((np.linspace(0, 1, 201), 1 - np.geomspace(1e-4, 1e-2, 30)))
+# Bounds of a game: two directions, and the probabilities of two worlds in each.
+_PROBABILITIES = 4
+# Lower bounds on P(E) and upper bounds on Q(E) to the size of the violation that they show.
+_Violation = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-class PlayedGame(NamedTuple):
-    """What the attack shows of the mechanism, and of the mechanism with planted mistakes.
+class Bound(NamedTuple):
+    """What many runs show, each with the confidence that was asked for.
 
     Attributes:
-      game: what was played.
-      bounds: the lower bounds of each of its plays.
+      epsilon: ε is at least this, at the claim's δ, whatever the mechanism is.
+      gaussian_epsilon: ε is at least this if the noise is Gaussian, from a bound on μ.
     """
 
-    game: Game
-    bounds: dict[str, Bound]
+    epsilon: float
+    gaussian_epsilon: float
 
-    def is_above(self, play: str) -> bool:
-        """Returns whether a bound of a play is above the claim, so that a mistake is noticed."""
-        return self.bounds[play].largest > self.game.claim.epsilon
+    @property
+    def largest(self) -> float:
+        """The larger of the two."""
+        return max(self.epsilon, self.gaussian_epsilon)
+
+
+def lower_bound(seen: Seen, claim: Claim, *, failure: float) -> Bound:
+    """Returns what runs show of a claim.
+
+    Args:
+      seen: what the attacker sees.
+      claim: the claim.
+      failure: the probability, at most, that one of the bounds is above the true value.
+
+    Example:
+      >>> never, always = np.zeros((200, 1)), np.ones((200, 1))
+      >>> claim = Claim(mu=1.0, gaussian_delta=0.01)
+      >>> round(lower_bound(Seen(always, never), claim, failure=2e-3).epsilon, 3)
+      2.437
+    """
+
+    def of_epsilon(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        return np.log(np.maximum(low - claim.delta, high) / high)
+
+    def of_mu(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        low = np.maximum(low - claim.alone_delta, 0.0)
+        high = np.minimum(high + claim.alone_delta, 1.0)
+        shown = (low > 0) & (high < 1)
+        low, high = np.where(shown, low, 0.5), np.where(shown, high, 0.5)
+        return np.maximum(special.ndtri(low) - special.ndtri(high), 0.0)
+
+    epsilon, mu = (_at_least(seen, each, failure / 2) for each in (of_epsilon, of_mu))
+    return Bound(epsilon, dataclasses.replace(claim, mu=mu).epsilon if mu > 0 else 0.0)
+
+
+def _at_least(seen: Seen, violation: _Violation, failure: float) -> float:
+    """Chooses an event for each direction on one half of the runs, and bounds it on the other."""
+    with_user, without = seen
+    half = len(with_user) // 2
+    error = failure / _PROBABILITIES
+    best = 0.0
+    for likely, rare in ((with_user, without), (-without, -with_user)):
+        found, place, cut = -1.0, 0, np.zeros(1)
+        for column in range(likely.shape[1]):
+            pair = likely[:half, column], rare[:half, column]
+            cuts = np.unique(np.quantile(np.concatenate(pair), _GRID))
+            reached = violation(*probability_bounds(*pair, cuts, error=error))
+            if reached.max() > found:
+                found, place, cut = reached.max(), column, cuts[[int(np.argmax(reached))]]
+        judged = probability_bounds(likely[half:, place], rare[half:, place], cut, error=error)
+        best = max(best, float(violation(*judged)[0]))
+    return best
+
+
+def probability_bounds(
+    likely: np.ndarray, rare: np.ndarray, cuts: np.ndarray, *, error: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds P(likely ≥ cut) from below and P(rare ≥ cut) from above, for each cut.
+
+    Args:
+      likely: (n,) float64.
+      rare: (m,) float64.
+      cuts: (c,) float64.
+      error: the probability, at most, with which each bound is wrong.
+
+    Returns:
+      (c,) float64 in [0, 1) and (c,) float64 in (0, 1].
+
+    References: Clopper & Pearson 1934.
+    """
+    hits, false_hits = (
+        values.size - np.searchsorted(np.sort(values), cuts) for values in (likely, rare)
+    )
+    low = stats.beta.ppf(error, np.maximum(hits, 1), likely.size - hits + 1)
+    low = np.where(hits > 0, low, 0.0)
+    rest = rare.size - false_hits
+    high = np.where(rest > 0, stats.beta.isf(error, false_hits + 1, np.maximum(rest, 1)), 1.0)
+    return low, high
+
+
+class Finding(NamedTuple):
+    """What one attack shows of the mechanism, or of the mechanism with a planted mistake.
+
+    Attributes:
+      attack_on: the name of the game.
+      run_with: `MECHANISM`, or the mistake.
+      epsilon, gaussian_epsilon: the lower bounds, as in `Bound`.
+      claim, delta: the claimed ε, at this δ.
+      is_above: whether a bound is above the claim, so that a mistake is noticed.
+    """
+
+    attack_on: str
+    run_with: str
+    epsilon: float
+    gaussian_epsilon: float
+    claim: float
+    delta: float
+    is_above: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,29 +157,24 @@ class Audit:
       runs: the number of runs of each world of each game.
       confidence: the probability, at least, with which all bounds hold together.
       seed: the seed of all runs.
-      games: what was played.
+      findings: what each attack shows.
     """
 
     plan: Plan
     runs: int
     confidence: float
     seed: int
-    games: tuple[PlayedGame, ...]
+    findings: tuple[Finding, ...]
 
     @property
     def exceeding(self) -> list[str]:
         """The games in which the mechanism shows more than its claim."""
-        return [played.game.name for played in self.games if played.is_above(MECHANISM)]
+        return [x.attack_on for x in self.findings if x.run_with == MECHANISM and x.is_above]
 
     @property
     def missed(self) -> list[str]:
         """The planted mistakes that were not noticed."""
-        return [
-            name
-            for game in self.games
-            for name in game.bounds
-            if name != MECHANISM and not game.is_above(name)
-        ]
+        return [x.run_with for x in self.findings if x.run_with != MECHANISM and not x.is_above]
 
     @property
     def verdict(self) -> str:
@@ -82,19 +183,9 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns everything as JSON types."""
-        games = [
-            {
-                "name": played.game.name,
-                "claim": {name: getattr(played.game.claim, name) for name in ("epsilon", "delta")},
-                "plays": [
-                    {"run_with": name, "is_above": played.is_above(name), **bound._asdict()}
-                    for name, bound in played.bounds.items()
-                ],
-            }
-            for played in self.games
-        ]
-        facts = {name: getattr(self, name) for name in ("runs", "confidence", "seed", "verdict")}
-        return {"plan": self.plan.to_dict(), **facts, "games": games}
+        findings = [finding._asdict() for finding in self.findings]
+        facts = vars(self) | {"plan": self.plan.to_dict(), "findings": findings}
+        return {**facts, "verdict": self.verdict}
 
 
 def games_of(plan: Plan) -> tuple[Game, ...]:
@@ -129,8 +220,7 @@ def audit_plan(
       >>> audit.verdict, audit.missed
       ('passed', [])
     """
-    games = games_of(plan)
-    plays = [(number, name) for number, game in enumerate(games) for name in game.plays]
+    plays = [(number, name) for number, game in enumerate(games_of(plan)) for name in game.plays]
     failure = (1 - confidence) / len(plays)
     play = functools.partial(_play, plan, runs=runs, seed=seed, failure=failure)
     with contextlib.ExitStack() as stack:
@@ -139,23 +229,18 @@ def audit_plan(
             context = multiprocessing.get_context("spawn")
             pool = concurrent.futures.ProcessPoolExecutor(processes, mp_context=context)
             played = stack.enter_context(pool).map(play, plays)
-        shown = iter(played)
-        bounds = [{name: next(shown) for name in game.plays} for game in games]
-    return Audit(
-        plan=plan,
-        runs=runs,
-        confidence=confidence,
-        seed=seed,
-        games=tuple(map(PlayedGame, games, bounds)),
-    )
+        findings = tuple(played)
+    return Audit(plan=plan, runs=runs, confidence=confidence, seed=seed, findings=findings)
 
 
-def _play(plan: Plan, play: tuple[int, str], *, runs: int, seed: int, failure: float) -> Bound:
+def _play(plan: Plan, play: tuple[int, str], *, runs: int, seed: int, failure: float) -> Finding:
     """Plays one game, given by its number, as it is or with a mistake."""
     number, name = play
     game = games_of(plan)[number]
     seen = game.plays[name](runs, key_of(seed, game.name, list(game.plays).index(name)))
-    return lower_bound(seen, game.claim, failure=failure)
+    bound, claim = lower_bound(seen, game.claim, failure=failure), game.claim
+    is_above = bound.largest > claim.epsilon
+    return Finding(game.name, name, *bound, claim.epsilon, claim.delta, is_above)
 
 
 def statements(audit: Audit) -> Sequence[str]:

@@ -1,14 +1,15 @@
-"""A game: two worlds that differ in a user, what is claimed, and the lower bounds on ε that runs show.
-
-From half of the runs an attacker chooses a statistic and an event, "the statistic is at least x". The
-other half, which the choice has not seen, bounds the probabilities of this event in both worlds. Both
-directions count: events that are likelier with the user, and events that are likelier without.
+"""A game: two worlds that differ in a user, and what is claimed; and the games of noisy numbers.
 
 Two claims can be tested. (ε, δ)-differential privacy says P(E) ≤ e^ε Q(E) + δ for all events. A plan
 with Gaussian noise claims more, and has its ε from it: except for a probability δ_T (what only one user
 holds), its noise is as private as one Gaussian mechanism with sensitivity μ and noise 1, so that
 P(E) ≤ Φ(μ + Φ⁻¹(Q(E))) + δ_T. A violation of the second claim shows with far fewer runs when ε is large
 or δ tiny. Its bound on μ is stated as the ε that follows at the plan's δ.
+
+The games of noisy numbers are those of counts of n-grams, and of the sums from which users are counted.
+Their attacker knows everything but one user's part of the sums, so it is left out of both worlds. The
+statistic is the inner product of what is released with what the user adds, each in standard deviations
+of its noise: the logarithm of the likelihood ratio of two normal laws, up to a constant.
 
 References: Clopper & Pearson 1934; Dong, Roth & Su, "Gaussian Differential Privacy" (2022), for the
 second claim; Nasr et al., "Tight Auditing of Differentially Private Machine Learning" (2023).
@@ -22,22 +23,28 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special, stats
 
+from beam_dpne.bayesian.counting import UserGrams, limit_grams, noisy_values
+from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.counts.measuring import Held, measure, split_sums, sum_counts
+from beam_dpne.counts.rule import CountNoise, CountRule, count_rule
+from beam_dpne.elements.batches import RowSums
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.mechanism.rules import UNITS
 
 # The play without a mistake.
 MECHANISM = "the mechanism"
 # In games that plant it, one person is counted as this many users: all noise is a quarter for them.
 PEOPLE = 4
 FOUR_USERS = "One person is counted as four users."
-_GRID = np.concatenate((np.linspace(0, 1, 201), 1 - np.geomspace(1e-4, 1e-2, 30)))
-# Bounds of a game: two directions, and the probabilities of two worlds in each.
-_PROBABILITIES = 4
 _RIDGE = 4e-2
-# Lower bounds on P(E) and upper bounds on Q(E) to the size of the violation that they show.
-_Violation = Callable[[np.ndarray, np.ndarray], np.ndarray]
+# Rows of all copies that are made at once.
+_ROWS_AT_ONCE = 2_000_000
+# Without the limit, a user has this many times as many n-grams.
+_UNLIMITED = 16
+# Of numbers of rows with several classes of users, this one fills the highest class best.
+_ROWS = 48
 
 
 class Seen(NamedTuple):
@@ -130,92 +137,124 @@ def learned(seen: Seen) -> Seen:
     return Seen(*(np.column_stack((each[:, kept] @ weights, each)) for each in seen))
 
 
-class Bound(NamedTuple):
-    """What many runs show, each with the confidence that was asked for.
+def bayesian_games(plan: BayesianPlan) -> tuple[Game, ...]:
+    """Returns the game of n-gram probabilities, which are a function of noisy counts.
 
-    Attributes:
-      epsilon: ε is at least this, at the claim's δ, whatever the mechanism is.
-      gaussian_epsilon: ε is at least this if the noise is Gaussian, from a bound on μ.
+    A user has more n-grams than one may add, with counts above the largest. The attacker sees the noisy
+    counts.
     """
-
-    epsilon: float
-    gaussian_epsilon: float
-
-    @property
-    def largest(self) -> float:
-        """The larger of the two."""
-        return max(self.epsilon, self.gaussian_epsilon)
-
-
-def lower_bound(seen: Seen, claim: Claim, *, failure: float) -> Bound:
-    """Returns what runs show of a claim.
-
-    Args:
-      seen: what the attacker sees.
-      claim: the claim.
-      failure: the probability, at most, that one of the bounds is above the true value.
-
-    Example:
-      >>> never, always = np.zeros((200, 1)), np.ones((200, 1))
-      >>> claim = Claim(mu=1.0, gaussian_delta=0.01)
-      >>> round(lower_bound(Seen(always, never), claim, failure=2e-3).epsilon, 3)
-      2.437
-    """
-
-    def of_epsilon(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-        return np.log(np.maximum(low - claim.delta, high) / high)
-
-    def of_mu(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-        low = np.maximum(low - claim.alone_delta, 0.0)
-        high = np.minimum(high + claim.alone_delta, 1.0)
-        shown = (low > 0) & (high < 1)
-        low, high = np.where(shown, low, 0.5), np.where(shown, high, 0.5)
-        return np.maximum(special.ndtri(low) - special.ndtri(high), 0.0)
-
-    epsilon, mu = (_at_least(seen, each, failure / 2) for each in (of_epsilon, of_mu))
-    return Bound(epsilon, dataclasses.replace(claim, mu=mu).epsilon if mu > 0 else 0.0)
-
-
-def _at_least(seen: Seen, violation: _Violation, failure: float) -> float:
-    """Chooses an event for each direction on one half of the runs, and bounds it on the other."""
-    with_user, without = seen
-    half = len(with_user) // 2
-    error = failure / _PROBABILITIES
-    best = 0.0
-    for likely, rare in ((with_user, without), (-without, -with_user)):
-        found, place, cut = -1.0, 0, np.zeros(1)
-        for column in range(likely.shape[1]):
-            pair = likely[:half, column], rare[:half, column]
-            cuts = np.unique(np.quantile(np.concatenate(pair), _GRID))
-            reached = violation(*probability_bounds(*pair, cuts, error=error))
-            if reached.max() > found:
-                found, place, cut = reached.max(), column, cuts[[int(np.argmax(reached))]]
-        judged = probability_bounds(likely[half:, place], rare[half:, place], cut, error=error)
-        best = max(best, float(violation(*judged)[0]))
-    return best
-
-
-def probability_bounds(
-    likely: np.ndarray, rare: np.ndarray, cuts: np.ndarray, *, error: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds P(likely ≥ cut) from below and P(rare ≥ cut) from above, for each cut.
-
-    Args:
-      likely: (n,) float64.
-      rare: (m,) float64.
-      cuts: (c,) float64.
-      error: the probability, at most, with which each bound is wrong.
-
-    Returns:
-      (c,) float64 in [0, 1) and (c,) float64 in (0, 1].
-
-    References: Clopper & Pearson 1934.
-    """
-    hits, false_hits = (
-        values.size - np.searchsorted(np.sort(values), cuts) for values in (likely, rare)
+    number = plan.contribution_limit
+    return (
+        Game(
+            name="counts of one user",
+            claim=Claim.of_plan(plan.epsilon, plan.delta),
+            plays={
+                MECHANISM: _play_counts(plan),
+                FOUR_USERS: _play_counts(plan, people=PEOPLE),
+                "Users may add any number of n-grams.": _play_counts(
+                    plan, limit=_UNLIMITED * number
+                ),
+            },
+        ),
     )
-    low = stats.beta.ppf(error, np.maximum(hits, 1), likely.size - hits + 1)
-    low = np.where(hits > 0, low, 0.0)
-    rest = rare.size - false_hits
-    high = np.where(rest > 0, stats.beta.isf(error, false_hits + 1, np.maximum(rest, 1)), 1.0)
-    return low, high
+
+
+def _play_counts(plan: BayesianPlan, *, people: int = 1, limit: int = 0) -> Play:
+    """Plays the game of counts of n-grams: many copies of one user, who share no n-gram."""
+    number = _UNLIMITED * plan.contribution_limit
+
+    def ratios(copies: int, key: RunKey, *, present: bool) -> np.ndarray:
+        user = UserGrams(
+            users=np.arange(2 * copies, dtype=np.uint64).reshape(-1, 2),
+            offsets=np.arange(copies + 1) * number,
+            rows=np.arange(copies * number, dtype=np.int32),
+            counts=np.full(copies * number, 2 * plan.max_count),
+        )
+        limited = limit_grams(
+            user,
+            max_contributions=limit or plan.contribution_limit,
+            max_count=plan.max_count,
+            sub_key=key.sub_key("gram subset", plan.length),
+        )
+        table = np.bincount(limited.rows, limited.counts, copies * number).astype(np.int64)
+        shift = people * table
+        values = noisy_values(shift * present, plan, key)
+        return (shift * values.astype(float)).reshape(copies, number).sum(axis=1)
+
+    def world(runs: int, key: RunKey, *, present: bool) -> np.ndarray:
+        size = max(1, _ROWS_AT_ONCE // number)
+        parts = [
+            ratios(min(size, runs - start), key.bound_to(f"{present} {start}"), present=present)
+            for start in range(0, runs, size)
+        ]
+        return np.concatenate(parts)[:, np.newaxis]
+
+    return lambda runs, key: Seen(*(world(runs, key, present=each) for each in (True, False)))
+
+
+def count_games(share: float, noise: CountNoise | None, claim: Claim) -> tuple[Game, ...]:
+    """Returns the game of the numbers of users, or none if a plan measures none.
+
+    A user has all released rows. The attacker sees the noisy sums from which users are counted.
+
+    Args:
+      share: the part of the budget that they have.
+      noise: their noise.
+      claim: of the whole run.
+    """
+    if noise is None or not share:
+        return ()
+    rule = count_rule([np.ones(_ROWS)])
+    low = dataclasses.replace(rule, bounds=np.full_like(rule.bounds, rule.bounds[0]))
+    return (
+        Game(
+            name="numbers of users",
+            claim=dataclasses.replace(claim.of_part(share), alone_delta=0.0),
+            plays={
+                MECHANISM: _play_sums(rule, rule, noise),
+                FOUR_USERS: _play_sums(rule, rule, noise, people=PEOPLE),
+                "All users have the noise of the lowest class.": _play_sums(rule, low, noise),
+                "The noise ignores the share of the budget.": _play_sums(
+                    rule, rule, CountNoise.of_budget(claim.mu)
+                ),
+            },
+        ),
+    )
+
+
+def _play_sums(rule: CountRule, judged: CountRule, noise: CountNoise, *, people: int = 1) -> Play:
+    """Plays copies of a rule's rows, all of which a user has, measured by another rule's noise."""
+    size = rule.row_weights.size
+
+    def play(runs: int, key: RunKey) -> Seen:
+        everything = Held(offsets=np.arange(runs + 1) * size, rows=np.arange(runs * size))
+        many, measured_by = (copies_of_rule(each, runs) for each in (rule, judged))
+        user = sum_counts(everything, many)
+        user = dataclasses.replace(user, sums=people * user.sums)
+        masses, totals = split_sums([user], many)
+        moved = masses / (UNITS * measured_by.row_weights)
+
+        def ratios(sums: list[RowSums], world: str) -> np.ndarray:
+            seen = measure(sums, measured_by, noise, key.bound_to(world))
+            together = (
+                moved * seen.masses / seen.mass_stddevs**2,
+                totals * seen.totals / seen.total_stddevs**2,
+            )
+            sums_of_copies = [each.reshape(runs, -1).sum(axis=1) for each in together]
+            return np.sum(sums_of_copies, axis=0)[:, np.newaxis]
+
+        return Seen(ratios([user], "with"), ratios([], "without"))
+
+    return play
+
+
+def copies_of_rule(rule: CountRule, copies: int) -> CountRule:
+    """Returns the rule of many copies of some rows, which have nothing to do with each other."""
+    first = np.arange(copies)[:, np.newaxis] * rule.group_weights.size
+    return dataclasses.replace(
+        rule,
+        sizes=(copies * rule.row_weights.size,),
+        row_weights=np.tile(rule.row_weights, copies),
+        groups=(first + rule.groups).reshape(-1),
+        group_weights=np.tile(rule.group_weights, copies),
+    )

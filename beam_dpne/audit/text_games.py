@@ -24,13 +24,12 @@ from beam_dpne.audit.games import (
     Claim,
     Game,
     Seen,
+    count_games,
     key_of,
     learned,
 )
-from beam_dpne.audit.number_games import count_games
 from beam_dpne.elements.arrays import offsets_of, places_in
-from beam_dpne.evaluation.corpus import BORDER, Corpus
-from beam_dpne.evaluation.coverage import codes_of_sets
+from beam_dpne.evaluation.corpus import BORDER, Corpus, codes_of_sets
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits
 from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.plan import PrivacyPlan

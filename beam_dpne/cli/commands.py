@@ -145,14 +145,21 @@ class Command:
         given = {name: _value(parameters[name], text) for name, text in texts.items()}
         if _PLAN_FILE not in [name for names in self.groups.values() for name in names]:
             return given, others
-        path = given.pop("plan", None)
         kinds = [kind for kinds in self.load_groups().values() for kind in kinds]
-        in_file = read_parameters(path, set().union(*map(_names, kinds)) - {"plan"}) if path else {}
-        for name in in_file.keys() & given.keys():
-            raise UsageError(
-                f"{name} is in the file {path} already; leave out the option --{name}."
-            )
-        return given | in_file, others
+        known = set().union(*map(_names, kinds)) - {"plan"}
+        return with_file(given, given.pop("plan", None), known), others
+
+
+def with_file(given: Mapping[str, Any], path: str | None, known: Collection[str]) -> dict[str, Any]:
+    """Returns values with those in a JSON file of parameters, if there is one.
+
+    Raises:
+      ValueError: a parameter is given twice, or as in `read_parameters`.
+    """
+    in_file = read_parameters(path, known) if path else {}
+    if both := sorted(in_file.keys() & given.keys()):
+        raise UsageError(f"{both[0]} is in the file {path} already; leave it out beside the file.")
+    return {**given, **in_file}
 
 
 def _imported(name: str) -> Any:

@@ -72,41 +72,48 @@ def _watch(done: threading.Event, input_bytes: int) -> None:
 
 def print_release(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
     """Prints how many rows a run released, from its ledger, and the directory."""
-    notes, mechanism = ledger["notes"], ledger.get("mechanism")
+    notes = ledger["notes"]
     if notes["title"] is not None:
         print_line(f"Title: {notes['title']}")
     if notes["unit"] is not None:
         print_line(f"One user is {notes['unit']}.")
-    if mechanism is None:
-        lengths = ledger["lengths"]
-        rows = [(x["length"], x["released"], *_noise(x), x["valid"] or "-") for x in lengths]
-        rows.append(("all", sum(each["released"] for each in lengths), "-", "-", "-"))
-        print_table("Released", ("length", "n-grams", "noise σ", "lowest ρ", "valid"), rows)
-    elif "policy" in mechanism:
-        row = (mechanism["policy"], mechanism["released"], *_noise(mechanism["rounds"][-1]))
-        print_table("Released", ("policy", "items", "noise σ", "threshold ρ"), [row])
-    else:
-        row = (mechanism["released"], *_noise(mechanism))
-        print_table("Released", ("n-grams", "noise σ"), [row[:2]])
-    print_line(f"Files: {output} (start with ledger.json), written in {seconds:.2f} s")
+    rows = ledger.get("lengths")
+    if rows is None:
+        mechanism = ledger["mechanism"]
+        rows = [{**mechanism, **mechanism.get("rounds", [{}])[-1]}]
+    names = ("length", "policy", "released", "noise_stddev", "threshold", "valid")
+    print_table("Released", rows, names)
+    total = sum(part["rows"] for part in ledger["parts"])
+    print_line(f"{total:,} rows in {seconds:.2f} s. Files: {output} (start with ledger.json).")
 
 
-def _noise(numbers: Mapping[str, Any]) -> tuple[str, str]:
-    threshold = numbers.get("threshold")
-    return f"{numbers['noise_stddev']:.4g}", "-" if threshold is None else f"{threshold:.2f}"
+def print_table(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> None:
+    """Prints rows, in which columns of numbers are aligned right.
 
-
-def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Prints a table, in which columns of numbers are aligned right."""
+    Args:
+      title: The title of the table.
+      rows: The values of each row by the names of their columns.
+      names: The columns, by default all; those without any value are left out.
+    """
     table = Table(title=title, title_justify="left")
-    cells = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
-    for column, heading in enumerate(headings):
-        numeric = all(re.match(r"[-+<]?[\d∞]|-?$", row[column]) for row in cells)
-        # A text that is too long goes on in the next line, and no part of it is cut off.
-        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
-    for row in cells:
-        table.add_row(*row)
+    columns = []
+    for name in names or {name: None for row in rows for name in row}:
+        values = [row.get(name) for row in rows]
+        if any(value is not None for value in values):
+            columns.append(list(map(_cell, values)))
+            numeric = all(re.match(r"[-+<]?[\d∞]|-?$", cell) for cell in columns[-1])
+            # A text that is too long goes on in the next line, and no part of it is cut off.
+            justify = "right" if numeric else "left"
+            table.add_column(name.replace("_", " "), justify=justify, overflow="fold")
+    for cells in zip(*columns, strict=True):
+        table.add_row(*cells)
     stdout_console().print(table)
+
+
+def _cell(value: str | float | None) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else value
 
 
 def print_notice(text: str) -> None:

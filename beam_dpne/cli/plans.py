@@ -13,7 +13,7 @@ from beam_dpne.accounting.expense import PLANS
 from beam_dpne.audit.auditing import EXCEEDED, PASSED, WEAK, Audit, audit_plan, statements
 from beam_dpne.audit.games import MECHANISM
 from beam_dpne.cli import display
-from beam_dpne.cli.commands import Made, read_parameters
+from beam_dpne.cli.commands import Made, with_file
 from beam_dpne.cli.parameters import Quiet
 from beam_dpne.cli.programs import read_inputs, tokenizer_name, warn_of_large_delta
 from beam_dpne.cli.settings import Auditing, Planning
@@ -32,7 +32,7 @@ from beam_dpne.reading.options import names_of
 from beam_dpne.release.publishing import write_file
 from beam_dpne.storage.access import check_access
 
-_SCHEMA = "beam_dpne/audit/2"
+_SCHEMA = "beam_dpne/audit/3"
 # The exit status by verdict.
 _STATUS = {PASSED: 0, EXCEEDED: 3, WEAK: 4}
 
@@ -91,9 +91,9 @@ def _plans_to_forecast(whole: PrivacyPlan, asked: Planning) -> list[PrivacyPlan]
 
 def _forecast(made: Made, plans: Sequence[PrivacyPlan]) -> None:
     """Forecasts, and prints the table and its notes."""
-    asked, like = made[Planning], list(names_of(made[Planning].like or ""))
+    asked, like = made[Planning], names_of(made[Planning].like or "")
     users = asked.users or 0
-    if like == list(PROFILES) and asked.documents_per_user is None:
+    if tuple(like) == PROFILES and asked.documents_per_user is None:
         profile = read_profile(like[0])
         forecasts, notes = [profile.forecast(plan, users) for plan in plans], [profile.note]
     else:
@@ -134,14 +134,19 @@ def _forecaster(made: Made, like: Sequence[str]) -> Forecaster:
 
 def _print_needs(plan: PrivacyPlan) -> None:
     """Prints how many users an n-gram needs if its holders have 10, 100 or 1,000 n-grams each."""
-    needs = [typical_needs(plan, number) for number in NUMBERS]
-    headings = [f"{number:,}: {level}" for number in NUMBERS for level in ("50 %", "99 %")]
-    title = f"Users that an n-gram needs, ε = {plan.epsilon:g}, δ = {plan.delta:g}"
+    needs = {number: typical_needs(plan, number) for number in NUMBERS}
     rows = [
-        (length, *(_count(number) for each in needs for number in each[length - 1]))
+        {"length": length}
+        | {
+            f"{number:,}: {level}": _count(users)
+            for number, each in needs.items()
+            for level, users in zip(("50 %", "99 %"), each[length - 1], strict=True)
+        }
         for length in range(1, plan.max_length + 1)
     ]
-    display.print_table(title, ("length", *headings), rows)
+    display.print_table(
+        f"Users that an n-gram needs, ε = {plan.epsilon:g}, δ = {plan.delta:g}", rows
+    )
     display.print_line(
         "An n-gram is released with probability 50 % and 99 % if about so many users have it, and "
         "each of them has 10, 100 or 1,000 n-grams of every length, all equally rare. With frequent "
@@ -153,22 +158,14 @@ def _print_forecast(
     users: int, plans: Sequence[PrivacyPlan], forecasts: Sequence[Sequence[LengthForecast]]
 ) -> None:
     """Prints the table of a forecast, and below it the meaning of each column."""
-    every = [each for lengths in forecasts for each in lengths]
-    numbers = sorted({width.users for each in every for width in each.widths})
-    rows = []
-    for plan, lengths in zip(plans, forecasts, strict=True):
-        for length, each in enumerate(lengths, 1):
-            widths = {
-                width.users: f"{_count(width.low)}–{_count(width.high)}" for width in each.widths
-            }
-            cells = [_count(each.released), *map(_count, each.needed)]
-            epsilon = f"{plan.epsilon:g}" if length == 1 else ""
-            rows.append([epsilon, length, *cells, *(widths.get(number, "-") for number in numbers)])
-    display.print_table(
-        f"Forecast for {users:,} users, δ = {plans[0].delta:g}",
-        ("ε", "length", "n-grams", "50 %", "99 %", *(f"{number:,} users" for number in numbers)),
-        rows,
-    )
+    rows = [
+        {"ε": f"{plan.epsilon:g}", "length": length, "n-grams": _count(each.released)}
+        | dict(zip(("50 %", "99 %"), map(_count, each.needed), strict=True))
+        | {f"{x.users:,} users": f"{_count(x.low)}–{_count(x.high)}" for x in each.widths}
+        for plan, lengths in zip(plans, forecasts, strict=True)
+        for length, each in enumerate(lengths, 1)
+    ]
+    display.print_table(f"Forecast for {users:,} users, δ = {plans[0].delta:g}", rows)
     display.print_line(
         "50 % and 99 %: an n-gram needs about this many users to be released with this probability. "
         "100 users, …: the typical interval users_low–users_high of an n-gram with so many."
@@ -196,18 +193,10 @@ def audit(made: Made, _beam_arguments: list[str]) -> None:
     """
     asked = made[Auditing]
     kind = PLANS[asked.mechanism]
-    values = (
-        read_parameters(asked.plan, {field.name for field in dataclasses.fields(kind)})
-        if asked.plan
-        else {}
-    )
-    for name in ("epsilon", "delta"):
-        value = getattr(asked, name)
-        if (value is None) == (name not in values):
-            raise UsageError(f"{name} must be given once, as {name} or in the file of plan.")
-        values.setdefault(name, value)
+    budget = {name: getattr(asked, name) for name in ("epsilon", "delta") if getattr(asked, name)}
+    given = with_file(budget, asked.plan, {field.name for field in dataclasses.fields(kind)})
     found = audit_plan(
-        kind(**values),
+        Made({"privacy": [kind]}, given)[kind],
         runs=asked.runs,
         confidence=asked.confidence,
         seed=asked.seed,
@@ -227,15 +216,13 @@ def _print_audit(audit: Audit, mechanism: str) -> None:
         f"{mechanism}, ε = {audit.plan.epsilon:g}, δ = {audit.plan.delta:g}: {audit.runs:,} runs with "
         f"a user and without, confidence {audit.confidence:.4g}"
     )
-    rows = []
-    for played in audit.games:
-        for name, bound in played.bounds.items():
-            is_mistake = name != MECHANISM
-            game, run = ("", f"mistake: {name}") if is_mistake else (played.game.name, name)
-            states = ("NOT NOTICED", "noticed") if is_mistake else ("below", "ABOVE THE CLAIM")
-            numbers = (f"{each:.3g}" for each in (*bound, played.game.claim.epsilon))
-            rows.append([game, run, *numbers, states[played.is_above(name)]])
-    headings = ("attack on", "run with", "ε ≥", "Gaussian ε ≥", "claimed ε", "")
-    display.print_table(title, headings, rows)
+    # By whether the run is that of a mistake, and whether a bound is above the claim.
+    states = (("below", "ABOVE"), ("MISSED", "noticed"))
+    rows = [
+        {**each._asdict(), "found": states[each.run_with != MECHANISM][each.is_above]}
+        for each in audit.findings
+    ]
+    names = ("attack_on", "run_with", "epsilon", "gaussian_epsilon", "claim", "found")
+    display.print_table(title, rows, names)
     for line in statements(audit):
         display.print_line(line)

@@ -17,8 +17,10 @@ import pyarrow.compute as pc
 from beam_dpne.documents import tokenizers
 from beam_dpne.elements import arrays, progress
 from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.rows import split_ngram
 from beam_dpne.errors import InputError
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.ngrams.elements import GramSet, unpack_pairs
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import plan_reads, read_item
@@ -276,3 +278,37 @@ def _extended(corpus: Corpus, length: int, prefixes: np.ndarray) -> LengthIndex:
     ids[begins] = np.cumsum(first, dtype=np.int32) - 1
     users = np.add.reduceat(first | of_user, starts, dtype=np.int32) if starts.size else starts
     return LengthIndex(length=length, keys=keys[starts], users=users, ids=ids)
+
+
+def released_codes(corpus: Corpus, table: pa.Table) -> dict[int, np.ndarray]:
+    """Returns the rows of a release as codes of the corpus's words: for each length (r, k) int64.
+
+    Args:
+      corpus: The corpus; a word that it does not have becomes −1.
+      table: A table of `read_release`, with columns length and ngram, or item (one word each).
+    """
+    code = {word: number for number, word in enumerate(corpus.words.to_pylist())}
+    if "item" in table.column_names:
+        rows = [(item,) for item in table.column("item").to_pylist()]
+    else:
+        rows = [split_ngram(text) for text in table.column("ngram").to_pylist()]
+    by_length: dict[int, list[list[int]]] = {}
+    for row in rows:
+        by_length.setdefault(len(row), []).append([code.get(word, -1) for word in row])
+    return {length: np.array(codes, np.int64) for length, codes in by_length.items()}
+
+
+def codes_of_sets(corpus: Corpus, released: Sequence[GramSet]) -> list[np.ndarray]:
+    """Returns S_1, …, S_T as codes of the corpus's words: (r, k) int64 each, −1 for other words."""
+    vocabulary = np.zeros(0, np.int64)
+    rows: list[np.ndarray] = []
+    for grams in released:
+        if grams.words is not None:
+            vocabulary = arrays.places_in(grams.words, corpus.words).astype(np.int64)
+            rows.append(vocabulary[:, np.newaxis])
+            continue
+        prefixes, seconds = unpack_pairs(grams.keys)
+        # The second is a word, or else a suffix of several words.
+        last = vocabulary if grams.pruning == "single" else rows[-1][:, -1]
+        rows.append(np.column_stack((rows[-1][prefixes], last[seconds])))
+    return rows

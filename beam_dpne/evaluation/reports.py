@@ -4,24 +4,19 @@ Every file says that it is as secret as the data: in its name, at the beginning 
 every row of a table (so that programs that read tables need no option), and in a banner of the picture.
 """
 
-import contextlib
 import csv
 import dataclasses
 import importlib.util
 import io
 import json
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from beam_dpne.errors import PlotsUnavailableError, ReportError
-from beam_dpne.evaluation.counts import FACTOR, CountQuality, JudgedRows
-from beam_dpne.evaluation.coverage import Coverage
-from beam_dpne.release.reading import check_outside
-from beam_dpne.storage.access import directory_at
-from beam_dpne.storage.directories import reason
+from beam_dpne.errors import UsageError
+from beam_dpne.evaluation.judging import FACTOR, CountQuality, Coverage, JudgedRows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,45 +40,36 @@ _STYLE: dict[Any, Any] = {
 _BLUE, _ORANGE, _GREY, _RED = "#2b6cb0", "#dd6b20", "#718096", "#c53030"
 
 
-def report_files(
-    coverage: Sequence[Coverage],
-    counts: Sequence[CountQuality],
-    compared: Mapping[str, Any],
-    picture: bytes,
-) -> dict[str, bytes]:
+def figures_of(rows: Sequence[Coverage | CountQuality]) -> list[dict[str, Any]]:
+    """Returns rows as JSON types, in which the length "all" stands for all lengths together."""
+    return [{**dataclasses.asdict(row), "length": row.length or "all"} for row in rows]
+
+
+def report_files(whole: Mapping[str, Any], picture: bytes) -> dict[str, bytes]:
     """Returns the files of an evaluation, each of which says that it is not private.
 
     Args:
-      coverage: Coverage of each length of a release, and of all together.
-      counts: Quality of its numbers of users and scores, of each length and of all together.
-      compared: Description of the release and the data, as JSON types.
+      whole: Everything as JSON types; `coverage` and `counts` as `figures_of` returns them.
       picture: The picture of the evaluation.
 
     Returns:
       The bytes of each file by its name: all figures as JSON; one CSV each of coverage, of k-anonymity
       and of the quality of counts; and the picture.
     """
-    covered, qualities = (
-        [_named(dataclasses.asdict(row)) for row in rows] for rows in (coverage, counts)
-    )
-    whole = {"notice": NOTICE, **compared, "coverage": covered, "counts": qualities}
-    text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps({"notice": NOTICE, **whole}, indent=2, ensure_ascii=False, allow_nan=False)
+    coverage = [dict(row) for row in whole["coverage"]]
     # A row of each length and k.
     levels = [
-        {"length": row["length"], **level} for row in covered for level in row.pop("k_anonymity")
+        {"length": row["length"], **level} for row in coverage for level in row.pop("k_anonymity")
     ]
     files = {
         "evaluation.json": f"{text}\n".encode(),
-        "coverage.csv": _csv(covered),
+        "coverage.csv": _csv(coverage),
         "k_anonymity.csv": _csv(levels),
-        "counts.csv": _csv(qualities),
+        "counts.csv": _csv(whole["counts"]),
         "evaluation.png": picture,
     }
     return {PREFIX + name: data for name, data in files.items()}
-
-
-def _named(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {**row, "length": "all" if row["length"] is None else row["length"]}
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
@@ -94,53 +80,10 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
     return text.getvalue().encode()
 
 
-def check_output(output: str, release: str) -> None:
-    """Checks that a directory can be written, and is neither a release nor inside one.
-
-    Links are followed, and all directories above are checked too.
-
-    Args:
-      output: Directory for files that are not private, local or on any Beam file system; it may be
-        missing.
-      release: Path of a release's directory, or of its ledger.
-
-    Raises:
-      UsageError: The directory is a release, or inside one.
-      ReportError: It cannot be written.
-    """
-    if not output:
-        raise ReportError("output must be the path of a directory, got output=''.")
-    check_outside("output", output, release)
-    with _writing_to(output):
-        directory_at(output).probe()
-
-
-def write_report(output: str, files: Mapping[str, bytes]) -> None:
-    """Writes the files of an evaluation; those of an earlier one are replaced.
-
-    Raises:
-      ReportError: The directory cannot be written.
-    """
-    with _writing_to(output):
-        directory = directory_at(output)
-        for name, data in files.items():
-            directory.put(name, data)
-
-
-@contextlib.contextmanager
-def _writing_to(output: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ReportError(
-            f"output must be a directory that can be written, got output={output}: {reason(error)}."
-        ) from None
-
-
 def require_matplotlib() -> None:
-    """Raises PlotsUnavailableError if matplotlib is missing; it is not imported."""
+    """Raises UsageError if matplotlib is missing; it is not imported."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise PlotsUnavailableError(
+        raise UsageError(
             "plots need matplotlib, which is not installed: pip install 'beam-dpne[plots]'."
         )
 

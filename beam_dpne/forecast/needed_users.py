@@ -23,8 +23,7 @@ from beam_dpne.counts import transform as counting
 from beam_dpne.counts.measuring import sum_counts
 from beam_dpne.counts.rule import required_noise
 from beam_dpne.elements.batches import UserBatch, add_rows
-from beam_dpne.evaluation.corpus import Corpus, GramIndex
-from beam_dpne.evaluation.coverage import codes_of_sets
+from beam_dpne.evaluation.corpus import Corpus, GramIndex, codes_of_sets
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.elements import Contributions, GramSet

@@ -16,7 +16,7 @@ import apache_beam as beam
 from beam_dpne.bayesian import transform as bayesian
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import read_public_counts
-from beam_dpne.cli.commands import Made, read_parameters
+from beam_dpne.cli.commands import Made, with_file
 from beam_dpne.cli.parameters import (
     Input,
     PlanFile,
@@ -141,14 +141,9 @@ def _objects(
         is_text = isinstance(value, str) and known[name].kind is not str
         if value is not None:
             given[name] = known[name].parse(value) if is_text else value
-    if (path := given.pop("plan", None)) is not None:
-        plans: Any = [group for group in groups if issubclass(group, PlanParameters)]
-        in_file = read_parameters(
-            path, {x.name for plan in plans for x in dataclasses.fields(plan)}
-        )
-        if both := sorted(in_file.keys() & given.keys()):
-            raise UsageError(f"{both[0]} must not be given, since it is in the file {path}.")
-        given |= in_file
+    plans: Any = [group for group in groups if issubclass(group, PlanParameters)]
+    known = {field.name for plan in plans for field in dataclasses.fields(plan)}
+    given = with_file(given, given.pop("plan", None), known)
     made = Made({transform: list(groups)}, given)
     return [made[group] for group in groups if group is not PlanFile]
 

@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.documents.key_context import key_context
-from beam_dpne.evaluation.coverage import evaluate, released_codes
+from beam_dpne.evaluation.corpus import released_codes
+from beam_dpne.evaluation.judging import evaluate
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.plan import PrivacyPlan

@@ -189,7 +189,7 @@ def _show(experiment: Experiment, measured: Measured, output: pathlib.Path) -> l
         csv.writer(stream).writerows([headings, *rows])
     lines = ["", f"## {experiment.title}", ""]
     if experiment.is_short:
-        print_table(experiment.title, headings, texts)
+        print_table(experiment.title, [dict(zip(headings, row, strict=True)) for row in texts])
         align = "|".join(["---", *["---:"] * (len(headings) - 1)])
         lines += [f"| {' | '.join(headings)} |", f"|{align}|"]
         lines += [f"| {' | '.join(row)} |" for row in texts]

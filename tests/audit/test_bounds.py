@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_dpne.audit.games import Claim, Seen, lower_bound, probability_bounds
+from beam_dpne.audit.auditing import lower_bound, probability_bounds
+from beam_dpne.audit.games import Claim, Seen
 
 MU = 0.8
 

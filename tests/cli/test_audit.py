@@ -20,7 +20,7 @@ def bayesian(tmp_path):
 def test_the_table_has_claim_bounds_and_mistakes_and_says_what_it_does_not_prove(cli, bayesian):
     ended = cli(*bayesian, "--runs", 4000)
     assert ended.status == 0, ended.err
-    for text in ("counts of one user", "noticed", "claimed ε", "This proves no guarantee"):
+    for text in ("counts of one user", "noticed", "gaussian epsilon", "This proves no guarantee"):
         assert text in " ".join(ended.out.split())
 
 
@@ -40,13 +40,13 @@ def test_a_bound_above_the_claim_ends_with_status_3(cli, bayesian, monkeypatch):
     )
     ended = cli(*bayesian, "--runs", 4000)
     assert ended.status == 3
-    assert "ABOVE THE CLAIM" in ended.out
+    assert "ABOVE" in ended.out
 
 
 def test_too_few_runs_end_with_status_4(cli):
     ended = cli("audit", "bayesian", "--epsilon", 0.1, "--delta", 1e-7, "--runs", 200)
     assert ended.status == 4
-    assert "NOT NOTICED" in ended.out
+    assert "MISSED" in ended.out
 
 
 def test_a_whole_plan_comes_from_a_file(cli, tmp_path):
@@ -56,4 +56,4 @@ def test_a_whole_plan_comes_from_a_file(cli, tmp_path):
     assert ended.status in (0, 4), ended.err
     assert json.loads(ended.out)["plan"] == plan.to_dict()
     twice = cli("audit", "ngrams", "--plan", tmp_path / "plan.json", "--epsilon", 4)
-    assert (twice.status, "epsilon must be given once" in twice.err) == (2, True)
+    assert (twice.status, "epsilon is in the file" in twice.err) == (2, True)

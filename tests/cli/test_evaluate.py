@@ -145,7 +145,7 @@ def test_tables_say_the_same_as_the_json_and_every_file_that_it_is_not_private(j
     total = by_length(whole)["all"]
     for name in ("released", "real", "spurious"):
         assert f"{total[name]:,}" in flat
-    assert f"{total['spurious_ratio']:.2%}" in flat
+    assert f"{total['spurious_ratio']:.4g}" in flat
     assert "Files, not private either" in flat
 
 
@@ -195,8 +195,8 @@ def test_counts_are_compared_with_a_plain_count_over_the_files(judged, made):
     assert counts[-1]["coverage"] == pytest.approx(covered / counts[-1]["real"])
     assert counts[-1]["top"] is counts[-1]["score_top"] is None
     flat = " ".join(ended.out.replace("│", " ").split())
-    assert f"{counts[0]['real']} {counts[0]['coverage']:.2%}" in flat
-    numbers = [f"{counts[1][name]:.3f}" for name in ("rank_correlation", "score_rank_correlation")]
+    assert f"{counts[0]['real']} {counts[0]['coverage']:.4g}" in flat
+    numbers = [f"{counts[1][name]:.4g}" for name in ("rank_correlation", "score_rank_correlation")]
     assert f"{' '.join(numbers)} 4 {counts[1]['top']} {counts[1]['score_top']}" in flat
     lines = (folder / f"{PREFIX}counts.csv").read_text().splitlines()
     table = [dict(row) for row in csv.DictReader(lines)]
@@ -207,9 +207,7 @@ def test_counts_are_compared_with_a_plain_count_over_the_files(judged, made):
 
 
 def test_every_picture_says_what_was_spent_the_data_and_the_release(judged, made):
-    (part,) = (made / "release").glob("ngrams-*")
-    content = part.name.split("-")[1]
-    caption = f"ε = 6, δ = 0.001 · data: notes.jsonl · release: release ({content})"
+    caption = "ε = 6, δ = 0.001 · data: notes.jsonl · release: release"
     pictures = list(judged[1].glob("*.png"))
     assert len(pictures) == 1
     for picture in pictures:
@@ -226,9 +224,9 @@ def test_a_release_with_a_title_and_without_counts_is_judged(cli, judge, made, t
     ended = judge("--output", tmp_path / "own", release=tmp_path / "titled" / "ledger.json")
     assert ended.status == 0, ended.err
     for picture in (tmp_path / "own").glob("*.png"):
-        assert "release: “Notes of 2025” (".encode() in picture.read_bytes()
+        assert b"release: Notes of 2025" in picture.read_bytes()
     assert "has no numbers of users, so only its scores are compared" in ended.out
-    assert "within a factor of 2" not in ended.out
+    assert "within factor two" not in ended.out
     counts = evaluation_of(tmp_path / "own")["counts"]
     assert counts[0]["score_top"] == counts[0]["top_k"] == len(holders(1)) == len(WORDS)
     assert counts[0]["coverage"] is counts[0]["rank_correlation"] is None

@@ -89,11 +89,12 @@ def test_commands_and_the_version_are_listed(cli):
         ("evaluate", ("--input", "x"), "release must be given"),
         ("report", (), "release must be given"),
         ("export", ("r",), "to and output must be given"),
-        ("account", (), "ledgers must be given"),
-        ("account", ("--create",), "create needs budget"),
+        ("account", (), "account takes one of: ledgers;"),
+        ("account", ("--create",), "account takes one of: ledgers;"),
+        ("account", ("r", "--budget", "b"), "account takes one of: ledgers;"),
         ("audit", (), "mechanism must be given"),
         ("audit", ("ngrams", "--runs", "3"), "runs must be an integer from 200 to 10000000"),
-        ("audit", ("ngrams", "--epsilon", "1"), "delta must be given once"),
+        ("audit", ("ngrams", "--epsilon", "1"), "delta must be given"),
     ],
 )  # fmt: skip
 def test_a_wrong_parameter_is_one_line_and_status_2(cli, command, arguments, message):

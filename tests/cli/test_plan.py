@@ -46,7 +46,7 @@ def test_a_forecast_is_printed_and_repeated(cli, text, tmp_path):
     ended = cli(*command)
     assert ended.status == 0, ended.err
     rows = numbers(ended.out)
-    assert [row[:2] for row in rows] == [["1", "1"], ["", "2"], ["4", "1"], ["", "2"]]
+    assert [row[:2] for row in rows] == [["1", "1"], ["1", "2"], ["4", "1"], ["4", "2"]]
     # Four frequent words and three pairs; users also have seven rarer ones.
     assert 4 <= int(rows[2][2]) <= 11
     assert 3 <= int(rows[3][2]) <= 10

@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 
 from beam_dpne import PrivacyPlan, RunKey, join_tokens
 from beam_dpne.evaluation.corpus import corpus_of, index_corpus, read_corpus
-from beam_dpne.evaluation.counts import evaluate_counts, rows_of_table
+from beam_dpne.evaluation.judging import evaluate_counts, rows_of_table
 from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.released_rows import ReleasedRows
 from beam_dpne.reading.files import match_inputs

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from beam_dpne import join_tokens
-from beam_dpne.errors import InputError, PlotsUnavailableError
-from beam_dpne.evaluation.corpus import corpus_of, index_corpus, read_corpus
-from beam_dpne.evaluation.counts import JudgedRows, evaluate_counts
-from beam_dpne.evaluation.coverage import evaluate, released_codes
+from beam_dpne.errors import InputError, UsageError
+from beam_dpne.evaluation.corpus import corpus_of, index_corpus, read_corpus, released_codes
+from beam_dpne.evaluation.judging import JudgedRows, evaluate, evaluate_counts
 from beam_dpne.evaluation.reports import (
     BANNER,
     MARK,
     NOTICE,
     draw_users,
     evaluation_picture,
+    figures_of,
     report_files,
     require_matplotlib,
 )
@@ -270,7 +270,9 @@ def report_of(lengths):
     judged = evaluate(index, released, k_anonymity=(1, 2, 100))
     rows = {length: ROWS[length] for length in range(1, lengths + 1)}
     picture = evaluation_picture(judged, rows, caption=CAPTION, noun="n-grams")
-    return report_files(judged, evaluate_counts(index, rows, top_k=1), {"release": "r"}, picture)
+    counts = evaluate_counts(index, rows, top_k=1)
+    whole = {"release": "r", "coverage": figures_of(judged), "counts": figures_of(counts)}
+    return report_files(whole, picture)
 
 
 @pytest.mark.parametrize("lengths", [1, 3])
@@ -302,5 +304,5 @@ def test_a_picture_has_a_point_for_each_real_row_with_a_number_of_users():
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(PlotsUnavailableError, match=r"pip install 'beam-dpne\[plots\]'"):
+    with pytest.raises(UsageError, match=r"pip install 'beam-dpne\[plots\]'"):
         require_matplotlib()

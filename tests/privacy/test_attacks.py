@@ -8,8 +8,8 @@ import pytest
 
 from beam_dpne import PrivacyPlan
 from beam_dpne.audit import text_games
-from beam_dpne.audit.auditing import games_of
-from beam_dpne.audit.games import MECHANISM, key_of, lower_bound
+from beam_dpne.audit.auditing import games_of, lower_bound
+from beam_dpne.audit.games import MECHANISM, key_of
 from beam_dpne.mechanism import thresholds
 from beam_dpne.mechanism.rules import NOTHING_YET
 from beam_dpne.ngrams import decisions
