@@ -28,8 +28,7 @@ import numpy as np
 import scipy
 
 from beam_dpne.counts.factors import FactorModel, exp, large_blocks, log, solve, weighted_mean
-from beam_dpne.counts.measuring import MeasuredCounts
-from beam_dpne.counts.rule import CountRule, blocks
+from beam_dpne.counts.rule import CountRule, MeasuredCounts, blocks
 
 CONFIDENCE = 0.95
 # Ends of intervals are integers that every format can hold.

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_dpne.counts.measuring import MeasuredCounts
-from beam_dpne.counts.rule import CountRule, blocks
+from beam_dpne.counts.rule import CountRule, MeasuredCounts, blocks
 
 # Of the regression log κ = β_0 + β_1 (k − 1) + β_2 log mass: what public titles give, and how far other
 # text may be from it.

@@ -1,4 +1,6 @@
-"""The sums over users from which numbers of users are estimated, in exact integers, and their noise.
+"""The pass that counts users, in Beam and in memory: exact sums over users, their noise, estimates.
+
+A program says with a `CountedRows` how its released sets are rows, and which rows a user holds.
 
 **Why it is private.** Given the released rows, a user adds to the sums of rows the vector (a_g·t) over
 the rows that the user holds, with t ≤ 1/√(Σ a_g²): its length is at most 1. To the sums of groups, in
@@ -11,18 +13,42 @@ whose probabilities are right to a relative 1e-12 (`mechanism.thresholds`).
 """
 
 import dataclasses
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import apache_beam as beam
 import numpy as np
+from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
-from beam_dpne.counts.rule import EXACT, CountNoise, CountRule, blocks
-from beam_dpne.elements.arrays import distinct, offsets_of, rows_of_entries
-from beam_dpne.elements.batches import RowSums, sums_of_table, table_of_sums
+from beam_dpne.counts.estimates import estimate_users
+from beam_dpne.counts.rule import (
+    EXACT,
+    CountNoise,
+    CountRule,
+    MeasuredCounts,
+    blocks,
+    count_rule,
+    required_noise,
+)
+from beam_dpne.elements import progress
+from beam_dpne.elements.arrays import distinct, map_in_threads, offsets_of, rows_of_entries
+from beam_dpne.elements.batches import (
+    RowSums,
+    UserBatch,
+    apply,
+    sum_rows,
+    sums_of_table,
+    table_of_sums,
+)
+from beam_dpne.elements.coders import cached_for_sets
+from beam_dpne.engines import holds_flattens_back
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, UNITS
 from beam_dpne.mechanism.thresholds import cells_above
 
+_Set = TypeVar("_Set")
 _SMALL = 1 - 2.0**-50
 _NORM_MARGIN = 2.0**-30
 
@@ -44,24 +70,6 @@ class Held:
         """Returns what users hold, from pairs of a user's number and a row, (p,) integers each."""
         (user, row), _ = distinct((users, rows), (max(1, user_count), max(1, row_count)))
         return cls(offsets=offsets_of(np.bincount(user, minlength=user_count)), rows=row)
-
-
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class MeasuredCounts:
-    """The noisy sums, in units that do not depend on weights.
-
-    Attributes:
-      masses: (n,) float64, Σ_u t_u of each row, with noise.
-      mass_stddevs: (n,) float64, the standard deviation of that noise.
-      totals: (g, J + 1) float64: number of pairs of a user of each class and a row of each group that
-        the user holds, with noise.
-      total_stddevs: (g, J + 1) float64, the standard deviation of that noise.
-    """
-
-    masses: np.ndarray
-    mass_stddevs: np.ndarray
-    totals: np.ndarray
-    total_stddevs: np.ndarray
 
 
 def user_factors(squares: np.ndarray) -> np.ndarray:
@@ -167,3 +175,137 @@ def _noisy(values: np.ndarray, stddevs: np.ndarray | float, normals: np.ndarray)
 
 def _normals(run_key: RunKey, purpose: str, items: np.ndarray) -> np.ndarray:
     return randomness.normals(randomness.keyed_bits(run_key.sub_key(purpose), np.uint64(0), items))
+
+
+@runtime_checkable  # Beam checks the arguments of steps.
+class CountedRows(Protocol):
+    """How the released sets of one program are rows whose users are counted; it must be hashable.
+
+    A user must be in one batch only, since every user adds vectors of length 1 at most to the sums.
+    """
+
+    def held(self, users: Any, released: Sequence[Any]) -> Held:
+        """Returns the distinct rows that each user of a batch holds."""
+        ...
+
+    def scores(self, released: Sequence[Any]) -> Sequence[np.ndarray]:
+        """Returns the scores of the rows of each length."""
+        ...
+
+    def parents(self, released: Sequence[Any]) -> np.ndarray | None:
+        """Returns rows that every user of a row holds as well (see `estimate_users`), or None."""
+        ...
+
+    def with_users(self, released: Sequence[Any], users: np.ndarray) -> list[Any]:
+        """Returns the sets with the numbers of users of all rows, (n, 3) int64."""
+        ...
+
+
+def count_in_memory(
+    rows: CountedRows,
+    batches: Iterable[Any],
+    released: Sequence[Any],
+    *,
+    noise: CountNoise | None,
+    run_key: RunKey,
+    workers: int = 1,
+) -> list[Any]:
+    """Returns released sets with estimated numbers of users, from batches of all users.
+
+    Args:
+      rows: how the sets are rows.
+      batches: all users, each of them in one batch only.
+      released: the released sets.
+      noise: the noise of the measurement; None is refused.
+      run_key: the secret of the run, bound to its parameters.
+      workers: the number of threads that work on batches; it changes no release.
+    """
+
+    def summed(batch: Any) -> RowSums:
+        return _sum_batch(batch, *released, rows=rows, sets=len(released))
+
+    pieces = map_in_threads(summed, batches, workers)
+    *shorter, last = released
+    return estimated(last, pieces, *shorter, rows=rows, noise=noise, run_key=run_key)
+
+
+def count_in_beam(
+    rows: CountedRows,
+    users: PCollection[UserBatch],
+    released: Sequence[PCollection[_Set]],
+    *,
+    kind: type[_Set],
+    noise: CountNoise | None,
+    run_key: RunKey,
+) -> PCollection[_Set]:
+    """Sums within bundles, adds up the bundles, and estimates on one worker.
+
+    Args:
+      rows: how the sets are rows.
+      users: all users, each of them in one batch only.
+      released: the released sets, PCollections of one set each; side inputs.
+      kind: the type of a set.
+      noise: the noise of the measurement; None is refused.
+      run_key: the secret of the run, bound to its parameters.
+
+    Returns:
+      All sets with estimated numbers of users, as one PCollection.
+    """
+    sides = [AsSingleton(each) for each in released]
+    before: list[AsIter] = []
+    if holds_flattens_back(users.pipeline):
+        # The sets depend on Flattens of what is computed from the users: this pass has a copy. The
+        # empty side input keeps the runner from making one stage of the copy and the pass.
+        users = apply(users, "Copy", beam.Map(_same), UserBatch)
+        before = [AsIter(apply(users, "None", beam.Filter(_never), UserBatch))]
+    sum_batch = functools.partial(_sum_batch, rows=rows, sets=len(sides))
+    sums = AsIter(sum_rows(users, sum_batch, *before, *sides))
+    how = {"rows": rows, "noise": required_noise(noise), "run_key": run_key}
+    estimate = beam.FlatMap(estimated, sums, *sides[:-1], **how)
+    return apply(released[-1], "Estimate", estimate, kind)
+
+
+def _same(batch: UserBatch) -> UserBatch:
+    return batch
+
+
+def _never(_: UserBatch) -> bool:
+    return False
+
+
+def _sum_batch(batch: Any, *beside: Any, rows: CountedRows, sets: int) -> RowSums:
+    """Counts in one batch; the released sets are the last of the side inputs."""
+    progress.enter("count")
+    released = beside[len(beside) - sets :]
+    return sum_counts(rows.held(batch, released), rule_of(rows, *released))
+
+
+@cached_for_sets(maxsize=1)
+def rule_of(rows: CountedRows, *released: Any) -> CountRule:
+    """Returns the weights of all rows, which are computed once for all batches."""
+    return count_rule(rows.scores(released))
+
+
+def estimated(
+    last: Any,
+    pieces: Iterable[RowSums],
+    *shorter: Any,
+    rows: CountedRows,
+    noise: CountNoise | None,
+    run_key: RunKey,
+) -> list[Any]:
+    """Returns all released sets with their estimates, given the last one and those before it.
+
+    Args:
+      last: the set of the longest rows.
+      pieces: sums over all users, cut by users and rows in any way.
+      shorter: the sets before it.
+      rows: how the sets are rows.
+      noise: the noise of the measurement; None is refused.
+      run_key: the secret of the run, bound to its parameters.
+    """
+    released = [*shorter, last]
+    rule = rule_of(rows, *released)
+    measured = measure(pieces, rule, required_noise(noise), run_key)
+    users = estimate_users(measured, rule, rows.scores(released), rows.parents(released))
+    return rows.with_users(released, users)

@@ -1,4 +1,4 @@
-"""The public numbers by which users are counted: weights of rows, groups of rows, and noise.
+"""The public numbers by which users are counted: weights and groups of rows, noise, and noisy sums.
 
 All released n-grams of all lengths (or all released items) are *rows*, one after the other. Everything
 here is a function of the released rows, their scores and the plan, so it reveals nothing more.
@@ -191,6 +191,24 @@ class CountNoise:
                 f"users would have a standard deviation of {row_stddev:.2g}."
             )
         return cls(row_stddev=row_stddev, group_stddev=group_stddev)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class MeasuredCounts:
+    """The noisy sums, in units that do not depend on weights.
+
+    Attributes:
+      masses: (n,) float64, Σ_u t_u of each row, with noise.
+      mass_stddevs: (n,) float64, the standard deviation of that noise.
+      totals: (g, J + 1) float64: number of pairs of a user of each class and a row of each group that
+        the user holds, with noise.
+      total_stddevs: (g, J + 1) float64, the standard deviation of that noise.
+    """
+
+    masses: np.ndarray
+    mass_stddevs: np.ndarray
+    totals: np.ndarray
+    total_stddevs: np.ndarray
 
 
 def required_noise(noise: CountNoise | None) -> CountNoise:

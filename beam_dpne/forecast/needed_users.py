@@ -19,9 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize, stats
 
-from beam_dpne.counts import transform as counting
-from beam_dpne.counts.measuring import sum_counts
-from beam_dpne.counts.rule import required_noise
+from beam_dpne.counts import measuring as counting
 from beam_dpne.elements.batches import UserBatch, add_rows
 from beam_dpne.evaluation.corpus import Corpus, GramIndex, codes_of_sets
 from beam_dpne.mechanism.randomness import RunKey
@@ -73,10 +71,11 @@ class _Repeated(InMemory):
     def count(self, users: list[UserBatch], released: Sequence[GramSet]) -> Sequence[GramSet]:
         rows = GramRows(pruning=self.plan.pruning)
         rule = counting.rule_of(rows, *released)
-        sums = add_rows(sum_counts(rows.held(batch, released), rule) for batch in users)
+        sums = add_rows(counting.sum_counts(rows.held(batch, released), rule) for batch in users)
         sums = dataclasses.replace(sums, sums=_times(sums.sums, self.repeats))
-        noise = required_noise(self.plan.count_noise)
-        return counting.estimated(released, [sums], rows=rows, noise=noise, run_key=self.run_key)
+        *shorter, last = released
+        how = {"rows": rows, "noise": self.plan.count_noise, "run_key": self.run_key}
+        return counting.estimated(last, [sums], *shorter, **how)
 
 
 def _times(values: np.ndarray, factor: float) -> np.ndarray:

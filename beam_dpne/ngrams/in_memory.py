@@ -12,8 +12,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from beam_dpne.counts.rule import required_noise
-from beam_dpne.counts.transform import count_in_memory
+from beam_dpne.counts.measuring import count_in_memory
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import map_in_threads
 from beam_dpne.elements.batches import UserBatch
@@ -207,7 +206,7 @@ class InMemory:
             GramRows(pruning=self.plan.pruning),
             users,
             released,
-            noise=required_noise(self.plan.count_noise),
+            noise=self.plan.count_noise,
             run_key=self.run_key,
             workers=self.workers,
         )

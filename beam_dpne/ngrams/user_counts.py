@@ -1,6 +1,6 @@
 """CountUsers: how many users hold each released n-gram, from one more pass over the users.
 
-The pass is in `counts.transform`, and the measurement and its privacy in `counts.measuring`.
+The pass and its privacy are in `counts.measuring`.
 """
 
 import dataclasses
@@ -10,8 +10,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection
 
-from beam_dpne.counts import transform as counting
-from beam_dpne.counts.measuring import Held
+from beam_dpne.counts.measuring import Held, count_in_beam
 from beam_dpne.counts.rule import required_noise
 from beam_dpne.elements.arrays import rows_of_entries
 from beam_dpne.elements.batches import UnhintedTransform, UserBatch, apply
@@ -77,12 +76,12 @@ class CountUsers(UnhintedTransform):
 
     def expand(self, users: PCollection[UserBatch]) -> tuple[PCollection[GramSet], ...]:
         """Counts the users of all lengths together, and gives each length its own PCollection."""
-        counted = counting.count_in_beam(
+        counted = count_in_beam(
             GramRows(pruning=self.plan.pruning, store=self.store),
             users,
             self.released,
             kind=GramSet,
-            noise=required_noise(self.plan.count_noise),
+            noise=self.plan.count_noise,
             run_key=self.run_key,
         )
         return tuple(

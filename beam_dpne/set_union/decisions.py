@@ -1,7 +1,7 @@
 """The decision which items are released, and how many users have each of them.
 
 Exact weights get keyed noise, and cells are released. Then a part c of the budget (count_share)
-measures how many users have each released item, by the pass in `counts.transform`. To its sums every
+measures how many users have each released item, by the pass in `counts.measuring`. To its sums every
 user adds vectors of length 1 at most, given the released items: they are a function of these and of
 each user's own items, under all policies. All items of a user that were released count, also those
 beyond max_contributions.
@@ -22,9 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.counts.measuring import Held
-from beam_dpne.counts.rule import required_noise
-from beam_dpne.counts.transform import count_in_memory
+from beam_dpne.counts.measuring import Held, count_in_memory
 from beam_dpne.elements import arrays
 from beam_dpne.elements.arrays import join_words, places_in, rows_of_entries
 from beam_dpne.elements.batches import UserBatch
@@ -215,8 +213,9 @@ def release_items(items: UserItems, plan: SetUnionPlan, run_key: RunKey) -> Item
     found = merge_released(parts, plan)
     if not plan.count_share:
         return found
-    noise = required_noise(plan.count_noise)
-    (counted,) = count_in_memory(ItemRows(), [items], [found], noise=noise, run_key=run_key)
+    (counted,) = count_in_memory(
+        ItemRows(), [items], [found], noise=plan.count_noise, run_key=run_key
+    )
     return counted
 
 

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
-from beam_dpne.counts.rule import required_noise
-from beam_dpne.counts.transform import count_in_beam
+from beam_dpne.counts.measuring import count_in_beam
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements import progress
@@ -203,7 +202,7 @@ class ReleaseItems(DisplayedTransform):
                 users,
                 [released],
                 kind=ItemSet,
-                noise=required_noise(self.plan.count_noise),
+                noise=self.plan.count_noise,
                 run_key=self.run_key,
             )
         return cast("PCollection[ItemSet]", released)

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from beam_dpne import RunKey, SetUnionPlan
-from beam_dpne.counts.measuring import split_sums, sum_counts
+from beam_dpne.counts.measuring import count_in_memory, split_sums, sum_counts
 from beam_dpne.counts.rule import count_rule
-from beam_dpne.counts.transform import count_in_memory
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.set_union.decisions import ItemRows, held_items, release_items
 from beam_dpne.set_union.elements import ItemSet, UserItems, item_table, items_of_users, join_items

@@ -7,10 +7,9 @@ import pyarrow as pa
 import pytest
 
 from beam_dpne import PrivacyPlan, RunKey
-from beam_dpne.counts import transform as counting
+from beam_dpne.counts import measuring as counting
 from beam_dpne.counts.estimates import estimate_users
 from beam_dpne.counts.measuring import measure, split_sums
-from beam_dpne.counts.rule import required_noise
 from beam_dpne.elements.batches import RowSums, UserBatch, cut_rows, sums_of_table
 from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.ngrams.elements import GramSet
@@ -44,9 +43,7 @@ def measured(sums):
 
 
 def users(sums):
-    (counted,) = counting.estimated(
-        [WORDS], [sums], rows=SETS, noise=required_noise(PLAN.count_noise), run_key=KEY
-    )
+    (counted,) = counting.estimated(WORDS, [sums], rows=SETS, noise=PLAN.count_noise, run_key=KEY)
     return counted.users
 
 
