@@ -41,7 +41,7 @@ from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.transform import PrivateSetUnion
 from beam_dpne.storage.access import RunKeyFile, check_access, directory_at
-from beam_dpne.storage.directories import absolute_path, reason
+from beam_dpne.storage.directories import reason
 from beam_dpne.validation import about_large_delta
 
 _SECRET = "This line is for the operator only; it is as secret as the data."
@@ -165,7 +165,6 @@ def _run(
             progress.enter("engine")
         read = pipeline | "Read" >> ReadDocuments(
             inputs=[file.path for file in files],
-            shown_inputs=[absolute_path(x) for x in names_of(made[parameters.Input].input)],
             strict=rejecting.strict,
             **dataclasses.asdict(reading),
         )

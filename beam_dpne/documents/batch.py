@@ -25,7 +25,6 @@ from beam_dpne.elements.arrays import (
     is_text,
     plain,
 )
-from beam_dpne.elements.batches import DisplayedTransform
 from beam_dpne.reading.options import names_of
 
 USER, TEXT = "user", "text"
@@ -45,7 +44,7 @@ _MISSING = object()
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class BatchDocuments(DisplayedTransform):
+class BatchDocuments(beam.PTransform):
     """Gathers documents of every form into record batches of users and texts.
 
     Input: documents, bounded and in the global window. Rows with field names (NamedTuple, `beam.Row`

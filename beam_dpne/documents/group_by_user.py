@@ -29,7 +29,7 @@ from beam_dpne.elements.arrays import (
     hash_words,
     ranges,
 )
-from beam_dpne.elements.batches import NO_GRAM, DisplayedTransform, DocumentBlock, UserBatch, apply
+from beam_dpne.elements.batches import NO_GRAM, DocumentBlock, UserBatch, apply
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.validation import check_integer
@@ -41,7 +41,7 @@ _MAX_BLOCK_TOKENS = 4_000_000
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class GroupByUser(DisplayedTransform):
+class GroupByUser(beam.PTransform):
     """Tokenizes documents and groups them by user, in the only shuffle of the corpus.
 
     A user with more than `max_tokens_per_user` tokens keeps a random subset of the documents. The

@@ -11,7 +11,7 @@ from apache_beam.pvalue import PCollection
 from beam_dpne.documents.batch import BatchDocuments, checked_names
 from beam_dpne.documents.group_by_user import GroupByUser
 from beam_dpne.documents.key_context import check_run_key, key_context, require_identified
-from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
+from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements.batches import UnhintedTransform, UserBatch
 from beam_dpne.elements.coders import SetStore, spill
 from beam_dpne.engines import check_options
@@ -54,18 +54,6 @@ class DocumentsTransform(UnhintedTransform):
         checked_names(self.user_field, self.text_field)
         check_run_key(self.run_key)
         resolve_tokenizer(self.tokenizer)
-
-    def shown_parameters(self) -> dict[str, Any]:
-        """Returns the fields with the tokenizer's name, and the description of the input in force."""
-        read = self.input_description
-        return {
-            **super().shown_parameters(),
-            **dict(read.details),
-            "tokenizer": tokenizer_name(self.tokenizer),
-            "input_format": read.format,
-            "user_field": read.user_field,
-            "text_field": read.text_fields,
-        }
 
     @property
     def input_description(self) -> InputDescription:

@@ -1,4 +1,4 @@
-"""Users' documents as batches of arrays, and the base of all transforms, which work on batches.
+"""Users' documents as batches of arrays, and sums over batches.
 
 Programs define the elements of their later steps beside those steps (`ngrams.elements`,
 `set_union.elements`, `bayesian.counting`). All of them have the coder of `elements.coders`.
@@ -12,60 +12,10 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
-from apache_beam.transforms.display import DisplayDataItem
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.elements.coders import register_batches
-from beam_dpne.version import __version__
-
-# A list of input patterns may be long, and engines limit the size of a job's graph.
-_MOST_VALUES = 10
-
-
-class DisplayedTransform(beam.PTransform):
-    """Base of all public transforms, which gives each of them display data.
-
-    Whoever may look at a job sees the display data of its transforms, also people without access to
-    the data. So only values that are known to be public are shown: those of plain types, and a plan.
-    Input patterns, the directory of a release and that of rejected records are shown, as by Beam's own
-    sources and sinks: the operator chose these names.
-
-    A subclass is a dataclass. Its fields are displayed under their names, the plan's parameters under
-    theirs, and the version of the package as `beam_dpne_version`. None is left out.
-    """
-
-    def shown_parameters(self) -> dict[str, Any]:
-        """Returns values by name, of which those of plain types are displayed.
-
-        A subclass changes an entry that is public but not of a plain type, and removes one that is of
-        a plain type but should not be displayed.
-        """
-        transform: Any = self
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(transform)}
-
-    def display_data(self) -> dict[str, Any]:
-        """Returns the items that an engine displays; the parameters of a plan come first."""
-        given = self.shown_parameters()
-        # A plan is frozen, public and complete, so that all of its fields may be shown.
-        of_plan = dataclasses.asdict(given["plan"]) if given.get("plan") else {}
-        values = {**of_plan, **given, "beam_dpne_version": __version__}
-        shown = {name: _plain(value) for name, value in values.items()}
-        return {
-            name: DisplayDataItem(value, label=name.replace("_", " ").capitalize())
-            for name, value in shown.items()
-            if value is not None
-        }
-
-
-def _plain(value: Any) -> str | int | float | bool | None:
-    """Returns a value as a type that Beam displays, or None if it is not to be displayed."""
-    if isinstance(value, list | tuple):
-        few = [_plain(each) for each in value[:_MOST_VALUES]]
-        more = f" and {len(value) - len(few)} more" if len(value) > len(few) else ""
-        return ", ".join(map(str, few)) + more if few and None not in few else None
-    return value if type(value) in (str, int, float, bool) else None
-
 
 NO_GRAM = -1
 MAX_WAITING = 2_000_000
@@ -127,7 +77,7 @@ class UserBatch:
 register_batches(DocumentBlock, UserBatch)
 
 
-class UnhintedTransform(DisplayedTransform):
+class UnhintedTransform(beam.PTransform):
     """Base of transforms, written as dataclasses, that take or return tuples of PCollections."""
 
     def __post_init__(self):

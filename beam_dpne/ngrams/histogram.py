@@ -19,7 +19,7 @@ from beam_dpne.elements.arrays import (
     places_among,
     places_in,
 )
-from beam_dpne.elements.batches import DisplayedTransform, SumBundle, apply
+from beam_dpne.elements.batches import SumBundle, apply
 from beam_dpne.ngrams.elements import (
     Contributions,
     GramSet,
@@ -30,7 +30,7 @@ from beam_dpne.ngrams.elements import (
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class WeightedHistogram(DisplayedTransform):
+class WeightedHistogram(beam.PTransform):
     """Adds up the weights of each n-gram over all users.
 
     Sums are int64, so they do not depend on order, batches or workers. Every n-gram that somebody

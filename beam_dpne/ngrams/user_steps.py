@@ -8,7 +8,7 @@ import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, DoOutputsTuple, PCollection, TaggedOutput
 
 from beam_dpne.elements import progress
-from beam_dpne.elements.batches import DisplayedTransform, UnhintedTransform, UserBatch, apply
+from beam_dpne.elements.batches import UnhintedTransform, UserBatch, apply
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
 from beam_dpne.ngrams.contributions import contribute, limit_contributions
@@ -24,7 +24,7 @@ _CONTRIBUTIONS = "contributions"
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class ExtractGrams(DisplayedTransform):
+class ExtractGrams(beam.PTransform):
     """Lists each user's distinct candidate n-grams of one length.
 
     At length 1 candidates are the user's words. At length k ≥ 2 they are two neighbouring released
@@ -63,7 +63,7 @@ class ExtractGrams(DisplayedTransform):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class PruneInvalid(DisplayedTransform):
+class PruneInvalid(beam.PTransform):
     """Rewrites users' positions in terms of S_{k−1}, as the input of length k.
 
     Each position gets the id in S_{k−1} of the n-gram that starts there, −1 if it was not released.
@@ -118,7 +118,7 @@ class PruneInvalid(DisplayedTransform):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class LimitContributions(DisplayedTransform):
+class LimitContributions(beam.PTransform):
     """Keeps at most Δ_k distinct n-grams of each user, a keyed random subset, and gives them weights.
 
     A user with n kept n-grams gives each the weight 1/√n, rounded down to units of 2^-32, so the

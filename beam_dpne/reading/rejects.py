@@ -18,7 +18,6 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import AsIter, PCollection
 
-from beam_dpne.elements.batches import DisplayedTransform
 from beam_dpne.errors import TooManyRejectedError
 
 NOT_DECODED = "not valid in its encoding (UTF-8 by default)"
@@ -58,7 +57,7 @@ class Reject(NamedTuple):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class WriteRejects(DisplayedTransform):
+class WriteRejects(beam.PTransform):
     """Writes rejects to the operator's directory, with one JSON object on each line.
 
     Input:

@@ -13,7 +13,6 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.typehints.decorators import IOTypeHints
 
-from beam_dpne.elements.batches import DisplayedTransform
 from beam_dpne.reading.files import has_glob, match_inputs
 from beam_dpne.reading.options import InputDescription, ReadOptions, extension_of, format_of
 from beam_dpne.reading.records import WorkItem, plan_reads, read_item
@@ -45,7 +44,7 @@ class ReadResult(_Outputs):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class ReadDocuments(DisplayedTransform):
+class ReadDocuments(beam.PTransform):
     r"""Reads users' texts from files into Arrow record batches.
 
     Input:
@@ -75,8 +74,6 @@ class ReadDocuments(DisplayedTransform):
       inputs: Paths or globs of files, or folders whose files are all of one format, local or on any
         Beam file system. Files ending in `.gz`, `.bz2`, `.zst` and `.zstd` are decompressed.
       strict: Whether the first reject fails the run.
-      shown_inputs: Paths, globs or folders that display data name in place of `inputs`, since engines
-        show them to people who may not know the names of the files. None means `inputs`.
       input_format, user_field, text_field, encoding: As in `ReadOptions`.
       delimiter, quoting, columns, max_record_bytes: As in `ReadOptions`.
       text_is_tokens, block_bytes, split_bytes: As in `ReadOptions`.
@@ -117,7 +114,6 @@ class ReadDocuments(DisplayedTransform):
     fields: Sequence[str] | None = ReadOptions.fields
     block_bytes: int = ReadOptions.block_bytes
     split_bytes: int = ReadOptions.split_bytes
-    shown_inputs: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -135,11 +131,6 @@ class ReadDocuments(DisplayedTransform):
         """The settings of the reader as plain data, e.g. for `check_fields`."""
         names = [field.name for field in dataclasses.fields(ReadOptions)]
         return ReadOptions(**{name: getattr(self, name) for name in names})
-
-    def shown_parameters(self) -> dict[str, Any]:
-        """Returns the fields with the inputs as the operator named them."""
-        named = tuple(self.shown_inputs or self.inputs)
-        return {**super().shown_parameters(), "inputs": named, "shown_inputs": None}
 
     def default_type_hints(self) -> IOTypeHints:
         """Returns empty hints, since Beam would log a warning about a named tuple as result."""

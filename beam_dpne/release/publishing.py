@@ -20,7 +20,6 @@ from apache_beam.typehints.decorators import IOTypeHints
 from msgspec import UNSET
 
 from beam_dpne.elements import progress
-from beam_dpne.elements.batches import DisplayedTransform
 from beam_dpne.elements.rows import Rows, longest_beside_shorter
 from beam_dpne.errors import ReleaseError
 from beam_dpne.reading.rejects import (
@@ -47,7 +46,7 @@ _TEMPORARY_NAME = re.compile(
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class WriteRelease(DisplayedTransform):
+class WriteRelease(beam.PTransform):
     """Writes a release as files that a ledger lists; the last step of a pipeline.
 
     Input: the result of `PrivateNgrams`, `PrivateSetUnion` or `BayesianCounts`. Where only PCollections

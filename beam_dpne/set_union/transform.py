@@ -15,7 +15,7 @@ from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import join_words
-from beam_dpne.elements.batches import DisplayedTransform, SumBundle, UserBatch
+from beam_dpne.elements.batches import SumBundle, UserBatch
 from beam_dpne.elements.rows import CountedItem, ReleasedItem
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.release.ledger import Run
@@ -124,7 +124,7 @@ class PrivateSetUnion(DocumentsTransform):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class ReleaseItems(DisplayedTransform):
+class ReleaseItems(beam.PTransform):
     """Releases the union of users' items, after their grouping.
 
     Input: `UserBatch` of length 0.

@@ -77,7 +77,6 @@ class ReadRows(beam.PTransform):
         root: Any = pipeline
         read = root | "Read" >> ReadDocuments(
             inputs=paths,
-            shown_inputs=self.inputs,
             strict=self.strict,
             **dataclasses.asdict(options),
         )
