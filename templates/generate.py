@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from beam_dpne.cli.commands import COMMANDS
-from beam_dpne.cli.parameters import Budgeting, FailureLogging, Quiet
+from beam_dpne.cli.parameters import FailureLogging, Quiet
 from beam_dpne.validation import Parameter, parameters_of
 from deploy.downloads import versions
 
@@ -29,9 +29,9 @@ _PATTERNS = {
 }
 _PATH_TYPES = {"file": "GCS_READ_FILE", "files": "GCS_READ_FILE", "directory": "GCS_WRITE_FOLDER"}
 # The launcher ends before the job, and nobody looks at it.
-_LAUNCHER_ONLY = (Budgeting, FailureLogging, Quiet)
-# A corpus that one worker holds needs no job on Dataflow.
-_NOT_ON_DATAFLOW = ("workers",)
+_LAUNCHER_ONLY = (FailureLogging, Quiet)
+# A corpus that one worker holds needs no job on Dataflow, and the launcher settles no budget.
+_NOT_ON_DATAFLOW = ("workers", "budget")
 # Parameters that are not fields, rare ones, are in the file that the field `plan` names.
 _COMPLETE = "The release is complete when ledger.json is in its directory."
 

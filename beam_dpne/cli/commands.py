@@ -219,7 +219,7 @@ def _releasing(name: str, plan: str, description: str, *more: str) -> Command:
             "reading": ("cli.parameters:Input", *_FILES, "cli.parameters:Rejecting", *more),
             "privacy": (plan, _PLAN_FILE),
             "writing": ("cli.parameters:Writing", "release.schema:ReleaseNotes"),
-            "running": ("cli.parameters:Running", "cli.parameters:Budgeting", *_SHOWING),
+            "running": ("cli.parameters:Running", *_SHOWING),
         },
         run="programs:run",
         takes_beam=True,
@@ -231,7 +231,7 @@ def _reading(name: str, description: str, settings: str, positional: str, run: s
     return Command(
         name=name,
         description=description,
-        groups={name: (f"cli.settings:{settings}",)},
+        groups={name: (f"cli.parameters:{settings}",)},
         run=run,
         positional=positional,
     )
@@ -256,7 +256,7 @@ COMMANDS = (
         "With a number of users and public text it forecasts a release. It never reads private data.",
         groups={
             "privacy": ("ngrams.plan:PrivacyPlan", _PLAN_FILE),
-            "planning": ("cli.settings:Planning", "cli.parameters:Quiet"),
+            "planning": ("cli.parameters:Planning", "cli.parameters:Quiet"),
             "reading the public text": _FILES,
         },
         run="plans:plan",
@@ -267,7 +267,7 @@ COMMANDS = (
         "output is NOT private. The data must fit in memory: 2 GB for 10 million words, 9 lengths.",
         groups={
             "reading": ("cli.parameters:Input", *_FILES, _PLAN_FILE),
-            "evaluating": ("cli.settings:Evaluating", *_SHOWING),
+            "evaluating": ("cli.parameters:Evaluating", *_SHOWING),
         },
         run="releases:evaluate_release",
     ),

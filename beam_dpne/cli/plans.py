@@ -14,9 +14,8 @@ from beam_dpne.audit.auditing import EXCEEDED, PASSED, WEAK, Audit, audit_plan, 
 from beam_dpne.audit.games import MECHANISM
 from beam_dpne.cli import display
 from beam_dpne.cli.commands import Made, with_file
-from beam_dpne.cli.parameters import Quiet
+from beam_dpne.cli.parameters import Auditing, Planning, Quiet
 from beam_dpne.cli.programs import read_inputs, tokenizer_name, warn_of_large_delta
-from beam_dpne.cli.settings import Auditing, Planning
 from beam_dpne.errors import InputError, UsageError
 from beam_dpne.evaluation.corpus import read_corpus
 from beam_dpne.forecast.forecasting import (

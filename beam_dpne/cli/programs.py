@@ -99,7 +99,7 @@ def run(
 
 def _check_places(made: Made, options: BeamOptions) -> None:
     """Checks all paths but those of the input; raises UsageError, AccessError or ReleaseError."""
-    writing, budget = made[parameters.Writing], made[parameters.Budgeting].budget
+    writing, budget = made[parameters.Writing], made[parameters.Running].budget
     rejects, key = made[parameters.Rejecting].rejects, made[parameters.Running].run_key_file
     read = [*names_of(made[parameters.Input].input), *filter(None, [key])]
     written = filter(None, (writing.output, rejects, options.temp_location, budget))
@@ -205,7 +205,7 @@ def _kept_budget(made: Made, plan: Any) -> Iterator[None]:
     Raises:
       BudgetError: The budget does not allow the run, which has not started.
     """
-    path, output = made[parameters.Budgeting].budget, made[parameters.Writing].output
+    path, output = made[parameters.Running].budget, made[parameters.Writing].output
     if path is None:
         yield
         return

@@ -9,11 +9,9 @@ import numpy as np
 from beam_dpne.accounting.budget import Budget, Note, create_budget, open_budget
 from beam_dpne.accounting.composition import compose
 from beam_dpne.accounting.expense import CountedLedger, read_population
-from beam_dpne.cli import display
+from beam_dpne.cli import display, parameters
 from beam_dpne.cli.commands import Made
-from beam_dpne.cli.parameters import Input, Quiet, Tokenizing
 from beam_dpne.cli.programs import read_inputs
-from beam_dpne.cli.settings import Accounting, Evaluating, Exporting, Reporting
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, index_corpus, read_corpus, released_codes
 from beam_dpne.evaluation.judging import evaluate, evaluate_counts, rows_of_table
@@ -30,7 +28,8 @@ from beam_dpne.reading.options import names_of
 from beam_dpne.reading.rejects import describe
 from beam_dpne.release.publishing import write_file
 from beam_dpne.release.reading import Release, as_release_error, check_outside, read_release
-from beam_dpne.report.document import PUBLIC, render_report
+from beam_dpne.report import PUBLIC
+from beam_dpne.report.document import render_report
 from beam_dpne.report.facts import Facts
 from beam_dpne.storage.access import check_access, directory_at
 
@@ -62,7 +61,7 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
     Raises:
       UsageError, ValueError, FileNotFoundError: if a parameter is wrong.
     """
-    evaluating, inputs = made[Evaluating], names_of(made[Input].input)
+    evaluating, inputs = made[parameters.Evaluating], names_of(made[parameters.Input].input)
     output, path = evaluating.output, evaluating.release
     check_access([*inputs, path], [output] if output else [])
     release = read_release(path)
@@ -77,10 +76,12 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
         check_outside("output", output, path)
         with as_release_error(f"output must be a directory that can be written, got {output=}"):
             directory_at(output).probe()
-    tokenizer = made[Tokenizing].tokenizer or ledger["tokenizer"]
+    tokenizer = made[parameters.Tokenizing].tokenizer or ledger["tokenizer"]
     files, reading = read_inputs(made, inputs, tokenizer)
     longest = max((each["length"] for each in ledger.get("lengths", ())), default=1)
-    with display.progress_line(sum(file.size for file in files), quiet=made[Quiet].quiet):
+    with display.progress_line(
+        sum(file.size for file in files), quiet=made[parameters.Quiet].quiet
+    ):
         table = release.table()
         corpus = read_corpus(files, reading, tokenizer)
         index = index_corpus(corpus, longest)
@@ -150,7 +151,7 @@ def _notes(release: Release, corpus: Corpus) -> list[str]:
 
 def account(made: Made, _beam_arguments: list[str]) -> None:
     """Prints the total of ledgers, or shows or changes a budget."""
-    asked = made[Accounting]
+    asked = made[parameters.Accounting]
     budget = _changed_budget(asked)
     if budget is None:
         runs = {each.path: each for each in _read(asked)}
@@ -204,7 +205,7 @@ def account(made: Made, _beam_arguments: list[str]) -> None:
         display.print_line(line)
 
 
-def _changed_budget(asked: Accounting) -> Budget | None:
+def _changed_budget(asked: parameters.Accounting) -> Budget | None:
     """Does the change that is asked for; returns the budget, or None if none is named."""
     given = [name for name, value in vars(asked).items() if value]
     if {*given} - {"json", "same_users"} not in map(set, _USES):
@@ -226,7 +227,7 @@ def _changed_budget(asked: Accounting) -> Budget | None:
     return budget
 
 
-def _read(asked: Accounting) -> list[CountedLedger]:
+def _read(asked: parameters.Accounting) -> list[CountedLedger]:
     ledgers = asked.ledgers or ()
     check_access(ledgers, [])
     return read_population(ledgers, same_users=asked.same_users)
@@ -239,7 +240,7 @@ def _spent(total: Any) -> str:
 
 def export(made: Made, _beam_arguments: list[str]) -> None:
     """Exports a release to one file, and prints where it is and what is not in it."""
-    exporting = made[Exporting]
+    exporting = made[parameters.Exporting]
     settings = [name for kind in KINDS.values() for name in kind.settings]
     rendered = write_export(
         exporting.release,
@@ -263,7 +264,7 @@ def report(made: Made, _beam_arguments: list[str]) -> None:
       UsageError: A parameter is wrong, or the report cannot be written.
       ReleaseError: The release is incomplete, damaged or being replaced.
     """
-    reporting = made[Reporting]
+    reporting = made[parameters.Reporting]
     output = reporting.output
     check_access([reporting.release], [])
     page = render_report(

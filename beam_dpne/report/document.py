@@ -19,7 +19,7 @@ import jinja2
 import pyarrow as pa
 from markupsafe import Markup, escape
 
-from beam_dpne.report import charts
+from beam_dpne.report import PARTS, charts
 from beam_dpne.report.facts import (
     Facts,
     detection_bound,
@@ -32,23 +32,6 @@ from beam_dpne.report.facts import (
 )
 from beam_dpne.version import __version__
 
-FORMATS = ("html", "markdown")
-# What an operator leaves out of a report, by name. It changes no guarantee, since the ledger states all
-# of this. What states the guarantee and its limits cannot be left out.
-PARTS = {
-    "title": "The title that the operator gave the release.",
-    "contact": "The operator's address for questions.",
-    "unit": "The operator's noun for one user.",
-    "fields": "The names of the input's fields, and its format.",
-    "tokenizer": "The name of the tokenizer.",
-    "versions": "The versions of the packages other than beam_dpne.",
-    "operator": "The words for the operator.",
-    "top": "The tables of the top rows.",
-    "search": "The search box, with the rows that it holds.",
-    "parameters": "The section on parameters.",
-}
-# What --public leaves out, unless the operator names other parts.
-PUBLIC = ("title", "contact", "fields", "tokenizer", "versions", "operator")
 _TITLES = {
     "ngrams": "Released n-grams",
     "set-union": "Released items",

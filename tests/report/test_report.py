@@ -13,8 +13,8 @@ import xml.etree.ElementTree as ET
 import markdown_it
 import pytest
 
-from beam_dpne.report import charts
-from beam_dpne.report.document import PARTS, PUBLIC, render_report
+from beam_dpne.report import PARTS, PUBLIC, charts
+from beam_dpne.report.document import render_report
 from beam_dpne.report.facts import Facts, detection_bound, guessing_bound, shown
 from tests.support import releases
 
