@@ -17,23 +17,10 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.schemas import named_fields_from_element_type
 
-from beam_dpne.elements.arrays import (
-    NAMED_USER,
-    as_text,
-    interleaved,
-    is_list,
-    is_text,
-    plain,
-)
+from beam_dpne.reading.columns import interleaved, text_column, user_column
 from beam_dpne.reading.options import names_of
 
 USER, TEXT = "user", "text"
-_USERS = (str, int, np.integer), "str or int"
-_TEXTS = (str, list, tuple), "str, or a list of str"
-_REMEDY = (
-    "Convert it before, copy a field within a field into a field of the document, and drop documents "
-    "without a user, whose integers become floats in a data frame."
-)
 # Beam 2.77 turns tables of Arrow and data frames of pandas into rows by the position of their columns:
 # it pairs the names of the first table with the values of all later ones, so that users and texts of a
 # file with another order of columns change places. No later step can see this. Classes are compared by
@@ -184,22 +171,14 @@ def check_known_fields(element_type: Any, names: Sequence[str]) -> bool:
     those fields.
 
     Raises:
-      ValueError: A field is missing, or its type is impossible for a user or a text.
+      ValueError: A field is missing.
     """
     fields = known_fields(element_type)
-    for place, name in enumerate(names if fields else ()):
-        option, (kinds, shown) = ("text_field", _TEXTS) if place else ("user_field", _USERS)
-        if name not in fields:
+    for name in names:
+        if fields and name not in fields:
             raise ValueError(
-                f"{option} must name a field of the documents, got {option}={name!r}. Their fields are "
-                f"{', '.join(fields)}."
-            )
-        kind = fields[name]
-        is_known = isinstance(kind, type) and kind not in (Any, object)
-        if is_known and (kind is bool or not issubclass(kind, kinds)):
-            raise ValueError(
-                f"{option} must name a field of type {shown}, got {option}={name!r}, which has type "
-                f"{kind.__name__}. {_REMEDY}"
+                f"user_field and text_field must name fields of the documents, got {name!r}. Their "
+                f"fields are {', '.join(fields)}."
             )
     return bool(fields)
 
@@ -234,28 +213,18 @@ class _Batch(beam.DoFn):
 
 def values_of(element: Any, names: Sequence[str], by_position: bool = True) -> Sequence[Any]:
     """Returns the user and the texts of a row with named fields, or of a plain tuple."""
+    if by_position and type(element) is tuple and len(element) == len(names) == 2:
+        return element
     if isinstance(element, Mapping):
         values = [element.get(name, _MISSING) for name in names]
-    elif (
-        isinstance(element, beam.Row)
-        or hasattr(type(element), "_fields")
-        or dataclasses.is_dataclass(type(element))
-    ):
-        values = [getattr(element, name, _MISSING) for name in names]
-    elif by_position and type(element) is tuple and len(element) == len(names) == 2:
-        return element
     else:
+        values = [getattr(element, name, _MISSING) for name in names]
+    if any(value is _MISSING for value in values):
         raise TypeError(
-            "Documents must be rows with field names (NamedTuple, beam.Row, dict, dataclass), "
-            "pyarrow.RecordBatch, or plain tuples of (user, text) if the PCollection's element type "
-            f"has no fields, got {type(element).__name__}."
+            f"Each document must have the fields {', '.join(names)}, or be a plain tuple of (user, "
+            "text) if the PCollection's element type has no fields, got an element of type "
+            f"{type(element).__name__}. Name the fields with user_field and text_field."
         )
-    for name, value in zip(names, values, strict=True):
-        if value is _MISSING:
-            raise ValueError(
-                f"Each document must have the field {name!r}, got one without it. Name the fields of "
-                "your rows with user_field and text_field."
-            )
     return values
 
 
@@ -270,7 +239,7 @@ def batch_of_rows(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> pa.Rec
         except (OverflowError, UnicodeError, pa.ArrowException) as error:
             raise TypeError(
                 f"The field {name!r} must hold users or texts of one type, in UTF-8, got values that "
-                f"Arrow refuses by {type(error).__name__}. {_REMEDY}"
+                f"Arrow refuses by {type(error).__name__}. Convert them before."
             ) from None
     return pa.RecordBatch.from_arrays(columns, names=list(names))
 
@@ -288,8 +257,8 @@ def documents_of(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
         texts are left out.
 
     Raises:
-      ValueError: A column is missing or there are two of its name, or a row has no user or no text.
-      TypeError: A column has a wrong type.
+      ValueError: A column is missing, has a wrong type, or there are two of its name, or a row has no
+        user or no text.
     """
     for name in names:
         if batch.schema.names.count(name) != 1:
@@ -298,8 +267,12 @@ def documents_of(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
                 f"{batch.schema.names.count(name)} of them. Name its columns with user_field and "
                 "text_field."
             )
-    users = _users(batch.column(names[0]), names[0])
-    texts = [_texts(batch.column(name), name) for name in names[1:]]
+    users = user_column(batch.column(names[0]), names[0])
+    if users.null_count or not pc.call_function("binary_length", [users]).to_numpy().all():
+        raise ValueError(
+            f"A user must not be null or empty, got one in {names[0]!r}. Drop it before."
+        )
+    texts = [text_column(batch.column(name), name) for name in names[1:]]
     if np.logical_and.reduce(
         [each.is_null().to_numpy(zero_copy_only=False) for each in texts]
     ).any():
@@ -310,39 +283,3 @@ def documents_of(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
     if len({each.type for each in held}) > 1:
         raise TypeError("Texts must be all str, or all lists of tokens, got some of each.")
     return interleaved(users, held)
-
-
-def _users(users: pa.Array, name: str) -> pa.Array:
-    """Returns users as strings, with integers as decimal digits, and keeps 16-byte names."""
-    kind = plain(users.type)
-    if kind != NAMED_USER:
-        if not (_may_be_text(kind) or pa.types.is_integer(kind)):
-            raise TypeError(
-                f"A user must be str or int, got {_name_of(kind)} in {name!r}. {_REMEDY}"
-            )
-        users = as_text(users).cast(pa.string())
-    if users.null_count or not pc.call_function("binary_length", [users]).to_numpy().all():
-        raise ValueError(f"A user must not be null or empty, got one in {name!r}. {_REMEDY}")
-    return users
-
-
-def _texts(texts: pa.Array, name: str) -> pa.Array:
-    """Returns texts as strings, or lists of tokens as lists of strings, and keeps nulls."""
-    kind = plain(texts.type)
-    if _may_be_text(kind):
-        return as_text(texts).cast(pa.string())
-    if is_list(kind) and _may_be_text(plain(kind.value_type)):
-        return texts.cast(pa.list_(pa.string()))
-    raise TypeError(
-        f"A text must be str, or a list of str, got {_name_of(kind)} in {name!r}. {_REMEDY}"
-    )
-
-
-def _may_be_text(kind: pa.DataType) -> bool:
-    """Returns whether a column's values can be cast to strings without changing their meaning."""
-    return is_text(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind)
-
-
-def _name_of(kind: pa.DataType) -> str:
-    """Returns a type's name for an error, without names of fields within it, which may be values."""
-    return str(kind).partition("<")[0]

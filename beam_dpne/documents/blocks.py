@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.elements.arrays import (
-    bounded_parts,
     group_places,
     merge_words,
     offsets_of,
@@ -15,6 +14,7 @@ from beam_dpne.elements.arrays import (
     used_words,
 )
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
+from beam_dpne.elements.coders import bounded_parts
 from beam_dpne.mechanism import randomness
 
 # A hash of 64 bits, shifted by this number, keeps its first 16 bits.

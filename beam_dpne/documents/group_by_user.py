@@ -24,14 +24,11 @@ from beam_dpne.documents.blocks import (
     user_order,
 )
 from beam_dpne.elements import progress
-from beam_dpne.elements.arrays import (
-    NAMED_USER,
-    hash_words,
-    ranges,
-)
+from beam_dpne.elements.arrays import hash_words, ranges
 from beam_dpne.elements.batches import NO_GRAM, DocumentBlock, UserBatch, apply
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.reading.columns import NAMED_USER
 from beam_dpne.validation import check_integer
 
 # A bundle cuts its tokens by partition when it has gathered so many.

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.documents.words import whitespace, words
-from beam_dpne.elements.arrays import is_list, is_text
 from beam_dpne.errors import TokenizerError
+from beam_dpne.reading.columns import is_list, is_text
 
 Tokenizer = Callable[[pa.Array], pa.ListArray]
 

@@ -12,56 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne.elements import coders
 from beam_dpne.mechanism import randomness
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Returns whether a type is string or large_string; few functions of Arrow take string views."""
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Returns whether a type is list or large_list."""
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
-
-
-# Type of the users of `sequences`, where each line of each file is a user: the file's index, and the
-# line's offset.
-NAMED_USER = pa.binary(16)
-
-
-def interleaved(user: pa.Array, texts: Sequence[pa.Array]) -> pa.RecordBatch:
-    """Makes each text of a record that is not null a document of its user.
-
-    >>> interleaved(pa.array(["ann"]), [pa.array(["a"]), pa.array(["b"])])["text"].to_pylist()
-    ['a', 'b']
-    """
-    if len(texts) == 1:
-        return pa.RecordBatch.from_arrays([user, texts[0]], names=["user", "text"])
-    # Texts are concatenated field by field, so that text f of record r is at f · rows + r. `order`,
-    # (rows · fields,), sorts these indices by record, then by field.
-    order = np.arange(len(user) * len(texts)).reshape(len(texts), len(user)).T.ravel()
-    text = pa.concat_arrays(list(texts)).take(pa.array(order))
-    present = np.flatnonzero(text.is_valid().to_numpy(zero_copy_only=False))
-    return interleaved(user.take(pa.array(present // len(texts))), [text.take(pa.array(present))])
-
-
-def plain(kind: pa.DataType) -> pa.DataType:
-    """Returns the type of a dictionary's values, and other types as they are."""
-    return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
-
-
-def as_text(values: pa.Array) -> pa.Array:
-    """Casts values to string, unless they are string or large_string; dictionaries are decoded.
-
-    >>> as_text(pa.array([7, -1])).to_pylist()
-    ['7', '-1']
-    """
-    if isinstance(values.type, pa.DictionaryType):
-        values = values.cast(values.type.value_type)
-    return values if is_text(values.type) else values.cast(pa.string())
-
 
 NOT_THERE = -1
 # Multiplication by this odd number spreads keys over its high bits (Knuth, TAOCP 3, section 6.4).
@@ -71,7 +22,6 @@ _SLOTS_PER_KEY = 4
 _AT_ONCE = 2**15
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
-_Part = TypeVar("_Part")
 
 
 def offsets_of(sizes: np.ndarray) -> np.ndarray:
@@ -242,26 +192,6 @@ def group_places(labels: np.ndarray, count: int) -> Iterator[tuple[int, np.ndarr
     ends = np.append(starts, order.size)[1:]
     for start, end in zip(starts, ends, strict=False):
         yield int(ordered[start]), order[start:end]
-
-
-def bounded_parts(
-    places: np.ndarray, take: Callable[[np.ndarray], _Part], whole: _Part | None = None
-) -> Iterator[_Part]:
-    """Yields batches of the places, which are halved until each batch is small enough for an element.
-
-    A single place that is larger than that is a batch by itself.
-
-    Args:
-      places: rows or entries of a larger batch.
-      take: maps places to a batch of them.
-      whole: the batch of all of them, if it is there already.
-    """
-    part = take(places) if whole is None else whole
-    if places.size <= 1 or coders.array_bytes(part) <= coders.MAX_ELEMENT_BYTES:
-        yield part
-        return
-    for half in np.array_split(places, 2):
-        yield from bounded_parts(half, take)
 
 
 def bytes_of(words: pa.Array) -> tuple[np.ndarray, np.ndarray]:

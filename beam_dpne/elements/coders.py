@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import apache_beam as beam
@@ -258,6 +258,26 @@ def array_bytes(batch: Any) -> int:
     """Returns the size of a batch's arrays, in bytes; it encodes to little more."""
     values = (getattr(batch, field.name) for field in dataclasses.fields(batch))
     return sum(value.nbytes for value in values if isinstance(value, np.ndarray | pa.Array))
+
+
+def bounded_parts(
+    places: np.ndarray, take: Callable[[np.ndarray], _T], whole: _T | None = None
+) -> Iterator[_T]:
+    """Yields batches of the places, which are halved until each batch is small enough for an element.
+
+    A single place that is larger than that is a batch by itself.
+
+    Args:
+      places: rows or entries of a larger batch.
+      take: maps places to a batch of them.
+      whole: the batch of all of them, if it is there already.
+    """
+    part = take(places) if whole is None else whole
+    if places.size <= 1 or array_bytes(part) <= MAX_ELEMENT_BYTES:
+        yield part
+        return
+    for half in np.array_split(places, 2):
+        yield from bounded_parts(half, take)
 
 
 def spill(batch: _T, store: SetStore | None, key: bytes = b"") -> _T:

@@ -11,7 +11,6 @@ import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
 from beam_dpne.elements.arrays import (
-    bounded_parts,
     group_places,
     join_words,
     merge_hashes,
@@ -20,6 +19,7 @@ from beam_dpne.elements.arrays import (
     places_in,
 )
 from beam_dpne.elements.batches import SumBundle, apply
+from beam_dpne.elements.coders import bounded_parts
 from beam_dpne.ngrams.elements import (
     Contributions,
     GramSet,

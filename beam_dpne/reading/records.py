@@ -5,27 +5,27 @@ the first line of a CSV file without a header line is a user's record.
 """
 
 import contextlib
+import dataclasses
 import itertools
 import re
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beam_dpne.elements import progress
-from beam_dpne.elements.arrays import NAMED_USER, interleaved
 from beam_dpne.errors import InputError
 from beam_dpne.reading import text_formats
+from beam_dpne.reading.columns import NAMED_USER, interleaved, read_row_groups, row_group_ranges
 from beam_dpne.reading.files import InputFile, TextFile, guarded, open_raw
 from beam_dpne.reading.options import ReadOptions, codec_of, format_of
-from beam_dpne.reading.parquet import check_schema, read_row_groups, row_group_ranges
+from beam_dpne.reading.rejects import NO_TEXT, NO_USER
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_.\-]{1,64}", re.ASCII)
 _SHOWN = 30
 _CHECKED_FILES = 8
-_CHECKED_RECORDS = 100
+_CHECKED_BYTES = 2**16
 _Part = tuple[Sequence[pa.Array], list[tuple[int, str]], str, int]
 
 
@@ -120,7 +120,7 @@ def read_item(item: WorkItem, options: ReadOptions) -> Generator[Batch, None, No
 def _read_parquet(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
     with open_raw(item.file.path) as raw:
         file = pq.ParquetFile(raw)
-        check_schema(item.file.path, file.schema_arrow, options)
+        _require_fields(file.schema_arrow.names, item.file.path, options)
         groups = range(item.start, item.stop or file.metadata.num_row_groups)
         size_of_row = item.file.size / max(1, file.metadata.num_rows)
         first = None
@@ -160,9 +160,7 @@ def _begin(text: TextFile, item: WorkItem, options: ReadOptions) -> Sequence[str
     if item.kind not in ("csv", "tsv") or options.columns:
         return options.columns or ()
     columns = text_formats.header(text, item.file.path, item.kind, options)
-    for option, field in options.wanted_fields:
-        if columns.count(field) != 1:
-            raise _lacking(option, field, item.file.path, columns, options)
+    _require_fields(columns, item.file.path, options)
     return columns
 
 
@@ -195,9 +193,7 @@ def _parts(
 
 
 def check_fields(files: Sequence[InputFile], options: ReadOptions) -> None:
-    """Checks before a run that the first eight files can be opened and read with the options.
-
-    The reader itself checks all files.
+    """Reads the beginnings of the first eight files, so that wrong options are an error before a run.
 
     Args:
       files: The files that `match_inputs` found.
@@ -205,71 +201,45 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> None:
 
     Raises:
       InputError: A file cannot be opened or decompressed, its format is unknown or excludes an option,
-        or a wanted field does not exist. The error names existing fields unless they may be data.
+        or a wanted field does not exist.
     """
-    for file in files:
-        options.check_kind(format_of(file.path, options.input_format))
-    found: list[list[str]] = []
-    for file in files[:_CHECKED_FILES]:
-        with guarded(file.path):
-            found += _fields_of(WorkItem(file, format_of(file.path, options.input_format)), options)
-    for option, field in options.wanted_fields:
-        if found and not any(field in fields for fields in found):
-            common = [field for field in found[0] if all(field in fields for fields in found)]
-            raise _lacking(option, field, files[0].path, common, options, records=len(found))
+    items = [WorkItem(file, format_of(file.path, options.input_format)) for file in files]
+    for item in items:
+        options.check_kind(item.kind)
+    usable, reasons = 0, set[str]()
+    for item in items[:_CHECKED_FILES]:
+        beginning = dataclasses.replace(options, block_bytes=_CHECKED_BYTES)
+        with contextlib.closing(read_item(item, beginning)) as batches:
+            for batch in itertools.islice(batches, 1):
+                usable += batch.usable
+                reasons.update(reason for _, reason in batch.rejects)
+    for option, reason in (("user_field", NO_USER), ("text_field", NO_TEXT)):
+        if not usable and reasons == {reason}:
+            raise InputError(
+                f"{option} must name a field of {files[0].path}, got {option}="
+                f"{getattr(options, option)!r}, which its first records do not have. Name their fields "
+                "with user_field and text_field."
+            )
 
 
-def _fields_of(item: WorkItem, options: ReadOptions) -> list[list[str]]:
-    """Returns the columns of a file, or the keys of its first JSON records."""
-    if item.kind == "parquet":
-        with open_raw(item.file.path) as raw:
-            schema = pq.ParquetFile(raw).schema_arrow
-        check_schema(item.file.path, schema, options)
-        return [schema.names]
-    with _opened(item, options) as text:
-        columns = _begin(text, item, options)
-        if item.kind not in ("json", "jsonl"):
-            return [list(columns)] if columns else []
-        if _is_array(text, item.kind):
-            records = itertools.islice(text_formats.elements(text), _CHECKED_RECORDS)
-            found = [list(record) if isinstance(record, dict) else [] for record in records]
-        else:
-            lines = itertools.islice(text.lines(options.max_record_bytes), _CHECKED_RECORDS)
-            found = [_keys(line) for _, line, _ in lines if line.strip()]
-    # A file of lines may have any number of records that cannot be used.
-    return [keys for keys in found if keys or item.kind == "json"]
+def _require_fields(names: Sequence[str], path: str, options: ReadOptions) -> None:
+    """Raises InputError unless a file's columns have each wanted field once.
 
-
-def _keys(line: str) -> list[str]:
-    """Returns the keys of a line with an object; other lines have none."""
-    with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
-        return list(msgspec.json.decode(line, type=dict[str, msgspec.Raw]))
-    return []
-
-
-def _lacking(
-    option: str,
-    field: str,
-    path: str,
-    names: Sequence[str],
-    options: ReadOptions,
-    *,
-    records: int = 1,
-) -> InputError:
-    """Returns the error for a field that does not exist, which names those that do.
-
-    What one record has may be data if none of it is wanted, unless the operator chose the wanted ones.
+    The error names the columns, unless they may be the first record of a file without a header line:
+    if none of the usual fields is there, and the operator has not chosen others.
     """
     wanted = {options.user_field, *options.text_fields}
-    are_names = records > 1 or wanted != {"user", "text"} or not wanted.isdisjoint(names)
     fields = (
         "Its fields are not shown, since they may be data. Name its fields with user_field and "
         "text_field, those of a file without a header line with columns, and the sign between them "
         "with delimiter."
     )
-    if names and are_names and all(_IDENTIFIER.fullmatch(name) for name in names):
+    are_names = wanted != {"user", "text"} or not wanted.isdisjoint(names)
+    if are_names and all(_IDENTIFIER.fullmatch(name) for name in names):
         fields = f"It has the fields {', '.join(names[:_SHOWN])}."
-    return InputError(
-        f"{option} must name a field of {path}, got {option}={field!r}, which its first records do "
-        f"not have once. {fields}"
-    )
+    for option, field in options.wanted_fields:
+        if names.count(field) != 1:
+            raise InputError(
+                f"{option} must name a field of {path}, got {option}={field!r}, which it does not have "
+                f"once. {fields}"
+            )

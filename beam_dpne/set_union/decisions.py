@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.counts.measuring import Held, count_in_memory
-from beam_dpne.elements import arrays
+from beam_dpne.elements import coders
 from beam_dpne.elements.arrays import join_words, places_in, rows_of_entries
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism import randomness
@@ -169,7 +169,7 @@ def bounded_parts(found: ItemSet) -> Iterator[ItemSet]:
         return ItemSet(items=found.items.take(pa.array(rows)), scores=found.scores[rows])
 
     if len(found):
-        yield from arrays.bounded_parts(np.arange(len(found)), take)
+        yield from coders.bounded_parts(np.arange(len(found)), take)
 
 
 def merge_released(parts: Iterable[ItemSet], plan: SetUnionPlan) -> ItemSet:

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.elements import arrays
-from beam_dpne.elements.arrays import bounded_parts, merge_hashes, merge_words, places_in
+from beam_dpne.elements.arrays import merge_hashes, merge_words, places_in
 from beam_dpne.elements.batches import UserBatch
-from beam_dpne.elements.coders import register_batches
+from beam_dpne.elements.coders import bounded_parts, register_batches
 from beam_dpne.elements.rows import COUNTED_ITEM_SCHEMA, ITEM_SCHEMA, in_order, with_rounded_scores
 
 

@@ -56,7 +56,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements import arrays
+from beam_dpne.elements import arrays, coders
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.thresholds import GRID_BITS, equal_weights
@@ -132,7 +132,7 @@ def split_to_shards(
     draws = _order_draws(items, run_key)[:, 1]
     shard = (draws % np.uint64(plan.shard_count)).astype(np.int64)
     for number, users in arrays.group_places(shard, plan.shard_count):
-        for part in arrays.bounded_parts(users, functools.partial(take_users, items)):
+        for part in coders.bounded_parts(users, functools.partial(take_users, items)):
             yield number, part
 
 

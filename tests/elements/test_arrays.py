@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from beam_dpne.elements import coders
 from beam_dpne.elements.arrays import (
     KeyTable,
-    bounded_parts,
     byte_order,
     distinct,
     group_places,
@@ -182,11 +181,11 @@ def test_parts_are_small_enough_or_of_a_single_place(monkeypatch):
             words=pa.array([], pa.string()),
         )
 
-    parts = list(bounded_parts(np.arange(sizes.size), take))
+    parts = list(coders.bounded_parts(np.arange(sizes.size), take))
     assert np.concatenate([part.ids for part in parts]).tolist() == list(range(sizes.sum()))
     for part in parts:
         assert coders.array_bytes(part) <= 200 or len(part.users) == 1
-    assert len(list(bounded_parts(np.arange(0), take))) == 1
+    assert len(list(coders.bounded_parts(np.arange(0), take))) == 1
 
 
 @given(byte_strings, st.integers(0, 20), st.integers(0, 20))

@@ -199,11 +199,11 @@ def test_strict_fails_at_the_first_reject(tmp_path) -> None:
     assert CANARY not in str(caught.value)
 
 
-# Fields: an error names those that exist, unless they may be data
+# Fields: an error names the columns that exist, unless they may be data
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.tsv.gz", "a.parquet"])
-def test_fields_that_exist_are_named(tmp_path, name: str) -> None:
+def test_a_field_that_is_missing_is_named_before_the_run(tmp_path, name: str) -> None:
     path = tmp_path / name
     data = {
         "jsonl": b'{"who":1,"body":2}\n',
@@ -217,12 +217,11 @@ def test_fields_that_exist_are_named(tmp_path, name: str) -> None:
         raw = data[name.split(".")[1]]
         write(path, gzip.compress(raw) if name.endswith("gz") else raw)
     files = match_inputs([str(path)])
-    with pytest.raises(InputError, match=r"user_field='author'.*who, body"):
+    named = "" if ".json" in name else ".*who, body"
+    with pytest.raises(InputError, match=f"user_field='author'{named}"):
         check_fields(files, ReadOptions(user_field="author"))
-    with pytest.raises(InputError, match=r"text_field='text'.*who, body"):
+    with pytest.raises(InputError, match=f"text_field='text'{named}"):
         check_fields(files, ReadOptions(user_field="who"))
-    with pytest.raises(InputError, match=r"text_field|fields"):
-        check_fields(files, ReadOptions(user_field="who", text_field=["body", "more"]))
 
 
 @pytest.mark.parametrize(
@@ -232,16 +231,14 @@ def test_fields_that_exist_are_named(tmp_path, name: str) -> None:
         ("a.csv", f"{CANARY};a {CANARY}\n"),
         ("a.tsv", f"{CANARY}\ta {CANARY}\n"),
         ("a.jsonl", f'{{"{CANARY}": 1, "a {CANARY}": 1}}\n'),
-        ("a.json", f'{{"data": [\n{{"user": "{CANARY}"}}]}}'),
         ("a.json", f"[7, {CANARY}]"),
-        ("a.json", CANARY),
     ],
 )
 @pytest.mark.parametrize("settings", [{}, {"user_field": "id"}])
 def test_what_may_be_data_is_not_named(tmp_path, settings, name: str, data: str) -> None:
     """Whatever fields are wanted: neither a text, nor a word beside it."""
     path = write(tmp_path / name, data)
-    with pytest.raises(InputError, match=r"may be data|columns|JSON|lack") as caught:
+    with pytest.raises(InputError, match=r"may be data|columns|JSON|do not have") as caught:
         check_fields(match_inputs([str(path)]), ReadOptions(**settings))
     assert CANARY not in str(caught.value)
 
@@ -249,12 +246,20 @@ def test_what_may_be_data_is_not_named(tmp_path, settings, name: str, data: str)
 @pytest.mark.parametrize(
     ("table", "settings", "message"),
     [
-        ({"user": [1.5], "text": ["x"]}, {}, "'user'.*double"),
-        ({"user": [1], "text": [2]}, {}, "'text'.*int64"),
+        ({"user": [1.5], "text": ["x"]}, {}, "double in 'user'"),
+        ({"user": [1], "text": [2]}, {}, "int64 in 'text'"),
         ({"user": [1], "text": [["x"]]}, {}, "tokenizer 'tokens'"),
-        ({"user": [1], "text": ["x"]}, {"text_is_tokens": True}, "list of texts, got string"),
-        ({"user": [1], "text": [[1]]}, {"text_is_tokens": True}, "list of texts.*int64"),
-        ({"user": [1], "text": ["x"], "z": [[1]]}, {"fields": ["z"]}, "'z'"),
+        ({"user": [1], "text": ["x"]}, {"text_is_tokens": True}, "tokenizer 'tokens'"),
+        (
+            {"user": [1], "text": [[1]]},
+            {"text_is_tokens": True},
+            "list of texts, got list in 'text'",
+        ),
+        (
+            {"user": [1], "text": ["x"], "z": [[1]]},
+            {"fields": ["z"]},
+            "Further fields must be text",
+        ),
     ],
 )
 def test_wrong_parquet_types_are_named(tmp_path, table, settings, message: str) -> None:
