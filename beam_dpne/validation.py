@@ -14,14 +14,10 @@ import re
 import types
 import typing
 from collections.abc import Collection, Sequence
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any
 
-ADJACENCY = "add_or_remove_one_user"
 LARGE_DELTA = 1e-3
 MAX_USERS = 2**30
-_MIN_DELTA = 1e-20
-_DECIDES_NOTHING = ("public_user_count", "adjacency")
-_Plan = TypeVar("_Plan", bound="PlanParameters")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,82 +251,6 @@ class Parameters:
     def __post_init__(self) -> None:
         for each in parameters_of(type(self)):
             object.__setattr__(self, each.name, each.checked(getattr(self, each.name)))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlanParameters(Parameters):
-    """The budget of a plan and its JSON form, for dataclasses whose fields are all its parameters.
-
-    `program` names the program that runs the plan, and `decides_defaults` the parameter on which
-    defaults of others depend.
-    """
-
-    program: ClassVar[str]
-    decides_defaults: ClassVar[str]
-
-    epsilon: Annotated[float, EPSILON]
-    delta: Annotated[float, DELTA]
-    public_user_count: Annotated[
-        int | None,
-        Parameter(
-            "Number of users of the input, if it is public; it must never be counted in the private "
-            "data. A delta above one over it is refused; it does not change the release.",
-            least=1,
-            rare=True,
-        ),
-    ] = None
-    adjacency: str = ADJACENCY
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("adjacency", self.adjacency, (ADJACENCY,))
-        delta, users = self.delta, self.public_user_count
-        if delta < _MIN_DELTA:
-            raise ValueError(
-                f"delta must be at least {_MIN_DELTA}, where the noise of 128 bits ends, got {delta=}."
-            )
-        if users is not None and delta * users > 1:
-            raise ValueError(
-                f"delta must be at most 1/public_user_count={1 / users:.3g}, got {delta=} and "
-                f"public_user_count={users}: with more, a run that publishes everything about one user "
-                "would be within the guarantee. Lower delta to well below that."
-            )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the parameters as JSON types."""
-        return dataclasses.asdict(self)
-
-    def to_json(self) -> str:
-        """Returns the parameters as a JSON object; inverse of `from_json`."""
-        return json.dumps(self.to_dict(), indent=2) + "\n"
-
-    def key_parameters(self) -> dict[str, Any]:
-        """Returns ε, δ and the resolved parameters that differ from their defaults, as JSON types.
-
-        A run key is bound to them (`key_context`). So a parameter that goes, or one that is added,
-        changes no release in which it has its default.
-        """
-        cls, chosen = type(self), self.decides_defaults
-        plain = cls(**{"epsilon": 1.0, "delta": 1e-6, chosen: getattr(self, chosen)}).to_dict()
-        default = next(field.default for field in dataclasses.fields(cls) if field.name == chosen)
-        plain = plain | {"epsilon": None, "delta": None, chosen: default}
-        return {
-            name: value
-            for name, value in self.to_dict().items()
-            if value != plain[name] and name not in _DECIDES_NOTHING
-        }
-
-    @classmethod
-    def from_json(cls: type[_Plan], text: str) -> _Plan:
-        """Reads a plan written by `to_json`; absent parameters take their defaults.
-
-        Raises:
-          ValueError: if it is not a JSON object, or has a parameter that plans do not have.
-        """
-        values = json_parameters(text, [field.name for field in dataclasses.fields(cls)])
-        if missing := {"epsilon", "delta"} - set(values):
-            raise ValueError(f"plan must have {' and '.join(sorted(missing))}, without a default.")
-        return cls(**values)
 
 
 def json_parameters(text: str | bytes, known: Collection[str]) -> dict[str, Any]:

@@ -76,18 +76,12 @@ class Expense(msgspec.Struct, frozen=True, kw_only=True):
 
 def expense_of_plan(plan: Plan) -> Expense:
     """Returns the expense of a run under a plan, which is known before the run."""
-    if isinstance(plan, PrivacyPlan):
-        mu = 1 / plan.noise_stddev
-    elif isinstance(plan, SetUnionPlan):
-        mu = plan.sensitivity / plan.composed_noise_scale
-    else:
-        mu = plan.sensitivity / plan.noise_stddev
     return _divided(
         epsilon=plan.epsilon,
         delta=plan.delta,
-        mu=mu,
+        mu=plan.mu,
         gaussian_delta=plan.gaussian_delta,
-        lone_delta=0.0 if isinstance(plan, BayesianPlan) else plan.vocabulary_delta,
+        lone_delta=plan.vocabulary_delta,
         slack=plan.numerical_slack,
         far_tails=plan.far_tails,
     )

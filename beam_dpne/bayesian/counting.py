@@ -56,12 +56,12 @@ class NgramProbabilities:
     Attributes:
       ngrams: (V,) Arrow strings, see `join_tokens`; in the order of the public counts.
       probabilities: (V,) float64 ≥ 0, summing to 1.
-      report: the public numbers for the ledger as JSON types; see `BayesianPlan.report`.
+      public: what the ledger says of the public counts.
     """
 
     ngrams: pa.Array
     probabilities: np.ndarray
-    report: dict[str, Any] = dataclasses.field(default_factory=dict)
+    public: dict[str, Any]
 
     def __len__(self) -> int:
         return len(self.ngrams)

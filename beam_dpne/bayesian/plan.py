@@ -1,12 +1,12 @@
 """BayesianPlan: every public parameter of private n-gram probabilities, and the noise that follows."""
 
 import dataclasses
-import functools
 import math
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from beam_dpne.mechanism import gaussian
-from beam_dpne.validation import MAX_USERS, Parameter, PlanParameters
+from beam_dpne.mechanism.plan import GaussianPlan
+from beam_dpne.validation import MAX_USERS, Parameter
 
 MAX_LENGTH = 5
 _MAX_VOCABULARY = 2**28
@@ -15,7 +15,7 @@ _MAX_CONTRIBUTIONS = 10_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BayesianPlan(PlanParameters):
+class BayesianPlan(GaussianPlan):
     """The public parameters of private n-gram probabilities.
 
     None of them may be chosen by looking at the private data. A run is user-level (ε, δ)-differentially
@@ -113,39 +113,6 @@ class BayesianPlan(PlanParameters):
             stddev=self.noise_stddev, draws=self.contribution_limit, epsilon=self.epsilon
         )
 
-    @property
-    def gaussian_epsilon(self) -> float:
-        """The ε for which noise is calibrated: ε less the reserve."""
-        return gaussian.usable_epsilon(self.epsilon)
-
-    @property
-    def gaussian_delta(self) -> float:
-        """The δ for which noise is calibrated: δ less the reserve."""
-        return gaussian.usable_delta(epsilon=self.epsilon, delta=self.delta)
-
-    @functools.cached_property
-    def noise_stddev(self) -> float:
-        """σ of the analytic Gaussian mechanism, in counts.
-
-        It is raised by a margin for the error of the root.
-        """
-        exact = gaussian.gaussian_noise_stddev(
-            epsilon=self.gaussian_epsilon, delta=self.gaussian_delta
-        )
-        return exact * self.sensitivity * (1 + gaussian.ROOT_MARGIN)
-
-    def report(self) -> dict[str, Any]:
-        """Returns the public numbers of the mechanism for the ledger, as JSON types."""
-        return {
-            "max_count": self.max_count,
-            "max_contributions": self.contribution_limit,
-            "noise": "gaussian",
-            "noise_stddev": self.noise_stddev,
-            "sensitivity": self.sensitivity,
-            "numerical_slack": self.numerical_slack,
-            "gaussian_delta": self.gaussian_delta,
-        }
-
     def _check_noise(self) -> None:
         """Checks that noise of 128 bits and floating point are good enough for the budget."""
         if self.noise_stddev > gaussian.INTEGER_MAX_STDDEV:
@@ -153,6 +120,4 @@ class BayesianPlan(PlanParameters):
                 f"max_contributions must be lower, got max_contributions={self.max_contributions}: the "
                 "noise has more steps than its integers hold. Lower it or max_count, or raise epsilon."
             )
-        gaussian.check_reserve(
-            self, remedy=f"Lower max_contributions={self.max_contributions} or max_count."
-        )
+        self.check_reserve(f"Lower max_contributions={self.max_contributions} or max_count.")

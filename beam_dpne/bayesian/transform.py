@@ -1,8 +1,8 @@
-"""BayesianCounts: a probability for every n-gram of a public vocabulary, as one pipeline."""
+"""BayesianCounts: a probability for every n-gram of a public vocabulary, and what its ledger says."""
 
 import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -10,7 +10,6 @@ from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from beam_dpne.bayesian import counting, posterior
 from beam_dpne.bayesian.counting import NgramProbabilities, NoisyCounts, probability_table
-from beam_dpne.bayesian.ledger import bayesian_contents
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.documents.transform import DocumentsTransform, create_public
@@ -19,8 +18,42 @@ from beam_dpne.elements.batches import RowSums, UserBatch, apply, sum_rows, tabl
 from beam_dpne.elements.coders import SetStore
 from beam_dpne.elements.rows import NgramProbability
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.release.ledger import Run
+from beam_dpne.release.ledger import Contents, Run
 from beam_dpne.release.result import Form, Result
+from beam_dpne.release.schema import ProbabilityMechanism
+
+_MEANING = (
+    "Each user adds to at most max_contributions distinct n-grams of the public vocabulary, and at "
+    "most max_count to each. Every n-gram of the vocabulary gets Gaussian noise, rounded to whole "
+    "counts, whether or not any user has it. Probabilities are computed from noisy and public counts "
+    "alone."
+)
+_PUBLIC = (
+    "The public counts are not protected: every n-gram in them gets a probability. If they were made "
+    "from the private data, the release reveals whatever they reveal of those data. If they are a "
+    "private release of the same data, both releases count: beam-dpne account computes their total "
+    "epsilon and delta from both ledgers, and no total is above the sums."
+)
+
+
+def bayesian_contents(plan: BayesianPlan, released: Sequence[NgramProbabilities]) -> Contents:
+    """Returns the contents of the ledger of n-gram probabilities, which are one element."""
+    (found,) = released
+    mechanism = ProbabilityMechanism(
+        meaning=_MEANING,
+        max_count=plan.max_count,
+        max_contributions=plan.contribution_limit,
+        public=found.public,
+        sensitivity=plan.sensitivity,
+        noise_stddev=plan.noise_stddev,
+        released=len(found),
+    )
+    columns = {
+        "ngram": "the words, joined by one blank; see beam_dpne.join_tokens",
+        "probability": "a number with nine significant digits; all probabilities sum to 1 up to that "
+        "rounding",
+    }
+    return Contents(found=mechanism, columns=columns, not_protected=[_PUBLIC])
 
 
 class _Released(NamedTuple):
@@ -151,11 +184,10 @@ def _noisy(
 
 def _release(noisy: NoisyCounts, public: PublicCounts, *, plan: BayesianPlan) -> NgramProbabilities:
     progress.enter(progress.RELEASED, None)
-    used = {"ngrams": len(public), "length": public.length, "sha256": public.fingerprint()}
     return NgramProbabilities(
         ngrams=public.texts(),
         probabilities=posterior.probabilities(
             noisy.values, public.counts, public.grams, plan.noise_stddev
         ),
-        report=plan.report() | {"public": used},
+        public={"ngrams": len(public), "length": public.length, "sha256": public.fingerprint()},
     )

@@ -15,9 +15,9 @@ import inspect
 import json
 
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
+from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
-from beam_dpne.validation import PlanParameters
 
 # It is increased whenever any release under a fixed key would change; tests/golden holds such releases.
 # Since version 3, releases of n-grams spend a part of their budget on numbers of users. Since version
@@ -30,7 +30,7 @@ _UNKNOWN = "unknown"
 
 
 def key_context(
-    plan: PlanParameters,
+    plan: GaussianPlan,
     tokenizer: str | Tokenizer,
     *,
     described: InputDescription | None = None,

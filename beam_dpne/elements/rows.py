@@ -98,7 +98,7 @@ COUNTED_ROW_SCHEMA = pa.schema([*ROW_SCHEMA, *map(pa.field, *zip(*_USERS, strict
 COUNTED_ITEM_SCHEMA = pa.schema([*ITEM_SCHEMA, *map(pa.field, *zip(*_USERS, strict=True))])
 # The order of a release: by length, then by falling numbers of users, if it has them, then by falling
 # score or probability, then by bytes.
-_ORDER = {
+ORDER = {
     "length": "ascending",
     "users": "descending",
     "score": "descending",
@@ -235,7 +235,7 @@ def in_order(rows: pa.Table) -> pa.Table:
     >>> in_order(rows).column("item").to_pylist()
     ['c', 'a', 'b']
     """
-    return rows.sort_by([(name, way) for name, way in _ORDER.items() if name in rows.schema.names])
+    return rows.sort_by([(name, way) for name, way in ORDER.items() if name in rows.schema.names])
 
 
 def with_rounded_scores(rows: pa.Table) -> pa.Table:

@@ -7,7 +7,7 @@ Private n-gram Extraction" (NeurIPS 2021).
 
 Plans calibrate as if noise were unbounded and exact, for ε' = ε(1 − 1/1000) and
 δ' = δ(1 − 1/1000)e^(−ε/1000). What they keep back pays for two things, and a plan is refused where it
-is not enough (`check_reserve`).
+is not enough (`plan`).
 
 **Floating point.** A draw decides a cell: given the noise of earlier rounds, an interval of this
 round's noise that is 1/64 of a standard deviation wide or wider. Its probability is right to a relative
@@ -58,7 +58,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from beam_dpne.mechanism.randomness import NORMAL_END
 from beam_dpne.validation import DELTA, check_budget
 
 # Plans raise noise by this much, relatively: more than the errors of the root and of sums of shares.
@@ -114,31 +113,6 @@ def both_worlds(far: float, epsilon: float) -> float:
         return far * (1 + math.exp(epsilon))
     except OverflowError:
         return math.inf
-
-
-def check_reserve(plan: Any, *, remedy: str) -> None:
-    """Refuses a plan whose reserve does not pay for floating point and far tails.
-
-    Args:
-      plan: the plan. Its numerical_slack is charged to its epsilon, and its far_tails to its delta.
-      remedy: a sentence about other parameters that can be changed.
-
-    Raises:
-      ValueError: if ε or δ is too small for the other. The message says what would be enough.
-    """
-    epsilon, delta, slack, lost = plan.epsilon, plan.delta, plan.numerical_slack, plan.far_tails
-    if slack > RESERVED * epsilon:
-        raise ValueError(
-            f"epsilon must be at least {1.01 * slack / RESERVED:.3g}, got {epsilon=}: the numerical "
-            f"slack {slack:.2g} must be at most epsilon/1000. {remedy}"
-        )
-    if lost > RESERVED * delta:
-        enough = 1.01 * lost / RESERVED
-        raised = f"delta must be at least {enough:.3g} with {epsilon=}, or " if enough < 1 else ""
-        raise ValueError(
-            f"{raised}epsilon must be lower with {delta=}: noise of 128 bits ends at {NORMAL_END:.1f} "
-            f"standard deviations, and what its tails lack may cost at most delta/1000. {remedy}"
-        )
 
 
 def integer_slack(*, stddev: float, draws: int) -> float:

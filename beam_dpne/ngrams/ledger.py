@@ -5,11 +5,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from beam_dpne.mechanism.gaussian import GaussianNoise
 from beam_dpne.mechanism.rules import ClassRule, LengthRule
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.release.ledger import Contents, counted_columns, counts_of
+from beam_dpne.release.ledger import Contents
 from beam_dpne.release.schema import Length
 
 _INDIVIDUAL_BUDGETS = (
@@ -72,30 +71,17 @@ def reported_contents(plan: PrivacyPlan, reports: Sequence[Length]) -> Contents:
     """
     ordered = sorted(reports, key=lambda report: report.length)
     _check_reports(plan, ordered)
-    counts = counts_of(plan.count_share, plan.count_noise)
     grounds = {}
     if plan.user_budgets == "individual":
         argument = {"statement": _INDIVIDUAL_BUDGETS, "mu": 1 / plan.noise_stddev}
         grounds = {"individual_budgets": {**argument, "references": list(_REFERENCES)}}
-    by_users = "then by falling users, " if counts else ""
     return Contents(
-        program="ngrams",
         found=ordered,
-        counts=counts,
-        # All noise of a run, the words' included, is one Gaussian mechanism.
-        noise=GaussianNoise(
-            epsilon=plan.gaussian_epsilon, delta=plan.gaussian_delta, mu=1 / plan.noise_stddev
-        ),
-        spent={
-            "vocabulary_delta": plan.vocabulary_delta,
-            "composed_noise_stddev": plan.noise_stddev,
-        },
+        spent={"composed_noise_stddev": plan.noise_stddev},
         columns={
             "length": "number of words in the n-gram",
             "ngram": _TEXT,
             "score": _SCORES[plan.strategy],
-            **(counted_columns("n-gram") if counts else {}),
-            "order": f"by length, {by_users}then by falling score, then by the bytes of the n-gram",
         },
         grounds=grounds,
         found_alone="word",

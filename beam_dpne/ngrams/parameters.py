@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar
 
 from beam_dpne.counts.rule import COUNT_SHARE
 from beam_dpne.mechanism import gaussian
-from beam_dpne.validation import MAX_USERS, Parameter, PlanParameters, check_count
+from beam_dpne.mechanism.plan import GaussianPlan
+from beam_dpne.validation import MAX_USERS, Parameter, check_count
 
 # Defaults that depend on the strategy; a parameter that only one of them has is None with the other.
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -31,7 +32,7 @@ _MIN_SHARE = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NgramsParameters(PlanParameters):
+class NgramsParameters(GaussianPlan):
     """The fields of `PrivacyPlan`, complete and checked one against another.
 
     Raises:

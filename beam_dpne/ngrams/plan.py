@@ -66,7 +66,7 @@ class PrivacyPlan(NgramsParameters):
     def __post_init__(self):
         super().__post_init__()
         limit = f"max_tokens_per_user={self.max_tokens_per_user}"
-        gaussian.check_reserve(self, remedy=f"Lower {limit}, if a public bound allows it.")
+        self.check_reserve(f"Lower {limit}, if a public bound allows it.")
         _ = self.count_noise  # refused here if the budget is too small
         if self.is_adaptive:
             adaptive.user_budget(self.ngrams_noise_stddev)
@@ -110,51 +110,11 @@ class PrivacyPlan(NgramsParameters):
         return rounds * self.max_tokens_per_user + self.count_decisions + held
 
     @property
-    def numerical_slack(self) -> float:
-        """The cost of floating point in ε, at most; it is a part of the reserve."""
-        return gaussian.slack_of(self.decisions)
-
-    @property
-    def far_tails(self) -> float:
-        """The cost in δ of noise in far tails, at most; it is a part of the reserve."""
-        return gaussian.far_tails(self.decisions, epsilon=self.epsilon)
-
-    @property
-    def gaussian_epsilon(self) -> float:
-        """The ε for which the noise of the run is calibrated: ε less the reserve."""
-        return gaussian.usable_epsilon(self.epsilon)
-
-    @property
-    def gaussian_delta(self) -> float:
-        """The δ_G that the noise of the run spends."""
-        return self._usable_delta * (1 - (self.vocabulary_delta_share or 0.0))
-
-    @property
-    def vocabulary_delta(self) -> float:
-        """The δ_T for words that one user alone holds."""
-        return self._usable_delta * (self.vocabulary_delta_share or 0.0)
-
-    @property
-    def _usable_delta(self) -> float:
-        return gaussian.usable_delta(epsilon=self.epsilon, delta=self.delta)
-
-    @property
     def count_decisions(self) -> int:
         """The numbers that the measurement of users releases and that one user changes, at most."""
         if not self.count_share:
             return 0
         return self.max_length * self.max_tokens_per_user + MOST_TOTALS * self.max_length
-
-    @functools.cached_property
-    def noise_stddev(self) -> float:
-        """The noise σ of one Gaussian mechanism as private as all lengths and counts together.
-
-        It is raised by a margin for the errors of the root and of the shares' sum.
-        """
-        exact = gaussian.gaussian_noise_stddev(
-            epsilon=self.gaussian_epsilon, delta=self.gaussian_delta
-        )
-        return exact * (1 + gaussian.ROOT_MARGIN)
 
     @property
     def ngrams_noise_stddev(self) -> float:

@@ -19,10 +19,10 @@ import msgspec
 from msgspec import UNSET
 
 from beam_dpne.counts.estimates import CONFIDENCE
-from beam_dpne.counts.rule import CountNoise
 from beam_dpne.documents.key_context import MECHANISM_VERSION
 from beam_dpne.documents.tokenizers import tokenizer_name
 from beam_dpne.documents.transform import DocumentsTransform
+from beam_dpne.elements.rows import ORDER
 from beam_dpne.mechanism.gaussian import GaussianNoise, group_sizes
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release import schema
@@ -134,25 +134,19 @@ class Contents(NamedTuple):
     """The contents of a ledger that depend on the program.
 
     Attributes:
-      program: One of `PROGRAMS`.
       found: What was released and how: each length of n-grams, or the mechanism of another program.
-      counts: How users were counted, or None if they were not.
-      noise: All Gaussian noise of the run as one mechanism.
-      spent: The parts of the budget that only this program has.
-      columns: Meanings of the columns of the parts.
+      columns: Meanings of the columns of the parts, without those of numbers of users.
       grounds: The theorems and promises on which the guarantee rests, fields of `schema.Guarantee`.
       found_alone: "word" or "item", if a threshold protects those that one user alone holds.
+      spent: Fields of `schema.Spent` that only this program has.
       not_protected: Sentences about what this program does not protect, beyond `_NOT_PROTECTED`.
     """
 
-    program: str
     found: Sequence[Length] | Section
-    counts: Counts | None
-    noise: GaussianNoise
-    spent: Mapping[str, float]
     columns: Mapping[str, str]
-    grounds: Mapping[str, Any]
+    grounds: Mapping[str, Any] = {}
     found_alone: str | None = None
+    spent: Mapping[str, float] = {}
     not_protected: Sequence[str] = ()
 
 
@@ -167,16 +161,16 @@ def whole_ledger(
       rows: The number of rows.
       notes: The operator's notes on the release.
     """
-    plan, found = run.plan, contents.found
-    noun = PROGRAMS[contents.program].noun
+    plan, found, alone = run.plan, contents.found, contents.found_alone
     packages = {name: importlib.metadata.version(name) for name in _PACKAGES}
     spent = schema.Spent(
         gaussian_delta=plan.gaussian_delta,
         far_tails=plan.far_tails,
         numerical_slack=plan.numerical_slack,
+        vocabulary_delta=UNSET if alone is None else plan.vocabulary_delta,
         **contents.spent,
     )
-    noise, alone = contents.noise, contents.found_alone
+    noise = GaussianNoise(epsilon=plan.gaussian_epsilon, delta=plan.gaussian_delta, mu=plan.mu)
     sizes = group_sizes(epsilon=plan.epsilon, delta=plan.delta, gaussian=noise)
     groups = schema.Groups(
         statement=_GROUPS,
@@ -185,19 +179,19 @@ def whole_ledger(
         sizes=[schema.GroupSize(**each) for each in sizes],
     )
     own = {"mechanism": found} if isinstance(found, Section) else {"lengths": list(found)}
-    counted = {} if contents.counts is None else {"counts": contents.counts}
+    counted = {} if plan.count_noise is None else {"counts": _counts(plan)}
     explained = {"spent": spent, **own, "groups": groups.sizes, **counted}
-    return schema.LEDGERS[contents.program](
+    ledger = schema.LEDGERS[plan.program](
         **own,
         **counted,
         schema=schema.SCHEMA,
-        what=f"A differentially private release of {noun}. {_COMPLETE}",
-        notes=notes,
+        what=f"A differentially private release of {PROGRAMS[plan.program].noun}. {_COMPLETE}",
+        notes=NO_NOTES,
         guarantee=schema.Guarantee(
             epsilon=plan.epsilon,
             delta=plan.delta,
             neighbours=_NEIGHBOURS,
-            user=user_sentence(run.described, notes),
+            user=user_sentence(run.described),
             statement=_STATEMENT,
             **contents.grounds,
         ),
@@ -216,11 +210,12 @@ def whole_ledger(
         ),
         input=input_section(run.described),
         tokenizer=run.tokenizer,
-        columns=dict(contents.columns),
+        columns=_columns(contents.columns, is_counted=bool(counted)),
         meanings={name: _meanings(section) for name, section in explained.items()},
         versions={"beam_dpne": __version__, **packages, "python": platform.python_version()},
         rows=schema.Rows(count=rows),
     )
+    return with_notes(ledger, notes)
 
 
 def _meanings(given: Section | Sequence[Section]) -> dict[str, str]:
@@ -251,28 +246,17 @@ def ledger_bytes(ledger: AnyLedger) -> bytes:
     return (json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def user_sentence(described: InputDescription | None, notes: ReleaseNotes) -> str:
+def user_sentence(described: InputDescription | None) -> str:
     """Returns a phrase that says what one user of the guarantee is.
 
-    Args:
-      described: How records became documents; None if that is unknown.
-      notes: The operator's notes; their unit begins the phrase.
-
-    >>> described = InputDescription(user_field="customer_email", format="csv")
-    >>> user_sentence(described, ReleaseNotes(unit="a customer"))
-    'a customer: each value of the field "customer_email"'
-    >>> user_sentence(described, ReleaseNotes())
+    >>> user_sentence(InputDescription(user_field="customer_email", format="csv"))
     'each value of the field "customer_email" is one user'
     """
     if described is None:
-        records = "as the input of the pipeline names them"
-    elif described.format == "sequences":
-        records = "each line of a file"
-    else:
-        records = f'each value of the field "{described.user_field}"'
-    if notes.unit is not None:
-        return f"{notes.unit}: {records}"
-    return records if described is None else f"{records}{_IS_ONE_USER}"
+        return "as the input of the pipeline names them"
+    if described.format == "sequences":
+        return f"each line of a file{_IS_ONE_USER}"
+    return f'each value of the field "{described.user_field}"{_IS_ONE_USER}'
 
 
 def input_section(described: InputDescription | None) -> dict[str, Any]:
@@ -283,27 +267,27 @@ def input_section(described: InputDescription | None) -> dict[str, Any]:
     return described.to_dict()
 
 
-def counts_of(share: float, noise: CountNoise | None) -> Counts | None:
-    """Returns the section on numbers of users, or None if users were not counted."""
-    if noise is None:
-        return None
+def _counts(plan: Any) -> Counts:
     return Counts(
-        budget_share=share,
-        row_noise_stddev=noise.row_stddev,
-        group_noise_stddev=noise.group_stddev,
+        budget_share=plan.count_share,
+        row_noise_stddev=plan.count_noise.row_stddev,
+        group_noise_stddev=plan.count_noise.group_stddev,
         confidence=CONFIDENCE,
     )
 
 
-def counted_columns(row: str) -> dict[str, str]:
-    """Returns the meanings of the columns of numbers of users.
-
-    Args:
-      row: A noun for a row.
-    """
-    return {
-        "users": f"estimated number of users who have the {row}, from noisy sums and from the scores "
-        f"of other {row}s; it is shrunk towards what {row}s with similar scores have",
-        "users_low": f"lower end of the {CONFIDENCE:.0%} interval of users",
-        "users_high": f"upper end of the {CONFIDENCE:.0%} interval of users",
-    }
+def _columns(given: Mapping[str, str], *, is_counted: bool) -> dict[str, str]:
+    """Returns the meanings of the columns, those of numbers of users too, and the order of the rows."""
+    row = "item" if "item" in given else "n-gram"
+    columns = dict(given)
+    if is_counted:
+        columns |= {
+            "users": f"estimated number of users who have the {row}, from noisy sums and from the "
+            f"scores of other {row}s; it is shrunk towards what {row}s with similar scores have",
+            "users_low": f"lower end of the {CONFIDENCE:.0%} interval of users",
+            "users_high": f"upper end of the {CONFIDENCE:.0%} interval of users",
+        }
+    rising = {"length": "by length", "ngram": f"by the bytes of the {row}"}
+    rising["item"] = rising["ngram"]
+    keys = [rising.get(name, f"by falling {name}") for name in ORDER if name in columns]
+    return {**columns, "order": ", then ".join(keys)}

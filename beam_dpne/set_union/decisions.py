@@ -15,7 +15,6 @@ none of them (`weights`), and what follows the released set is the same function
 """
 
 import dataclasses
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -26,10 +25,9 @@ from beam_dpne.counts.measuring import Held, count_in_memory
 from beam_dpne.elements import coders
 from beam_dpne.elements.arrays import join_words, places_in, rows_of_entries
 from beam_dpne.elements.batches import UserBatch
-from beam_dpne.mechanism import randomness
-from beam_dpne.mechanism import thresholds as mechanism_cells
+from beam_dpne.mechanism import randomness, thresholds
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.mechanism.rules import UNITS, cell_units
+from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.mechanism.thresholds import GRID_BITS
 from beam_dpne.set_union import weights as union_weights
 from beam_dpne.set_union.elements import (
@@ -40,29 +38,10 @@ from beam_dpne.set_union.elements import (
     items_of_users,
     keep_open,
 )
-from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policies import SPARE_UNITS, UnionRound
+from beam_dpne.set_union.plan import SetUnionPlan, UnionRound
 
 # Weights in units of 2^-50 are a whole number of units of 2^-32 and a rest of so many bits.
 _FINE_BITS = GRID_BITS - 32
-
-
-class ItemRule(NamedTuple):
-    """The public numbers that decide about every item.
-
-    Attributes:
-      noise_stddev: σ, in units of weight.
-      threshold_units: ρ in units of 2^-32, rounded up and two units higher, so that it covers a weight
-        that was rounded up by 2^-50.
-      cell_units: the width of a cell in units of 2^-32, a 64th of the noise's standard deviation.
-      cut_cell: the lowest cell that stays open for the next round; None in rounds that close nothing
-        but what they find.
-    """
-
-    noise_stddev: float
-    threshold_units: int
-    cell_units: int
-    cut_cell: int | None
 
 
 class Decision(NamedTuple):
@@ -76,21 +55,6 @@ class Decision(NamedTuple):
 
     found: ItemSet
     still_open: pa.Array | None
-
-
-def item_rule(decider: UnionRound) -> ItemRule:
-    """Returns the rule of a round."""
-    threshold_units = math.ceil(decider.threshold * UNITS) + SPARE_UNITS
-    width = cell_units(decider.noise_stddev)
-    cut_cell = None
-    if decider.cut is not None:
-        cut_cell = math.ceil((decider.cut * UNITS - threshold_units) / width)
-    return ItemRule(
-        noise_stddev=decider.noise_stddev,
-        threshold_units=threshold_units,
-        cell_units=width,
-        cut_cell=cut_cell,
-    )
 
 
 def decide(sums: ItemSums, plan: SetUnionPlan, run_key: RunKey, number: int = 1) -> Decision:
@@ -107,14 +71,16 @@ def decide(sums: ItemSums, plan: SetUnionPlan, run_key: RunKey, number: int = 1)
 
     References: DPSU Algorithm 1.
     """
-    rule = item_rule(plan.union_rounds[number - 1])
+    rule = plan.union_rounds[number - 1]
     # (n,) int64 each: weights in units of 2^-32, and the rest in units of 2^-50.
-    weights, fractions = whole_weights(sums, plan)
-    bits = randomness.encrypt_blocks(run_key.sub_key("item noise", 0, number), sums.word_hashes)
-    cells = noisy_cells(weights, fractions, bits, rule)
+    bits = _FINE_BITS if plan.has_cutoff else 0
+    weights, fractions = sums.sums >> bits, sums.sums & ((1 << bits) - 1)
+    draws = randomness.encrypt_blocks(run_key.sub_key("item noise", 0, number), sums.word_hashes)
+    cells = noisy_cells(weights, fractions, draws, rule)
     is_found = (cells >= 0) & ((weights > 0) | (fractions > 0))
     chosen = np.flatnonzero(is_found)
-    found = ItemSet(items=sums.words.take(pa.array(chosen)), scores=scores(cells[chosen], rule))
+    scores = thresholds.middles(cells[chosen], rule.threshold_units, rule.cell_units)
+    found = ItemSet(items=sums.words.take(pa.array(chosen)), scores=scores)
     if rule.cut_cell is None:
         return Decision(found, None)
     still_open = np.flatnonzero((cells >= rule.cut_cell) & ~is_found)
@@ -128,15 +94,8 @@ def left_open(items: UserItems, decision: Decision) -> UserItems:
     return keep_open(items, decision.still_open)
 
 
-def whole_weights(sums: ItemSums, plan: SetUnionPlan) -> tuple[np.ndarray, np.ndarray]:
-    """Returns each item's weight in units of 2^-32, and the rest in units of 2^-50: (n,) int64."""
-    if not plan.has_cutoff:
-        return sums.sums, np.zeros_like(sums.sums)
-    return sums.sums >> _FINE_BITS, sums.sums & ((1 << _FINE_BITS) - 1)
-
-
 def noisy_cells(
-    weights: np.ndarray, fractions: np.ndarray, bits: np.ndarray, rule: ItemRule
+    weights: np.ndarray, fractions: np.ndarray, bits: np.ndarray, rule: UnionRound
 ) -> np.ndarray:
     """Returns the cell of each weight plus its noise: ≥ 0 exactly when weight + noise > ρ.
 
@@ -154,12 +113,7 @@ def noisy_cells(
     whole, rest = np.divmod(weights - rule.threshold_units, rule.cell_units)
     noise = randomness.normals(bits) * (rule.noise_stddev * UNITS)
     fine = fractions / 2.0**_FINE_BITS
-    return mechanism_cells.cells_above(whole, rest + fine, noise, rule.cell_units)
-
-
-def scores(cells: np.ndarray, rule: ItemRule) -> np.ndarray:
-    """Returns the middle of each cell, in units of weight; it is above ρ exactly for cells ≥ 0."""
-    return mechanism_cells.middles(cells, rule.threshold_units, rule.cell_units)
+    return thresholds.cells_above(whole, rest + fine, noise, rule.cell_units)
 
 
 def bounded_parts(found: ItemSet) -> Iterator[ItemSet]:
@@ -172,7 +126,7 @@ def bounded_parts(found: ItemSet) -> Iterator[ItemSet]:
         yield from coders.bounded_parts(np.arange(len(found)), take)
 
 
-def merge_released(parts: Iterable[ItemSet], plan: SetUnionPlan) -> ItemSet:
+def merge_released(parts: Iterable[ItemSet]) -> ItemSet:
     """Sorts the released items of all hash ranges into one set."""
     parts = list(parts)
     items = join_words(part.items for part in parts)
@@ -181,7 +135,6 @@ def merge_released(parts: Iterable[ItemSet], plan: SetUnionPlan) -> ItemSet:
     return ItemSet(
         items=rows["item"].cast(pa.string()).combine_chunks(),
         scores=rows["score"].to_numpy(),
-        report=plan.report(),
     )
 
 
@@ -210,7 +163,7 @@ def release_items(items: UserItems, plan: SetUnionPlan, run_key: RunKey) -> Item
         parts.append(decision.found)
         if decider.number < len(plan.union_rounds):
             left = left_open(left, decision)
-    found = merge_released(parts, plan)
+    found = merge_released(parts)
     if not plan.count_share:
         return found
     (counted,) = count_in_memory(

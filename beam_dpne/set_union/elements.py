@@ -6,7 +6,6 @@ Each element has arrays for many users or many items.
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -58,20 +57,18 @@ class ItemSums:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class ItemSet:
-    """A released set of items, sorted by bytes, and the public numbers of the run.
+    """A released set of items, sorted by bytes.
 
     Attributes:
       items: (n,) Arrow strings.
       scores: (n,) float64, noisy weights in units of weight, rounded to the middle of a cell.
       users: (n, 3) int64, the estimated number of users who have each item, and the ends of its 95 %
         interval; None if they are not measured, and before.
-      report: the public numbers for the ledger as JSON types; see `SetUnionPlan.report`.
     """
 
     items: pa.Array
     scores: np.ndarray
     users: np.ndarray | None = None
-    report: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.items)

@@ -1,11 +1,9 @@
 """The ledger of a set union: its mechanism in numbers and in words, and the operator's promise."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-from beam_dpne.mechanism.gaussian import GaussianNoise
-from beam_dpne.release.ledger import Contents, counted_columns, counts_of
+from beam_dpne.release.ledger import Contents
 from beam_dpne.release.schema import UnionMechanism
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -50,51 +48,13 @@ _SCORE = (
 
 
 def set_union_contents(plan: SetUnionPlan, released: Sequence[ItemSet]) -> Contents:
-    """Returns the contents of the ledger of a release of items.
-
-    Args:
-      plan: Plan of the run.
-      released: The released items, as one set.
-
-    Raises:
-      ValueError: The items are not those of a run under this plan.
-    """
+    """Returns the contents of the ledger of a release of items, which is one set."""
     (items,) = released
-    _check_items(plan, items)
-    counts = counts_of(plan.count_share, plan.count_noise)
-    by_users = "users, then by falling " if counts else ""
-    return Contents(
-        program="set-union",
-        found=_mechanism(plan, len(items)),
-        counts=counts,
-        noise=GaussianNoise(
-            epsilon=plan.gaussian_epsilon,
-            delta=plan.gaussian_delta,
-            mu=plan.sensitivity / plan.composed_noise_scale,
-        ),
-        spent={"vocabulary_delta": plan.vocabulary_delta},
-        columns={
-            "item": _ITEM,
-            "score": _SCORE,
-            **(counted_columns("item") if counts else {}),
-            "order": f"by falling {by_users}score, then by the bytes of the item",
-        },
-        grounds=_grounds(plan),
-        found_alone="item",
-    )
-
-
-def _grounds(plan: SetUnionPlan) -> dict[str, Any]:
-    """Returns how items and numbers of users share the budget, and the operator's promise."""
     grounds: dict[str, Any] = {}
     if plan.count_noise is not None:
         grounds["composition"] = _COUNTED_TOGETHER
     if plan.has_cutoff:
         grounds["promise"] = {"max_users": plan.max_users, "meaning": _PROMISE}
-    return grounds
-
-
-def _mechanism(plan: SetUnionPlan, released: int) -> UnionMechanism:
     rounds = [
         {
             "round": each.number,
@@ -105,28 +65,17 @@ def _mechanism(plan: SetUnionPlan, released: int) -> UnionMechanism:
         }
         for each in plan.union_rounds
     ]
-    return UnionMechanism(
+    mechanism = UnionMechanism(
         policy=plan.policy,
         meaning=_POLICIES[plan.policy.partition("_")[0]],
         max_contributions=plan.contribution_limit,
         sensitivity=plan.sensitivity,
         rounding_bound=plan.rounding_bound,
-        composed_noise_scale=plan.composed_noise_scale,
+        composed_noise_scale=plan.noise_stddev,
         cutoff_margin=plan.margin,
         shards=plan.shard_count,
         rounds=rounds,
-        released=released,
+        released=len(items),
     )
-
-
-def _check_items(plan: SetUnionPlan, items: ItemSet) -> None:
-    """Raises ValueError if the ledger would claim a guarantee that the run did not have."""
-    wanted = plan.report()
-    for name in ("noise_stddev", "threshold", "sensitivity", "count_share"):
-        if not math.isclose(wanted[name], items.report.get(name, 0), rel_tol=1e-12):
-            raise ValueError(f"items must be of a run under this plan: its {name} is another one.")
-    if (items.users is None) != (plan.count_noise is None):
-        raise ValueError(
-            "items must be of a run under this plan: they have numbers of users if, and only if, its "
-            "count_share is above 0."
-        )
+    columns = {"item": _ITEM, "score": _SCORE}
+    return Contents(found=mechanism, columns=columns, grounds=grounds, found_alone="item")

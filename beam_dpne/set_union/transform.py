@@ -194,7 +194,7 @@ class ReleaseItems(beam.PTransform):
                 items = items | f"{number}/LeftOpen" >> left
         together = found | "Found" >> beam.Flatten()
         once = users.pipeline | "Once" >> beam.Create([None])
-        sort = beam.Map(_merge_and_report, AsIter(together), plan=self.plan)
+        sort = beam.Map(_merge, AsIter(together))
         released: Any = once | "Sort" >> sort.with_output_types(ItemSet)
         if self.plan.count_share:
             released = count_in_beam(
@@ -292,6 +292,6 @@ def _run_shard(
     return cut_by_hash_range(sums, ranges)
 
 
-def _merge_and_report(_: None, parts: Iterable[ItemSet], *, plan: SetUnionPlan) -> ItemSet:
+def _merge(_: None, parts: Iterable[ItemSet]) -> ItemSet:
     progress.enter(progress.RELEASED, None)
-    return decisions.merge_released(parts, plan)
+    return decisions.merge_released(parts)

@@ -29,6 +29,7 @@ from beam_dpne.cli.parameters import (
 from beam_dpne.cli.programs import check_rejects
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.errors import UsageError
+from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.ngrams import transform as ngrams
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.reading.options import ReadOptions, names_of
@@ -42,7 +43,6 @@ from beam_dpne.storage.directories import absolute_path
 from beam_dpne.validation import (
     Parameter,
     Parameters,
-    PlanParameters,
     about_large_delta,
     parameters_of,
 )
@@ -141,9 +141,9 @@ def _objects(
         is_text = isinstance(value, str) and known[name].kind is not str
         if value is not None:
             given[name] = known[name].parse(value) if is_text else value
-    plans: Any = [group for group in groups if issubclass(group, PlanParameters)]
-    known = {field.name for plan in plans for field in dataclasses.fields(plan)}
-    given = with_file(given, given.pop("plan", None), known)
+    plans: Any = [group for group in groups if issubclass(group, GaussianPlan)]
+    in_plans = {field.name for plan in plans for field in dataclasses.fields(plan)}
+    given = with_file(given, given.pop("plan", None), in_plans)
     made = Made({transform: list(groups)}, given)
     return [made[group] for group in groups if group is not PlanFile]
 

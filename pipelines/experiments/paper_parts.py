@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policies import DEFAULT_POLICY, DESCENT_POLICIES
+from beam_dpne.set_union.plan import DESCENT_POLICIES, SetUnionPlan
 from pipelines.experiments import baselines, paper_tables, union_policies
 from pipelines.experiments import printed as papers
 from pipelines.experiments.baselines import Baseline
@@ -26,7 +25,7 @@ PUBLISHED = (
     *("count_laplace", "count_gaussian", "weighted_laplace", "weighted_gaussian"),
     *("policy_laplace", "policy_gaussian", "greedy", "sips"),
 )
-OTHER_POLICIES = (DEFAULT_POLICY, "mad", "mad2r")
+OTHER_POLICIES = ("screened_gaussian", "mad", "mad2r")
 MSNBC: Mapping[str, Any] = {"epsilon": 1.0, "delta": 1e-7, "max_length": 6}
 TITLES: Mapping[str, Any] = {"epsilon": 4.0, "delta": 1e-7}
 UNION: Mapping[str, Any] = {"epsilon": 3.0, "delta": math.exp(-10)}

@@ -13,7 +13,7 @@ from beam_dpne import BayesianPlan, PrivacyPlan, SetUnionPlan
 from beam_dpne.accounting.composition import compose
 from beam_dpne.accounting.expense import expense_of_ledger, expense_of_plan
 from beam_dpne.errors import BudgetError
-from beam_dpne.set_union.policies import POLICIES
+from beam_dpne.set_union.plan import POLICIES
 from tests.support.releases import ledger_of
 
 
@@ -58,7 +58,7 @@ def reference_epsilon(chosen, delta):
     whole, slack = None, 0.0
     for plan in chosen:
         lone = getattr(plan, "vocabulary_delta", 0.0)
-        stddev = getattr(plan, "composed_noise_scale", plan.noise_stddev)
+        stddev = plan.noise_stddev
         losses = distributions.from_gaussian_mechanism(
             stddev,
             sensitivity=getattr(plan, "sensitivity", 1.0),

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from beam_dpne.release.reading import read_ledger, read_release
-from beam_dpne.set_union.policies import POLICIES
+from beam_dpne.set_union.plan import POLICIES
 
 BUDGET = ("--epsilon", 10, "--delta", 1e-4, "--quiet")
 KEY = "0f1e2d3c" * 8

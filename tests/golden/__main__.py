@@ -16,7 +16,7 @@ from beam_dpne.documents.key_context import MECHANISM_VERSION, tokenizer_identit
 from beam_dpne.mechanism import gaussian, randomness, rules, thresholds
 from beam_dpne.ngrams import adaptive, tolerances
 from beam_dpne.ngrams import plan as ngrams_plan
-from beam_dpne.set_union import policies
+from beam_dpne.set_union import plan as union_plan
 from tests.golden.cases import CASES, TOKENIZERS, release_digest, tokens_digest, write_inputs
 
 RECORDED = pathlib.Path(__file__).with_name("releases.json")
@@ -26,14 +26,14 @@ _MODULES = (
     adaptive,
     gaussian,
     ngrams_plan,
-    policies,
     randomness,
+    union_plan,
     rule,
 )
 _MODULES += (rules, thresholds, tolerances)
 # Names of choices, and limits that refuse.
 _NO_NUMBERS = {"MAX_BUDGET"}
-_NO_NUMBERS |= {*(name for name in vars(policies) if name.endswith("POLICIES"))}
+_NO_NUMBERS |= {*(name for name in vars(union_plan) if name.endswith("POLICIES"))}
 
 
 def constants() -> dict[str, str]:

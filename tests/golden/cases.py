@@ -18,7 +18,7 @@ import pyarrow as pa
 from beam_dpne.cli.main import main
 from beam_dpne.documents.tokenizers import resolve_tokenizer, tokenize
 from beam_dpne.release.reading import read_ledger
-from beam_dpne.set_union.policies import POLICIES
+from beam_dpne.set_union.plan import POLICIES
 from tests.support.arguments import with_plan_file
 
 DATA = pathlib.Path(__file__).parents[2] / "pipelines" / "data"

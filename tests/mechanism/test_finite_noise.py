@@ -29,8 +29,7 @@ from beam_dpne.mechanism.randomness import (
 from beam_dpne.mechanism.rules import CELLS_PER_STDDEV
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.tolerances import MOST_COUNTED
-from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policies import DESCENT_POLICIES, POLICIES
+from beam_dpne.set_union.plan import DESCENT_POLICIES, POLICIES, SetUnionPlan
 
 ALL_ONES = 2**64 - 1
 EXTREMES = np.array(

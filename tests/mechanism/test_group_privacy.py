@@ -19,8 +19,7 @@ from beam_dpne.mechanism.gaussian import (
     group_delta,
     group_sizes,
 )
-from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policies import POLICIES
+from beam_dpne.set_union.plan import POLICIES, SetUnionPlan
 from tests.support.releases import ledger_of
 
 BUDGET = {"epsilon": 1, "delta": 1e-7}

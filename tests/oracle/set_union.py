@@ -16,8 +16,7 @@ import numpy as np
 
 from beam_dpne.documents.key_context import key_context
 from beam_dpne.mechanism.randomness import RunKey, encrypt_blocks, keyed_bits, keyed_hashes
-from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policies import DESCENT_POLICIES, UnionRound
+from beam_dpne.set_union.plan import DESCENT_POLICIES, SetUnionPlan, UnionRound
 
 ONE = 2**50
 UNIT = 2**18  # 2^-32

@@ -21,9 +21,9 @@ from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.gaussian import gaussian_delta
 from beam_dpne.ngrams.ledger import reported_contents
 from beam_dpne.reading.options import InputDescription
-from beam_dpne.release.ledger import Run, input_section, ledger_bytes, user_sentence, whole_ledger
+from beam_dpne.release.ledger import Run, input_section, ledger_bytes, whole_ledger
 from beam_dpne.release.reading import ledger_path, read_ledger
-from beam_dpne.set_union.policies import POLICIES
+from beam_dpne.set_union.plan import POLICIES
 from tests.support.releases import ledger_of, length_of
 
 BUDGET = {"epsilon": 1, "delta": 1e-7}
@@ -275,7 +275,10 @@ def test_words_that_are_not_one_short_line_are_refused(name, value):
     ],
 )
 def test_one_user_is_said_in_words(described, unit, sentence):
-    assert user_sentence(described, ReleaseNotes(unit=unit)) == sentence
+    run = Run(plan=ADAPTIVE, tokenizer="words", run_key_given=False, described=described)
+    contents = reported_contents(ADAPTIVE, reports_of(ADAPTIVE))
+    said = whole_ledger(contents, run, 20, ReleaseNotes(unit=unit))
+    assert said.guarantee.user == sentence
 
 
 def test_what_is_not_there_or_not_known_is_null():

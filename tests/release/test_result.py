@@ -344,7 +344,7 @@ def test_an_output_with_files_is_refused_when_the_pipeline_is_built(made):
 def test_scores_that_rounding_makes_equal_are_in_the_order_of_bytes():
     """Otherwise rows alone would not determine the files."""
     scores = np.array([7.0000004, 7.0000001, 8.0])
-    items = ItemSet(items=pa.array(["b", "a", "c"]), scores=scores, report={})
+    items = ItemSet(items=pa.array(["b", "a", "c"]), scores=scores)
     assert item_table([items]).column("item").to_pylist() == ["c", "a", "b"]
     words = GramSet(
         length=1,

@@ -17,8 +17,7 @@ from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.thresholds import descent_rounding
 from beam_dpne.set_union import decisions, elements, weights
-from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policies import DESCENT_POLICIES, POLICIES, ROUNDS
+from beam_dpne.set_union.plan import DESCENT_POLICIES, POLICIES, ROUNDS, SetUnionPlan
 from tests.set_union.users import (
     FALSE_FAILURE,
     KEY,

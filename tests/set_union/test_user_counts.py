@@ -18,7 +18,7 @@ from beam_dpne.counts.rule import count_rule
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.set_union.decisions import ItemRows, held_items, release_items
 from beam_dpne.set_union.elements import ItemSet, UserItems, item_table, items_of_users, join_items
-from beam_dpne.set_union.policies import DESCENT_POLICIES, POLICIES
+from beam_dpne.set_union.plan import DESCENT_POLICIES, POLICIES
 from tests.set_union.test_transform import KEY, documents_of, in_memory, plan_of, users_in_memory
 
 WORDS = [f"w{number}" for number in range(12)]

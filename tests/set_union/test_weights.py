@@ -10,11 +10,10 @@ from scipy import stats
 
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.elements.coders import BatchCoder
-from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism import randomness, thresholds
 from beam_dpne.set_union import decisions, elements, weights
 from beam_dpne.set_union.elements import ItemSet, ItemSums, UserItems, merge_sums
-from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policies import DESCENT_POLICIES
+from beam_dpne.set_union.plan import DESCENT_POLICIES, SetUnionPlan
 from tests.set_union.users import FALSE_FAILURE, KEY, ONE, held_by, sums_of, users_of
 
 # From (2, 0) one step of length 1 towards (5, 5).
@@ -147,7 +146,7 @@ def test_a_round_leaves_open_items_and_drops_users_without_any():
 
 
 def test_cells_are_the_places_of_noisy_weights_above_the_threshold():
-    rule = decisions.item_rule(plan_of("policy_gaussian").union_rounds[0])
+    rule = plan_of("policy_gaussian").union_rounds[0]
     bits = randomness.encrypt_blocks(bytes(32), np.arange(4000, dtype=np.uint64).reshape(-1, 2))
     whole = (np.linspace(0, 12, 2000) * 2**32).astype(np.int64)
     fractions = np.arange(2000) * 131
@@ -156,13 +155,13 @@ def test_cells_are_the_places_of_noisy_weights_above_the_threshold():
     expected = np.ceil((noisy - rule.threshold_units) / rule.cell_units) - 1
     assert np.mean(cells == expected) > 0.999
     assert np.array_equal(cells >= 0, noisy > rule.threshold_units)
-    scores = decisions.scores(cells, rule)
+    scores = thresholds.middles(cells, rule.threshold_units, rule.cell_units)
     assert np.abs(scores * 2**32 - noisy).max() <= rule.cell_units / 2 * (1 + 1e-6)
 
 
 def test_a_cut_is_a_border_of_cells_and_a_threshold_covers_a_weight_rounded_up():
     deciders = plan_of("screened_gaussian").union_rounds
-    first, _, last = map(decisions.item_rule, deciders)
+    first, _, last = deciders
     lower = first.threshold_units + first.cut_cell * first.cell_units
     assert 0 <= lower - deciders[0].cut * 2**32 < first.cell_units
     assert last.cut_cell is None
@@ -177,7 +176,7 @@ def test_a_cut_is_a_border_of_cells_and_a_threshold_covers_a_weight_rounded_up()
         (BatchCoder(ItemSums), merge_sums([])),
         (
             BatchCoder(ItemSet),
-            ItemSet(items=pa.array(["a"]), scores=np.ones(1), report={"cutoff": None}),
+            ItemSet(items=pa.array(["a"]), scores=np.ones(1)),
         ),
         (BatchCoder(ItemSet), ItemSet(items=pa.array([], pa.string()), scores=np.zeros(0))),
     ],

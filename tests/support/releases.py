@@ -23,7 +23,7 @@ from beam_dpne import (
     join_tokens,
 )
 from beam_dpne.bayesian.counting import NgramProbabilities, probability_table
-from beam_dpne.bayesian.ledger import bayesian_contents
+from beam_dpne.bayesian.transform import bayesian_contents
 from beam_dpne.elements.rows import (
     COUNTED_ITEM_SCHEMA,
     ITEM_SCHEMA,
@@ -150,9 +150,7 @@ def items(
     plan = SetUnionPlan(epsilon=1, delta=1e-7, policy=policy, count_share=count_share)
     values = np.array(list(map(float, scores.values())))
     users = np.rint(values[:, None] * (1, 0.5, 2)).astype(np.int64) if count_share else None
-    found = ItemSet(
-        items=pa.array(list(scores), pa.string()), scores=values, users=users, report=plan.report()
-    )
+    found = ItemSet(items=pa.array(list(scores), pa.string()), scores=values, users=users)
     columns = [found.items, values]
     schema = ITEM_SCHEMA
     if users is not None:
@@ -176,8 +174,7 @@ def probabilities(
     found = NgramProbabilities(
         ngrams=pa.array(list(map(join_tokens, given))),
         probabilities=np.array(list(given.values())),
-        report=plan.report()
-        | {"public": {"ngrams": len(given), "length": length, "sha256": sha256}},
+        public={"ngrams": len(given), "length": length, "sha256": sha256},
     )
     contents = bayesian_contents(plan, [found])
     return _publish(folder, probability_table([found]), contents, plan, **settings)
@@ -267,13 +264,12 @@ def _contents(plan, rows):
             items=pa.array([f"i{number}" for number in range(rows)], pa.string()),
             scores=np.ones(rows),
             users=np.ones((rows, 3), np.int64) if plan.count_share else None,
-            report=plan.report(),
         )
         return set_union_contents(plan, [items]), "items"
     public = {"ngrams": rows, "length": plan.length, "sha256": "0" * 64}
     found = NgramProbabilities(
         ngrams=pa.array([f"a b c{number}" for number in range(rows)], pa.string()),
         probabilities=np.full(rows, 1 / max(rows, 1)),
-        report=plan.report() | {"public": public},
+        public=public,
     )
     return bayesian_contents(plan, [found]), "probabilities"
