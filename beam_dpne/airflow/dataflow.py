@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.providers.google.cloud.operators.dataflow import DataflowStartFlexTemplateOperator
 
-from beam_dpne.airflow.release import Release
+from beam_dpne.airflow.operators import Release
 
 
 class DataflowReleaseOperator(Release, DataflowStartFlexTemplateOperator):

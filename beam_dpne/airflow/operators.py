@@ -1,5 +1,10 @@
-"""The operator that starts a program on the Airflow worker, for every runner of Beam."""
+"""Operators: one release in each run of a task, and the one that starts programs on the worker.
 
+A run has one directory. A try that finds the release of an earlier try there starts nothing, and the
+programs refuse a directory with files of another run.
+"""
+
+import hashlib
 import json
 import sys
 import tempfile
@@ -8,8 +13,158 @@ from typing import Any
 
 import psutil
 from airflow.providers.apache.beam.hooks.beam import BeamHook
+from airflow.sdk import Asset, AssetAlias, BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
 
-from beam_dpne.airflow.release import Release
+from beam_dpne.cli.commands import COMMANDS, read_parameters
+from beam_dpne.validation import Parameter, parameters_of
+
+_PROGRAMS = ("ngrams", "set-union", "bayesian")
+
+
+def parameters_of_program(program: str) -> dict[str, Parameter]:
+    """Returns the parameters of a program by name, rare ones included; it loads no Beam."""
+    (command,) = (command for command in COMMANDS if command.name == program)
+    return command.parameters
+
+
+class Release(BaseOperator):
+    """The fields of a release, before those of an operator of Airflow that runs its program.
+
+    The release is in `RELEASES/DAG/TASK/RUN`, followed by the index of a mapped task. The task returns
+    the public facts of its ledger (`facts_of`), and adds to the asset alias `beam-dpne/DAG/TASK` an
+    asset with the address of the release, with these facts as its extra.
+
+    Args:
+      program: `ngrams`, `set-union` or `bayesian`.
+      releases: Directory of the releases of all runs; an absolute path or an address such as gs://….
+      budget: Folder of a budget (`beam-dpne account --budget FOLDER --create`). A run that would exceed
+        its cap is not started; neither is one if the budget cannot be read. None checks nothing.
+      kwargs: Parameters of the program by name, such as `input`, `epsilon`, `delta` and `max_length`,
+        none of which may come from the private data; and the fields of the operator of Airflow.
+
+    Raises:
+      ValueError: The program is unknown, or an option is the operator's own.
+    """
+
+    template_fields = ("releases", "budget", "options")
+
+    def __init__(self, *, program: str, releases: str, budget: str | None = None, **kwargs: Any):
+        if program not in _PROGRAMS:
+            raise ValueError(f"program must be one of {', '.join(_PROGRAMS)}, got {program!r}.")
+        if refused := sorted(set(kwargs) & {"output", "overwrite"}):
+            raise ValueError(f"{refused[0]} must be left out: each run has a directory of its own.")
+        names = set(parameters_of_program(program)) & set(kwargs)
+        given = {name: kwargs.pop(name) for name in sorted(names)}
+        super().__init__(**kwargs)
+        self.program = program
+        self.releases = releases
+        self.budget = budget
+        self.options = given
+        self.alias = f"beam-dpne/{self.dag_id}/{self.task_id}"
+        self.outlets = [*self.outlets, AssetAlias(self.alias)]
+
+    def arguments(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the parameters of this run by name; those without a value are left out."""
+        return {**self._given, "output": self.directory(context)}
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        return {name: value for name, value in self.options.items() if value is not None}
+
+    def rare(self) -> dict[str, Any]:
+        """Returns those parameters of this run that are no options on the command line.
+
+        Raises:
+          ValueError: There are some beside a plan file, where they belong.
+        """
+        known = parameters_of_program(self.program)
+        rare = {name: value for name, value in self._given.items() if known[name].rare}
+        if rare and "plan" in self._given:
+            raise ValueError(
+                f"{min(rare)} must be in the file {self._given['plan']}, with its plan."
+            )
+        return rare
+
+    def directory(self, context: Mapping[str, Any]) -> str:
+        """Returns the directory of this run's release.
+
+        Raises:
+          AirflowFailException: The run's id would lead to another directory.
+        """
+        run_id = context["run_id"]
+        if run_id in (".", "..") or "/" in run_id:
+            raise AirflowFailException(f"run_id must be the name of a directory, got {run_id!r}.")
+        folder = "/".join([self.releases.rstrip("/"), self.dag_id, self.task_id, run_id])
+        index = getattr(context.get("ti"), "map_index", -1)
+        return folder if index is None or index < 0 else f"{folder}/{index}"
+
+    def job_name(self, context: Mapping[str, Any]) -> str:
+        """Returns the name of this run's job at an engine, which is the same for all tries."""
+        return f"beam-dpne-{hashlib.sha256(self.directory(context).encode()).hexdigest()[:16]}"
+
+    def start(self, context: Any) -> None:
+        """Runs the program to its end, or defers the task; the operator of each engine defines it."""
+        raise NotImplementedError
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Publishes the release of this run, unless an earlier try has; returns its facts.
+
+        Raises:
+          BudgetError: The cap does not allow the run, or the budget cannot be read.
+        """
+        from beam_dpne.accounting.budget import open_budget
+        from beam_dpne.accounting.expense import expense_of_plan
+        from beam_dpne.release.reading import has_ledger
+
+        directory = self.directory(context)
+        if has_ledger(directory):
+            self.log.info("An earlier try has published the release of this run.")
+        else:
+            if self.budget is not None:
+                open_budget(self.budget).check_and_note(
+                    expense_of_plan(self._plan()),
+                    program=self.program,
+                    output=directory,
+                    unit=self.options.get("unit"),
+                    again=True,
+                )
+            self.start(context)
+        return self.finish(context)
+
+    def _plan(self) -> Any:
+        """Returns the privacy parameters of the run, as far as a plan file has them from there."""
+        from beam_dpne.accounting.expense import PLANS
+
+        kind, given = PLANS[self.program], self._given
+        if "plan" in given:
+            given |= read_parameters(given["plan"], set(parameters_of_program(self.program)))
+        return kind(
+            **{each.name: given[each.name] for each in parameters_of(kind) if each.name in given}
+        )
+
+    def finish(self, context: Any) -> dict[str, Any]:
+        """Checks the release of this run, settles its budget, and announces its asset.
+
+        Raises:
+          AirflowFailException: The release is of another program or budget than the task's.
+        """
+        from beam_dpne.accounting.budget import open_budget
+        from beam_dpne.release.reading import read_ledger
+
+        directory, plan = self.directory(context), self._plan()
+        ledger = read_ledger(directory)
+        facts = facts_of(directory, ledger)
+        wanted = {"program": self.program, "epsilon": plan.epsilon, "delta": plan.delta}
+        if not wanted.items() <= facts.items():
+            raise AirflowFailException(
+                f"{directory} holds a release of another program or budget than this task's."
+            )
+        if self.budget is not None:
+            open_budget(self.budget).settle(directory)
+        uri = directory if "://" in directory else f"file://{directory}"
+        context["outlet_events"][AssetAlias(self.alias)].add(Asset(uri), extra=facts)
+        return facts
 
 
 class ReleaseOperator(Release):
@@ -70,3 +225,21 @@ class ReleaseOperator(Release):
         """Terminates the program, which then cancels its job; the task ends with it."""
         for child in psutil.Process().children(recursive=True):
             child.terminate()
+
+
+def facts_of(directory: str, ledger: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what is worth handing on of a ledger, as JSON types; it is as public as the release.
+
+    Returns:
+      `path`, `program`, `epsilon`, `delta`, `released` (the number of rows), and for n-grams `lengths`
+      (the same by length).
+    """
+    lengths = {str(each["length"]): each["released"] for each in ledger.get("lengths", ())}
+    return {
+        "path": directory,
+        "program": ledger["program"],
+        "epsilon": ledger["guarantee"]["epsilon"],
+        "delta": ledger["guarantee"]["delta"],
+        "released": sum(part["rows"] for part in ledger["parts"]),
+        **({"lengths": lengths} if lengths else {}),
+    }

@@ -31,7 +31,6 @@ from apache_beam.runners.worker import sdk_worker
 
 from beam_dpne import engines
 from beam_dpne.elements import coders
-from beam_dpne.engines.flink import failures_at_flink
 from beam_dpne.errors import RunError, UsageError, printable_reason
 from beam_dpne.release.reading import absolute, is_local
 
@@ -190,7 +189,7 @@ def run_pipeline(pipeline: beam.Pipeline, harness_timeout: int = 0) -> PipelineR
         with engines.cancelled_on_failure(result, pipeline.options):
             result.wait_until_finish()
     except Exception as error:
-        details = functools.partial(failures_at_flink, result, pipeline.options)
+        details = functools.partial(engines.failures_at_flink, result, pipeline.options)
         raise RunError(printable_reason(error), details) from None
     return result
 

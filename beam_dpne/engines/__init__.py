@@ -6,25 +6,29 @@ harness of a step when the step is done, and starts another one for the next ste
 package have dozens of short steps, and hang when a step meets a harness that is being stopped.
 
 The job server also forgets a job that is cancelled, while Flink runs on. So a job is cancelled at Flink
-itself too (`beam_dpne.engines.flink`).
+itself too, through its REST interface.
 """
 
 import concurrent.futures
 import contextlib
+import json
 import signal
 import sys
 import threading
+import time
+import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import (
     DirectOptions,
+    FlinkRunnerOptions,
     PipelineOptions,
     PortableOptions,
 )
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
-from beam_dpne.engines.flink import cancel_at_flink, flink_address
 from beam_dpne.errors import EngineError
 from beam_dpne.version import __version__
 
@@ -39,6 +43,9 @@ FLINK_OPTIONS = (
 _PORTABLE = "PortableRunner"
 _STOPS_HARNESSES = (_PORTABLE, "FlinkRunner")
 _IDLE_SECONDS = 2.0
+# States in which a job at Flink has ended, and the seconds for which a launcher waits for Flink.
+_FINAL = frozenset({"CANCELED", "FAILED", "FINISHED"})
+_FLINK_SECONDS = 10
 
 
 def run(pipeline: beam.Pipeline, *, harness_timeout: int = 120) -> PipelineResult:
@@ -273,3 +280,65 @@ def drop_idle_processors() -> None:
     from apache_beam.runners.worker import sdk_worker
 
     sdk_worker.DEFAULT_BUNDLE_PROCESSOR_CACHE_SHUTDOWN_THRESHOLD_S = _IDLE_SECONDS
+
+
+def flink_address(options: PipelineOptions) -> str | None:
+    """Returns the address of Flink's REST interface, or None without --flink_master.
+
+    >>> flink_address(FlinkRunnerOptions(["--flink_master=host:8081"]))
+    'http://host:8081'
+    """
+    master = options.view_as(FlinkRunnerOptions).flink_master or ""
+    if not master or master.startswith("["):
+        return None
+    return master if "://" in master else f"http://{master}"
+
+
+def cancel_at_flink(result: PipelineResult, options: PipelineOptions) -> None:
+    """Cancels the job at Flink.
+
+    The job may be on its way from the job server to Flink, so this waits up to ten seconds for it. If
+    several jobs have the same --job_name, the right one is not known, and none is cancelled.
+
+    Raises:
+      OSError: Flink does not answer.
+    """
+    address, until = flink_address(options), time.monotonic() + _FLINK_SECONDS
+    while address and time.monotonic() < until:
+        running = [job for job in _jobs(address, result) if job["state"] not in _FINAL]
+        if len(running) == 1:
+            url = f"{address}/jobs/{running[0]['jid']}?mode=cancel"
+            request = urllib.request.Request(url, method="PATCH")
+            urllib.request.urlopen(request, timeout=_FLINK_SECONDS).close()
+            return
+        time.sleep(0.5)
+
+
+def failures_at_flink(result: PipelineResult | None, options: PipelineOptions) -> str:
+    """Returns the tracebacks that Flink has recorded of a job, or "" without the address of Flink.
+
+    Args:
+      result: Result of the job; None if it was never submitted.
+      options: Beam's options, with the address of Flink.
+
+    Raises:
+      OSError: Flink does not answer.
+    """
+    address = flink_address(options)
+    jobs = _jobs(address, result) if address and result else []
+    if not jobs:
+        return ""
+    newest = max(jobs, key=lambda job: job["start-time"])["jid"]
+    entries = _get(f"{address}/jobs/{newest}/exceptions")["exceptionHistory"]["entries"]
+    return "\n".join(f"{entry.get('taskName')}:\n{entry.get('stacktrace')}" for entry in entries)
+
+
+def _jobs(address: str, result: PipelineResult) -> list[dict[str, Any]]:
+    """Returns the jobs at Flink whose name is the id at the job server without the last part."""
+    name = getattr(result, "_job_id", "").rpartition("_")[0]
+    return [job for job in _get(f"{address}/jobs/overview")["jobs"] if job["name"] == name]
+
+
+def _get(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=_FLINK_SECONDS) as response:
+        return json.load(response)
