@@ -28,7 +28,7 @@ from beam_dpne.ngrams.elements import Contributions, GramSet
 from beam_dpne.ngrams.in_memory import InMemory, Piece
 from beam_dpne.ngrams.length_rules import rule_of_sizes
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.user_counts import GramRows
+from beam_dpne.ngrams.released_rows import GramRows
 
 # A sum of weights stays below 2^63 for this many users with weights below 1 in units of 2^-32.
 MOST_USERS = 2**30
@@ -203,9 +203,9 @@ def _weights(plan: PrivacyPlan, number: int) -> Iterator[np.ndarray]:
         if is_even:
             left = np.array([plan.allotment])
         ahead = 0 if is_even else number * (plan.max_length - length)
-        kept = adaptive.kept_ahead(length, plan.favour or "balanced")
+        kept = adaptive.AHEAD[plan.favour or "balanced"][length > 1]
         weights = []
-        for this_round in adaptive.rounds_of(length, plan.rounds or 1):
+        for this_round in plan.lengths[length - 1].rounds:
             spent = adaptive.spends(
                 left, np.array([number]), np.array([ahead]), this_round.quota, kept
             )

@@ -135,11 +135,6 @@ def grams_ahead(present: np.ndarray, offsets: np.ndarray, longer: int) -> np.nda
     return np.diff(before[breaks_before[offsets]])
 
 
-def kept_ahead(length: int, favour: str) -> float:
-    """Returns the factor of `spends` for places of longer n-grams."""
-    return AHEAD[favour][0 if length == 1 else 1]
-
-
 def spends(
     left: np.ndarray, counts: np.ndarray, ahead: np.ndarray, quota: float, kept: float
 ) -> np.ndarray:
@@ -150,7 +145,7 @@ def spends(
       counts: (n,) int64, the number of each user's distinct open n-grams.
       ahead: (n,) int64, see `grams_ahead`; 0 at k = T.
       quota: Q_r.
-      kept: see `kept_ahead`.
+      kept: see `AHEAD`.
 
     Returns:
       (n,) int64, in units of 2^-56, at most `left`.

@@ -27,6 +27,7 @@ from beam_dpne.ngrams.elements import (
     join_columns,
     unpack_pairs,
 )
+from beam_dpne.validation import check_integer
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -52,9 +53,6 @@ class WeightedHistogram(beam.PTransform):
       open_pieces: what `DecideRound` left open of the round before. Its n-grams, and no others, are in
         the histogram, with the sums of earlier rounds; None in the first round.
 
-    Raises:
-      ValueError: if histogram_ranges < 1.
-
     Example:
       >>> import numpy as np
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -78,10 +76,7 @@ class WeightedHistogram(beam.PTransform):
 
     def __post_init__(self):
         super().__init__()
-        if self.histogram_ranges < 1:
-            raise ValueError(
-                f"histogram_ranges must be at least 1, got histogram_ranges={self.histogram_ranges}."
-            )
+        check_integer("histogram_ranges", self.histogram_ranges, 1)
 
     def expand(self, contributions: PCollection[Contributions]) -> PCollection[HistogramShard]:
         """Sums within bundles, shuffles by hash range, sums over bundles."""

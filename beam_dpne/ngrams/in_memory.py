@@ -29,7 +29,7 @@ from beam_dpne.ngrams.elements import (
 )
 from beam_dpne.ngrams.length_rules import counted_classes, held_sums, rule_for
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.user_counts import GramRows
+from beam_dpne.ngrams.released_rows import GramRows
 from beam_dpne.ngrams.valid import sample_spurious
 
 _In = TypeVar("_In")

@@ -15,6 +15,8 @@ from beam_dpne.elements.batches import DocumentBlock, UserBatch
 from beam_dpne.elements.coders import SetStore, spill
 from beam_dpne.elements.rows import CountedNgram, ReleasedNgram
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.ngrams.candidates import ExtractGrams, PruneInvalid
+from beam_dpne.ngrams.contributions import LimitContributions, SpendBudgets, SpendResult
 from beam_dpne.ngrams.elements import GramSet, PresentGrams
 from beam_dpne.ngrams.histogram import WeightedHistogram
 from beam_dpne.ngrams.in_memory import InMemory
@@ -22,15 +24,7 @@ from beam_dpne.ngrams.ledger import ngrams_contents
 from beam_dpne.ngrams.length_rules import rule_for
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.range_steps import DecideRound, NoisyThreshold, SampleSpurious
-from beam_dpne.ngrams.released_rows import ReleasedRows
-from beam_dpne.ngrams.user_counts import CountUsers
-from beam_dpne.ngrams.user_steps import (
-    ExtractGrams,
-    LimitContributions,
-    PruneInvalid,
-    SpendBudgets,
-    SpendResult,
-)
+from beam_dpne.ngrams.released_rows import CountUsers, ReleasedRows
 from beam_dpne.release.ledger import Run
 from beam_dpne.release.result import Form, Result
 

@@ -13,7 +13,7 @@ from beam_dpne.counts.measuring import measure, split_sums
 from beam_dpne.elements.batches import RowSums, UserBatch, cut_rows, sums_of_table
 from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.ngrams.elements import GramSet
-from beam_dpne.ngrams.user_counts import GramRows
+from beam_dpne.ngrams.released_rows import GramRows
 
 KEY = RunKey(b"estimates".ljust(32, b"."))
 PLAN = PrivacyPlan(epsilon=4, delta=1e-7, max_length=1, count_share=0.5)

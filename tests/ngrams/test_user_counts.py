@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from beam_dpne import CountUsers, PrivacyPlan, RunKey
 from beam_dpne.counts.rule import MOST_TOTALS
 from beam_dpne.ngrams.in_memory import release_ngrams
-from beam_dpne.ngrams.user_counts import GramRows
+from beam_dpne.ngrams.released_rows import GramRows
 from tests.ngrams.test_oracle import (
     KEY,
     adaptive_plans,
