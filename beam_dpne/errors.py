@@ -82,7 +82,7 @@ class UsageError(BeamDpneError, ValueError):
 
 
 def is_ours(kind: type) -> bool:
-    """Whether errors of a class have messages without private data.
+    """Whether errors of a class have messages without the text of a record.
 
     Only classes of this module count: a subclass that somebody else wrote may quote anything.
 

@@ -27,7 +27,7 @@ from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.reading.files import InputFile, match_inputs
 from beam_dpne.reading.options import ReadOptions, codec_of, names_of
 from beam_dpne.reading.records import check_fields
-from beam_dpne.reading.rejects import NO_RECORDS, Tally, WriteRejects, describe, rejected_of
+from beam_dpne.reading.rejects import NO_RECORDS, REJECTED_RECORDS, Tally, WriteRejects
 from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.release.publishing import WriteRelease, check_output
 from beam_dpne.release.reading import (
@@ -300,9 +300,9 @@ def _report_rejects(counters: Mapping[str, int], directory: str | None) -> None:
     told = []
     if counters.get(NO_RECORDS):
         told.append("the input has no records, so nothing can be released")
-    if reasons := rejected_of(counters):
-        where = f"see {directory}" if directory else "--rejects DIR lists them"
-        told.append(f"{sum(reasons.values())} records were rejected ({where}): {describe(reasons)}")
+    if rejected := counters.get(REJECTED_RECORDS):
+        where = f"see {directory}" if directory else "--rejects DIR lists them with their reasons"
+        told.append(f"{rejected} records were rejected ({where})")
     for text in told:
         display.print_notice(f"beam-dpne: {text}. {_SECRET}")
 

@@ -25,7 +25,6 @@ from beam_dpne.evaluation.reports import (
 from beam_dpne.exports.writing import KINDS
 from beam_dpne.exports.writing import export as write_export
 from beam_dpne.reading.options import names_of
-from beam_dpne.reading.rejects import describe
 from beam_dpne.release.publishing import write_file
 from beam_dpne.release.reading import Release, as_release_error, check_outside, read_release
 from beam_dpne.report import PUBLIC
@@ -139,7 +138,7 @@ def _notes(release: Release, corpus: Corpus) -> list[str]:
     if "users" not in release.ledger["columns"]:
         notes.append("The release has no numbers of users, so only its scores are compared.")
     if corpus.rejected:
-        reasons = describe(corpus.rejected_reasons)
+        reasons = ", ".join(sorted(corpus.rejected_reasons))
         notes.append(f"Records that could not be used: {corpus.rejected:,} ({reasons}).")
     if corpus.tokenizer != told:
         notes.append(

@@ -174,11 +174,12 @@ def check_known_fields(element_type: Any, names: Sequence[str]) -> bool:
       ValueError: A field is missing.
     """
     fields = known_fields(element_type)
-    for name in names:
-        if fields and name not in fields:
+    for place, name in enumerate(names if fields else ()):
+        option = "text_field" if place else "user_field"
+        if name not in fields:
             raise ValueError(
-                f"user_field and text_field must name fields of the documents, got {name!r}. Their "
-                f"fields are {', '.join(fields)}."
+                f"{option} must name a field of the documents, got {option}={name!r}. Their fields are "
+                f"{', '.join(fields)}."
             )
     return bool(fields)
 

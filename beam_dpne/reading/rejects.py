@@ -32,10 +32,6 @@ BAD_USER = "user is not text or an integer"
 NO_TEXT = "text is null or missing"
 BAD_TEXT = "text is not text"
 BAD_TOKENS = "text is not a list of texts"
-REASONS = (
-    *(NOT_DECODED, NOT_JSON, NOT_OBJECT, NOT_CSV, RAGGED, TOO_LONG),
-    *(NO_USER, EMPTY_USER, BAD_USER, NO_TEXT, BAD_TEXT, BAD_TOKENS),
-)
 _NAME = "rejects-00000-of-00001.jsonl"
 
 
@@ -123,10 +119,8 @@ def _write(path: str, rejects: Iterable[Reject]) -> str:
 
 
 DEFAULT_MAX_REJECTED = 0.05
-# Beam's counter of rejected records, and those by reason; a dot stands for each blank of the reason.
+# Beam's counters of rejected records and of inputs without a record, which are as secret as the data.
 REJECTED_RECORDS = "rejected_records"
-COUNTER_PREFIX = f"{REJECTED_RECORDS}."
-# Beam's counter of runs whose input holds no record; it is as secret as the data, like the others.
 NO_RECORDS = "inputs_without_records"
 
 
@@ -142,19 +136,6 @@ class Tally(NamedTuple):
     rejected: Mapping[str, int]
 
 
-def add_up(tallies: Iterable[Tally]) -> Tally:
-    """Adds tallies of different records.
-
-    >>> add_up([Tally(3, {"malformed JSON": 1}), Tally(1, {"malformed JSON": 1})])
-    Tally(records=4, rejected={'malformed JSON': 2})
-    """
-    records, rejected = 0, collections.Counter[str]()
-    for tally in tallies:
-        records += tally.records
-        rejected.update(tally.rejected)
-    return Tally(records, dict(rejected))
-
-
 def check_max_rejected(max_rejected: float) -> None:
     """Raises ValueError unless `max_rejected` is in [0, 1]."""
     if not 0 <= max_rejected <= 1:
@@ -163,64 +144,26 @@ def check_max_rejected(max_rejected: float) -> None:
         )
 
 
-def require_few_rejected(tally: Tally, max_rejected: float) -> None:
-    """Checks the share of rejected records; an input without records passes.
+def require_few_rejected(tallies: Iterable[Tally], max_rejected: float) -> None:
+    """Checks the share of rejected records; an input without records passes, and is counted.
 
     Args:
-      tally: Tally of all records.
+      tallies: Tallies of all pieces of work.
       max_rejected: Largest share of rejected records that is allowed, in [0, 1].
 
     Raises:
-      TooManyRejectedError: The share is larger. The message holds counts by reason, which are as
-        secret as the data and for the operator only.
+      TooManyRejectedError: The share is larger. The message holds the reasons, and no number.
     """
-    rejected = sum(tally.rejected.values())
-    if not rejected or rejected / tally.records <= max_rejected:
-        return
-    raise TooManyRejectedError(
-        "More records were rejected than max_rejected allows, got "
-        f"max_rejected={max_rejected} and {rejected:,} rejected of {tally.records:,} records: "
-        f"{describe(tally.rejected)}. Nothing was published. Correct the files or the options by which "
-        "they are read, or give a larger max_rejected to go on without these records. The directory "
-        "rejects lists them. These numbers are as secret as the data and for the operator only."
-    )
-
-
-def describe(rejected: Mapping[str, int]) -> str:
-    """Returns counts by reason as text, the largest first.
-
-    >>> describe({"user is empty": 2, "malformed JSON": 1000})
-    '1,000 malformed JSON, 2 user is empty'
-    """
-    ordered = sorted(rejected.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{count:,} {reason}" for reason, count in ordered)
-
-
-def report_counts(tally: Tally) -> None:
-    """Adds to Beam's counters of rejected records by reason, or of inputs without records."""
-    if not tally.records:
+    records, reasons = 0, collections.Counter[str]()
+    for tally in tallies:
+        records += tally.records
+        reasons.update(tally.rejected)
+    if not records:
         Metrics.counter("beam_dpne", NO_RECORDS).inc()
-    for reason, count in tally.rejected.items():
-        Metrics.counter("beam_dpne", counter_of(reason)).inc(count)
-
-
-def counter_of(reason: str) -> str:
-    """Returns the name of Beam's counter of the records that were rejected for a reason.
-
-    >>> counter_of(NOT_JSON)
-    'rejected_records.malformed.JSON'
-    """
-    return COUNTER_PREFIX + reason.replace(" ", ".")
-
-
-def rejected_of(counters: Mapping[str, int]) -> dict[str, int]:
-    """Returns the numbers of rejected records by reason from Beam's counters by name.
-
-    >>> rejected_of({"rejected_records.user.is.empty": 2, "rejected_records": 2})
-    {'user is empty': 2}
-    """
-    return {
-        name.removeprefix(COUNTER_PREFIX).replace(".", " "): count
-        for name, count in counters.items()
-        if name.startswith(COUNTER_PREFIX) and count
-    }
+    elif reasons.total() / records > max_rejected:
+        raise TooManyRejectedError(
+            f"More records were rejected than {max_rejected=} allows, because of: "
+            f"{', '.join(sorted(reasons))}. Nothing was published. Correct the files or the options by "
+            "which they are read, such as user_field, text_field, encoding and input_format, or give a "
+            "larger max_rejected to go on without these records. The directory rejects lists them."
+        )

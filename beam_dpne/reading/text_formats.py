@@ -333,18 +333,17 @@ def elements(text: TextFile) -> Iterator[Any]:
       BrokenText: The array is malformed. An element that is malformed cannot be told from those beside
         it, so that nothing of the file is used.
     """
-    found, number = ijson.sendable_list(), 0
+    found = ijson.sendable_list()
     parser = ijson.items_coro(found, "item")
     try:
         while piece := text.read(_PIECE):
             text.offset += len(piece)
             parser.send(piece.encode())
             yield from found
-            number += len(found)
             del found[:]
         parser.close()
     except (ijson.JSONError, RecursionError, UnicodeEncodeError):
         raise BrokenText(
-            f"is not a well-formed JSON array after its first {number:,} elements. The file is "
-            "truncated, a quote or a bracket is not closed, or text follows the array."
+            "is not a well-formed JSON array. The file is truncated, a quote or a bracket is not "
+            "closed, or text follows the array."
         ) from None

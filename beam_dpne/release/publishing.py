@@ -25,9 +25,7 @@ from beam_dpne.errors import ReleaseError
 from beam_dpne.reading.rejects import (
     DEFAULT_MAX_REJECTED,
     Tally,
-    add_up,
     check_max_rejected,
-    report_counts,
     require_few_rejected,
 )
 from beam_dpne.release.ledger import ledger_bytes
@@ -72,7 +70,7 @@ class WriteRelease(beam.PTransform):
       rows_per_part: Number of rows of a part; the rows of all lengths are cut together.
       tally: Tallies of the records that were read (`ReadDocuments`); None if they were not counted.
       max_rejected: Largest share of those records that may be rejected, in [0, 1]; above it nothing
-        is published. Beam's counters `beam_dpne:rejected_records.*` count them by reason.
+        is published. Beam's counter `beam_dpne:rejected_records` counts them.
 
     Raises:
       TypeError: The input is neither a result nor a dict of rows and ledger.
@@ -195,9 +193,7 @@ def _publish(
 ) -> str:
     """Publishes the one release that the input describes, if it may be published."""
     if tallies is not None:
-        tally = add_up(tallies)
-        require_few_rejected(tally, max_rejected)
-        report_counts(tally)
+        require_few_rejected(tallies, max_rejected)
     progress.enter("publish", None)
     return publish_release(*describe(main, *beside), **settings)
 

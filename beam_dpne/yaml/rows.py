@@ -34,8 +34,6 @@ from beam_dpne.reading.records import check_fields
 from beam_dpne.reading.rejects import (
     Tally,
     WriteRejects,
-    add_up,
-    report_counts,
     require_few_rejected,
 )
 from beam_dpne.reading.transform import ReadDocuments
@@ -98,9 +96,7 @@ def _check(
     _: None, max_rejected: float, tallies: Iterable[Tally], rejects: Iterable[str] = ()
 ) -> None:
     """Raises TooManyRejectedError if too many records were rejected, when their list is written."""
-    tally = add_up(tallies)
-    require_few_rejected(tally, max_rejected)
-    report_counts(tally)
+    require_few_rejected(tallies, max_rejected)
 
 
 def _rows_of(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[beam.Row]:
