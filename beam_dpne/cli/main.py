@@ -81,7 +81,9 @@ def run_command(command: Command, arguments: Sequence[str]) -> int:
     Returns:
       The exit status.
     """
-    # Log lines of libraries may quote data; this package's warnings are printed.
+    # Log lines of libraries may quote data, as those do that cannot be written; this package's warnings
+    # are printed.
+    logging.raiseExceptions = False
     logging.getLogger().setLevel(logging.CRITICAL + 1)
     logging.getLogger("beam_dpne").setLevel(logging.WARNING)
     # Prism's job server sets the level of its logger when it starts, but keeps the logger's filters.
@@ -209,11 +211,7 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
         if isinstance(error, RunError) and error.details is not None:
             with contextlib.suppress(Exception):  # The engine may be gone.
                 parts += ["== What the engine reports ==", error.details()]
-        try:
-            with open(path, "a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write("\n".join(parts) + "\n")
-        except OSError as failure:
-            return f"The failure log {path} could not be written ({failure.strerror})."
+        handler.emit(logging.makeLogRecord({"msg": "\n".join(parts)}))
         return f"The whole failure is in {path}, which is as private as the data."
 
     root = logging.getLogger()
@@ -226,7 +224,7 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
         root.removeHandler(handler)
         root.setLevel(level)
         handler.close()
-        if os.path.exists(path) and not os.path.getsize(path):
+        if not os.path.getsize(path):
             os.remove(path)
 
 

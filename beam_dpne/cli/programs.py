@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import time
@@ -9,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
-import pyarrow as pa
 from apache_beam.pvalue import AsIter
 
 from beam_dpne.accounting.budget import open_budget
@@ -19,7 +19,7 @@ from beam_dpne.cli import display, parameters, runners
 from beam_dpne.cli.commands import Made
 from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.documents.key_context import tokenizer_identity
-from beam_dpne.documents.tokenizers import TOKENIZERS, Tokenizer, failure_of, resolve_tokenizer
+from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements import progress
 from beam_dpne.elements.coders import SetStore
 from beam_dpne.errors import BudgetError, UsageError
@@ -32,8 +32,8 @@ from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.release.publishing import WriteRelease, check_output
 from beam_dpne.release.reading import (
     absolute,
+    as_release_error,
     check_outside,
-    is_local,
     read_ledger,
     real_path,
 )
@@ -41,7 +41,6 @@ from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.transform import PrivateSetUnion
 from beam_dpne.storage.access import RunKeyFile, check_access, directory_at
-from beam_dpne.storage.directories import reason
 from beam_dpne.validation import about_large_delta
 
 _SECRET = "This line is for the operator only; it is as secret as the data."
@@ -113,7 +112,7 @@ def _check_places(made: Made, options: BeamOptions) -> None:
     if budget is not None:
         check_outside("budget", budget, writing.output)
     if rejects is not None:
-        check_rejects(rejects, writing.output)
+        check_directory("rejects", rejects, writing.output)
 
 
 def _private(made: Made, options: BeamOptions, **fields: Any) -> Callable[[str], beam.PTransform]:
@@ -278,21 +277,20 @@ def warn_of_large_delta(plan: Any) -> None:
         )
 
 
-def check_rejects(rejects: str, output: str | None) -> None:
-    """Raises UsageError unless the directory for rejects is outside releases and can be written.
+def check_directory(name: str, path: str, release: str | None) -> None:
+    """Checks that a directory is outside releases and can be written; leaves no file there.
 
     Args:
-      rejects: the directory.
-      output: the directory of the run's release, or None if it is not known.
+      name: the parameter that names the directory.
+      path: the directory.
+      release: the directory of the release, or None if it is not known.
+
+    Raises:
+      UsageError, ReleaseError: it is in a release, or cannot be written.
     """
-    check_outside("rejects", rejects, output)
-    try:
-        if is_local(rejects):
-            directory_at(rejects).probe()
-    except OSError as error:
-        raise UsageError(
-            f"rejects must be a directory that can be written, got {rejects=} ({reason(error)})."
-        ) from None
+    check_outside(name, path, release)
+    with as_release_error(f"{name} must be a directory that can be written, got {name}={path}"):
+        directory_at(path).probe()
 
 
 def _report_rejects(counters: Mapping[str, int], directory: str | None) -> None:
@@ -320,22 +318,12 @@ def with_cause(tokenizer: str | Tokenizer) -> str | Tokenizer:
     >>> with_cause("words")
     'words'
     """
-    return tokenizer if tokenizer in TOKENIZERS else _WithCause(tokenizer)
-
-
-class _WithCause:
-    """Calls a tokenizer; a name is resolved by the worker that calls it."""
-
-    def __init__(self, tokenizer: str | Tokenizer) -> None:
-        # The run key is bound to name and version, which must be those of the tokenizer itself.
-        identity = tokenizer_identity(tokenizer)
-        self.tokenizer_name, self.version = identity["name"], identity["version"]
-        self._tokenizer = tokenizer
-
-    def __call__(self, texts: pa.Array) -> pa.ListArray:
-        """Returns the tokens."""
-        tokenizer = resolve_tokenizer(self._tokenizer)
-        try:
-            return tokenizer(texts)
-        except (Exception, SystemExit) as error:
-            raise failure_of(tokenizer, error) from error
+    if isinstance(tokenizer, str) and ":" not in tokenizer:
+        return tokenizer
+    kept = functools.partial(resolve_tokenizer(tokenizer))
+    # The run key is bound to name and version, which must be those of the tokenizer itself.
+    identity = tokenizer_identity(tokenizer)
+    vars(kept).update(
+        tokenizer_name=identity["name"], version=identity["version"], keeps_cause=True
+    )
+    return kept

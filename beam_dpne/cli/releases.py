@@ -11,7 +11,7 @@ from beam_dpne.accounting.composition import compose
 from beam_dpne.accounting.expense import CountedLedger, read_population
 from beam_dpne.cli import display, parameters
 from beam_dpne.cli.commands import Made
-from beam_dpne.cli.programs import read_inputs
+from beam_dpne.cli.programs import check_directory, read_inputs
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, index_corpus, read_corpus, released_codes
 from beam_dpne.evaluation.judging import evaluate, evaluate_counts, rows_of_table
@@ -26,11 +26,11 @@ from beam_dpne.exports.writing import KINDS
 from beam_dpne.exports.writing import export as write_export
 from beam_dpne.reading.options import names_of
 from beam_dpne.release.publishing import write_file
-from beam_dpne.release.reading import Release, as_release_error, check_outside, read_release
+from beam_dpne.release.reading import Release, read_release
 from beam_dpne.report import PUBLIC
 from beam_dpne.report.document import render_report
 from beam_dpne.report.facts import Facts
-from beam_dpne.storage.access import check_access, directory_at
+from beam_dpne.storage.access import check_access
 
 # The columns of the printed tables.
 _COVERAGE = (
@@ -72,9 +72,7 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
         )
     if output is not None:
         require_matplotlib()
-        check_outside("output", output, path)
-        with as_release_error(f"output must be a directory that can be written, got {output=}"):
-            directory_at(output).probe()
+        check_directory("output", output, path)
     tokenizer = made[parameters.Tokenizing].tokenizer or ledger["tokenizer"]
     files, reading = read_inputs(made, inputs, tokenizer)
     longest = max((each["length"] for each in ledger.get("lengths", ())), default=1)

@@ -175,10 +175,9 @@ def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
     try:
         result = tokenizer(texts)
     except (Exception, SystemExit) as error:
-        failure = failure_of(tokenizer, error)
-        if failure is error:
-            raise  # With the cause, if it has one on purpose, see cli.programs.with_cause.
-        raise failure from None
+        # An engine reports the cause as text, so an operator must ask for it: cli.programs.with_cause.
+        cause = error if getattr(tokenizer, "keeps_cause", False) else None
+        raise _failure_of(tokenizer, error) from cause
     is_lists = isinstance(result, pa.ListArray | pa.LargeListArray)
     if not (
         is_lists
@@ -203,7 +202,7 @@ def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
     return pa.ListArray.from_arrays(offsets, lists.flatten())
 
 
-def failure_of(tokenizer: Tokenizer, error: BaseException) -> TokenizerError:
+def _failure_of(tokenizer: Tokenizer, error: BaseException) -> TokenizerError:
     """Returns the error that reports a tokenizer's failure, without a message that may quote a text.
 
     Only tokenizers of this package raise a `TokenizerError` whose message is known to hold no text.

@@ -26,7 +26,7 @@ from beam_dpne.cli.parameters import (
     Tokenizing,
     Writing,
 )
-from beam_dpne.cli.programs import check_rejects
+from beam_dpne.cli.programs import check_directory
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.plan import GaussianPlan
@@ -208,7 +208,7 @@ def ReadDocuments(
       Row(user='007', text='Hello, you', country='dk')
     """
     if rejecting.rejects is not None:
-        check_rejects(rejecting.rejects, None)
+        check_directory("rejects", rejecting.rejects, None)
     inputs = names_of(files.input)
     check_access(inputs, [rejecting.rejects] if rejecting.rejects else [])
     options = dataclasses.replace(
