@@ -2,9 +2,8 @@
 
 import argparse
 import dataclasses
-import errno
 import importlib
-import pathlib
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -186,19 +185,15 @@ def read_parameters(path: str, known: Collection[str]) -> dict[str, Any]:
     Raises:
       ValueError: the file cannot be read, holds no JSON object, or has a name that is not known.
     """
-    try:
-        if "://" not in path:
-            text = pathlib.Path(path).read_bytes()
-        else:
-            from beam_dpne.storage.access import check_access, directory_at
+    from beam_dpne.release.reading import as_release_error
+    from beam_dpne.storage.access import check_access, directory_at
 
-            check_access([path], [])
-            folder, _, name = path.rpartition("/")
-            text = directory_at(folder).read(name)
-            if text is None:
-                raise FileNotFoundError(errno.ENOENT, "No such file", path)
-    except OSError as error:
-        raise UsageError(f"plan cannot be read, got {path} ({error.strerror}).") from None
+    folder, name = os.path.split(path)
+    with as_release_error(f"plan cannot be read, got {path}", UsageError):
+        check_access([path], [])
+        text = directory_at(folder).read(name)
+    if text is None:
+        raise UsageError(f"plan cannot be read, got {path}: there is no such file.")
     return {
         name: value for name, value in json_parameters(text, known).items() if value is not None
     }

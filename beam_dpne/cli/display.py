@@ -107,7 +107,7 @@ def print_table(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[s
             table.add_column(name.replace("_", " "), justify=justify, overflow="fold")
     for cells in zip(*columns, strict=True):
         table.add_row(*cells)
-    stdout_console().print(table)
+    _console(sys.stdout).print(table)
 
 
 def _cell(value: str | float | None) -> str:
@@ -123,15 +123,10 @@ def print_notice(text: str) -> None:
 
 def print_line(text: str) -> None:
     """Prints one line on stdout."""
-    stdout_console().print(text, soft_wrap=True)
+    _console(sys.stdout).print(text, soft_wrap=True)
 
 
-def stdout_console() -> Console:
-    """Returns a console on stdout, 100 characters wide if that is no terminal."""
-    console = _console(sys.stdout)
-    return console if console.is_terminal else _console(sys.stdout, width=100)
-
-
-def _console(file: TextIO, width: int | None = None) -> Console:
-    """Returns a console that shows words and paths as they are, without markup or emoji codes."""
+def _console(file: TextIO) -> Console:
+    """Returns a console that shows words and paths as they are, 100 wide where it is no terminal."""
+    width = None if file.isatty() else 100
     return Console(file=file, width=width, markup=False, emoji=False, highlight=False)

@@ -38,10 +38,7 @@ _COVERAGE = (
     *("missing_mass", "mean_user_share", "median_user_share"),
 )
 _INTERVALS = ("length", "real", "coverage", "within_factor_two", "median_relative_error")
-_RANKS = (
-    *("length", "rank_correlation", "score_rank_correlation", "top_k", "top", "score_top"),
-    "top_missing",
-)
+_RANKS = ("length", "rank_correlation", "top_k", "top", "top_missing")
 # Which parameters of `account` may be given together.
 _USES = (
     ("ledgers",),

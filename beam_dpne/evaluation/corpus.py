@@ -111,8 +111,6 @@ def read_corpus(
     files: Sequence[InputFile],
     options: ReadOptions,
     tokenizer: str | tokenizers.Tokenizer,
-    *,
-    strict: bool = False,
 ) -> Corpus:
     """Reads and tokenizes all documents into memory.
 
@@ -120,11 +118,9 @@ def read_corpus(
       files: The input, as `match_inputs` returned it.
       options: How the files are read.
       tokenizer: Name of the tokenizer, or the function.
-      strict: Whether the first record that cannot be used raises an error.
 
     Raises:
-      InputError: A file cannot be read, no document has a word, there are too many words, or, with
-        strict, a record cannot be used.
+      InputError: A file cannot be read, no document has a word, or there are too many words.
     """
     rejected: collections.Counter[str] = collections.Counter()
 
@@ -133,8 +129,6 @@ def read_corpus(
             for item in plan_reads(file, options):
                 for batch in read_ahead(read_item(item, options)):
                     progress.enter("read", None)
-                    if strict:
-                        batch.require_none_rejected(file.path)
                     rejected.update(reason for _, reason in batch.rejects)
                     yield batch.documents
 
@@ -216,10 +210,6 @@ class LengthIndex:
     keys: np.ndarray
     users: np.ndarray
     ids: np.ndarray
-
-    def top(self, size: int) -> np.ndarray:
-        """Returns the numbers of users of so many n-grams that most users have, falling: int32."""
-        return np.sort(self.users)[::-1][:size]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

@@ -199,17 +199,14 @@ class CountQuality:
       within_factor_two: Share of rows with users ≤ 2·users_low and users_high ≤ 2·users, where 1 stands
         for each 0.
       median_relative_error: Median of |users − true number| / true number.
-      rank_correlation: Spearman's rank correlation of users with the true numbers.
-      top: Number of the top k rows by users that are among the top k of the data: at least as many
-        users have them as have the k-th most common n-gram of the data.
-      top_k: k of both tops, or the number of distinct n-grams of the data if that is less; None for
-        all lengths together.
-      top_missing: The part of the users of the data's top k that the release's top k by users, or by
-        score if it has no numbers of users, does not have: 1 − (true numbers of users of the rows of
-        the one, added up) / (those of the other); None for all lengths together.
-      score_rank_correlation: Spearman's rank correlation of scores with the true numbers; None for all
-        lengths together, since scores of different lengths have different units.
-      score_top: Number of the top k rows by score that are among the top k of the data.
+      rank_correlation: Spearman's rank correlation of users, or else of scores, with the true numbers;
+        None for the scores of all lengths together, whose units differ.
+      top_k: k, or the number of distinct n-grams of the data if that is less; None for all lengths
+        together.
+      top: Number of the first k rows of the release that are among the top k of the data: at least as
+        many users have them as have the k-th most common n-gram of the data.
+      top_missing: The part of the users of the data's top k that the first k rows do not have: 1 −
+        (true numbers of users of the rows of the one, added up) / (those of the other).
     """
 
     length: int | None
@@ -218,11 +215,9 @@ class CountQuality:
     within_factor_two: float | None = None
     median_relative_error: float | None = None
     rank_correlation: float | None = None
-    top: int | None = None
     top_k: int | None = None
+    top: int | None = None
     top_missing: float | None = None
-    score_rank_correlation: float | None = None
-    score_top: int | None = None
 
 
 def evaluate_counts(
@@ -245,19 +240,20 @@ def evaluate_counts(
     >>> words, _ = evaluate_counts(index, rows_of_table(index, table), top_k=1)
     >>> words.coverage, words.within_factor_two, words.median_relative_error
     (0.5, 0.5, 0.5)
-    >>> words.top, words.score_top, round(words.score_rank_correlation), words.top_missing
-    (0, 0, -1, 0.5)
+    >>> words.top_k, words.top, words.top_missing
+    (1, 1, 0.0)
     """
     lengths = [
-        count_quality(rows[level.length], level.length, level.top(top_k)) for level in index.lengths
+        _quality(rows[level.length], level.length, np.sort(level.users)[::-1][:top_k])
+        for level in index.lengths
     ]
-    return (*lengths, count_quality(JudgedRows.together(list(rows.values()))))
+    return (*lengths, _quality(JudgedRows.together(list(rows.values()))))
 
 
-def count_quality(
+def _quality(
     rows: JudgedRows, length: int | None = None, top: np.ndarray | None = None
 ) -> CountQuality:
-    """Returns the quality of the numbers of some rows.
+    """Returns the quality of some rows.
 
     Args:
       rows: The released rows of one length, or of all.
@@ -265,22 +261,19 @@ def count_quality(
       top: (k,) integers, falling: numbers of users of the n-grams of the data that most users have;
         None for all lengths together.
     """
-    found: dict[str, Any] = {"length": length, "real": int((rows.truth > 0).sum())}
-    if rows.users is not None:
-        found["rank_correlation"] = _correlation(rows.users[:, 0], rows.truth)
-        found |= _interval_shares(rows.truth, rows.users)
-    if top is None:
-        return CountQuality(**found)
-    found["score_rank_correlation"] = _correlation(rows.scores, rows.truth)
-    found["top_k"] = top.size
-    by_number = {"score_top": rows.scores}
-    if rows.users is not None:
-        by_number["top"] = rows.users[:, 0]
-    for name, numbers in by_number.items():
-        # (k,) the true numbers of the first rows by falling numbers, then scores.
-        first = rows.truth[np.lexsort((-rows.scores, -numbers))[: top.size]]
+    truth, users = rows.truth, rows.users
+    found: dict[str, Any] = {"length": length, "real": int((truth > 0).sum())}
+    if users is not None:
+        found |= _interval_shares(truth, users)
+    if users is not None or length is not None:
+        values = rows.scores if users is None else users[:, 0]
+        found["rank_correlation"] = _correlation(values, truth)
+    if top is not None:
+        # (k,) a release is in the order of users, or else of scores.
+        first = truth[: top.size]
+        found["top_k"] = top.size
         # Ties at the end of the data's top count as in it.
-        found[name] = int(np.count_nonzero(first >= top[-1])) if top.size else 0
+        found["top"] = int(np.count_nonzero(first >= top[-1])) if top.size else 0
         found["top_missing"] = 1 - int(first.sum()) / int(top.sum()) if top.size else None
     return CountQuality(**found)
 

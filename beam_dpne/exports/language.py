@@ -20,7 +20,6 @@ The public counts are given again, and must be those of the release.
 
 import contextlib
 import io
-import itertools
 import json
 import math
 import re
@@ -43,6 +42,7 @@ from beam_dpne.exports.writing import Source, is_unbroken
 _LETTER = r"[\p{L}\p{N}]\p{M}*"
 _WORDS = rf"(?:_['\u2019]?)*{_LETTER}(?:['\u2019]?(?:{_LETTER}|_))*"
 _BLANKS = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
+_SPECIALS = ("[UNK]", "[PAD]")
 _STEP = math.log(1.15)
 _MOST = 255
 # LatinIME ignores words of 48 code points and more (DICTIONARY_MAX_WORD_LENGTH).
@@ -59,10 +59,8 @@ _Ids = npt.NDArray[np.int64]
 def tokenizer(source: Source) -> tuple[str, Mapping[str, int]]:
     """Returns the file; `tokenizers.Tokenizer.from_file` reads it."""
     words, phrases = _vocabulary(source)
-    taken = {*words, *phrases}
-    specials = [_free_name(name, taken) for name in ("UNK", "PAD")]
-    ids = {text: number for number, text in enumerate([*specials, *words])}
-    added = [_added(number, text, special=True) for number, text in enumerate(specials)]
+    ids = {text: number for number, text in enumerate(dict.fromkeys([*_SPECIALS, *words]))}
+    added = [_added(number, text, special=True) for number, text in enumerate(_SPECIALS)]
     added += [_added(number, text, special=False) for number, text in enumerate(phrases, len(ids))]
     normalizer, pre_tokenizer = _splitting(source.ledger["tokenizer"])
     whole = {
@@ -74,7 +72,7 @@ def tokenizer(source: Source) -> tuple[str, Mapping[str, int]]:
         "pre_tokenizer": pre_tokenizer,
         "post_processor": None,
         "decoder": None,
-        "model": {"type": "WordLevel", "vocab": ids, "unk_token": specials[0]},
+        "model": {"type": "WordLevel", "vocab": ids, "unk_token": _SPECIALS[0]},
     }
     return json.dumps(whole, indent=1, ensure_ascii=False) + "\n", {}
 
@@ -86,16 +84,6 @@ def _vocabulary(source: Source) -> tuple[list[str], list[str]]:
         spans = np.array([len(item.split()) > 1 for item in source.texts], bool)
     texts = np.array(source.texts, object)
     return texts[~spans].tolist(), texts[spans].tolist()
-
-
-def _free_name(name: str, taken: set[str]) -> str:
-    """Returns the name of a special token that no released text has.
-
-    >>> _free_name("UNK", {"[UNK]"})
-    '[UNK_2]'
-    """
-    numbered = (f"[{name}_{number}]" for number in itertools.count(2))
-    return next(each for each in itertools.chain([f"[{name}]"], numbered) if each not in taken)
 
 
 def _added(number: int, text: str, *, special: bool) -> dict[str, Any]:

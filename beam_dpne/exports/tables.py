@@ -30,6 +30,7 @@ import yaml
 from beam_dpne.elements.rows import SEPARATOR, escape_item
 from beam_dpne.errors import ExportError
 from beam_dpne.exports.writing import Source
+from beam_dpne.report.facts import markdown_text
 
 # Spreadsheets take a cell that begins with one of these as a formula; the last four are the full-width
 # forms of the first four. With the apostrophe, a reader knows which ones were added.
@@ -41,7 +42,8 @@ _REFUSED = re.compile("[\x00\x1e\x1f]")
 _MOST = 2**31 - 1
 _UNSEARCHABLE = "rows of blanks or with a character that a completion field refuses"
 _CONTROL = re.compile("([\x00-\x1f\x7f])")
-_SPECIAL = re.compile(r"([\\`*_\[\]<>|#~$])")
+# A sentence of a ledger is shown whole.
+_LONGEST = 100_000
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 _SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B")
 _TASKS = {"ngrams": "n-grams", "set-union": "vocabulary", "bayesian": "language-model"}
@@ -171,7 +173,7 @@ def card(source: Source, license: str | None = None) -> tuple[str, Mapping[str, 
         keep_trailing_newline=True,
         autoescape=False,
     )
-    environment.filters["md"] = escaped
+    environment.filters["md"] = lambda text: markdown_text(text, _LONGEST)
     head = _front_matter(source, license)
     text = environment.get_template("card.jinja").render(
         head=yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=1000),
@@ -182,15 +184,6 @@ def card(source: Source, license: str | None = None) -> tuple[str, Mapping[str, 
         sha256=source.ledger_sha256,
     )
     return text, {}
-
-
-def escaped(text: str) -> str:
-    r"""Returns a text as one line of Markdown that shows the same characters.
-
-    >>> escaped("<b>*bold*</b>\n# no heading")
-    '\\<b\\>\\*bold\\*\\</b\\> \\# no heading'
-    """
-    return _SPECIAL.sub(r"\\\1", " ".join(text.replace("&", "&amp;").split()))
 
 
 def _front_matter(source: Source, license_name: str | None) -> dict[str, Any]:

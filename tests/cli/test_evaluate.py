@@ -187,17 +187,12 @@ def test_counts_are_compared_with_a_plain_count_over_the_files(judged, made):
         covered += len(inside)
         # Rows are in the order of users, then of scores.
         fourth = sorted(users.values())[-4]
-        for name, first in (
-            ("top", own[:4]),
-            ("score_top", sorted(own, key=lambda row: -row["score"])[:4]),
-        ):
-            assert quality[name] == sum(users.get(row["ngram"], 0) >= fourth for row in first)
+        assert quality["top"] == sum(users.get(row["ngram"], 0) >= fourth for row in own[:4])
     assert counts[-1]["coverage"] == pytest.approx(covered / counts[-1]["real"])
-    assert counts[-1]["top"] is counts[-1]["score_top"] is None
+    assert counts[-1]["top"] is None
     flat = " ".join(ended.out.replace("│", " ").split())
     assert f"{counts[0]['real']} {counts[0]['coverage']:.4g}" in flat
-    numbers = [f"{counts[1][name]:.4g}" for name in ("rank_correlation", "score_rank_correlation")]
-    assert f"{' '.join(numbers)} 4 {counts[1]['top']} {counts[1]['score_top']}" in flat
+    assert f"{counts[1]['rank_correlation']:.4g} 4 {counts[1]['top']}" in flat
     lines = (folder / f"{PREFIX}counts.csv").read_text().splitlines()
     table = [dict(row) for row in csv.DictReader(lines)]
     for row, quality in zip(table, counts, strict=True):
@@ -228,8 +223,8 @@ def test_a_release_with_a_title_and_without_counts_is_judged(cli, judge, made, t
     assert "has no numbers of users, so only its scores are compared" in ended.out
     assert "within factor two" not in ended.out
     counts = evaluation_of(tmp_path / "own")["counts"]
-    assert counts[0]["score_top"] == counts[0]["top_k"] == len(holders(1)) == len(WORDS)
-    assert counts[0]["coverage"] is counts[0]["rank_correlation"] is None
+    assert counts[0]["top"] == counts[0]["top_k"] == len(holders(1)) == len(WORDS)
+    assert counts[0]["coverage"] is None
 
 
 def test_without_an_output_nothing_is_written(judge, made):

@@ -162,7 +162,6 @@ def test_the_index_finds_what_is_held_and_nothing_else_in_the_order_of_words(doc
         assert held == sorted(counted.users)
         assert ids[ids >= 0].tolist() == list(range(len(held)))
         assert level.users.tolist() == [counted.users[gram] for gram in held]
-        assert level.top(5).tolist() == sorted(counted.users.values(), reverse=True)[:5]
         begins = np.flatnonzero(level.ids >= 0)
         spans = corpus.codes[begins[:, np.newaxis] + np.arange(length)]
         assert gram_texts(corpus, spans) == [held[number] for number in level.ids[begins]]
@@ -207,8 +206,6 @@ def test_files_are_read_as_pipelines_read_them(tmp_path, split):
     corpus = read_corpus(files, options, "words")
     assert rows_of(corpus) == {"ann": {("to", "be"): 1, ("be",): 1}, "7": {("be", "to", "be"): 1}}
     assert (corpus.rejected, corpus.tokenizer, corpus.tokens) == (1, "words", 6)
-    with pytest.raises(InputError, match=r"byte 33: malformed JSON"):
-        read_corpus(files, options, "words", strict=True)
 
 
 def test_each_line_of_sequences_is_a_user_of_its_own(tmp_path):

@@ -90,16 +90,11 @@ def test_phrases_become_one_token_and_other_words_stay_alone(made):
 @pytest.mark.parametrize("name", ["small", "hostile"])
 def test_every_ngram_is_a_token_whose_text_gives_its_words(made, releases, name):
     tokenizer = Tokenizer.from_file(str(made(name, "tokenizers")))
-    texts = texts_of(releases, name)
+    # A word that has the name of a special token is this token.
+    texts = [text for text in texts_of(releases, name) if text not in ("[UNK]", "[PAD]")]
     tokens = [tokenizer.id_to_token(number) for number in range(2, tokenizer.get_vocab_size())]
     assert tokens == texts
     assert [join_tokens(split_ngram(token)) for token in tokens] == texts
-
-
-def test_special_tokens_have_names_that_no_word_has(made):
-    tokenizer = Tokenizer.from_file(str(made("hostile", "tokenizers")))
-    assert [tokenizer.id_to_token(number) for number in (0, 1)] == ["[UNK_2]", "[PAD_2]"]
-    assert tokenizer.encode("[UNK]").ids == [tokenizer.token_to_id("[UNK]")]
 
 
 def test_runs_of_blanks_are_one_blank_where_no_word_has_any(tmp_path):
