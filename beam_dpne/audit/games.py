@@ -162,6 +162,7 @@ def bayesian_games(plan: BayesianPlan) -> tuple[Game, ...]:
 def _play_counts(plan: BayesianPlan, *, people: int = 1, limit: int = 0) -> Play:
     """Plays the game of counts of n-grams: many copies of one user, who share no n-gram."""
     number = _UNLIMITED * plan.contribution_limit
+    limiting = dataclasses.replace(plan, max_contributions=limit) if limit else plan
 
     def ratios(copies: int, key: RunKey, *, present: bool) -> np.ndarray:
         user = UserGrams(
@@ -170,12 +171,7 @@ def _play_counts(plan: BayesianPlan, *, people: int = 1, limit: int = 0) -> Play
             rows=np.arange(copies * number, dtype=np.int32),
             counts=np.full(copies * number, 2 * plan.max_count),
         )
-        limited = limit_grams(
-            user,
-            max_contributions=limit or plan.contribution_limit,
-            max_count=plan.max_count,
-            sub_key=key.sub_key("gram subset", plan.length),
-        )
+        limited = limit_grams(user, limiting, key)
         table = np.bincount(limited.rows, limited.counts, copies * number).astype(np.int64)
         shift = people * table
         values = noisy_values(shift * present, plan, key)

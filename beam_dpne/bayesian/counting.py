@@ -105,9 +105,7 @@ def find_grams(batch: UserBatch, public: PublicCounts) -> UserGrams:
     )
 
 
-def limit_grams(
-    grams: UserGrams, *, max_contributions: int, max_count: int, sub_key: bytes
-) -> UserGrams:
+def limit_grams(grams: UserGrams, plan: BayesianPlan, run_key: RunKey) -> UserGrams:
     """Keeps at most W distinct grams of each user, a keyed random subset, and clamps counts to C.
 
     Here, and nowhere else, one user's contribution is bounded. It is at most C·√W in ℓ2, in whole
@@ -115,31 +113,21 @@ def limit_grams(
 
     Args:
       grams: all public grams of the users.
-      max_contributions: W.
-      max_count: C.
-      sub_key: the key of the random choice.
+      plan: the plan of the run, which has W and C.
+      run_key: bound to the run's parameters.
     """
+    limit, sub_key = plan.contribution_limit, run_key.sub_key("gram subset", plan.length)
 
     def draw(user: np.ndarray, entries: np.ndarray) -> np.ndarray:
         return randomness.keyed_bits(sub_key, grams.users[user, 0], grams.rows[entries])[:, 0]
 
     kept = np.ones(grams.rows.size, dtype=bool)
-    kept[arrays.outside_limit(grams.offsets, max_contributions, draw)] = False
+    kept[arrays.outside_limit(grams.offsets, limit, draw)] = False
     return UserGrams(
         users=grams.users,
-        offsets=arrays.offsets_of(np.minimum(np.diff(grams.offsets), max_contributions)),
+        offsets=arrays.offsets_of(np.minimum(np.diff(grams.offsets), limit)),
         rows=grams.rows[kept],
-        counts=np.minimum(grams.counts[kept], max_count),
-    )
-
-
-def limited_grams(grams: UserGrams, plan: BayesianPlan, run_key: RunKey) -> UserGrams:
-    """Limits the n-grams of each user, and their counts, as the plan says."""
-    return limit_grams(
-        grams,
-        max_contributions=plan.contribution_limit,
-        max_count=plan.max_count,
-        sub_key=run_key.sub_key("gram subset", plan.length),
+        counts=np.minimum(grams.counts[kept], plan.max_count),
     )
 
 

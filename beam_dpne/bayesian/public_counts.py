@@ -108,8 +108,7 @@ class PublicCounts:
         """Returns the first `vocabulary_size` grams, or all if there are no more."""
         if vocabulary_size >= len(self):
             return self
-        kept = self.grams[:vocabulary_size]
-        return from_codes(self.words, kept, self.counts[:vocabulary_size], None)
+        return from_codes(self.words, self.grams, self.counts, vocabulary_size)
 
     def texts(self) -> pa.Array:
         """Returns each gram as `join_tokens` writes it: (V,) Arrow strings."""

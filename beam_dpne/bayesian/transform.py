@@ -96,16 +96,9 @@ class BayesianCounts(DocumentsTransform):
         plan.vocabulary_size of them are used.
       tokenizer: "words", "whitespace", "tokens", "package.module:function", or a function; the words
         of `public` are such tokens.
-      partitions: the number of hash partitions of users; the sums, which are smaller, have a quarter as
-        many.
-      run_key: the secret of the run; by default a fresh one each time the transform is applied. It is
-        bound to everything that decides the mechanism (`key_context`) and to the public counts, so the
-        same key under other parameters, another tokenizer or another version draws other noise.
+      partitions, described, user_field, text_field: as in `PrivateNgrams`.
+      run_key: as there; it is bound to the public counts, too.
       store: where public counts go that are too large for the job's graph; with None they stay in it.
-      described: how records became documents, if they were read from files; the key is bound to it. By
-        default the elements are rows with these fields.
-      user_field: the name of the field with the user, which defines whom the guarantee protects.
-      text_field: the name of the field with the text, or several names, of which each is a document.
       workers: the number of threads in which a worker tokenizes; None means one.
 
     Raises:
@@ -165,7 +158,7 @@ class BayesianCounts(DocumentsTransform):
 
 def _sums_of_users(batch: UserBatch, public: PublicCounts, **how: Any) -> RowSums:
     progress.enter("users", None)
-    grams = counting.limited_grams(counting.find_grams(batch, public), **how)
+    grams = counting.limit_grams(counting.find_grams(batch, public), **how)
     return RowSums(rows=grams.rows, sums=grams.counts)
 
 

@@ -34,9 +34,8 @@ from beam_dpne.set_union.elements import (
     ItemSet,
     ItemSums,
     UserItems,
-    drop_found,
     items_of_users,
-    keep_open,
+    left_open,
 )
 from beam_dpne.set_union.plan import SetUnionPlan, UnionRound
 
@@ -85,13 +84,6 @@ def decide(sums: ItemSums, plan: SetUnionPlan, run_key: RunKey, number: int = 1)
         return Decision(found, None)
     still_open = np.flatnonzero((cells >= rule.cut_cell) & ~is_found)
     return Decision(found, sums.words.take(pa.array(still_open)))
-
-
-def left_open(items: UserItems, decision: Decision) -> UserItems:
-    """Returns users' items that are open after a round which was not the last."""
-    if decision.still_open is None:
-        return drop_found(items, decision.found.items)
-    return keep_open(items, decision.still_open)
 
 
 def noisy_cells(
@@ -158,11 +150,13 @@ def release_items(items: UserItems, plan: SetUnionPlan, run_key: RunKey) -> Item
     """
     parts, left = [], items
     for decider in plan.union_rounds:
-        sums = union_weights.histogram(left, plan, run_key, decider.number)
-        decision = decide(sums, plan, run_key, decider.number)
+        sums = union_weights.histogram(left, plan, run_key, decider.round)
+        decision = decide(sums, plan, run_key, decider.round)
         parts.append(decision.found)
-        if decider.number < len(plan.union_rounds):
-            left = left_open(left, decision)
+        if decider.round < len(plan.union_rounds):
+            still_open = decision.still_open
+            known = decision.found.items if still_open is None else still_open
+            left = left_open(left, known, is_open=still_open is not None)
     found = merge_released(parts)
     if not plan.count_share:
         return found

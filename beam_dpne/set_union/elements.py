@@ -98,18 +98,15 @@ def items_of_users(batch: UserBatch) -> UserItems:
     )
 
 
-def keep_open(items: UserItems, still_open: pa.Array) -> UserItems:
-    """Keeps users' open items, and drops users who have none."""
-    return _keep_words(items, places_in(items.words, still_open) >= 0)
+def left_open(items: UserItems, known: pa.Array, *, is_open: bool) -> UserItems:
+    """Keeps what a round leaves open of users' items, and drops users who have none of it.
 
-
-def drop_found(items: UserItems, found: pa.Array) -> UserItems:
-    """Drops the items that a round has found, and users who have no others."""
-    return _keep_words(items, places_in(items.words, found) < 0)
-
-
-def _keep_words(items: UserItems, chosen: np.ndarray) -> UserItems:
-    """Keeps the entries of chosen words, (words,) bool, and drops users without any."""
+    Args:
+      items: a batch of users.
+      known: the open items, or those that the round has found.
+      is_open: whether `known` are the open ones.
+    """
+    chosen = (places_in(items.words, known) >= 0) == is_open
     kept = chosen[items.items]
     user = arrays.rows_of_entries(items.offsets)
     sizes = np.bincount(user[kept], minlength=len(items.users))

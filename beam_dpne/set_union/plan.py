@@ -55,14 +55,14 @@ class UnionRound(NamedTuple):
     """The public numbers that decide about every item in one round.
 
     Attributes:
-      number: the round's number, from 1.
+      round: the round's number, from 1.
       noise_stddev: σ of the noise on each item, in units of weight.
       threshold: ρ, in units of weight; each user has a budget of 1 in each round.
       cutoff: Γ, in units of weight; None for policies without a cutoff.
       cut: the same as in `RoundShares`, in units of weight.
     """
 
-    number: int
+    round: int
     noise_stddev: float
     threshold: float
     cutoff: float | None

@@ -1,8 +1,8 @@
-"""PrivateSetUnion, the union of users' items as one pipeline, and its steps (ReleaseItems)."""
+"""PrivateSetUnion, the union of users' items as one pipeline, its steps, and what its ledger says."""
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import apache_beam as beam
@@ -18,8 +18,9 @@ from beam_dpne.elements.arrays import join_words
 from beam_dpne.elements.batches import SumBundle, UserBatch
 from beam_dpne.elements.rows import CountedItem, ReleasedItem
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.release.ledger import Run
+from beam_dpne.release.ledger import Contents, Run
 from beam_dpne.release.result import Form, Result
+from beam_dpne.release.schema import UnionMechanism
 from beam_dpne.set_union import decisions, elements, weights
 from beam_dpne.set_union.elements import (
     ItemSet,
@@ -29,20 +30,76 @@ from beam_dpne.set_union.elements import (
     item_table,
     merge_sums,
 )
-from beam_dpne.set_union.ledger import set_union_contents
 from beam_dpne.set_union.plan import SetUnionPlan
 
 _KeyedSums = tuple[int, ItemSums]
 _OPEN = "open"
+_SHARDS = (
+    "Users are divided among shards by a keyed hash, and each shard fills a separate histogram, up to "
+    "cutoff / shards."
+)
+# Key: the first word of a policy's name.
+_POLICIES = {
+    "weighted": "Each user divides one unit of weight, in the norm of the sensitivity, evenly among at "
+    "most max_contributions items that the user has.",
+    "sips": "There are three rounds of weighted_gaussian, with one, three and nine thirteenths of the "
+    "budget. Users give weight to items only that no earlier round has found.",
+    "policy": "Users come one after the other, in the order of a keyed hash. Each user moves at most "
+    "max_contributions items that the user has towards the cutoff, by one unit in all, in the norm of "
+    f"the sensitivity. Items at the cutoff get nothing. {_SHARDS}",
+    "screened": "There are three rounds of policy_gaussian, with 0.12, 0.23 and 0.65 of the budget. "
+    "Later rounds are about the items that those before them have neither found nor closed. "
+    f"{_SHARDS}",
+}
+_COUNTED_TOGETHER = (
+    "The items were found with the part 1 - budget_share of the budget mu^2 of one Gaussian mechanism, "
+    "and the users of the released items were measured with the rest: over all rounds and sums, the "
+    "squares of sensitivity over noise add up to at most mu^2, with mu = sensitivity / "
+    "composed_noise_scale."
+)
+_PROMISE = (
+    "The operator promises that the input has at most max_users users. This is never checked against "
+    "the data, since a run that refused or dropped users would reveal their number. With more users, "
+    "the part of the sensitivity that is due to rounding, and the numerical slack, could exceed the "
+    "bounds stated here."
+)
+_ITEM = (
+    r"the item as it is; in tsv, backslash is written \\, a tab \t, a line feed \n, a carriage return "
+    r"\r, and the empty item \e (beam_dpne.elements.rows.unescape_item reads it)"
+)
+_SCORE = (
+    "the noisy weight in the round in which the item was found, as the middle of a cell one 64th of "
+    "the round's noise_stddev wide, rounded to six decimals"
+)
+
+
+def set_union_contents(plan: SetUnionPlan, released: Sequence[ItemSet]) -> Contents:
+    """Returns the contents of the ledger of a release of items, which is one set."""
+    (items,) = released
+    grounds: dict[str, Any] = {}
+    if plan.count_noise is not None:
+        grounds["composition"] = _COUNTED_TOGETHER
+    if plan.has_cutoff:
+        grounds["promise"] = {"max_users": plan.max_users, "meaning": _PROMISE}
+    mechanism = UnionMechanism(
+        policy=plan.policy,
+        meaning=_POLICIES[plan.policy.partition("_")[0]],
+        max_contributions=plan.contribution_limit,
+        sensitivity=plan.sensitivity,
+        rounding_bound=plan.rounding_bound,
+        composed_noise_scale=plan.noise_stddev,
+        cutoff_margin=plan.margin,
+        shards=plan.shard_count,
+        rounds=[each._asdict() for each in plan.union_rounds],
+        released=len(items),
+    )
+    columns = {"item": _ITEM, "score": _SCORE}
+    return Contents(found=mechanism, columns=columns, grounds=grounds, found_alone="item")
 
 
 class _Released(NamedTuple):
     released: PCollection[ItemSet]
     run: Run
-
-
-def _row_type(plan: SetUnionPlan) -> type[ReleasedItem] | type[CountedItem]:
-    return CountedItem if plan.count_share else ReleasedItem
 
 
 class PrivateSetUnionResult(Result[ReleasedItem | CountedItem], _Released):
@@ -55,7 +112,11 @@ class PrivateSetUnionResult(Result[ReleasedItem | CountedItem], _Released):
       run: the public facts of the run, for the ledger.
     """
 
-    form = Form(_row_type, item_table, set_union_contents)
+    form = Form(
+        lambda plan: CountedItem if plan.count_share else ReleasedItem,
+        item_table,
+        set_union_contents,
+    )
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -80,15 +141,7 @@ class PrivateSetUnion(DocumentsTransform):
     Attributes:
       plan: the parameters of the run.
       tokenizer: "tokens", "words", "whitespace", "package.module:function", or a function.
-      partitions: the number of hash partitions of users; the histogram, which is smaller, has a
-        quarter as many.
-      run_key: the secret of the run; by default a fresh one each time the transform is applied. It is
-        bound to all that decides the mechanism (`key_context`), so the same key under other
-        parameters, another tokenizer or another version draws other noise.
-      described: how records became documents, if they were read from files; the key is bound to it.
-        By default the elements are rows with these fields.
-      user_field: the name of the field with the user, which defines whom the guarantee protects.
-      text_field: the name of the field with the items, or several names, of which each is a document.
+      partitions, run_key, described, user_field, text_field: as in `PrivateNgrams`.
       workers: the number of threads in which a worker tokenizes; None means one.
 
     Raises:
@@ -175,7 +228,7 @@ class ReleaseItems(beam.PTransform):
         )
         found: list[Any] = []
         for decider in self.plan.union_rounds:
-            number = decider.number
+            number = decider.round
             decide = beam.FlatMap(_decide, plan=self.plan, run_key=self.run_key, number=number)
             decided = (
                 self._sums(items, number)
@@ -185,12 +238,8 @@ class ReleaseItems(beam.PTransform):
             found.append(decided["found"])
             if number < len(self.plan.union_rounds):
                 has_cut = decider.cut is not None
-                narrow, known = (
-                    (elements.keep_open, decided[_OPEN])
-                    if has_cut
-                    else (elements.drop_found, decided["found"])
-                )
-                left = beam.ParDo(_Narrow(narrow), AsIter(known)).with_output_types(UserItems)
+                known = AsIter(decided[_OPEN if has_cut else "found"])
+                left = beam.ParDo(_Narrow(is_open=has_cut), known).with_output_types(UserItems)
                 items = items | f"{number}/LeftOpen" >> left
         together = found | "Found" >> beam.Flatten()
         once = users.pipeline | "Once" >> beam.Create([None])
@@ -251,8 +300,8 @@ class _Narrow(beam.DoFn):
     The side input, sets of items in parts, is joined once per bundle and not once per batch.
     """
 
-    def __init__(self, narrow: Callable[[UserItems, pa.Array], UserItems]):
-        self._narrow = narrow
+    def __init__(self, *, is_open: bool):
+        self._is_open = is_open
 
     def start_bundle(self):
         super().start_bundle()
@@ -261,7 +310,7 @@ class _Narrow(beam.DoFn):
     def process(self, element: UserItems, known: Iterable[ItemSet]) -> Iterator[UserItems]:
         if self._known is None:
             self._known = join_words(part.items for part in known)
-        left = self._narrow(element, self._known)
+        left = elements.left_open(element, self._known, is_open=self._is_open)
         if len(left.users):
             yield left
 

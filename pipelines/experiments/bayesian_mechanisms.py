@@ -12,7 +12,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from beam_dpne.bayesian.counting import UserGrams, limited_grams, noisy_values
+from beam_dpne.bayesian.counting import UserGrams, limit_grams, noisy_values
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.posterior import probabilities
 from beam_dpne.documents.group_by_user import hash_users
@@ -101,7 +101,7 @@ def limited(exact: ExactCounts, plan: BayesianPlan, bound: RunKey) -> UserGrams:
     """Returns the counts that each user adds; all copies of a user make the same choice."""
     users = hash_users(exact.names, bound.sub_key("user"))
     grams = UserGrams(users=users, offsets=exact.offsets, rows=exact.rows, counts=exact.values)
-    return limited_grams(grams, plan, bound)
+    return limit_grams(grams, plan, bound)
 
 
 def bound_key(exact: ExactCounts, plan: BayesianPlan, run_key: RunKey) -> RunKey:

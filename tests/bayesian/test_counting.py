@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from beam_dpne.bayesian import counting
 from beam_dpne.bayesian.counting import UserGrams
+from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.mechanism.randomness import RunKey
 
 KEY = RunKey(b"bayesian".ljust(32, b"."))
@@ -22,9 +23,8 @@ def test_one_user_moves_the_sums_by_no_more_than_the_sensitivity(seed, limit, cl
         rows=np.concatenate([np.sort(rng.permutation(12)[:n]) for n in held]).astype(np.int32),
         counts=rng.integers(1, 9, size=held.sum()),
     )
-    limited = counting.limit_grams(
-        grams, max_contributions=limit, max_count=clamp, sub_key=KEY.sub_key("subset")
-    )
+    plan = BayesianPlan(epsilon=1, delta=1e-6, max_contributions=limit, max_count=clamp)
+    limited = counting.limit_grams(grams, plan, KEY)
     whole = np.bincount(limited.rows, limited.counts, 12)
     for user in range(8):
         own = slice(limited.offsets[user], limited.offsets[user + 1])
@@ -50,9 +50,8 @@ def test_a_user_above_the_limit_keeps_a_uniform_subset():
         rows=np.tile(np.arange(4, dtype=np.int32), users),
         counts=np.ones(4 * users, np.int64),
     )
-    limited = counting.limit_grams(
-        grams, max_contributions=1, max_count=1, sub_key=KEY.sub_key("subset")
-    )
+    plan = BayesianPlan(epsilon=1, delta=1e-6, max_contributions=1)
+    limited = counting.limit_grams(grams, plan, KEY)
     assert (np.diff(limited.offsets) == 1).all()
     share = np.bincount(limited.rows) / users
     # Seven deviations of a share of 20,000 draws: odds below 1e-10.

@@ -52,7 +52,7 @@ def private_set_union(
 def histogram_of(users, plan: SetUnionPlan, run_key: RunKey, decider: UnionRound) -> dict[str, int]:
     """Algorithm 2: the histogram after all users, in units of 2^-50."""
     limited = {
-        user: limit(user, held, plan, run_key, decider.number) for user, held in users.items()
+        user: limit(user, held, plan, run_key, decider.round) for user, held in users.items()
     }
     total: dict[str, int] = {}
     if plan.policy not in DESCENT_POLICIES:
@@ -98,7 +98,7 @@ def descend(histogram: dict[str, int], order: list[str], cutoff: int) -> None:
 
 def noise(item: str, run_key: RunKey, decider: UnionRound) -> mpmath.mpf:
     """Keyed noise of an item in a round, in standard deviations."""
-    sub_key = run_key.sub_key("item noise", 0, decider.number)
+    sub_key = run_key.sub_key("item noise", 0, decider.round)
     first, last = two(encrypt_blocks(sub_key, block(hash_of(item, "word", run_key))))
     with mpmath.workdps(60):
         u = mpmath.mpf(((first << 64) | last) | 1) / 2**128

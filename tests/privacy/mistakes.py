@@ -311,8 +311,8 @@ MISTAKES = (
     Mistake(
         "section 6: users add any number of n-grams",
         "bayesian/counting.py",
-        "kept[arrays.outside_limit(grams.offsets, max_contributions, draw)] = False",
-        "arrays.outside_limit(grams.offsets, max_contributions, draw)",
+        "kept[arrays.outside_limit(grams.offsets, limit, draw)] = False",
+        "arrays.outside_limit(grams.offsets, limit, draw)",
         ("bayesian/test_counting.py",),
     ),
     Mistake(

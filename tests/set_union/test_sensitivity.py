@@ -144,9 +144,9 @@ def test_items_of_one_user_alone_are_released_with_probability_delta_at_most(pol
         worst = int(held[np.argmax(needed)])
         for number in {1, 3, limit, worst}:
             user = users_of({"ann": {f"item {i}" for i in range(number)}})
-            (weight,) = set(weights.histogram(user, plan, KEY, decider.number).sums.tolist())
+            (weight,) = set(weights.histogram(user, plan, KEY, decider.round).sums.tolist())
             many = many_items(RUNS * number, weight)
-            found = decisions.decide(many, plan, KEY, decider.number).found.items.to_pylist()
+            found = decisions.decide(many, plan, KEY, decider.round).found.items.to_pylist()
             released = len({int(name) // number for name in found})
             side = "two-sided" if number == worst else "greater"
             assert stats.binomtest(released, RUNS, allowed, side).pvalue > FALSE_FAILURE
@@ -156,8 +156,8 @@ def test_items_of_one_user_alone_are_released_with_probability_delta_at_most(pol
 def test_items_without_weight_are_never_released_whatever_their_noise(policy):
     plan = SetUnionPlan(policy=policy, epsilon=1, delta=0.4, max_contributions=1, count_share=0)
     for decider in plan.union_rounds:
-        assert len(decisions.decide(many_items(RUNS, 1), plan, KEY, decider.number).found)
-        assert not len(decisions.decide(many_items(RUNS), plan, KEY, decider.number).found)
+        assert len(decisions.decide(many_items(RUNS, 1), plan, KEY, decider.round).found)
+        assert not len(decisions.decide(many_items(RUNS), plan, KEY, decider.round).found)
 
 
 def test_items_without_weight_stay_open_or_are_closed_by_their_noise_alone():
@@ -209,5 +209,5 @@ def test_adding_a_user_does_not_reorder_the_others():
 
 def test_later_rounds_of_sips_are_about_what_was_not_found():
     users = users_of({"ann": {"a", "b"}, "bob": {"a"}})
-    left = elements.drop_found(users, pa.array(["a"]))
+    left = elements.left_open(users, pa.array(["a"]), is_open=False)
     assert held_by(left) == [{"b"}]

@@ -135,13 +135,17 @@ def test_a_shard_is_a_function_of_its_users_in_whatever_order_batches_are_joined
 
 def test_a_round_leaves_open_items_and_drops_users_without_any():
     users = users_of({"1": {"a", "b"}, "2": {"c"}, "3": set(), "4": {"b", "c"}})
-    kept = elements.keep_open(users, pa.array(["b", "x"]))
+    kept = elements.left_open(users, pa.array(["b", "x"]), is_open=True)
     assert (held_by(kept), kept.words.to_pylist()) == ([{"b"}, {"b"}], ["b"])
-    left = elements.drop_found(users, pa.array(["c", "x"]))
+    left = elements.left_open(users, pa.array(["c", "x"]), is_open=False)
     assert held_by(left) == [{"a", "b"}, {"b"}]
     none = pa.array([], pa.string())
-    assert held_by(elements.keep_open(users, none)) == []
-    assert held_by(elements.drop_found(users, none)) == [{"a", "b"}, {"c"}, {"b", "c"}]
+    assert held_by(elements.left_open(users, none, is_open=True)) == []
+    assert held_by(elements.left_open(users, none, is_open=False)) == [
+        {"a", "b"},
+        {"c"},
+        {"b", "c"},
+    ]
     assert held_by(elements.join_items([kept, left])) == [{"b"}, {"b"}, {"a", "b"}, {"b"}]
 
 

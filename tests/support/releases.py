@@ -39,7 +39,7 @@ from beam_dpne.release.ledger import Run, ledger_bytes, whole_ledger
 from beam_dpne.release.publishing import publish_release
 from beam_dpne.release.schema import NO_NOTES, Length, Part
 from beam_dpne.set_union.elements import ItemSet
-from beam_dpne.set_union.ledger import set_union_contents
+from beam_dpne.set_union.transform import set_union_contents
 from tests.ngrams.test_oracle import user_batches
 
 NOTES = ReleaseNotes(title="Phrases <b>, a = 1", contact="ask@example.com", unit="a customer")
