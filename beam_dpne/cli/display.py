@@ -13,6 +13,7 @@ from rich.status import Status
 from rich.table import Table
 
 from beam_dpne.elements import progress
+from beam_dpne.report.facts import number
 
 _REFRESH_SECONDS = 0.2
 _PHRASES = {
@@ -72,11 +73,6 @@ def _watch(done: threading.Event, input_bytes: int) -> None:
 
 def print_release(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
     """Prints how many rows a run released, from its ledger, and the directory."""
-    notes = ledger["notes"]
-    if notes["title"] is not None:
-        print_line(f"Title: {notes['title']}")
-    if notes["unit"] is not None:
-        print_line(f"One user is {notes['unit']}.")
     rows = ledger.get("lengths")
     if rows is None:
         mechanism = ledger["mechanism"]
@@ -100,20 +96,14 @@ def print_table(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[s
     for name in names or {name: None for row in rows for name in row}:
         values = [row.get(name) for row in rows]
         if any(value is not None for value in values):
-            columns.append(list(map(_cell, values)))
-            numeric = all(re.match(r"[-+<]?[\d∞]|-?$", cell) for cell in columns[-1])
+            columns.append(list(map(number, values)))
+            numeric = all(re.match(r"[-+<]?[\d∞]|[–-]?$", cell) for cell in columns[-1])
             # A text that is too long goes on in the next line, and no part of it is cut off.
             justify = "right" if numeric else "left"
             table.add_column(name.replace("_", " "), justify=justify, overflow="fold")
     for cells in zip(*columns, strict=True):
         table.add_row(*cells)
     _console(sys.stdout).print(table)
-
-
-def _cell(value: str | float | None) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else value
 
 
 def print_notice(text: str) -> None:

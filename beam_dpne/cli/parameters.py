@@ -15,7 +15,7 @@ MOST_WORKERS = 256
 _RELEASE = Parameter("Directory of the release, local or e.g. gs://bucket/out.", path="directory")
 _EXPORTS = (
     "Kind of the file: tokenizers (Hugging Face), arpa (a language model), aosp (a keyboard's words), "
-    "elasticsearch (suggestions), csv, duckdb or card (a data card)."
+    "elasticsearch (suggestions), csv or card (a data card)."
 )
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 

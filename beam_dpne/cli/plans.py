@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import os
 from collections.abc import Sequence
 
@@ -160,7 +159,7 @@ def _print_forecast(
     rows = [
         {"ε": f"{plan.epsilon:g}", "length": length, "n-grams": _count(each.released)}
         | dict(zip(("50 %", "99 %"), map(_count, each.needed), strict=True))
-        | {f"{x.users:,} users": f"{_count(x.low)}–{_count(x.high)}" for x in each.widths}
+        | {f"{x.users:,} users": f"{_count(x.low):,}–{_count(x.high):,}" for x in each.widths}
         for plan, lengths in zip(plans, forecasts, strict=True)
         for length, each in enumerate(lengths, 1)
     ]
@@ -171,16 +170,13 @@ def _print_forecast(
     )
 
 
-def _count(number: float | None) -> str:
+def _count(value: float | None) -> int | None:
     """Returns a number with three digits, since a forecast has no more.
 
     >>> _count(13_331.2), _count(0.7), _count(None)
-    ('13,300', '1', '-')
+    (13300, 1, None)
     """
-    if number is None:
-        return "-"
-    digits = max(0, math.floor(math.log10(number)) - 2) if number >= 1 else 0
-    return f"{round(number, -digits):,.0f}"
+    return None if value is None else round(float(f"{value:.3g}"))
 
 
 def audit(made: Made, _beam_arguments: list[str]) -> None:

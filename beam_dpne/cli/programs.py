@@ -196,7 +196,7 @@ def _tally_after(tally: Tally, _written: Iterable[str]) -> Tally:
 
 @contextlib.contextmanager
 def _kept_budget(made: Made, plan: Any) -> Iterator[None]:
-    """Notes a run in its budget, if it has one, and settles it if it released.
+    """Notes a run in its budget, if it has one, and settles it if it released; else says what is left.
 
     The note of a run that failed stays, whatever the reason: only the operator can know that its job
     has ended and that nobody has read a file of it.
@@ -217,19 +217,15 @@ def _kept_budget(made: Made, plan: Any) -> Iterator[None]:
     )
     try:
         yield
-    except BaseException:
-        display.print_notice(
-            f"beam-dpne: the budget counts this run as spent (note {note}). If its job has ended and "
-            f"nothing was published: {command} --remove {note}."
-        )
-        raise
-    try:
         budget.settle(output)
-    except BudgetError as error:
+    except BaseException as error:
         display.print_notice(
-            f"beam-dpne: the budget counts this run as spent: {error} Once its release is there: "
-            f"{command} --settle {output}."
+            f"beam-dpne: the budget counts this run as spent. Once its release is there: {command} "
+            f"--settle {output}. If its job has ended and nothing was published: {command} --remove "
+            f"{note}."
         )
+        if not isinstance(error, BudgetError):
+            raise
 
 
 def _partitions(files: Sequence[InputFile], workers: int | None) -> int:

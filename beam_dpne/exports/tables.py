@@ -1,7 +1,4 @@
-"""CSV for spreadsheets, a SQL script for DuckDB, documents for Elasticsearch, and a data card.
-
-A database file of DuckDB holds random identifiers, so that two exports of one release would differ. The
-script has none, can be read by any version of DuckDB, and holds the ledger too.
+"""CSV for spreadsheets, documents for Elasticsearch, and a data card.
 
 Documents for Elasticsearch are NDJSON for the _bulk interface. Their completion field has as `input`
 the text that a person types: the words, joined by blanks, without escapes. `weight` must be a whole
@@ -19,31 +16,23 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import jinja2
 import numpy as np
-import pyarrow as pa
 import yaml
 
 from beam_dpne.elements.rows import SEPARATOR, escape_item
 from beam_dpne.errors import ExportError
 from beam_dpne.exports.writing import Source
-from beam_dpne.report.facts import markdown_text
+from beam_dpne.report.document import environment
 
 # Spreadsheets take a cell that begins with one of these as a formula; the last four are the full-width
 # forms of the first four. With the apostrophe, a reader knows which ones were added.
 _FORMULA = re.compile("[=+\\-@\t\r'\uff1d\uff0b\uff0d\uff20]")
-_ROWS_AT_ONCE = 1000
-_SQL_TYPES = {pa.int32(): "INTEGER", pa.int64(): "BIGINT", pa.float64(): "DOUBLE"}
-_TABLES = {"ngrams": "ngrams", "set-union": "items", "bayesian": "probabilities"}
 _REFUSED = re.compile("[\x00\x1e\x1f]")
 _MOST = 2**31 - 1
 _UNSEARCHABLE = "rows of blanks or with a character that a completion field refuses"
-_CONTROL = re.compile("([\x00-\x1f\x7f])")
-# A sentence of a ledger is shown whole.
-_LONGEST = 100_000
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 _SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B")
 _TASKS = {"ngrams": "n-grams", "set-union": "vocabulary", "bayesian": "language-model"}
@@ -58,8 +47,8 @@ def csv_file(source: Source) -> tuple[str, Mapping[str, int]]:
     writer.writerow(source.rows.column_names)
     # The text of an n-gram is one line already.
     line = escape_item if source.program == "set-union" else str
-    columns = _columns(source, lambda text: guard(line(text)))
-    writer.writerows(zip(*columns, strict=True))
+    for row in zip(*(column.to_pylist() for column in source.rows.columns), strict=True):
+        writer.writerow([guard(line(cell)) if isinstance(cell, str) else cell for cell in row])
     return stream.getvalue(), {}
 
 
@@ -70,57 +59,6 @@ def guard(text: str) -> str:
     ("'=1+1", "it's", "''tis")
     """
     return f"'{text}" if _FORMULA.match(text) else text
-
-
-def duckdb_script(source: Source) -> tuple[str, Mapping[str, int]]:
-    """Returns a script that makes a table of the rows, and the table `ledger` with one row."""
-    name = _TABLES[source.program]
-    fields = [
-        f"{field.name} {_SQL_TYPES.get(field.type, 'VARCHAR')}" for field in source.rows.schema
-    ]
-    ledger = json.dumps(source.ledger, ensure_ascii=True, allow_nan=False)
-    parts = [
-        f"-- {' '.join(source.title.split())}\n",
-        f"-- SHA-256 of its ledger.json: {source.ledger_sha256}\n",
-        "BEGIN TRANSACTION;\n",
-        f"CREATE TABLE {name} ({', '.join(fields)});\n",
-        *_inserts(name, source),
-        "CREATE TABLE ledger (sha256 VARCHAR, ledger JSON);\n",
-        f"INSERT INTO ledger VALUES ({_literal(source.ledger_sha256)}, {_literal(ledger)});\n",
-        *(
-            f"COMMENT ON COLUMN {name}.{column} IS {_literal(meaning)};\n"
-            for column, meaning in source.ledger["columns"].items()
-            if column in source.rows.column_names
-        ),
-        "COMMIT;\n",
-    ]
-    return "".join(parts), {}
-
-
-def _inserts(name: str, source: Source) -> Iterator[str]:
-    columns = _columns(source, _literal)
-    lines = [f"({', '.join(row)})" for row in zip(*columns, strict=True)]
-    for start in range(0, len(lines), _ROWS_AT_ONCE):
-        values = ",\n".join(lines[start : start + _ROWS_AT_ONCE])
-        yield f"INSERT INTO {name} VALUES\n{values};\n"
-
-
-def _columns(source: Source, write: Callable[[str], str]) -> list[list[str]]:
-    """Returns the values of each column; texts as `write` writes them, numbers as `repr` does."""
-    return [
-        list(map(write if pa.types.is_string(column.type) else repr, column.to_pylist()))
-        for column in source.rows.columns
-    ]
-
-
-def _literal(text: str) -> str:
-    r"""Returns a text as a literal of SQL; control characters are computed, since some end a script.
-
-    >>> _literal("it's"), _literal("a\n")
-    ("'it''s'", "'a' || chr(10) || ''")
-    """
-    quoted = text.replace("'", "''")
-    return "'" + _CONTROL.sub(lambda found: f"' || chr({ord(found[1])}) || '", quoted) + "'"
 
 
 def suggestions(source: Source) -> tuple[str, Mapping[str, int]]:
@@ -167,21 +105,18 @@ def card(source: Source, license: str | None = None) -> tuple[str, Mapping[str, 
         raise ExportError(
             f"license must be the Hub's name of a licence like cc-by-4.0, got license={license}."
         )
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("beam_dpne.exports", ""),
-        trim_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    environment.filters["md"] = lambda text: markdown_text(text, _LONGEST)
     head = _front_matter(source, license)
-    text = environment.get_template("card.jinja").render(
-        head=yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=1000),
-        title=source.title,
-        ledger=source.ledger,
-        rows=len(source.rows),
-        noun=source.noun,
-        sha256=source.ledger_sha256,
+    text = (
+        environment("markdown")
+        .get_template("card.jinja")
+        .render(
+            head=yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=1000),
+            title=source.title,
+            ledger=source.ledger,
+            rows=len(source.rows),
+            noun=source.noun,
+            sha256=source.ledger_sha256,
+        )
     )
     return text, {}
 

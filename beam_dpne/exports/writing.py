@@ -120,9 +120,6 @@ KINDS: Mapping[str, Kind] = {
         made_by="tables:suggestions",
     ),
     "csv": Kind(holds="a CSV that spreadsheets can open without risk", made_by="tables:csv_file"),
-    "duckdb": Kind(
-        holds="a SQL script from which DuckDB makes a database", made_by="tables:duckdb_script"
-    ),
     "card": Kind(
         holds="a data card, the README.md of a data set on the Hugging Face Hub",
         made_by="tables:card",
@@ -158,7 +155,7 @@ def export(
     >>> export("release/titles", "tokenizer", "titles.json")
     Traceback (most recent call last):
     beam_dpne.errors.ExportError: to must be one of tokenizers, arpa, aosp, elasticsearch, csv, \
-    duckdb, card, got to=tokenizer.
+    card, got to=tokenizer.
     """
     given = {name: value for name, value in settings.items() if value is not None}
     if to not in KINDS:

@@ -78,8 +78,9 @@ def by_rank(
       highs: Upper ends of their intervals.
     """
     ranks = _ranks(len(values))
-    ends = [end[rank - 1] for end in (lows, highs) if end is not None for rank in ranks]
-    ticks = _ticks(*_extent([values[rank - 1] for rank in ranks], ends))
+    # Ends of wide intervals are drawn at the ends of the axis.
+    positive = [values[rank - 1] for rank in ranks if values[rank - 1] > 0] or [1.0]
+    ticks = _ticks(min(positive) / 2, max(positive) * 2)
     low, high = ticks[0], ticks[-1]
     widest = math.log10(max(len(values), 2))
 
@@ -118,20 +119,6 @@ def bar(value: float, low: float | None = None, high: float | None = None) -> Ma
     return Markup(
         f'<svg class="inline" viewBox="0 0 {_BAR_WIDTH} 12" aria-hidden="true">{shapes}</svg>'
     )
-
-
-def _extent(values: Sequence[float], ends: Sequence[float]) -> tuple[float, float]:
-    """Returns the range of an axis: all values, and ends of intervals up to a factor of ten from them.
-
-    One very wide interval would press all values together; its end is drawn at the axis's end.
-
-    >>> _extent([0.0, 5.0, 80.0], [0.0, 1.0, 3.0, 1e9])
-    (1.0, 800.0)
-    """
-    positive = [value for value in values if value > 0] or [1.0]
-    least, most = min(positive) / 10, max(positive) * 10
-    near = [min(max(end, least), most) for end in ends if end > 0]
-    return min([*positive, *near]), max([*positive, *near])
 
 
 def _ticks(low: float, high: float) -> list[float]:

@@ -128,7 +128,7 @@ def render_report(
         "version": __version__,
         "word_range": _words([each["length"] for each in facts.lengths if each["released"]]),
     }
-    text = _environment(output_format).get_template("report.jinja").render(words)
+    text = environment(output_format).get_template("report.jinja").render(words)
     return (text.lstrip() if is_html else _BLANKS.sub("\n\n", text.strip()) + "\n").encode()
 
 
@@ -151,8 +151,8 @@ def _without(facts: Facts, left_out: Collection[str]) -> Facts:
 
 
 @functools.cache
-def _environment(output_format: str) -> jinja2.Environment:
-    """Returns the templates with what their format needs; all that is not marked as safe is escaped."""
+def environment(output_format: str) -> jinja2.Environment:
+    """Returns the templates for "html" or "markdown"; what is not marked as safe is escaped."""
     is_html = output_format == "html"
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("beam_dpne.report", ""),

@@ -9,7 +9,6 @@ import math
 import re
 
 import arpa
-import duckdb
 import pandas
 import pyarrow as pa
 import pytest
@@ -336,24 +335,6 @@ def test_a_csv_has_the_rows_and_no_formula(made, releases, name):
     number = "probability" if name == "joint" else "score"
     values = [float(row[headings.index(number)]) for row in rows]
     assert values == table.column(number).to_pylist()
-
-
-@pytest.mark.parametrize("name", ["small", "hostile", "items", "joint", "empty"])
-def test_duckdb_makes_a_database_with_the_rows_and_the_ledger(made, releases, name):
-    script = made(name, "duckdb").read_text()
-    with duckdb.connect() as database:
-        database.execute(script)
-        table = {"items": "items", "joint": "probabilities"}.get(name, "ngrams")
-        read = database.execute(f"SELECT * FROM {table}").fetchall()
-        ((digest, ledger),) = database.execute("SELECT * FROM ledger").fetchall()
-        comments = database.execute(
-            "SELECT comment FROM duckdb_columns() WHERE comment IS NOT NULL"
-        ).fetchall()
-    release = read_release(str(releases[name]))
-    assert read == [tuple(row.values()) for row in release.table().to_pylist()]
-    assert digest == hash_of(releases, name)
-    assert json.loads(ledger) == release.ledger
-    assert len(comments) == release.table().num_columns
 
 
 # Data card
