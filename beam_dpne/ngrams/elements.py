@@ -31,7 +31,7 @@ class Contributions:
       keys: (m,) int64, ascending within a user; packed pairs, at k = 1 indices into `words`.
       weights: (m,) int64 in units of 2^-32, 0 for n-grams beyond the user's limit; None before
         `LimitContributions` or `SpendBudgets`.
-      classes: (m,) int16, the number of each n-gram's class (see `classes`); None where there are none.
+      classes: (m,) int16, the number of each n-gram's class (see `valid`); None where there are none.
       tallies: (m,) int64 in units of 2^-24, what is sent for the count of held candidates (see
         `length_rules`); None after round 1, and where nothing is counted.
       round: r, from 1.
@@ -131,32 +131,22 @@ class SpuriousGrams:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class PresentGrams:
-    """N-grams present in the data that are undecided or already accepted after a round.
-
-    The set is as private as the data: only the noisy decisions about it are released.
+class SortedGrams:
+    """N-grams of one length in the order of their ids, and the numbers that led to them.
 
     Attributes:
-      length: k.
-      round: r, the last round that has been decided.
+      length: k; at 0 it is the root, the empty n-gram, before anything is released.
       keys: (n,) int64, ascending; at k = 1 row numbers of `words`.
-      cells: (n,) int32, the cell of each open n-gram's evidence in that round; 0 for found ones.
-      found: (n,) int8, 1 for found n-grams, 0 for open ones.
       words: (n,) Arrow strings, sorted by bytes (k = 1 only).
-      classes: (n,) int16, the number of each n-gram's class; None where there are none.
       parent_size: |S_{k−1}|.
-      vocabulary_size: |S_1| (length ≥ 2).
-      rule: the rule of the length; None if no n-gram is present.
+      vocabulary_size: |S_1|.
+      rule: the rule of the length; None for the root, and if no n-gram is present.
       stored: the file that holds the set, if it was too large for an element (`spill`).
     """
 
     length: int
-    round: int
     keys: np.ndarray
-    cells: np.ndarray
-    found: np.ndarray
     words: pa.Array | None = None
-    classes: np.ndarray | None = None
     parent_size: int = 0
     vocabulary_size: int = 0
     rule: LengthRule | None = None
@@ -164,6 +154,25 @@ class PresentGrams:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class PresentGrams(SortedGrams):
+    """N-grams that some user holds and that are open or found after a round.
+
+    The set is as private as the data: only the noisy decisions about it are released.
+
+    Attributes:
+      round: r, the last round that has been decided.
+      cells: (n,) int32, the cell of each open n-gram's evidence in that round; 0 for found ones.
+      found: (n,) int8, 1 for found n-grams, 0 for open ones.
+      classes: (n,) int16, the number of each n-gram's class; None where there are none.
+    """
+
+    round: int
+    cells: np.ndarray
+    found: np.ndarray
+    classes: np.ndarray | None = None
 
     @property
     def file_name(self) -> str:
@@ -172,37 +181,20 @@ class PresentGrams:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class GramSet:
-    """S_k: the released n-grams of one length, sorted, and the public numbers that led to them.
+class GramSet(SortedGrams):
+    """S_k: the released n-grams of one length; its rule has σ_k, ρ_k and |V_k|.
 
     Attributes:
-      length: k; at 0 it is the root, the empty n-gram, before anything is released.
-      keys: (n,) int64, ascending; at k = 1 row numbers of `words`.
       scores: (n,) float64, noisy weights rounded to the middles of their cells, in units of weight.
-      words: (n,) Arrow strings, sorted by bytes (k = 1 only).
-      parent_size: |S_{k−1}|.
-      vocabulary_size: |S_1|.
-      rule: σ_k, ρ_k and |V_k|; None for the root.
-      suffix_bins: (n,) int16, the bin of the score of each n-gram's suffix (see `classes`); None at
+      suffix_bins: (n,) int16, the bin of the score of each n-gram's suffix (see `valid`); None at
         length 1, and where there are no classes.
       users: (n, 3) int64, the estimated number of users who hold each n-gram, and the ends of its 95 %
         interval; None if they are not measured, and until `CountUsers` has measured them.
-      stored: the file that holds the set, if it was too large for an element (`spill`).
     """
 
-    length: int
-    keys: np.ndarray
     scores: np.ndarray
-    words: pa.Array | None = None
-    parent_size: int = 0
-    vocabulary_size: int = 0
-    rule: LengthRule | None = None
     suffix_bins: np.ndarray | None = None
     users: np.ndarray | None = None
-    stored: StoredFile | None = None
-
-    def __len__(self) -> int:
-        return len(self.keys)
 
     @property
     def pruning(self) -> str:

@@ -94,7 +94,8 @@ class WeightedHistogram(beam.PTransform):
         if meets is not None:
             pieces = apply((pieces, meets), "Meet", beam.Flatten(), keyed)
         grouped = pieces | "ByHashRange" >> beam.GroupByKey()
-        return apply(grouped, "SumShard", beam.Map(_merge_range, ranges), HistogramShard)
+        merge = beam.MapTuple(lambda number, pieces: merge_shards(pieces, (number, ranges)))
+        return apply(grouped, "SumShard", merge, HistogramShard)
 
 
 def _checked_sums(element: Contributions, *, meets_others: bool) -> HistogramShard:
@@ -104,11 +105,6 @@ def _checked_sums(element: Contributions, *, meets_others: bool) -> HistogramSha
             "drawn for every hash range, and in later rounds open_pieces=… of DecideRound."
         )
     return sum_contributions(element)
-
-
-def _merge_range(keyed: tuple[int, Iterable[HistogramShard]], ranges: int) -> HistogramShard:
-    number, pieces = keyed
-    return merge_shards(pieces, (number, ranges))
 
 
 def sum_contributions(contributions: Contributions) -> HistogramShard:

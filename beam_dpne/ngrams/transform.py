@@ -16,8 +16,8 @@ from beam_dpne.elements.coders import SetStore, spill
 from beam_dpne.elements.rows import CountedNgram, ReleasedNgram
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.candidates import ExtractGrams, PruneInvalid
-from beam_dpne.ngrams.contributions import LimitContributions, SpendBudgets, SpendResult
-from beam_dpne.ngrams.elements import GramSet, PresentGrams
+from beam_dpne.ngrams.contributions import LimitContributions, SpendBudgets
+from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.histogram import WeightedHistogram
 from beam_dpne.ngrams.in_memory import InMemory
 from beam_dpne.ngrams.ledger import ngrams_contents
@@ -35,15 +35,6 @@ _RANGES_OF_A_THREAD = 2
 class _Released(NamedTuple):
     released: tuple[PCollection[GramSet], ...]
     run: Run
-
-
-class _Length(NamedTuple):
-    """S_k, the users, the set to which their positions refer, and the users after the first round."""
-
-    found: PCollection[GramSet]
-    users: PCollection[UserBatch]
-    before: PCollection[PresentGrams] | None
-    first: PCollection[UserBatch]
 
 
 def _row_type(plan: PrivacyPlan) -> type[ReleasedNgram] | type[CountedNgram]:
@@ -129,13 +120,7 @@ class PrivateNgrams(DocumentsTransform):
             released = self._released_in_one_step(documents, run_key, self.workers)
             return PrivateNgramsResult(released, Run.of(self))
         users = self.grouped_by_user(documents, run_key, self.plan.max_tokens_per_user)
-        graph = Graph(
-            plan=self.plan,
-            run_key=run_key,
-            histogram_ranges=self.histogram_ranges,
-            store=self.store,
-        )
-        return PrivateNgramsResult(graph.release(users), Run.of(self))
+        return PrivateNgramsResult(self._released(users, run_key), Run.of(self))
 
     def _released_in_one_step(
         self, documents: PCollection, run_key: RunKey, workers: int
@@ -158,6 +143,84 @@ class PrivateNgrams(DocumentsTransform):
             released[name].element_type = GramSet
         return tuple(released[name] for name in names)
 
+    def _released(
+        self, users: PCollection[UserBatch], run_key: RunKey
+    ) -> tuple[PCollection[GramSet], ...]:
+        """Returns S_1, …, S_T, with numbers of users if the plan has a count_share."""
+        released: list[PCollection[GramSet]] = []
+        everybody, before = users, None
+        for length in range(1, self.plan.max_length + 1):
+            previous = released[-1] if released else None
+            found, users, before, first = self._released_length(
+                length, users, previous, before, run_key
+            )
+            # Users have the same positions after the first round of length 1, and only less budget.
+            # So that round's stage need not put out its input too.
+            everybody = first if length == 1 else everybody
+            released.append(found)
+        if not self.plan.count_share:
+            return tuple(released)
+        count = CountUsers(plan=self.plan, released=released, run_key=run_key, store=self.store)
+        return cast("tuple[PCollection[GramSet], ...]", everybody | "CountUsers" >> count)
+
+    def _released_length(
+        self, length: int, users: Any, previous: Any, before: Any, run_key: RunKey
+    ) -> tuple[Any, Any, Any, Any]:
+        """Releases one length in its rounds, as `InMemory.release_length` does.
+
+        Returns:
+          S_k, the users, the set to which their positions refer, and the users after the first round.
+        """
+        last = self.plan.rounds_of(length)
+        rule = rule_for(self.plan) if previous is None else None
+        deciding: dict[str, Any] = {"rule": rule, "run_key": run_key, "store": self.store}
+        present: Any = None
+        still_open: Any = None
+        found: Any = None
+        first: Any = None
+        for number in range(1, last + 1):
+            label, is_first = f"{length}/{number}", number == 1 and previous is not None
+            beside = {"previous": previous, "present": present, "before": before}
+            sent, users = self._contribute(length, number, users, run_key, beside)
+            first, before = first or users, present
+            weighted = WeightedHistogram(
+                histogram_ranges=self.histogram_ranges,
+                previous=previous if is_first else None,
+                open_pieces=still_open,
+            )
+            shards: Any = sent | f"{label}/WeightedHistogram" >> weighted
+            spurious = None
+            if is_first:
+                histogram = shards if self.plan.is_adaptive else None
+                draw = SampleSpurious(plan=self.plan, run_key=run_key, histogram=histogram)
+                spurious = previous | f"{label}/SampleSpurious" >> draw
+            deciding |= {"previous": previous, "spurious": spurious}
+            if number < last:
+                decide = DecideRound(round_number=number, **deciding)
+                present, still_open = shards | f"{label}/DecideRound" >> decide
+            else:
+                found = shards | f"{label}/NoisyThreshold" >> NoisyThreshold(**deciding)
+        return found, users, before, first
+
+    def _contribute(
+        self, length: int, number: int, users: Any, run_key: RunKey, beside: dict[str, Any]
+    ) -> tuple[Any, Any]:
+        """Returns what users send to a round, and the users with what they have left."""
+        label = f"{length}/{number}"
+        if self.plan.is_adaptive:
+            spend = SpendBudgets(
+                plan=self.plan, length=length, round_number=number, run_key=run_key, **beside
+            )
+            return users | f"{label}/SpendBudgets" >> spend
+        if beside["previous"] is not None:
+            prune = PruneInvalid(released=beside["previous"], pruning=self.plan.pruning)
+            users = users | f"{label}/PruneInvalid" >> prune
+        limit = LimitContributions(
+            max_contributions=self.plan.contribution_limits[length - 1], run_key=run_key
+        )
+        grams = users | f"{label}/ExtractGrams" >> ExtractGrams()
+        return grams | f"{label}/LimitContributions" >> limit, users
+
 
 def _release_all(
     _: None,
@@ -176,95 +239,3 @@ def _release_all(
     laid.clear()
     for grams in run.release(users):
         yield TaggedOutput(str(grams.length), spill(grams, store))
-
-
-@dataclasses.dataclass(kw_only=True)
-class Graph:
-    """The transforms of one run.
-
-    Attributes:
-      plan: the parameters of the run.
-      run_key: the secret of the run, bound to its parameters.
-      histogram_ranges: the number of hash ranges of a histogram.
-      store: where sets go that are too large for an element; with None every set is one element.
-    """
-
-    plan: PrivacyPlan
-    run_key: RunKey = dataclasses.field(repr=False)
-    histogram_ranges: int
-    store: SetStore | None
-
-    def release(self, users: PCollection[UserBatch]) -> tuple[PCollection[GramSet], ...]:
-        """Returns S_1, …, S_T, with numbers of users if the plan has a count_share."""
-        released: list[PCollection[GramSet]] = []
-        everybody, before = users, None
-        for length in range(1, self.plan.max_length + 1):
-            previous = released[-1] if released else None
-            found, users, before, first = self.release_length(length, users, previous, before)
-            # Users have the same positions after the first round of length 1, and only less budget.
-            # So that round's stage need not put out its input too.
-            everybody = first if length == 1 else everybody
-            released.append(found)
-        if not self.plan.count_share:
-            return tuple(released)
-        count = CountUsers(
-            plan=self.plan, released=released, run_key=self.run_key, store=self.store
-        )
-        return cast("tuple[PCollection[GramSet], ...]", everybody | "CountUsers" >> count)
-
-    def release_length(self, length: int, users: Any, previous: Any, before: Any) -> _Length:
-        """Releases one length in its rounds, as `InMemory.release_length` does."""
-        last, key = self.plan.rounds_of(length), self.run_key
-        present: Any = None
-        still_open: Any = None
-        found: Any = None
-        first: Any = None
-        for number in range(1, last + 1):
-            label, is_first = f"{length}/{number}", number == 1 and previous is not None
-            beside = {"previous": previous, "present": present, "before": before}
-            sent, users = self._contribute(label, length, number, users, beside)
-            first, before = first or users, present
-            weighted = WeightedHistogram(
-                histogram_ranges=self.histogram_ranges,
-                previous=previous if is_first else None,
-                open_pieces=still_open,
-            )
-            shards: Any = sent | f"{label}/WeightedHistogram" >> weighted
-            deciding = self._deciding(previous)
-            if is_first:
-                histogram = shards if self.plan.is_adaptive else None
-                draw = SampleSpurious(plan=self.plan, run_key=key, histogram=histogram)
-                deciding["spurious"] = previous | f"{label}/SampleSpurious" >> draw
-            if number < last:
-                decide = DecideRound(round_number=number, **deciding)
-                present, still_open = shards | f"{label}/DecideRound" >> decide
-            else:
-                found = shards | f"{label}/NoisyThreshold" >> NoisyThreshold(**deciding)
-        return _Length(found, users, before, first)
-
-    def _contribute(
-        self, label: str, length: int, number: int, users: Any, beside: dict[str, Any]
-    ) -> tuple[Any, Any]:
-        """Returns what users send to a round, and the users with what they have left."""
-        if self.plan.is_adaptive:
-            spend = SpendBudgets(
-                plan=self.plan, length=length, round_number=number, run_key=self.run_key, **beside
-            )
-            return cast("SpendResult", users | f"{label}/SpendBudgets" >> spend)
-        if beside["previous"] is not None:
-            prune = PruneInvalid(released=beside["previous"], pruning=self.plan.pruning)
-            users = users | f"{label}/PruneInvalid" >> prune
-        limit = LimitContributions(
-            max_contributions=self.plan.contribution_limits[length - 1], run_key=self.run_key
-        )
-        grams = users | f"{label}/ExtractGrams" >> ExtractGrams()
-        return grams | f"{label}/LimitContributions" >> limit, users
-
-    def _deciding(self, previous: PCollection[GramSet] | None) -> dict[str, Any]:
-        """Returns what `DecideRound` and `NoisyThreshold` share."""
-        return {
-            "rule": rule_for(self.plan) if previous is None else None,
-            "previous": previous,
-            "run_key": self.run_key,
-            "store": self.store,
-        }

@@ -294,13 +294,14 @@ def sample_spurious(previous: GramSet, *, rule: LengthRule, run_key: RunKey) -> 
     chosen = {own.number: _chosen(size, own, rule.length, run_key) for own, size in present.items()}
     drawn = members(previous, chosen, rule.pruning, by_prediction=rule.by_prediction)
     parts = [_sampled_class(drawn[own.number], own, rule, run_key) for own in present]
-    keys = np.concatenate([np.zeros(0, np.int64), *(part.keys for part in parts)])
-    order = np.argsort(keys)
+    kinds = {"keys": np.int64, "cells": np.int64, "rounds": np.int8, "classes": np.int16}
     columns = {
-        name: np.concatenate([np.zeros(0, dtype), *(getattr(part, name) for part in parts)])[order]
-        for name, dtype in (("cells", np.int64), ("rounds", np.int8), ("classes", np.int16))
+        name: np.concatenate([np.zeros(0, kind), *(part[name] for part in parts)])
+        for name, kind in kinds.items()
     }
-    return SpuriousGrams(length=rule.length, keys=keys[order], **columns, rule=rule)
+    order = np.argsort(columns["keys"])
+    columns = {name: column[order] for name, column in columns.items()}
+    return SpuriousGrams(length=rule.length, **columns, rule=rule)
 
 
 def _chosen(size: int, own: ClassRule, length: int, run_key: RunKey) -> np.ndarray:
@@ -315,7 +316,7 @@ def _chosen(size: int, own: ClassRule, length: int, run_key: RunKey) -> np.ndarr
 
 def _sampled_class(
     drawn: np.ndarray, own: ClassRule, rule: LengthRule, run_key: RunKey
-) -> SpuriousGrams:
+) -> dict[str, np.ndarray]:
     """Returns drawn members of one class, each once, with the round and the cell of their noise."""
     length = rule.length
     # (s,) int64: draws of the same member are merged.
@@ -335,10 +336,5 @@ def _sampled_class(
         drawn_cells[inside] = thresholds.spurious_cells(
             noise[inside], own.rounds, found, rule.noise_stddev
         )
-    return SpuriousGrams(
-        length=length,
-        keys=keys,
-        cells=drawn_cells,
-        rounds=rounds,
-        classes=np.full(keys.size, own.number, np.int16),
-    )
+    classes = np.full(keys.size, own.number, np.int16)
+    return {"keys": keys, "cells": drawn_cells, "rounds": rounds, "classes": classes}
