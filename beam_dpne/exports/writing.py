@@ -13,13 +13,13 @@ import numpy.typing as npt
 from beam_dpne.elements.rows import split_ngram
 from beam_dpne.errors import ExportError
 from beam_dpne.release.publishing import write_file
-from beam_dpne.release.reading import Contents, read_ledger
+from beam_dpne.release.reading import Release, read_ledger
 from beam_dpne.storage.access import check_access
 
 Floats = npt.NDArray[np.float64]
 
 
-class Source(Contents):
+class Source(Release):
     """A release from which exports are made."""
 
     @property

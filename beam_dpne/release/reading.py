@@ -6,6 +6,7 @@ even if another run replaces it meanwhile.
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -192,6 +193,22 @@ class Release:
     ledger: dict[str, Any] = dataclasses.field(repr=False)
     ledger_sha256: str
 
+    @classmethod
+    def read(cls, path: str) -> Self:
+        """Reads the ledger of a release, and checks that its files are there; see `read_release`."""
+        data = read_ledger_bytes(path)
+        release = cls(
+            path=release_folder(path).rstrip("/") or "/",
+            ledger=parse_ledger(data, ledger_path(path)),
+            ledger_sha256=hashlib.sha256(data).hexdigest(),
+        )
+        directory = directory_at(release.path)
+        for part in release.parts:
+            with as_release_error(f"Part {part.name} of the release cannot be read"):
+                if not directory.has(part.name):
+                    raise _incomplete(part)
+        return release
+
     @property
     def program(self) -> str:
         """Program that made the release: "ngrams", "set-union" or "bayesian"."""
@@ -206,6 +223,30 @@ class Release:
     def num_rows(self) -> int:
         """Number of released rows, from the ledger."""
         return sum(part.rows for part in self.parts)
+
+    @property
+    def noun(self) -> str:
+        """Name of the rows, in the plural."""
+        return PROGRAMS[self.program].noun
+
+    @property
+    def text_column(self) -> str:
+        """Name of the column of n-grams or items."""
+        return PROGRAMS[self.program].text
+
+    @property
+    def value_column(self) -> str:
+        """Name of the column by which rows of one length can be compared.
+
+        Numbers of users have one unit at all lengths; releases without them have scores.
+        """
+        names = ("users", "score", "probability")
+        return next(name for name in names if name in self.ledger["columns"])
+
+    @functools.cached_property
+    def rows(self) -> pa.Table:
+        """The rows of `table`, which are read once."""
+        return self.table()
 
     def table(self) -> pa.Table:
         """Reads all rows, and checks every file against the ledger.
@@ -275,62 +316,7 @@ def read_release(path: str) -> Release:
       beam_dpne.errors.ReleaseError: no/such/folder/ledger.json does not exist: there is no release, \
 or its publication was not completed.
     """
-    data = read_ledger_bytes(path)
-    release = Release(
-        path=release_folder(path).rstrip("/") or "/",
-        ledger=parse_ledger(data, ledger_path(path)),
-        ledger_sha256=hashlib.sha256(data).hexdigest(),
-    )
-    directory = directory_at(release.path)
-    for part in release.parts:
-        with as_release_error(f"Part {part.name} of the release cannot be read"):
-            if not directory.has(part.name):
-                raise _incomplete(part)
-    return release
-
-
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Contents(Release):
-    """A release in memory, all files of which were checked; what is made from releases begins here.
-
-    Attributes:
-      rows: All rows, in the order of the release.
-    """
-
-    rows: pa.Table = dataclasses.field(repr=False)
-
-    @classmethod
-    def read(cls, path: str) -> Self:
-        """Reads a release.
-
-        Args:
-          path: Path of the release's directory, or of its `ledger.json`; local or on any Beam file
-            system.
-
-        Raises:
-          ReleaseError: The release is incomplete, damaged, or replaced while it is read.
-        """
-        release = read_release(path)
-        return cls(**vars(release), rows=release.table())
-
-    @property
-    def noun(self) -> str:
-        """Name of the rows, in the plural."""
-        return PROGRAMS[self.program].noun
-
-    @property
-    def text_column(self) -> str:
-        """Name of the column of n-grams or items."""
-        return PROGRAMS[self.program].text
-
-    @property
-    def value_column(self) -> str:
-        """Name of the column by which rows of one length can be compared.
-
-        Numbers of users have one unit at all lengths; releases without them have scores.
-        """
-        names = ("users", "score", "probability")
-        return next(name for name in names if name in self.rows.column_names)
+    return Release.read(path)
 
 
 def _incomplete(part: Part) -> ReleaseError:

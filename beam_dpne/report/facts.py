@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup, escape
 
-from beam_dpne.release.reading import Contents
+from beam_dpne.release.reading import Release
 
 MAX_SHOWN = 300
 # Controls, formats (some change the order of letters), surrogates, separators of lines.
@@ -31,8 +31,8 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~$#])|(&)|(:)(?=//)|(?<=www)\.|(@)")
 _LINE_BEGINNING = re.compile(r"^(\s*)([-+=]|\d+[.)](?=\s|$))")
 
 
-class Facts(Contents):
-    """A release as a report sees it; `Facts.read` reads one and checks every file."""
+class Facts(Release):
+    """A release as a report sees it."""
 
     @property
     def has_counts(self) -> bool:

@@ -1,13 +1,17 @@
-"""What users send and what is added up: limits, and exact sums."""
+"""What users send and what is added up: limits, exact sums, and what comes of them."""
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_dpne.bayesian import counting
 from beam_dpne.bayesian.counting import UserGrams
 from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.elements.coders import BatchCoder
+from beam_dpne.elements.rows import rounded_probabilities
 from beam_dpne.mechanism.randomness import RunKey
+from tests.support.releases import ledger_of
 
 KEY = RunKey(b"bayesian".ljust(32, b"."))
 
@@ -56,3 +60,28 @@ def test_a_user_above_the_limit_keeps_a_uniform_subset():
     share = np.bincount(limited.rows) / users
     # Seven deviations of a share of 20,000 draws: odds below 1e-10.
     assert np.abs(share - 0.25).max() < 7 * (0.25 * 0.75 / users) ** 0.5
+
+
+def test_the_ledgers_numbers_are_the_plans():
+    plan = BayesianPlan(epsilon=0.5, delta=1e-7, max_contributions=5)
+    mechanism = ledger_of(plan)["mechanism"]
+    assert mechanism["noise_stddev"] == plan.noise_stddev
+    assert mechanism["sensitivity"] == plan.sensitivity
+
+
+def test_the_coder_keeps_everything():
+    found = counting.NgramProbabilities(
+        ngrams=pa.array(["a b c", "b c d"]),
+        probabilities=np.array([0.75, 0.25]),
+        public={"ngrams": 2, "length": 3, "sha256": "0" * 64},
+    )
+    coder = BatchCoder(counting.NgramProbabilities)
+    decoded = coder.decode(coder.encode(found))
+    assert decoded.ngrams.to_pylist() == found.ngrams.to_pylist()
+    assert decoded.probabilities.tolist() == found.probabilities.tolist()
+    assert decoded.public == found.public
+
+
+def test_probabilities_have_nine_digits():
+    values = np.array([0.0, 1.0, 1 / 3, 1.23456789123e-12])
+    assert rounded_probabilities(values).tolist() == [0.0, 1.0, 0.333333333, 1.23456789e-12]
