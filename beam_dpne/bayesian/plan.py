@@ -5,8 +5,8 @@ import math
 from typing import Annotated, ClassVar
 
 from beam_dpne.mechanism import gaussian
-from beam_dpne.mechanism.plan import GaussianPlan
-from beam_dpne.validation import MAX_USERS, Parameter
+from beam_dpne.mechanism.plan import GaussianPlan, TokensPerUser
+from beam_dpne.validation import Parameter
 
 MAX_LENGTH = 5
 _MAX_VOCABULARY = 2**28
@@ -73,16 +73,7 @@ class BayesianPlan(GaussianPlan):
             "typical user has is sensible. It must not be computed from the private data.",
         ),
     ] = 10
-    max_tokens_per_user: Annotated[
-        int,
-        Parameter(
-            least=1,
-            most=MAX_USERS,
-            rare=True,
-            help="Largest number of tokens of one user that are read. Users above it keep a random "
-            "subset of their documents.",
-        ),
-    ] = 1_000_000
+    max_tokens_per_user: TokensPerUser = 1_000_000
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,12 +10,23 @@ from beam_dpne.mechanism.randomness import NORMAL_END
 from beam_dpne.validation import (
     DELTA,
     EPSILON,
+    MAX_USERS,
     Parameter,
     Parameters,
     check_choice,
     json_parameters,
 )
 
+TokensPerUser = Annotated[
+    int,
+    Parameter(
+        least=1,
+        most=MAX_USERS,
+        rare=True,
+        help="Largest number of tokens of one user that are read. Users above it keep a random subset "
+        "of their documents.",
+    ),
+]
 _ADJACENCY = "add_or_remove_one_user"
 _MIN_DELTA = 1e-20
 _DECIDES_NOTHING = ("public_user_count", "adjacency")

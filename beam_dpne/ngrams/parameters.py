@@ -5,10 +5,10 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from beam_dpne.counts.rule import COUNT_SHARE
+from beam_dpne.counts.rule import COUNT_SHARE, CountShare
 from beam_dpne.mechanism import gaussian
-from beam_dpne.mechanism.plan import GaussianPlan
-from beam_dpne.validation import MAX_USERS, Parameter, check_count
+from beam_dpne.mechanism.plan import GaussianPlan, TokensPerUser
+from beam_dpne.validation import Parameter, check_count
 
 # Defaults that depend on the strategy; a parameter that only one of them has is None with the other.
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -68,15 +68,7 @@ class NgramsParameters(GaussianPlan):
             "round of it, Δ: one number, or one for each length. Never compute it from the data.",
         ),
     ] = None
-    count_share: Annotated[
-        float,
-        Parameter(
-            least=0,
-            most=0.9,
-            help="Part of the budget that measures how many users have each row, from 1e-6; with "
-            "0.15 about 7 to 10 % fewer rows are released. 0 leaves the columns of users out.",
-        ),
-    ] = COUNT_SHARE
+    count_share: CountShare = COUNT_SHARE
     spurious_fraction: Annotated[
         float,
         Parameter(
@@ -166,16 +158,7 @@ class NgramsParameters(GaussianPlan):
             "noise_growth; they must sum to 1. Only one_round has them.",
         ),
     ] = None
-    max_tokens_per_user: Annotated[
-        int,
-        Parameter(
-            least=1,
-            most=MAX_USERS,
-            rare=True,
-            help="Largest number of tokens of one user that are read; users above it keep a "
-            "random subset of their documents. Too large a number for epsilon is refused.",
-        ),
-    ] = 1_000_000
+    max_tokens_per_user: TokensPerUser = 1_000_000
 
     def __post_init__(self):
         super().__post_init__()

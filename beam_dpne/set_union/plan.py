@@ -5,7 +5,7 @@ import functools
 import math
 from typing import Annotated, ClassVar, NamedTuple
 
-from beam_dpne.counts.rule import COUNT_SHARE, MOST_TOTALS, CountNoise
+from beam_dpne.counts.rule import COUNT_SHARE, MOST_TOTALS, CountNoise, CountShare
 from beam_dpne.mechanism import gaussian, thresholds
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.rules import UNITS, cell_units
@@ -129,15 +129,7 @@ class SetUnionPlan(GaussianPlan):
             "user has is sensible. It must not be computed from the private data.",
         ),
     ] = 100
-    count_share: Annotated[
-        float,
-        Parameter(
-            least=0,
-            most=0.9,
-            help="Part of the budget that measures how many users have each released row; 0 switches "
-            "it off, and with 0.15 about 7 to 10 % fewer rows are released.",
-        ),
-    ] = COUNT_SHARE
+    count_share: CountShare = COUNT_SHARE
     max_users: Annotated[
         int,
         Parameter(
