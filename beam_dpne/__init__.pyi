@@ -62,6 +62,7 @@ from beam_dpne.set_union.elements import ItemSet as ItemSet
 
 # isort: split
 # Strategies, rules, keys and storage.
+from beam_dpne.documents.run_keys import RunKeyFile as RunKeyFile
 from beam_dpne.elements.coders import SetStore as SetStore
 from beam_dpne.mechanism.randomness import RunKey as RunKey
 from beam_dpne.mechanism.rules import LengthRule as LengthRule
@@ -69,5 +70,4 @@ from beam_dpne.mechanism.rules import RoundRule as RoundRule
 from beam_dpne.mechanism.rules import length_rule as length_rule
 from beam_dpne.ngrams.length_rules import rule_for as rule_for
 from beam_dpne.ngrams.plan import LengthPlan as LengthPlan
-from beam_dpne.storage.access import RunKeyFile as RunKeyFile
 from beam_dpne.version import __version__ as __version__

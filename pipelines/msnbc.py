@@ -101,7 +101,7 @@ def _run(made: Made, beam_arguments: list[str]) -> None:
     from beam_dpne.cli import parameters, programs
     from beam_dpne.reading.options import names_of
     from beam_dpne.release.reading import read_release
-    from beam_dpne.storage.access import check_access
+    from beam_dpne.storage.directories import check_access
 
     inputs = names_of(made[parameters.Input].input)
     check_access(inputs, [])

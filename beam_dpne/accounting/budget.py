@@ -35,8 +35,7 @@ from beam_dpne.accounting.expense import (
 )
 from beam_dpne.errors import BudgetError
 from beam_dpne.release.reading import LEDGER_NAME, absolute, is_ledger, real_path
-from beam_dpne.storage.access import directory_at
-from beam_dpne.storage.directories import Directory
+from beam_dpne.storage.directories import Directory, directory_at
 
 BUDGET_NAME = "budget.json"
 _SUFFIX = ".json"

@@ -36,7 +36,7 @@ from beam_dpne.mechanism.gaussian import usable_delta, usable_epsilon
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.release.reading import as_release_error, ledger_path, parse_ledger
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.storage.access import directory_at
+from beam_dpne.storage.directories import directory_at
 
 Plan = PrivacyPlan | SetUnionPlan | BayesianPlan
 PLANS: Mapping[str, type[PrivacyPlan] | type[SetUnionPlan] | type[BayesianPlan]] = {

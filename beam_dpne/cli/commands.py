@@ -186,7 +186,7 @@ def read_parameters(path: str, known: Collection[str]) -> dict[str, Any]:
       ValueError: the file cannot be read, holds no JSON object, or has a name that is not known.
     """
     from beam_dpne.release.reading import as_release_error
-    from beam_dpne.storage.access import check_access, directory_at
+    from beam_dpne.storage.directories import check_access, directory_at
 
     folder, name = os.path.split(path)
     with as_release_error(f"plan cannot be read, got {path}", UsageError):

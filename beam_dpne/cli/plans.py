@@ -28,7 +28,7 @@ from beam_dpne.forecast.profiles import PROFILES, read_profile
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.reading.options import names_of
 from beam_dpne.release.publishing import write_file
-from beam_dpne.storage.access import check_access
+from beam_dpne.storage.directories import check_access
 
 _SCHEMA = "beam_dpne/audit/3"
 # The exit status by verdict.

@@ -18,7 +18,7 @@ from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.cli import display, parameters, runners
 from beam_dpne.cli.commands import Made
 from beam_dpne.cli.runners import BeamOptions
-from beam_dpne.documents.key_context import tokenizer_identity
+from beam_dpne.documents.run_keys import RunKeyFile, tokenizer_identity
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements import progress
 from beam_dpne.elements.coders import SetStore
@@ -40,7 +40,7 @@ from beam_dpne.release.reading import (
 from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.transform import PrivateSetUnion
-from beam_dpne.storage.access import RunKeyFile, check_access, directory_at
+from beam_dpne.storage.directories import check_access, directory_at
 from beam_dpne.validation import about_large_delta
 
 _SECRET = "This line is for the operator only; it is as secret as the data."

@@ -30,7 +30,7 @@ from beam_dpne.release.reading import Release, read_release
 from beam_dpne.report import PUBLIC
 from beam_dpne.report.document import render_report
 from beam_dpne.report.facts import Facts
-from beam_dpne.storage.access import check_access
+from beam_dpne.storage.directories import check_access
 
 # The columns of the printed tables.
 _COVERAGE = (

@@ -10,7 +10,7 @@ from apache_beam.pvalue import PCollection
 
 from beam_dpne.documents.batch import BatchDocuments, checked_names
 from beam_dpne.documents.group_by_user import GroupByUser
-from beam_dpne.documents.key_context import check_run_key, key_context, require_identified
+from beam_dpne.documents.run_keys import check_run_key, key_context, require_identified
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements.batches import UnhintedTransform, UserBatch
 from beam_dpne.elements.coders import SetStore, spill

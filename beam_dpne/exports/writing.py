@@ -14,7 +14,7 @@ from beam_dpne.elements.rows import split_ngram
 from beam_dpne.errors import ExportError
 from beam_dpne.release.publishing import write_file
 from beam_dpne.release.reading import Release, read_ledger
-from beam_dpne.storage.access import check_access
+from beam_dpne.storage.directories import check_access
 
 Floats = npt.NDArray[np.float64]
 

@@ -33,8 +33,7 @@ from beam_dpne.release.parts import OUTPUT_FORMATS, PART_NAME, program_of, rende
 from beam_dpne.release.reading import LEDGER_NAME, as_release_error, check_outside, is_ledger
 from beam_dpne.release.result import Result, described, described_rows
 from beam_dpne.release.schema import NO_NOTES, AnyLedger, Part, ReleaseNotes
-from beam_dpne.storage.access import check_access, directory_at
-from beam_dpne.storage.directories import Directory, require_file_system
+from beam_dpne.storage.directories import Directory, check_access, directory_at, require_file_system
 from beam_dpne.validation import check_choice, check_integer
 
 # What a killed run leaves of a file that it was writing.

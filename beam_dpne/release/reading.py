@@ -23,8 +23,7 @@ from beam_dpne.errors import BeamDpneError, ReleaseError, UsageError
 from beam_dpne.release import schema
 from beam_dpne.release.parts import PROGRAMS, parse_part
 from beam_dpne.release.schema import Part
-from beam_dpne.storage.access import directory_at
-from beam_dpne.storage.directories import reason
+from beam_dpne.storage.directories import directory_at, reason
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,4 +1,4 @@
-"""Directories, local and remote, access to them, and the run key's file.
+"""Directories, local and remote, and access to them.
 
 This module itself is imported before Beam and must not import it. While Beam is imported without its
 extra `gcp`, it logs two warnings about packages of Google Cloud, which most users do not need. They are

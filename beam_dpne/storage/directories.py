@@ -15,10 +15,11 @@ import pathlib
 import re
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_dpne.errors import AccessError, ReleaseError
 
@@ -232,3 +233,60 @@ class LocalDirectory(Directory):
 
     def _delete(self, name: str) -> None:
         os.remove(self.path_of(name))
+
+
+def directory_at(path: str) -> Directory:
+    """Returns the directory at a path, local or on any Beam file system.
+
+    Raises:
+      AccessError: Beam has no file system for the path.
+    """
+    require_file_system(path)
+    scheme = FileSystems.get_scheme(path)
+    if scheme == "gs":
+        from beam_dpne.storage.gcs import GcsDirectory
+
+        return GcsDirectory(path)
+    return Directory(path) if scheme else LocalDirectory(os.path.abspath(path))
+
+
+def check_access(
+    reading: Sequence[str], writing: Sequence[str], options: PipelineOptions | None = None
+) -> None:
+    """Checks remote paths, so that a run that would fail for lack of access does not start.
+
+    For gs:// it looks for credentials (Beam itself would search for about 24 s and then go on without
+    any), asks for one object at each path that will be read, and writes and deletes a small object in
+    each directory that will be written. For other remote paths it checks only that Beam has a file
+    system for them, and local paths are not checked. Reading needs the permissions storage.objects.get
+    and storage.objects.list. Writing needs storage.objects.create and storage.objects.delete. No
+    permission on the bucket itself is needed.
+
+    Args:
+      reading: Paths or globs that will be read.
+      writing: Directories that will be written.
+      options: Beam's options for its file systems (project, impersonation).
+
+    Raises:
+      AccessError: A file system, credentials or a bucket are missing, access is denied, or the
+        storage does not answer.
+    """
+    remote = [path for path in (*reading, *writing) if FileSystems.get_scheme(path)]
+    for path in remote:
+        require_file_system(path)
+    remote = [path for path in remote if FileSystems.get_scheme(path) == "gs"]
+    if not remote:
+        return
+    from beam_dpne.storage import gcs
+
+    if options is not None:
+        FileSystems.set_options(options)
+    gcs.check_credentials()
+    for path in remote:
+        try:
+            if path in reading:
+                gcs.check_readable(path)
+            if path in writing:
+                directory_at(path).probe()
+        except OSError as error:
+            raise AccessError(f"{path} cannot be used: {reason(error)}.") from None

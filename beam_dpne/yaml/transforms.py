@@ -27,6 +27,7 @@ from beam_dpne.cli.parameters import (
     Writing,
 )
 from beam_dpne.cli.programs import check_directory
+from beam_dpne.documents.run_keys import RunKeyFile
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.plan import GaussianPlan
@@ -38,8 +39,7 @@ from beam_dpne.release.reading import absolute
 from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.set_union import transform as set_union
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.storage.access import RunKeyFile, check_access
-from beam_dpne.storage.directories import absolute_path
+from beam_dpne.storage.directories import absolute_path, check_access
 from beam_dpne.validation import (
     Parameter,
     Parameters,

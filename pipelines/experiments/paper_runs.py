@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.documents.key_context import key_context
+from beam_dpne.documents.run_keys import key_context
 from beam_dpne.evaluation.corpus import released_codes
 from beam_dpne.evaluation.judging import evaluate
 from beam_dpne.mechanism.randomness import RunKey

@@ -19,7 +19,7 @@ from beam_dpne.bayesian.counting import NgramProbabilities, NoisyCounts
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.transform import BayesianCounts
-from beam_dpne.documents.key_context import key_context
+from beam_dpne.documents.run_keys import key_context
 from beam_dpne.elements import batches
 from beam_dpne.elements.coders import SetStore
 from beam_dpne.mechanism.randomness import RunKey

@@ -22,8 +22,8 @@ from beam_dpne import (
     SetUnionPlan,
 )
 from beam_dpne.cli.main import main
-from beam_dpne.documents import key_context as contexts
-from beam_dpne.documents.key_context import key_context, tokenizer_identity
+from beam_dpne.documents import run_keys as contexts
+from beam_dpne.documents.run_keys import key_context, tokenizer_identity
 from beam_dpne.documents.tokenizers import words
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.reading.transform import ReadDocuments

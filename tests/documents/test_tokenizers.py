@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_dpne.cli.main import main
-from beam_dpne.documents.key_context import tokenizer_identity
+from beam_dpne.documents.run_keys import tokenizer_identity
 from beam_dpne.documents.tokenizers import (
     TOKENIZERS,
     may_run_in_threads,

@@ -1,7 +1,7 @@
 """Records the releases under fixed keys anew: `python -m tests.golden`.
 
 It refuses while a recorded release has changed and the mechanism version has not: raise
-`beam_dpne.documents.key_context.MECHANISM_VERSION` first, and say in the commit why releases change.
+`beam_dpne.documents.run_keys.MECHANISM_VERSION` first, and say in the commit why releases change.
 Likewise for constants that decide releases (small ones do not notice all of them), and for what a
 tokenizer makes of texts, and the tokenizer's version.
 """
@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 from beam_dpne.counts import rule
-from beam_dpne.documents.key_context import MECHANISM_VERSION, tokenizer_identity
+from beam_dpne.documents.run_keys import MECHANISM_VERSION, tokenizer_identity
 from beam_dpne.mechanism import gaussian, randomness, rules, thresholds
 from beam_dpne.ngrams import adaptive, tolerances
 from beam_dpne.ngrams import plan as ngrams_plan

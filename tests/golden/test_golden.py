@@ -6,7 +6,7 @@ raise the mechanism version, so that the noise is another one too, and record th
 
 import pytest
 
-from beam_dpne.documents.key_context import MECHANISM_VERSION
+from beam_dpne.documents.run_keys import MECHANISM_VERSION
 from tests.golden.__main__ import changed, constants, recorded, tokens_of
 from tests.golden.cases import CASES, TOKENIZERS, release_digest, write_inputs
 

@@ -31,7 +31,7 @@ from beam_dpne.documents.group_by_user import (
     limit_documents,
     split_by_user,
 )
-from beam_dpne.documents.key_context import key_context
+from beam_dpne.documents.run_keys import key_context
 from beam_dpne.elements.rows import split_ngram
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.in_memory import InMemory

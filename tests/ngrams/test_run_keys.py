@@ -14,7 +14,7 @@ from beam_dpne import (
     RunKey,
 )
 from beam_dpne.cli.runners import EmbeddedRunner
-from beam_dpne.documents.key_context import key_context
+from beam_dpne.documents.run_keys import key_context
 from tests.support.pipelines import keep
 
 KEY = RunKey(bytes(range(32)))

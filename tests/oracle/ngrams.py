@@ -31,7 +31,7 @@ import mpmath
 import numpy as np
 from scipy import integrate, optimize, stats
 
-from beam_dpne.documents.key_context import key_context
+from beam_dpne.documents.run_keys import key_context
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, keyed_hashes
 from beam_dpne.ngrams.plan import PrivacyPlan
 

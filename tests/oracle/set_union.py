@@ -14,7 +14,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 
-from beam_dpne.documents.key_context import key_context
+from beam_dpne.documents.run_keys import key_context
 from beam_dpne.mechanism.randomness import RunKey, encrypt_blocks, keyed_bits, keyed_hashes
 from beam_dpne.set_union.plan import DESCENT_POLICIES, SetUnionPlan, UnionRound
 

@@ -18,7 +18,7 @@ from apache_beam.testing.util import assert_that
 from scipy import stats
 
 from beam_dpne import GramSet, PrivacyPlan, PrivateNgrams, RunKey
-from beam_dpne.documents.key_context import key_context
+from beam_dpne.documents.run_keys import key_context
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.rules import UNITS, LengthRule
 from beam_dpne.ngrams.length_rules import rule_for

@@ -1,4 +1,4 @@
-"""The context of a run key: a text with everything public that determines weights and noise.
+"""Run keys: the file that holds one, and the context to which the key of a run is bound.
 
 Suppose that two runs of one key on one input compute different weights but draw the same noise. Then
 the difference of the two releases is exactly the difference of the weights. So the key of a run is
@@ -10,11 +10,16 @@ or function of this package.
 `DocumentsTransform.bound_key` binds the key of a run to the context, by `RunKey.bound_to`.
 """
 
+import functools
 import hashlib
 import inspect
 import json
 
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
+from beam_dpne.errors import RunKeyError
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
@@ -27,6 +32,8 @@ from beam_dpne.reading.options import InputDescription
 # ε and δ for the imperfections of its noise.
 MECHANISM_VERSION = 6
 _UNKNOWN = "unknown"
+# Bytes of a key file that are read; a key has 64 digits, and white space may follow it.
+_LONGEST = 1024
 
 
 def key_context(
@@ -122,3 +129,93 @@ def _version_of(tokenizer: str | Tokenizer) -> str:
     except (OSError, TypeError):
         return _UNKNOWN
     return hashlib.sha256(source.encode()).hexdigest()
+
+
+class RunKeyFile(RunKey):
+    """A run key that workers read from a file, so that the job graph holds only the file's path.
+
+    Noise of two keys in one release would void the guarantee. So a worker that finds another key
+    than the launcher raises an error. For this check the job graph also holds a fingerprint of the
+    key, which does not reveal a random key.
+
+    >>> import pathlib, pickle, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "run.key")
+    ...     _ = path.write_text("5eed" * 16)
+    ...     key = RunKeyFile.checked(str(path))
+    ...     print(bytes.fromhex("5eed") in pickle.dumps(key), key == RunKey.from_hex("5eed" * 16))
+    False True
+    """
+
+    __slots__ = ("_contexts", "_fingerprint", "_path")
+
+    def __init__(self, path: str, fingerprint: str | None, contexts: tuple[str, ...] = ()):
+        """Refers to a key without reading it.
+
+        Args:
+          path: Path of a file with 64 hexadecimal digits, local or on any Beam file system.
+          fingerprint: Fingerprint of the key that must be in the file; None in a template, whose file
+            may hold another key at each launch.
+          contexts: Texts that the key is bound to, see `RunKey.bound_to`.
+        """
+        self._path = path
+        self._fingerprint = fingerprint
+        self._contexts = contexts
+
+    @classmethod
+    def checked(cls, path: str, *, pinned: bool = True) -> "RunKeyFile":
+        """Reads the file once and returns the key in it.
+
+        Args:
+          path: As in the constructor.
+          pinned: Whether workers must find the same key.
+
+        Raises:
+          ValueError: The file cannot be read or holds no key. The error names the file and never
+            quotes it.
+        """
+        key = _read(path)
+        return cls(path, _fingerprint(key) if pinned else None)
+
+    def bound_to(self, context: str) -> "RunKeyFile":
+        """Returns the key of one run, which stays in its file and is bound when it is read."""
+        return RunKeyFile(self._path, self._fingerprint, (*self._contexts, context))
+
+    def _key(self) -> bytes:
+        """Returns the 32 secret bytes, which this process reads from the file once."""
+        return _key_in(self._path, self._fingerprint, self._contexts)
+
+    def __reduce__(self):
+        return RunKeyFile, (self._path, self._fingerprint, self._contexts)
+
+
+@functools.lru_cache(maxsize=64)
+def _key_in(path: str, fingerprint: str | None, contexts: tuple[str, ...]) -> bytes:
+    """Reads a key, compares its fingerprint, and binds it to the contexts in turn."""
+    key = _read(path)
+    if fingerprint is not None and _fingerprint(key) != fingerprint:
+        raise RunKeyError(
+            f"run_key_file must hold one key during a run, got {path}, where a worker found another "
+            "key than the launcher."
+        )
+    for context in contexts:
+        key = key.bound_to(context)
+    return key._key()
+
+
+def _fingerprint(key: RunKey) -> str:
+    """Returns 8 bytes derived from a key, which do not reveal a random key."""
+    return hashlib.blake2b(key.sub_key("fingerprint"), digest_size=8).hexdigest()
+
+
+def _read(path: str) -> RunKey:
+    """Reads a key; errors quote nothing of the file."""
+    try:
+        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            text = file.read(_LONGEST).decode("ascii")
+    except (OSError, ValueError, BeamIOError) as error:
+        raise RunKeyError(
+            f"run_key_file cannot be read, got {path} ({type(error).__name__}). The launcher and "
+            "every worker read it, so it must be on storage that they share."
+        ) from None
+    return RunKey.from_hex(text)

@@ -9,8 +9,7 @@ import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
-from beam_dpne.documents.key_context import key_context
-from beam_dpne.storage.access import RunKeyFile
+from beam_dpne.documents.run_keys import RunKeyFile, key_context
 
 HEX = "0123456789abcdef" * 4
 KEY = RunKey.from_hex(HEX)
