@@ -34,8 +34,8 @@ from beam_dpne.accounting.expense import (
     read_counted,
 )
 from beam_dpne.errors import BudgetError
-from beam_dpne.release.reading import LEDGER_NAME, absolute, is_ledger, real_path
-from beam_dpne.storage.directories import Directory, directory_at
+from beam_dpne.release.reading import LEDGER_NAME, is_ledger, real_path
+from beam_dpne.storage.directories import Directory, absolute_path, directory_at
 
 BUDGET_NAME = "budget.json"
 _SUFFIX = ".json"
@@ -134,7 +134,7 @@ class Budget:
           BudgetError: The run would exceed the cap, names another unit than the runs so far, or it
             cannot be said what was spent.
         """
-        place = absolute(output).rstrip("/")
+        place = absolute_path(output).rstrip("/")
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         note = Note(program=program, output=place, date=today, unit=unit, expense=expense)
         name = _name_of(place, place if again else uuid.uuid4().hex)
@@ -176,7 +176,7 @@ class Budget:
         Raises:
           BudgetError: There is no whole ledger, or no note of its run.
         """
-        runs, place, found = self.runs(), absolute(output).rstrip("/"), read_counted(output)
+        runs, place, found = self.runs(), absolute_path(output).rstrip("/"), read_counted(output)
         for name, run in runs.items():
             if isinstance(run, Note) and run.output == place and _budget(run) == _budget(found):
                 self._write(name, found.data)
@@ -199,7 +199,7 @@ class Budget:
             if _is_among(ledger, runs) and not ledger.is_empty:
                 raise BudgetError(f"{ledger.path} is in the budget already.")
         for ledger in ledgers:
-            place = absolute(ledger.path).removesuffix(f"/{LEDGER_NAME}").removesuffix(_SUFFIX)
+            place = absolute_path(ledger.path).removesuffix(f"/{LEDGER_NAME}").removesuffix(_SUFFIX)
             self._write(_name_of(place, uuid.uuid4().hex), ledger.data)
 
     def remove(self, name: str) -> None:

@@ -23,7 +23,8 @@ from beam_dpne.elements.coders import StoredFile, register_batches
 from beam_dpne.elements.rows import SEPARATOR, escape_token, split_ngram
 from beam_dpne.errors import InputError, PublicCountsError
 from beam_dpne.reading.files import TextFile, guarded, size_of
-from beam_dpne.release.reading import LEDGER_NAME, has_ledger, is_local, read_release
+from beam_dpne.release.reading import LEDGER_NAME, has_ledger, read_release
+from beam_dpne.storage.directories import is_local
 
 _MAX_COUNT = 2**53
 _MAX_TOTAL = 2.0**62

@@ -31,7 +31,6 @@ from beam_dpne.reading.rejects import NO_RECORDS, REJECTED_RECORDS, Tally, Write
 from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.release.publishing import WriteRelease, check_output
 from beam_dpne.release.reading import (
-    absolute,
     as_release_error,
     check_outside,
     read_ledger,
@@ -40,7 +39,7 @@ from beam_dpne.release.reading import (
 from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.transform import PrivateSetUnion
-from beam_dpne.storage.directories import check_access, directory_at
+from beam_dpne.storage.directories import absolute_path, check_access, directory_at
 from beam_dpne.validation import about_large_delta
 
 _SECRET = "This line is for the operator only; it is as secret as the data."
@@ -85,7 +84,7 @@ def run(
         tokenizer=with_cause(chosen) if logs_failures else chosen,
         partitions=running.partitions or _partitions(files, workers),
         workers=workers,
-        run_key=key and RunKeyFile.checked(absolute(key), pinned=not options.is_template),
+        run_key=key and RunKeyFile.checked(absolute_path(key), pinned=not options.is_template),
         described=reading.describe([file.path for file in files]),
     )
     started, output = time.monotonic(), made[parameters.Writing].output
@@ -169,11 +168,13 @@ def _run(
         )
         tally = read.tally
         if rejecting.rejects is not None:
-            paths = read.rejects | "WriteRejects" >> WriteRejects(path=absolute(rejecting.rejects))
+            paths = read.rejects | "WriteRejects" >> WriteRejects(
+                path=absolute_path(rejecting.rejects)
+            )
             after = beam.Map(_tally_after, AsIter(paths)).with_output_types(Tally)
             tally = tally | "AfterRejects" >> after
         write = WriteRelease(
-            output=absolute(writing.output),
+            output=absolute_path(writing.output),
             output_format=writing.output_format,
             notes=made[ReleaseNotes],
             overwrite=writing.overwrite,

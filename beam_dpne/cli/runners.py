@@ -32,7 +32,7 @@ from apache_beam.runners.worker import sdk_worker
 from beam_dpne import engines
 from beam_dpne.elements import coders
 from beam_dpne.errors import RunError, UsageError, printable_reason
-from beam_dpne.release.reading import absolute, is_local
+from beam_dpne.storage.directories import absolute_path, is_local
 
 _EMBEDDED = ("fnapirunner", "embedded")
 # Prism asks a bundle to give up half of its elements whenever it made no progress for a tenth of a
@@ -226,7 +226,7 @@ def run_folder(options: BeamOptions, release: str) -> Iterator[str]:
             yield folder
             coders.forget()
         return
-    output = absolute(release).rstrip("/")
+    output = absolute_path(release).rstrip("/")
     # There is no directory beside a bucket.
     beside = output if re.fullmatch(r"\w+://[^/]+", output) else os.path.dirname(output)
     folder = FileSystems.join(given or beside, f".beam_dpne-{uuid.uuid4().hex}")

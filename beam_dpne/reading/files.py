@@ -17,7 +17,7 @@ from apache_beam.io.filesystems import FileSystems
 from beam_dpne.errors import InputError
 from beam_dpne.reading.options import canonical_encoding, codec_of
 from beam_dpne.reading.rejects import NOT_DECODED, TOO_LONG
-from beam_dpne.storage.directories import absolute_path, require_file_system
+from beam_dpne.storage.directories import absolute_path, reason, require_file_system
 
 # Bytes that one request to an object store fetches at least, for files that are read whole or in parts.
 _STREAM_BUFFER = 4 * 2**20
@@ -138,7 +138,7 @@ def open_raw(path: str) -> BinaryIO:
             return open_object(path, _STREAM_BUFFER if codec_of(path) else _RANGE_BUFFER)
         return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
     except OSError as error:
-        raise InputError(f"{path} cannot be opened ({type(error).__name__}).") from None
+        raise InputError(f"{path} cannot be opened: {reason(error)}.") from None
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from beam_dpne.errors import BeamDpneError, ReleaseError, UsageError
 from beam_dpne.release import schema
 from beam_dpne.release.parts import PROGRAMS, parse_part
 from beam_dpne.release.schema import Part
-from beam_dpne.storage.directories import directory_at, reason
+from beam_dpne.storage.directories import absolute_path, directory_at, is_local, reason
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -134,19 +134,9 @@ def release_folder(path: str) -> str:
     return ledger_path(path)[: -len(LEDGER_NAME)] or os.curdir
 
 
-def is_local(path: str) -> bool:
-    """Returns whether a path is on this machine, instead of on another Beam file system."""
-    return FileSystems.get_scheme(path) is None
-
-
-def absolute(path: str) -> str:
-    """Returns a path that means the same in the working directory of another process."""
-    return os.path.abspath(path) if is_local(path) else path
-
-
 def real_path(path: str) -> str:
     """Returns a path without symbolic links and without slashes at its end."""
-    return (os.path.realpath(path) if is_local(path) else path).rstrip("/")
+    return (os.path.realpath(absolute_path(path)) if is_local(path) else path).rstrip("/")
 
 
 def has_ledger(folder: str) -> bool:

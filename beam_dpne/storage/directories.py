@@ -7,8 +7,7 @@ reading there is a moment in which the later of two runs can replace the earlier
 """
 
 import contextlib
-import importlib.util
-import itertools
+import importlib
 import logging
 import os
 import pathlib
@@ -32,6 +31,7 @@ _NEEDED = {
     "azfs": ("azure.storage.blob", "apache-beam[azure]"),
     "hdfs": ("hdfs", "apache-beam[hadoop]"),
 }
+_PROBE = ".probe.tmp-"
 
 
 def require_file_system(path: str) -> None:
@@ -47,28 +47,28 @@ def require_file_system(path: str) -> None:
     got ftp://host/notes.jsonl.
     """
     scheme = FileSystems.get_scheme(path)
-    if scheme in _NEEDED:
-        module, package = _NEEDED[scheme]
-        with contextlib.suppress(ModuleNotFoundError):
-            if importlib.util.find_spec(module):
-                return
+    if scheme is None:
+        return
+    module, package = _NEEDED.get(scheme, ("apache_beam", ""))
+    try:
+        importlib.import_module(module)
+        FileSystems.get_filesystem(path)
+    except (ImportError, ValueError):
+        known = ", ".join(f"{known}://" for known in _NEEDED)
+        remedy = f" Run pip install '{package}'." if package else ""
         raise AccessError(
-            f"{scheme}:// needs a package that is not installed, got {path}. Run pip install "
-            f"'{package}'."
-        )
-    if scheme is not None:
-        try:
-            FileSystems.get_filesystem(path)
-        except ValueError:
-            known = ", ".join(f"{known}://" for known in _NEEDED)
-            raise AccessError(f"paths must be local or begin with {known}, got {path}.") from None
+            f"paths must be local or begin with {known}, got {path}.{remedy}"
+        ) from None
+
+
+def is_local(path: str) -> bool:
+    """Returns whether a path is on this machine, instead of on another Beam file system."""
+    return FileSystems.get_scheme(path) is None
 
 
 def absolute_path(path: str) -> str:
-    """Makes local paths absolute, so that each file has one name."""
-    if FileSystems.get_scheme(path) is not None:
-        return path
-    return os.path.abspath(os.path.expanduser(path))
+    """Returns a path that means the same in the working directory of another process."""
+    return os.path.abspath(os.path.expanduser(path)) if is_local(path) else path
 
 
 def reason(error: Exception) -> str:
@@ -154,7 +154,7 @@ class Directory:
 
     def probe(self) -> None:
         """Raises an error if no file can be written here."""
-        name = f".probe.tmp-{uuid.uuid4().hex}"
+        name = f"{_PROBE}{uuid.uuid4().hex}"
         self._write(name, b"?")
         self._delete(name)
 
@@ -177,26 +177,19 @@ class LocalDirectory(Directory):
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Makes the directory and locks it; if the attempt fails, removes the folders that it made.
+        """Makes the directory and locks it.
 
         Attempts on one machine take turns, where the system has such locks.
         """
-        missing = self._missing()
+        os.makedirs(self.path, exist_ok=True)
         with contextlib.ExitStack() as stack:
-            try:
-                os.makedirs(self.path, exist_ok=True)
-                with contextlib.suppress(ImportError, OSError):
-                    import fcntl
+            with contextlib.suppress(ImportError, OSError):
+                import fcntl
 
-                    handle = os.open(self.path, os.O_RDONLY)
-                    stack.callback(os.close, handle)
-                    fcntl.flock(handle, fcntl.LOCK_EX)
-                yield
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    for path in missing:
-                        os.rmdir(path)
-                raise
+                handle = os.open(self.path, os.O_RDONLY)
+                stack.callback(os.close, handle)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
 
     def names(self) -> list[str]:
         """Returns the names of the files in the directory; none if it is missing."""
@@ -207,15 +200,10 @@ class LocalDirectory(Directory):
 
     def probe(self) -> None:
         """Raises an error if no file can be written here."""
-        missing = self._missing()
-        nearest = os.path.dirname(missing[-1]) if missing else self.path
+        paths = (self.path, *map(str, pathlib.PurePath(self.path).parents))
+        nearest = next(path for path in paths if os.path.lexists(path))
         with tempfile.TemporaryFile(dir=nearest, buffering=0) as file:
             file.write(b"?")
-
-    def _missing(self) -> list[str]:
-        """Returns those of the directory and its parents that do not exist, innermost first."""
-        paths = (self.path, *map(str, pathlib.PurePath(self.path).parents))
-        return list(itertools.takewhile(lambda path: not os.path.lexists(path), paths))
 
     def _write(self, name: str, data: bytes) -> None:
         temporary = self.path_of(f".{name}.tmp-{uuid.uuid4().hex}")
@@ -235,6 +223,69 @@ class LocalDirectory(Directory):
         os.remove(self.path_of(name))
 
 
+# Mark of an object that another attempt may have written, which this one must not delete.
+_NOT_OURS = -1
+
+
+class GcsDirectory(Directory):
+    """A prefix of a bucket, as one attempt to publish sees it.
+
+    Each write and each delete names the generation of the object that it expects. So one of several
+    simultaneous attempts wins, and its release stays whole: the new ledger replaces only the ledger
+    that this attempt has read, and an attempt deletes only objects that it wrote or that it found
+    when it began. A part that exists is written again, though its bytes are the same, because
+    another attempt may delete the old generation.
+    """
+
+    def __init__(self, path: str) -> None:
+        from beam_dpne.storage import gcs
+
+        super().__init__(path)
+        self._gcs = gcs
+        self._generations: dict[str, int] = {}
+
+    def names(self) -> list[str]:
+        """Returns the names of the files in the directory."""
+        found = self._gcs.generations(self.path)
+        self._generations = found | self._generations
+        # An object with which another attempt tries whether it may write is no file of the directory.
+        return [name for name in found if not name.startswith(_PROBE)]
+
+    def read(self, name: str) -> bytes | None:
+        """Returns a file's bytes, or None if there is no such file."""
+        data, self._generations[name] = self._gcs.download(self.path_of(name))
+        return data
+
+    def put(self, name: str, data: bytes) -> None:
+        """Writes a whole file or nothing, and replaces a file of the same name."""
+        is_new = name not in self._generations
+        self._generations[name] = _NOT_OURS
+        if is_new:
+            with contextlib.suppress(FileExistsError):
+                self._generations[name] = self._gcs.upload(self.path_of(name), data, 0)
+                return
+        self._gcs.upload(self.path_of(name), data)
+
+    def replace(self, name: str, data: bytes, *, seen: bytes | None) -> None:
+        """Replaces a file if its generation is still the one that was read last."""
+        if data == seen:
+            return
+        try:
+            self._gcs.upload(self.path_of(name), data, self._generations.get(name, 0))
+        except FileExistsError:
+            if self.read(name) != data:
+                raise overtaken(self.path) from None
+
+    def probe(self) -> None:
+        """Raises an error if no file can be written and deleted here."""
+        self._gcs.check_writable(self.path_of(f"{_PROBE}{uuid.uuid4().hex}"))
+
+    def _delete(self, name: str) -> None:
+        generation = self._generations.get(name, _NOT_OURS)
+        if generation != _NOT_OURS:
+            self._gcs.delete(self.path_of(name), generation)
+
+
 def directory_at(path: str) -> Directory:
     """Returns the directory at a path, local or on any Beam file system.
 
@@ -243,11 +294,8 @@ def directory_at(path: str) -> Directory:
     """
     require_file_system(path)
     scheme = FileSystems.get_scheme(path)
-    if scheme == "gs":
-        from beam_dpne.storage.gcs import GcsDirectory
-
-        return GcsDirectory(path)
-    return Directory(path) if scheme else LocalDirectory(os.path.abspath(path))
+    kind = {None: LocalDirectory, "gs": GcsDirectory}.get(scheme, Directory)
+    return kind(absolute_path(path))
 
 
 def check_access(

@@ -35,7 +35,6 @@ from beam_dpne.ngrams import transform as ngrams
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.reading.options import ReadOptions, names_of
 from beam_dpne.release import publishing
-from beam_dpne.release.reading import absolute
 from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.set_union import transform as set_union
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -162,7 +161,7 @@ def _private_rows(
     own: dict[str, Any] = {"plan": plan, "user_field": fields.user_field, **others}
     if running.run_key_file is not None:
         check_access([running.run_key_file], [])
-        own["run_key"] = RunKeyFile.checked(absolute(running.run_key_file))
+        own["run_key"] = RunKeyFile.checked(absolute_path(running.run_key_file))
     transform = make(
         tokenizer=tokenizing.tokenizer or "words",
         partitions=running.partitions or make.partitions,
@@ -219,7 +218,7 @@ def ReadDocuments(
         options=options,
         strict=rejecting.strict,
         max_rejected=rejecting.max_rejected,
-        rejects=rejecting.rejects and absolute(rejecting.rejects),
+        rejects=rejecting.rejects and absolute_path(rejecting.rejects),
     )
 
 
@@ -310,7 +309,7 @@ def WriteRelease(writing: Writing, notes: ReleaseNotes) -> beam.PTransform:
     publishing.check_output(writing.output, overwrite=writing.overwrite)
     return WriteRows(
         publishing.WriteRelease(
-            output=absolute(writing.output),
+            output=absolute_path(writing.output),
             output_format=writing.output_format,
             overwrite=writing.overwrite,
             notes=notes,

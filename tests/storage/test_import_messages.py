@@ -66,7 +66,4 @@ def test_messages_of_users_and_other_messages_of_beam_are_shown_alone(ended):
 
 
 def test_a_path_of_a_bucket_without_the_extra_names_the_extra(ended):
-    assert ended.stdout.strip() == (
-        "gs:// needs a package that is not installed, got gs://bucket/notes.jsonl. "
-        "Run pip install 'beam-dpne[gcp]'."
-    )
+    assert "gs://bucket/notes.jsonl. Run pip install 'beam-dpne[gcp]'." in ended.stdout
