@@ -33,7 +33,7 @@ from beam_dpne.release.schema import ReleaseNotes as ReleaseNotes
 # isort: split
 # Steps of a run, for pipelines of one's own.
 from beam_dpne.documents.batch import BatchDocuments as BatchDocuments
-from beam_dpne.documents.group_by_user import GroupByUser as GroupByUser
+from beam_dpne.documents.transform import GroupByUser as GroupByUser
 from beam_dpne.ngrams.candidates import ExtractGrams as ExtractGrams
 from beam_dpne.ngrams.candidates import PruneInvalid as PruneInvalid
 from beam_dpne.ngrams.contributions import LimitContributions as LimitContributions

@@ -1,22 +1,28 @@
-"""Blocks of tokenized documents: cut by user, joined, limited for each user, and cut into elements."""
+"""Blocks of tokenized documents: encoded, cut by user, limited for each user, laid out as positions."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
+from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import (
     group_places,
+    hash_words,
     merge_words,
     offsets_of,
     ranges,
     used_words,
 )
-from beam_dpne.elements.batches import DocumentBlock, UserBatch
+from beam_dpne.elements.batches import NO_GRAM, DocumentBlock, UserBatch
 from beam_dpne.elements.coders import bounded_parts
 from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.reading.columns import NAMED_USER
 
+# A partition limits its large users when it has joined so many tokens.
+_MAX_BLOCK_TOKENS = 4_000_000
 # A hash of 64 bits, shifted by this number, keeps its first 16 bits.
 _SPARE_BITS = 64 - 16
 
@@ -160,3 +166,72 @@ def changes(users: np.ndarray) -> np.ndarray:
     fresh = np.ones(len(users), dtype=bool)
     fresh[1:] = (users[1:] != users[:-1]).any(axis=1)
     return fresh
+
+
+def hash_users(users: pa.Array, sub_key: bytes) -> np.ndarray:
+    """Returns the 128-bit keyed hash of each user: (n, 2) uint64.
+
+    Strings are hashed as UTF-8. A 16-byte name is encrypted as one AES block, so that different names
+    have different hashes.
+    """
+    if users.type == NAMED_USER:
+        names = np.frombuffer(users.buffers()[1], dtype="<u8").reshape(-1, 2)
+        return randomness.encrypt_blocks(sub_key, names[users.offset : users.offset + len(users)])
+    encoded = users.dictionary_encode()
+    return hash_words(sub_key, encoded.dictionary)[encoded.indices.to_numpy()]
+
+
+def encode_documents(users: np.ndarray, tokens: pa.ListArray) -> DocumentBlock:
+    """Turns tokens into codes, which are indices into the block's distinct words."""
+    offsets = tokens.offsets.to_numpy().astype(np.int64)
+    encoded = tokens.values.slice(offsets[0], offsets[-1] - offsets[0]).dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    return DocumentBlock(
+        users=users, offsets=offsets - offsets[0], codes=codes, words=encoded.dictionary
+    )
+
+
+def lay_out_positions(block: DocumentBlock, word_key: bytes) -> UserBatch:
+    """Sorts documents by user, with one position for each token and NO_GRAM after each document."""
+    lengths = np.diff(block.offsets)
+    order = user_order(block.users)
+    sorted_users, lengths = block.users[order], lengths[order]
+    starts = np.flatnonzero(changes(sorted_users))
+    # (documents,) the position after each document and the NO_GRAM that ends it.
+    ends = np.cumsum(lengths + 1)
+    ids = np.full(int(ends[-1]) if ends.size else 0, NO_GRAM, dtype=np.int32)
+    inside = np.ones(ids.size, dtype=bool)
+    inside[ends - 1] = False
+    ids[inside] = block.codes[ranges(block.offsets[:-1][order], lengths)]
+    words = block.words
+    return UserBatch(
+        length=0,
+        size=len(words),
+        users=sorted_users[starts],
+        offsets=np.append((ends - lengths - 1)[starts], ids.size),
+        ids=ids,
+        words=words,
+        word_hashes=hash_words(word_key, words),
+    )
+
+
+def lay_out(
+    partition: tuple[int, Iterable[DocumentBlock]],
+    *,
+    max_tokens: int,
+    run_key: RunKey,
+) -> Iterator[UserBatch]:
+    """Joins a partition's blocks, limits large users after each few, and lays out the positions."""
+    _, blocks = partition
+    document_key = run_key.sub_key("document")
+    progress.enter("users", 1)
+    waiting: list[DocumentBlock] = []
+    tokens = 0
+    for block in blocks:
+        waiting.append(block)
+        tokens += block.codes.size
+        if tokens > max(_MAX_BLOCK_TOKENS, 2 * waiting[0].codes.size):
+            waiting = [limit_documents(waiting, max_tokens, document_key, final=False)]
+            tokens = waiting[0].codes.size
+    block = limit_documents(waiting, max_tokens, document_key, final=True)
+    yield from bounded_batches(lay_out_positions(block, run_key.sub_key("word")))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
-from beam_dpne.documents.group_by_user import lay_out
+from beam_dpne.documents.blocks import lay_out
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements.arrays import map_in_threads
 from beam_dpne.elements.batches import DocumentBlock, UserBatch

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from beam_dpne.bayesian.counting import UserGrams, limit_grams, noisy_values
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.posterior import probabilities
-from beam_dpne.documents.group_by_user import hash_users
+from beam_dpne.documents.blocks import hash_users
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, signs, uniforms
 from pipelines.experiments.exact_counts import ExactCounts

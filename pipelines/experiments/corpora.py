@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.documents.blocks import split_by_user
-from beam_dpne.documents.group_by_user import hash_users, lay_out
+from beam_dpne.documents.blocks import hash_users, lay_out, split_by_user
 from beam_dpne.elements import arrays
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
 from beam_dpne.evaluation.corpus import Corpus, GramIndex, index_corpus, read_corpus

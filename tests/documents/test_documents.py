@@ -41,7 +41,7 @@ from beam_dpne.documents.batch import (
     documents_of,
     values_of,
 )
-from beam_dpne.documents.group_by_user import hash_users, lay_out_positions, limit_documents
+from beam_dpne.documents.blocks import hash_users, lay_out_positions, limit_documents
 from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.release.reading import read_ledger
 

@@ -23,7 +23,7 @@ from beam_dpne import (
     SetUnionPlan,
     WeightedHistogram,
 )
-from beam_dpne.documents.group_by_user import (
+from beam_dpne.documents.blocks import (
     bounded_batches,
     bounded_blocks,
     encode_documents,

@@ -8,7 +8,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import GroupByUser, PrivacyPlan, PrivateNgrams, RunKey
-from beam_dpne.documents import group_by_user
+from beam_dpne.documents import transform
 from tests.support.pipelines import keep
 from tests.support.tickets import tickets
 
@@ -67,7 +67,7 @@ def batches(count: int) -> list[pa.RecordBatch]:
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Documents of a partition in several blocks, as those of a large corpus are."""
-    monkeypatch.setattr(group_by_user, "_GATHERED_TOKENS", 300)
+    monkeypatch.setattr(transform, "_GATHERED_TOKENS", 300)
 
 
 @pytest.mark.parametrize("strategy", ["adaptive", "one_round"])

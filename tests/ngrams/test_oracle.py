@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
-from beam_dpne.documents.group_by_user import (
+from beam_dpne.documents.blocks import (
     encode_documents,
     hash_users,
     lay_out_positions,

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne import GramSet, PrivacyPlan, RunKey, UserBatch
-from beam_dpne.documents.group_by_user import encode_documents, hash_users, lay_out_positions
+from beam_dpne.documents.blocks import encode_documents, hash_users, lay_out_positions
 from beam_dpne.ngrams.elements import SpuriousGrams
 from beam_dpne.ngrams.in_memory import InMemory
 

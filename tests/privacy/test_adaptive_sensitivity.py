@@ -18,7 +18,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from beam_dpne import GramSet, PresentGrams, PrivacyPlan, RunKey
-from beam_dpne.documents.group_by_user import (
+from beam_dpne.documents.blocks import (
     encode_documents,
     hash_users,
     lay_out_positions,

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_dpne import GramSet, RunKey, length_rule
-from beam_dpne.documents.group_by_user import (
+from beam_dpne.documents.blocks import (
     encode_documents,
     hash_users,
     lay_out_positions,

@@ -15,7 +15,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from beam_dpne.documents.group_by_user import encode_documents, hash_users, lay_out_positions
+from beam_dpne.documents.blocks import encode_documents, hash_users, lay_out_positions
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.elements import coders
 from beam_dpne.mechanism.randomness import RunKey
