@@ -178,7 +178,7 @@ def test_a_missing_bucket_is_one_clear_error(bucket, program):
     [
         (lambda request: 403 if request.method == "GET" else None, "Forbidden"),
         (lambda request: 403 if request.method == "POST" else None, "Forbidden"),
-        (lambda _: 401, "Unauthorized"),
+        (lambda _: 401, "credentials"),
         (lambda _: 503, "ServiceUnavailable"),
     ],
 )
