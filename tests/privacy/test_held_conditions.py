@@ -1,8 +1,8 @@
 """Classes, counts of held candidates and null probabilities: the conditions of their proofs, as tests.
 
-docs/adaptive.md has the proofs, and a table of the conditions with the tests of each. Here are those
-that belong to no single module. Keys are fixed; had they been random, each assertion on a p-value would
-fail a correct program with probability `FALSE_FAILURE`, and each on a mean with less than 1e-5.
+docs/adaptive.md has the proofs. Here are tests of conditions that belong to no single module. Keys are
+fixed; had they been random, each assertion on a p-value would fail a correct program with probability
+`FALSE_FAILURE`, and each on a mean with less than 1e-5.
 """
 
 import dataclasses
