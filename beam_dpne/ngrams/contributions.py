@@ -174,7 +174,6 @@ class SpendBudgets(UnhintedTransform):
 
 
 def _spent_by_batch(batch: UserBatch, **settings: Any) -> Iterator[Any]:
-    progress.enter("users", settings["length"])
     spent = contribute(batch, **settings)
     if spent is not None:
         contributions, users = spent
@@ -223,6 +222,7 @@ def contribute(
 
     It is None if no user has a position left. Other arguments are the attributes of `SpendBudgets`.
     """
+    progress.enter("users", length)
     if present is not None:
         batch = keep_present(batch, present, before)
     elif previous is not None:

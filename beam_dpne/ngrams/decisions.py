@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
+from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import byte_order, join_words, places_among
 from beam_dpne.mechanism import randomness, thresholds
 from beam_dpne.mechanism.randomness import RunKey
@@ -39,6 +40,7 @@ def decide(
       rule: the rule of words, which depends on no data (k = 1).
       run_key: the secret of the run.
     """
+    progress.enter("decide", shard.length)
     if shard.length == 1 or shard.round > 1:
         rule = shard.rule or rule
         if rule is None:
@@ -188,6 +190,7 @@ def merge_released(
     rule = parts[0].rule if parts else rule
     if rule is None:
         raise ValueError("A released set needs the rule by which it was decided.")
+    progress.enter(progress.RELEASED, rule.length)
     keys, words, order = _in_order(parts, rule.length)
     scores = np.concatenate([np.zeros(0), *(part.scores for part in parts)])
     return GramSet(

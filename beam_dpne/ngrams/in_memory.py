@@ -9,11 +9,10 @@ release in memory equals the pipeline's, bit for bit, under the same run key.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from beam_dpne.counts.measuring import count_in_memory
-from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import map_in_threads
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism.randomness import RunKey
@@ -32,8 +31,6 @@ from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.released_rows import GramRows
 from beam_dpne.ngrams.valid import sample_spurious
 
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
 # Sums of one hash range, with its number.
 Piece = tuple[int, HistogramShard]
 
@@ -94,7 +91,6 @@ class InMemory:
             waiting = list(users)
             users = (waiting.pop(0) for _ in range(len(waiting)))
             found, users, before = self.release_length(length, users, previous, before)
-            progress.enter(progress.RELEASED, length)
             released.append(found)
         return tuple(self.count(everybody, released) if self.plan.count_share else released)
 
@@ -112,7 +108,6 @@ class InMemory:
 
         References: DPNE Algorithm 1, the body of the loop.
         """
-        progress.enter("users", length)
         known = ROOT if previous is None else previous
         present: PresentGrams | None = None
         shards: list[HistogramShard] = []
@@ -155,7 +150,7 @@ class InMemory:
             )
             return contributed and (self.sums(contributed[0]), contributed[1])
 
-        kept = [pair for pair in self.map(of_batch, users) if pair is not None]
+        kept = [pair for pair in map_in_threads(of_batch, users, self.workers) if pair is not None]
         return [piece for pieces, _ in kept for piece in pieces], [batch for _, batch in kept]
 
     def sums(self, sent: Contributions) -> list[Piece]:
@@ -176,10 +171,10 @@ class InMemory:
         for number, piece in itertools.chain(sent, empty, left):
             ranges.setdefault(number, []).append(piece)
 
-        def merge(pieces: tuple[int, list[HistogramShard]]) -> HistogramShard:
-            return histogram.merge_shards(pieces[1], (pieces[0], self.histogram_ranges))
+        def merge(number: int) -> HistogramShard:
+            return histogram.merge_shards(ranges[number], (number, self.histogram_ranges))
 
-        return self.map(merge, ranges.items())
+        return map_in_threads(merge, ranges, self.workers)
 
     def draw(self, previous: GramSet, shards: list[HistogramShard]) -> SpuriousGrams:
         """Returns the spurious n-grams of a length, with the rule that follows from its first round."""
@@ -194,11 +189,8 @@ class InMemory:
         self, shards: list[HistogramShard], drawn: SpuriousGrams | None
     ) -> list[HistogramShard]:
         """Returns the n-grams of each hash range that are open or found after a round."""
-        rule = rule_for(self.plan)
-        return self.map(
-            functools.partial(decisions.decide, drawn=drawn, rule=rule, run_key=self.run_key),
-            shards,
-        )
+        how = {"drawn": drawn, "rule": rule_for(self.plan), "run_key": self.run_key}
+        return map_in_threads(functools.partial(decisions.decide, **how), shards, self.workers)
 
     def count(self, users: list[UserBatch], released: Sequence[GramSet]) -> Sequence[GramSet]:
         """Returns the released sets with the numbers of users who hold each n-gram."""
@@ -210,7 +202,3 @@ class InMemory:
             run_key=self.run_key,
             workers=self.workers,
         )
-
-    def map(self, function: Callable[[_In], _Out], items: Iterable[_In]) -> list[_Out]:
-        """Calls a function for all batches or hash ranges; see `map_in_threads`."""
-        return map_in_threads(function, items, self.workers)

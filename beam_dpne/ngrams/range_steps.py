@@ -8,7 +8,6 @@ from typing import NamedTuple, cast
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
-from beam_dpne.elements import progress
 from beam_dpne.elements.batches import UnhintedTransform, apply
 from beam_dpne.elements.coders import SetStore, spill
 from beam_dpne.mechanism.randomness import RunKey
@@ -117,7 +116,7 @@ class _Decision(UnhintedTransform):
 
     def _decided(self, histogram: PCollection[HistogramShard]) -> PCollection[HistogramShard]:
         drawn = [] if self.spurious is None else [AsSingleton(self.spurious)]
-        step = beam.Map(_decide, *drawn, rule=self.rule, run_key=self.run_key)
+        step = beam.Map(decisions.decide, *drawn, rule=self.rule, run_key=self.run_key)
         return apply(histogram, "Decide", step, HistogramShard)
 
     def _before(self, histogram: PCollection[HistogramShard]) -> PCollection[GramSet]:
@@ -251,17 +250,6 @@ def _draw(
     return sample_spurious(previous, rule=rule, run_key=run_key)
 
 
-def _decide(
-    shard: HistogramShard,
-    drawn: SpuriousGrams | None = None,
-    *,
-    rule: LengthRule | None,
-    run_key: RunKey,
-) -> HistogramShard:
-    progress.enter("decide", shard.length)
-    return decisions.decide(shard, drawn, rule=rule, run_key=run_key)
-
-
 def _merge_present(
     previous: GramSet,
     pieces: Iterable[tuple[int, HistogramShard]],
@@ -283,5 +271,4 @@ def _merge_released(
     rule: LengthRule | None,
     store: SetStore | None,
 ) -> GramSet:
-    progress.enter(progress.RELEASED, previous.length + 1)
     return spill(decisions.merge_released(parts, previous, rule), store)

@@ -85,8 +85,8 @@ MISTAKES = (
     Mistake(
         "section 4, words: the norm of a round has no cap",
         "ngrams/contributions.py",
-        "if length == 1 else spent",
-        "if length == 0 else spent",
+        "return np.minimum(spent, adaptive.round_cap(plan.allotment, this_round))",
+        "return spent",
         ("ngrams/test_budgets.py", "ngrams/test_oracle.py", "privacy/test_null_law.py"),
     ),
     Mistake(
