@@ -2,8 +2,9 @@
 
 It holds no time, path, host, runner or number of partitions, so that the same release has the same
 ledger under equal versions of the packages. `schema` has the types and meanings of its fields. Here
-are the sentences that are true of every program; the modules `ledger` of `ngrams`, `set_union` and
-`bayesian` fill in the numbers and the grounds of one program, and `reading` reads ledgers back.
+are the sentences that are true of every program. Each program fills in its numbers and grounds in its
+own room (`ngrams_contents`, `set_union_contents`, `bayesian_contents`); `reading` reads
+ledgers back.
 """
 
 import dataclasses

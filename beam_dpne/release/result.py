@@ -1,7 +1,7 @@
 """The common part of the results of private transforms: released sets, as rows and with a ledger.
 
 `PrivateNgrams`, `PrivateSetUnion` and `BayesianCounts` return such results. Therefore their rooms are
-above this one, and each has a module `ledger` with the part of a ledger that differs between programs.
+above this one, and each has the part of a ledger that differs between programs.
 """
 
 import dataclasses

@@ -4,7 +4,6 @@ Each element has arrays for many users or many items.
 """
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -209,14 +208,13 @@ def cut_by_hash_range(whole: ItemSums, ranges: int) -> Iterator[tuple[int, ItemS
     The range of an item follows from its keyed hash alone.
     """
     number = (whole.word_hashes[:, 1] % np.uint64(ranges)).astype(np.int64)
+
+    def take(rows: np.ndarray) -> ItemSums:
+        return _rows_of(whole, rows, whole.sums[rows])
+
     for label, inside in arrays.group_places(number, ranges):
-        for part in bounded_parts(inside, functools.partial(_take, whole)):
+        for part in bounded_parts(inside, take):
             yield label, part
-
-
-def hash_order(word_hashes: np.ndarray) -> np.ndarray:
-    """Returns the order that sorts items by keyed hash, the same among any other items."""
-    return np.lexsort((word_hashes[:, 1], word_hashes[:, 0]))
 
 
 def item_table(released: Sequence[ItemSet]) -> pa.Table:
@@ -227,10 +225,6 @@ def item_table(released: Sequence[ItemSet]) -> pa.Table:
         users = [pa.array(column) for column in found.users.T]
         rows = pa.table([*rows.columns, *users], schema=COUNTED_ITEM_SCHEMA)
     return in_order(with_rounded_scores(rows))
-
-
-def _take(whole: ItemSums, rows: np.ndarray) -> ItemSums:
-    return _rows_of(whole, rows, whole.sums[rows])
 
 
 def _rows_of(whole: UserItems | ItemSums, rows: np.ndarray, sums: np.ndarray) -> ItemSums:

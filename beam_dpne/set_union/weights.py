@@ -63,7 +63,6 @@ from beam_dpne.mechanism.thresholds import GRID_BITS, equal_weights
 from beam_dpne.set_union.elements import (
     ItemSums,
     UserItems,
-    hash_order,
     join_items,
     merge_sums,
     sum_by_item,
@@ -158,7 +157,8 @@ def run_shard(
     # The inverse permutations: (n,) each user's turn, and (words,) each item's rank by keyed hash.
     turn = np.empty(users.size, np.int64)
     turn[users] = np.arange(users.size)
-    by_hash = hash_order(items.word_hashes)
+    # The order of items by keyed hash is the same among any other items.
+    by_hash = np.lexsort((items.word_hashes[:, 1], items.word_hashes[:, 0]))
     rank = np.empty(by_hash.size, np.int64)
     rank[by_hash] = np.arange(by_hash.size)
     sizes = np.diff(items.offsets)
