@@ -48,11 +48,6 @@ class Bound(NamedTuple):
     epsilon: float
     gaussian_epsilon: float
 
-    @property
-    def largest(self) -> float:
-        """The larger of the two."""
-        return max(self.epsilon, self.gaussian_epsilon)
-
 
 def lower_bound(seen: Seen, claim: Claim, *, failure: float) -> Bound:
     """Returns what runs show of a claim.
@@ -239,7 +234,7 @@ def _play(plan: Plan, play: tuple[int, str], *, runs: int, seed: int, failure: f
     game = games_of(plan)[number]
     seen = game.plays[name](runs, key_of(seed, game.name, list(game.plays).index(name)))
     bound, claim = lower_bound(seen, game.claim, failure=failure), game.claim
-    is_above = bound.largest > claim.epsilon
+    is_above = max(bound) > claim.epsilon
     return Finding(game.name, name, *bound, claim.epsilon, claim.delta, is_above)
 
 

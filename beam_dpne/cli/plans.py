@@ -71,20 +71,16 @@ def plan(made: Made, _beam_arguments: list[str]) -> None:
 def _plans_to_forecast(whole: PrivacyPlan, asked: Planning) -> list[PrivacyPlan]:
     """Returns the plan of a release for each ε of the forecast; none if there is no forecast."""
     if asked.like is None:
-        for name in ("users", "documents_per_user", "epsilons"):
-            if getattr(asked, name) is not None:
-                raise UsageError(f"{name} belongs to a forecast, which needs like.")
+        if asked.users or asked.documents_per_user or asked.epsilons:
+            raise UsageError(
+                "users, documents_per_user and epsilons belong to a forecast, which needs like."
+            )
         return []
     if asked.users is None:
         raise UsageError("users must be a public round number with like.")
-    plans, epsilons = [], asked.epsilons or (whole.epsilon / 2, whole.epsilon, 2 * whole.epsilon)
-    for epsilon in sorted(set(epsilons)):
-        try:
-            plan = dataclasses.replace(whole, epsilon=epsilon)
-            plans.append(plan_of_each(plan, asked.releases or 1))
-        except ValueError as error:
-            raise UsageError(f"epsilons has {epsilon:g}, which has no plan: {error}") from None
-    return plans
+    epsilons = asked.epsilons or (whole.epsilon / 2, whole.epsilon, 2 * whole.epsilon)
+    plans = (dataclasses.replace(whole, epsilon=epsilon) for epsilon in sorted(set(epsilons)))
+    return [plan_of_each(plan, asked.releases or 1) for plan in plans]
 
 
 def _forecast(made: Made, plans: Sequence[PrivacyPlan]) -> None:

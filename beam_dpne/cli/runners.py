@@ -1,6 +1,7 @@
 """How a pipeline runs on Beam: its options, its runner, its temporary folder, and its end."""
 
 import argparse
+import collections
 import contextlib
 import dataclasses
 import difflib
@@ -204,10 +205,9 @@ def counters(result: PipelineResult) -> dict[str, int]:
     metrics = result.metrics()
     if metrics is None:
         return {}
-    values: dict[str, int] = {}
+    values: collections.Counter[str] = collections.Counter()
     for metric in metrics.query(MetricsFilter().with_namespace("beam_dpne"))["counters"]:
-        name = metric.key.metric.name
-        values[name] = values.get(name, 0) + (metric.committed or 0)
+        values[metric.key.metric.name] += metric.committed or 0
     return values
 
 

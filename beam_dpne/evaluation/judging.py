@@ -47,15 +47,12 @@ class Coverage:
       real: Number of those that at least one user has.
       spurious: Number of the others.
       spurious_ratio: Spurious over released n-grams, which DPNE's Table 3 has for all lengths together.
-      occurrences: Number of occurrences of n-grams of this length in the corpus.
-      occurrences_covered: Number of occurrences of released n-grams.
-      occurrence_share: Covered occurrences over all occurrences.
-      pairs: Number of pairs of a user and a distinct n-gram of this length that the user has.
-      pairs_covered: Number of pairs whose n-gram is released.
-      missing_mass: The part of the pairs whose n-gram is not released, the ℓ1 missing mass of Dick et
-        al., "Missing Mass for Differentially Private Domain Discovery" (arXiv:2603.14016).
-      users: Number of users who have any n-gram of this length.
-      mean_user_share: Mean, over these users, of the share of a user's occurrences that is covered.
+      occurrence_share: Occurrences of released n-grams over those of all n-grams of this length.
+      missing_mass: The part of the pairs of a user and a distinct n-gram of the user whose n-gram is
+        not released, the ℓ1 missing mass of Dick et al., "Missing Mass for Differentially Private
+        Domain Discovery" (arXiv:2603.14016).
+      mean_user_share: Mean, over the users who have any, of the share of a user's occurrences that is
+        covered.
       median_user_share: Median of the same shares.
       k_anonymity: Coverage of the n-grams of at least k users, for each k.
     """
@@ -65,13 +62,8 @@ class Coverage:
     real: int
     spurious: int
     spurious_ratio: float | None
-    occurrences: int
-    occurrences_covered: int
     occurrence_share: float | None
-    pairs: int
-    pairs_covered: int
     missing_mass: float | None
-    users: int
     mean_user_share: float | None
     median_user_share: float | None
     k_anonymity: tuple[Anonymity, ...]
@@ -140,13 +132,8 @@ def _coverage(
         real=real,
         spurious=released - real,
         spurious_ratio=_ratio(released - real, released),
-        occurrences=int(present.sum()),
-        occurrences_covered=int(covered.sum()),
         occurrence_share=_ratio(int(covered.sum()), int(present.sum())),
-        pairs=pairs,
-        pairs_covered=pairs_covered,
         missing_mass=_ratio(pairs - pairs_covered, pairs),
-        users=shares.size,
         mean_user_share=float(shares.mean()) if shares.size else None,
         median_user_share=float(np.median(shares)) if shares.size else None,
         k_anonymity=tuple(

@@ -28,7 +28,6 @@ NOTICE = (
 BANNER = "NOT PRIVATE: computed from the private data, as secret as the data"
 MARK = "NOT PRIVATE: as secret as the data"
 PREFIX = "not_private_"
-_BLUE, _ORANGE, _GREY, _RED = "#2b6cb0", "#dd6b20", "#718096", "#c53030"
 
 
 def figures_of(rows: Sequence[Coverage | CountQuality]) -> list[dict[str, Any]]:
@@ -92,50 +91,47 @@ def evaluation_picture(
       caption: ε, δ, data and release, so that the picture can be understood alone.
       noun: Name of the released rows, in the plural.
     """
-    from matplotlib import colormaps
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     lengths = coverage[:-1]
-    colours = dict(zip(rows, colormaps["viridis"](np.linspace(0, 0.9, len(rows))), strict=True))
     figure = Figure(figsize=(13.5, 4.8), dpi=150, layout="constrained")
-    figure.suptitle(BANNER, color=_RED, fontsize=12, fontweight="bold")
+    figure.suptitle(BANNER, color="red", fontsize=12, fontweight="bold")
     text = textwrap.fill(f"Released {noun} beside the data · {caption}", 160)
-    figure.supxlabel(text, color=_GREY, fontsize=9, parse_math=False)
+    figure.supxlabel(text, fontsize=9, parse_math=False)
     released, anonymity, users = figure.subplots(1, 3)
     places = [str(row.length) for row in lengths]
     real, spurious = [row.real for row in lengths], [row.spurious for row in lengths]
-    released.bar(places, real, color=_BLUE, label="of at least one user")
-    bars = released.bar(places, spurious, bottom=real, color=_ORANGE, label="spurious")
+    released.bar(places, real, label="of at least one user")
+    bars = released.bar(places, spurious, bottom=real, label="spurious")
     released.bar_label(bars, [f"{number:,}" for number in spurious], fontsize=8, padding=2)
     released.set(title="released, and how many are spurious", xlabel="number of words")
-    for row, colour in zip(lengths, colours.values(), strict=True):
+    for row in lengths:
         known = {each.k: each.share for each in row.k_anonymity if each.share is not None}
         label = f"{row.length} word{'s' if row.length != 1 else ''}"
         shares = list(known.values())
-        anonymity.plot(list(known), shares, marker="o", color=colour, label=label)
+        anonymity.plot(list(known), shares, marker="o", label=label)
     anonymity.set(title="released part of those that k users have", xscale="log", xlabel="k")
     anonymity.set_ylim(0, 1.03)
-    draw_users(users, rows, colours)
-    for axes in (released, anonymity, users):
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend()
+    draw_users(users, rows)
+    released.legend()
+    anonymity.legend()
     buffer = io.BytesIO()
     metadata = {"Title": BANNER, "Description": caption, "Software": "beam_dpne"}
     FigureCanvasAgg(figure).print_png(buffer, metadata=metadata)
     return buffer.getvalue()
 
 
-def draw_users(axes: "Axes", rows: Mapping[int, JudgedRows], colours: Mapping[int, Any]) -> None:
+def draw_users(axes: "Axes", rows: Mapping[int, JudgedRows]) -> None:
     """Draws a point for each real row: the true number of users, and the released one."""
     axes.set(title="numbers of users", xlabel="in the data", ylabel="in the release")
     axes.set(xscale="log", yscale="log")
     most = 10
-    for length, each in rows.items():
+    for each in rows.values():
         if each.users is not None:
             real = each.truth > 0
             truth, users = each.truth[real], np.maximum(each.users[real, 0], 1)
-            axes.scatter(truth, users, s=6, alpha=0.5, linewidths=0, color=colours[length])
+            axes.scatter(truth, users, s=6, alpha=0.5, linewidths=0)
             most = max([most, *truth, *users])
     for factor, style in ((1 / FACTOR, "--"), (1, "-"), (FACTOR, "--")):
-        axes.plot([1, most], [factor, factor * most], color=_GREY, linewidth=1, linestyle=style)
+        axes.plot([1, most], [factor, factor * most], color="grey", linewidth=1, linestyle=style)

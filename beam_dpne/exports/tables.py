@@ -34,8 +34,6 @@ _REFUSED = re.compile("[\x00\x1e\x1f]")
 _MOST = 2**31 - 1
 _UNSEARCHABLE = "rows of blanks or with a character that a completion field refuses"
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
-_SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B")
-_TASKS = {"ngrams": "n-grams", "set-union": "vocabulary", "bayesian": "language-model"}
 # A file of tabs has no quotes; 3 is `csv.QUOTE_NONE`.
 _TABS = {"sep": "\t", "quoting": 3}
 
@@ -125,12 +123,10 @@ def _front_matter(source: Source, license_name: str | None) -> dict[str, Any]:
     ledger = source.ledger
     names = [part["name"] for part in ledger["parts"]]
     config = {"config_name": "default", "data_files": [{"split": "train", "path": names}]}
-    size = max(len(str(len(source.rows))) - 3, 0)
     return {
         "pretty_name": source.title,
         **({"license": license_name} if license_name is not None else {}),
-        "tags": ["differential-privacy", _TASKS[source.program]],
-        "size_categories": [_SIZES[size] if size < len(_SIZES) else "n>1B"],
+        "tags": ["differential-privacy", source.program],
         "configs": [config | (_TABS if names[0].endswith(".tsv") else {})],
         "differential_privacy": {
             "epsilon": ledger["guarantee"]["epsilon"],

@@ -124,7 +124,7 @@ def render_report(
             ],
             "parameters": _parameters(facts.ledger),
         },
-        "title": shown(facts.note["title"] or _TITLES[facts.program]),
+        "title": shown(facts.ledger["notes"]["title"] or _TITLES[facts.program]),
         "version": __version__,
         "word_range": _words([each["length"] for each in facts.lengths if each["released"]]),
     }
@@ -135,9 +135,9 @@ def render_report(
 def _without(facts: Facts, left_out: Collection[str]) -> Facts:
     """Returns a release whose ledger lacks what is left out, so that no section can show it."""
     ledger: dict[str, Any] = {**facts.ledger, "guarantee": dict(facts.ledger["guarantee"])}
-    unit, user = facts.note["unit"], ledger["guarantee"]["user"]
+    unit, user = facts.ledger["notes"]["unit"], ledger["guarantee"]["user"]
     ledger["notes"] = {
-        name: None if name in left_out else note for name, note in facts.note.items()
+        name: None if name in left_out else note for name, note in facts.ledger["notes"].items()
     }
     if "unit" in left_out and unit is not None:
         ledger["guarantee"]["user"] = user.removeprefix(f"{unit}: ")

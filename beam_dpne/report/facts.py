@@ -45,29 +45,14 @@ class Facts(Release):
         return "estimated number of users" if self.has_counts else self.value_column
 
     @property
-    def is_adaptive(self) -> bool:
-        """Whether n-grams were found over several rounds."""
-        return self.ledger["plan"].get("strategy") == "adaptive"
-
-    @property
     def row_noun(self) -> str:
         """Name of one row."""
         return "item" if self.text_column == "item" else "n-gram"
 
     @property
-    def note(self) -> Mapping[str, str | None]:
-        """The operator's notes."""
-        return self.ledger["notes"]
-
-    @property
     def lengths(self) -> Sequence[Mapping[str, Any]]:
         """The ledger's entry of each length; none unless the release is of n-grams."""
         return self.ledger.get("lengths", ())
-
-    @property
-    def expected_spurious(self) -> float:
-        """Upper bound on the expected number of spurious n-grams."""
-        return math.fsum(each["expected_spurious_at_most"] for each in self.lengths)
 
     def groups(self) -> dict[int | None, pa.Table]:
         """Returns the rows by their length, ranked by their values; None stands for all lengths."""

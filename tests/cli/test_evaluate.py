@@ -118,7 +118,7 @@ def test_the_figures_are_those_of_a_plain_count_over_the_files(judged, made):
         assert row["real"] == len(released[length] & set(holders))
         assert row["spurious"] == len(released[length] - set(holders))
         assert row["spurious_ratio"] == row["spurious"] / row["released"]
-        assert (row["occurrences"], row["occurrences_covered"]) == (occurrences, covered)
+        assert row["occurrence_share"] == covered / occurrences
         for own in row["k_anonymity"]:
             held = {gram for gram, users in holders.items() if len(users) >= own["k"]}
             assert (own["held"], own["released"]) == (len(held), len(held & released[length]))
@@ -245,7 +245,8 @@ def test_a_release_of_items_is_judged(judged_items, made):
         users.setdefault(" ".join(text), set()).add(user)
     row = by_length(whole)[1]
     assert (row["released"], row["spurious"]) == (len(items), 0)
-    assert row["occurrences_covered"] == sum(" ".join(text) in items for _, text in documents())
+    covered = sum(" ".join(text) in items for _, text in documents())
+    assert row["occurrence_share"] == covered / len(documents())
     held = {item for item, own in users.items() if len(own) >= 3}
     assert [own["k"] for own in row["k_anonymity"]] == [1, 3]
     assert row["k_anonymity"][1]["held"] == len(held)

@@ -83,7 +83,7 @@ def test_commands_and_the_version_are_listed(cli):
         ("set-union", (*RUN, "--policy", "sips", "--shards", "2"), "shards must not be given"),
         ("bayesian", RUN, "public must be given"),
         ("bayesian", (*RUN, "--public", "p", "--length", "6"), "length must be an integer from 1 to 5"),
-        ("plan", (*BUDGET, "--users", "10"), "users belongs to a forecast"),
+        ("plan", (*BUDGET, "--users", "10"), "users, documents_per_user and epsilons belong"),
         ("plan", (*BUDGET, "--releases", "0"), "releases must be an integer of at least 1"),
         ("plan", (*BUDGET, "--runner", "X"), "beam-dpne plan has no option --runner"),
         ("evaluate", ("--input", "x"), "release must be given"),

@@ -74,13 +74,13 @@ def test_releases_divide_the_budgets_of_a_forecast(cli, text):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--users", 100), "users belongs to a forecast"),
-        (("--epsilons", "1,2"), "epsilons belongs to a forecast"),
+        (("--users", 100), "epsilons belong to a forecast"),
+        (("--epsilons", "1,2"), "epsilons belong to a forecast"),
         (("--like", "TEXT"), "users must be a public round number"),
         (("--like", "TEXT", "--users", 0), "users must be an integer from 1"),
         (("--like", "TEXT", "--users", 2**40), "users must be an integer from 1"),
         (("--like", "TEXT", "--users", 9, "--epsilons", "1,0"), "epsilons must be"),
-        (("--like", "TEXT", "--users", 9, "--epsilons", "1,5000"), "epsilons has 5000"),
+        (("--like", "TEXT", "--users", 9, "--epsilons", "1,5000"), "epsilon"),
         (("--like", "TEXT", "--users", 9, "--user_field", "nobody"), "like cannot be read"),
         (("--like", "none.jsonl", "--users", 9), "like cannot be read"),
         (("--like", "EMPTY", "--users", 9), "like cannot be read"),

@@ -82,13 +82,12 @@ def check(judged, documents, released):
         assert row.released == len(own)
         assert row.real == len(own & set(counted.users))
         assert row.spurious == len(own - set(counted.users))
-        assert row.occurrences == sum(counted.occurrences.values())
-        assert row.occurrences_covered == sum(counted.occurrences[gram] for gram in own)
-        assert row.pairs == sum(counted.users.values())
-        assert row.pairs_covered == sum(counted.users[gram] for gram in own)
-        missing = 1 - row.pairs_covered / row.pairs if row.pairs else None
+        occurrences = sum(counted.occurrences.values())
+        covered = sum(counted.occurrences[gram] for gram in own)
+        assert row.occurrence_share == (covered / occurrences if occurrences else None)
+        pairs = sum(counted.users.values())
+        missing = 1 - sum(counted.users[gram] for gram in own) / pairs if pairs else None
         assert row.missing_mass == (missing if missing is None else pytest.approx(missing))
-        assert row.users == len(shares)
         if shares:
             assert row.mean_user_share == pytest.approx(statistics.fmean(shares), abs=1e-12)
             assert row.median_user_share == pytest.approx(statistics.median(shares), abs=1e-12)
@@ -99,8 +98,7 @@ def check(judged, documents, released):
             assert (anonymity.k, anonymity.held, anonymity.released) == (k, held, covered)
             assert anonymity.share == (covered / held if held else None)
     assert total.length is None
-    names = ("released", "real", "spurious", "occurrences", "occurrences_covered")
-    for name in (*names, "pairs", "pairs_covered"):
+    for name in ("released", "real", "spurious"):
         assert getattr(total, name) == sum(getattr(row, name) for row in rows)
     by_user = [
         [own[user] for own in (counted.by_user for counted in everything)]
@@ -112,7 +110,6 @@ def check(judged, documents, released):
         / sum(sum(own.values()) for own in lengths)
         for lengths in by_user
     ]
-    assert total.users == len(shares)
     assert total.mean_user_share == pytest.approx(statistics.fmean(shares), abs=1e-12)
 
 
@@ -294,7 +291,7 @@ def test_every_file_of_a_report_says_that_it_is_not_private(lengths):
 def test_a_picture_has_a_point_for_each_real_row_with_a_number_of_users():
     """A logarithm has no place for 0, which stands at 1; spurious rows have no place at all."""
     axes = Figure().subplots()
-    draw_users(axes, ROWS, dict.fromkeys(ROWS, "black"))
+    draw_users(axes, ROWS)
     points = [drawn.get_offsets().tolist() for drawn in axes.collections]
     assert points == [[[90, 100], [7, 1]], [], [[1, 2]]]
 
