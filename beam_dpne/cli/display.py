@@ -117,6 +117,6 @@ def print_line(text: str) -> None:
 
 
 def _console(file: TextIO) -> Console:
-    """Returns a console that shows words and paths as they are, 100 wide where it is no terminal."""
-    width = None if file.isatty() else 100
+    """Returns a console that shows words and paths as they are, 110 wide where it is no terminal."""
+    width = None if file.isatty() else 110
     return Console(file=file, width=width, markup=False, emoji=False, highlight=False)

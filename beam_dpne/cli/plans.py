@@ -31,8 +31,6 @@ from beam_dpne.release.publishing import write_file
 from beam_dpne.storage.directories import check_access
 
 _SCHEMA = "beam_dpne/audit/3"
-# The exit status by verdict.
-_STATUS = {PASSED: 0, EXCEEDED: 3, WEAK: 4}
 
 
 def plan(made: Made, _beam_arguments: list[str]) -> None:
@@ -198,7 +196,7 @@ def audit(made: Made, _beam_arguments: list[str]) -> None:
         print(json.dumps(shown, indent=2, ensure_ascii=False, allow_nan=False))
     else:
         _print_audit(found, asked.mechanism)
-    if status := _STATUS[found.verdict]:
+    if status := {PASSED: 0, EXCEEDED: 3, WEAK: 4}[found.verdict]:
         raise SystemExit(status)
 
 

@@ -6,7 +6,7 @@ import functools
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -171,7 +171,7 @@ def _run(
             paths = read.rejects | "WriteRejects" >> WriteRejects(
                 path=absolute_path(rejecting.rejects)
             )
-            after = beam.Map(_tally_after, AsIter(paths)).with_output_types(Tally)
+            after = beam.Map(lambda tally, _written: tally, AsIter(paths)).with_output_types(Tally)
             tally = tally | "AfterRejects" >> after
         write = WriteRelease(
             output=absolute_path(writing.output),
@@ -189,10 +189,6 @@ def _run(
     if not quiet:
         _report_rejects(runners.counters(result), rejecting.rejects)
     return read_ledger(writing.output)
-
-
-def _tally_after(tally: Tally, _written: Iterable[str]) -> Tally:
-    return tally
 
 
 @contextlib.contextmanager

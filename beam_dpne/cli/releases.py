@@ -18,9 +18,9 @@ from beam_dpne.evaluation.judging import evaluate, evaluate_counts, rows_of_tabl
 from beam_dpne.evaluation.reports import (
     NOTICE,
     evaluation_picture,
-    figures_of,
     report_files,
     require_matplotlib,
+    tables_of,
 )
 from beam_dpne.exports.writing import KINDS
 from beam_dpne.exports.writing import export as write_export
@@ -32,13 +32,6 @@ from beam_dpne.report.document import render_report
 from beam_dpne.report.facts import Facts
 from beam_dpne.storage.directories import check_access
 
-# The columns of the printed tables.
-_COVERAGE = (
-    *("length", "released", "real", "spurious", "spurious_ratio", "occurrence_share"),
-    *("missing_mass", "mean_user_share", "median_user_share"),
-)
-_INTERVALS = ("length", "real", "coverage", "within_factor_two", "median_relative_error")
-_RANKS = ("length", "rank_correlation", "top_k", "top", "top_missing")
 # Which parameters of `account` may be given together.
 _USES = (
     ("ledgers",),
@@ -84,21 +77,17 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
         rows = rows_of_table(index, table)
         counted = evaluate_counts(index, rows, top_k=evaluating.top_k)
     noun = "n-grams" if "lengths" in ledger else "items"
-    coverage, counts, notes = figures_of(covered), figures_of(counted), _notes(release, corpus)
+    tables, notes = tables_of(covered, counted), _notes(release, corpus)
+    shares: dict[str, dict[str, Any]] = {}
+    for row in tables["k_anonymity"]:
+        shares.setdefault(row["length"], {"length": row["length"]})[f"k = {row['k']}"] = row[
+            "share"
+        ]
     display.print_line(NOTICE)
-    display.print_table(f"Released {noun}, and what they cover of the data", coverage, _COVERAGE)
-    display.print_table(
-        f"Released share of the {noun} that at least k users have",
-        [
-            {"length": each["length"]}
-            | {f"k = {level['k']:,}": level["share"] for level in each["k_anonymity"]}
-            for each in coverage
-        ],
-    )
-    if "users" in ledger["columns"]:
-        title = "Numbers of users: intervals, and errors of estimates"
-        display.print_table(title, counts, _INTERVALS)
-    display.print_table(f"Order of the {noun}, against that by true numbers", counts, _RANKS)
+    display.print_table(f"Released {noun}, and what they cover of the data", tables["coverage"])
+    title = f"Released share of the {noun} that at least k users have"
+    display.print_table(title, list(shares.values()))
+    display.print_table("Released numbers, beside the true numbers of users", tables["counts"])
     for note in notes:
         display.print_line(f"· {note}")
     if output is None:
@@ -108,17 +97,16 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
         "tokenizer": corpus.tokenizer,
         "users": len(corpus.users),
         "tokens": corpus.tokens,
-        "rejected_records": corpus.rejected,
         "rejected_reasons": dict(corpus.rejected_reasons),
     }
-    whole = {"release": path, "program": release.program, "plan": ledger["plan"], "input": read}
-    whole |= {"notes": notes, "coverage": coverage, "counts": counts}
+    compared = {"release": path, "program": release.program, "plan": ledger["plan"]}
+    compared |= {"input": read, "notes": notes}
     data = ", ".join(os.path.basename(name.rstrip("/")) for name in inputs)
     named = ledger["notes"]["title"] or os.path.basename(os.path.abspath(release.path))
     spent = f"ε = {ledger['plan']['epsilon']:g}, δ = {ledger['plan']['delta']:g}"
     caption = f"{spent} · data: {data} · release: {named}"
     picture = evaluation_picture(covered, rows, caption=caption, noun=noun)
-    for name, content in report_files(whole, picture).items():
+    for name, content in report_files(tables, compared, picture).items():
         write_file(f"{output.rstrip('/')}/{name}", content, release=path, overwrite=True)
     display.print_line(f"Files, not private either: {output}")
 

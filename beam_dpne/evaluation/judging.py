@@ -14,7 +14,6 @@ from scipy import stats
 
 from beam_dpne.evaluation.corpus import GramIndex, released_codes
 
-TOP_K = 20
 # An interval is within a factor of two if both of its ends are, seen from the estimate.
 FACTOR = 2
 _COLUMNS = ("users", "users_low", "users_high")
@@ -208,7 +207,7 @@ class CountQuality:
 
 
 def evaluate_counts(
-    index: GramIndex, rows: Mapping[int, JudgedRows], *, top_k: int = TOP_K
+    index: GramIndex, rows: Mapping[int, JudgedRows], *, top_k: int
 ) -> tuple[CountQuality, ...]:
     """Compares the numbers in a release with the corpus it came from.
 

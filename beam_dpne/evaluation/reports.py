@@ -30,35 +30,40 @@ MARK = "NOT PRIVATE: as secret as the data"
 PREFIX = "not_private_"
 
 
-def figures_of(rows: Sequence[Coverage | CountQuality]) -> list[dict[str, Any]]:
-    """Returns rows as JSON types, in which the length "all" stands for all lengths together."""
-    return [{**dataclasses.asdict(row), "length": row.length or "all"} for row in rows]
+def tables_of(
+    coverage: Sequence[Coverage], counts: Sequence[CountQuality]
+) -> dict[str, list[dict[str, Any]]]:
+    """Returns the tables of an evaluation by name: `coverage`, `k_anonymity` and `counts`.
+
+    The length "all" stands for all lengths together; k_anonymity has a row for each length and k.
+    """
+    covered, counted = (
+        [{**dataclasses.asdict(row), "length": row.length or "all"} for row in rows]
+        for rows in (coverage, counts)
+    )
+    levels = [
+        {"length": row["length"], **level} for row in covered for level in row.pop("k_anonymity")
+    ]
+    return {"coverage": covered, "k_anonymity": levels, "counts": counted}
 
 
-def report_files(whole: Mapping[str, Any], picture: bytes) -> dict[str, bytes]:
+def report_files(
+    tables: Mapping[str, Sequence[Mapping[str, Any]]], compared: Mapping[str, Any], picture: bytes
+) -> dict[str, bytes]:
     """Returns the files of an evaluation, each of which says that it is not private.
 
     Args:
-      whole: Everything as JSON types; `coverage` and `counts` as `figures_of` returns them.
+      tables: The tables, as `tables_of` returns them.
+      compared: Description of the release and the data, as JSON types.
       picture: The picture of the evaluation.
 
     Returns:
-      The bytes of each file by its name: all figures as JSON; one CSV each of coverage, of k-anonymity
-      and of the quality of counts; and the picture.
+      The bytes of each file by its name: everything as JSON, a CSV of each table, and the picture.
     """
-    text = json.dumps({"notice": NOTICE, **whole}, indent=2, ensure_ascii=False, allow_nan=False)
-    coverage = [dict(row) for row in whole["coverage"]]
-    # A row of each length and k.
-    levels = [
-        {"length": row["length"], **level} for row in coverage for level in row.pop("k_anonymity")
-    ]
-    files = {
-        "evaluation.json": f"{text}\n".encode(),
-        "coverage.csv": _csv(coverage),
-        "k_anonymity.csv": _csv(levels),
-        "counts.csv": _csv(whole["counts"]),
-        "evaluation.png": picture,
-    }
+    whole = {"notice": NOTICE, **compared, **tables}
+    text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
+    files = {"evaluation.json": f"{text}\n".encode(), "evaluation.png": picture}
+    files |= {f"{name}.csv": _csv(rows) for name, rows in tables.items()}
     return {PREFIX + name: data for name, data in files.items()}
 
 

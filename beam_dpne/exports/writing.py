@@ -68,12 +68,10 @@ class Exported(NamedTuple):
     """An export that was written.
 
     Attributes:
-      data: The whole file.
       ledger_sha256: SHA-256 of the ledger of the release.
       left_out: Number of rows that the format cannot hold, by the reason.
     """
 
-    data: bytes
     ledger_sha256: str
     left_out: Mapping[str, int]
 
@@ -174,6 +172,6 @@ def export(
     make = getattr(importlib.import_module(f"beam_dpne.exports.{module}"), function)
     source = Source.read(release)
     text, left_out = make(source, **given)
-    data, inside = text.encode(), to == "card"
-    write_file(output, data, release=release, overwrite=overwrite, may_be_inside=inside)
-    return Exported(data, source.ledger_sha256, left_out)
+    inside = to == "card"
+    write_file(output, text.encode(), release=release, overwrite=overwrite, may_be_inside=inside)
+    return Exported(source.ledger_sha256, left_out)

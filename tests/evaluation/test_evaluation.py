@@ -24,9 +24,9 @@ from beam_dpne.evaluation.reports import (
     NOTICE,
     draw_users,
     evaluation_picture,
-    figures_of,
     report_files,
     require_matplotlib,
+    tables_of,
 )
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
@@ -264,9 +264,8 @@ def report_of(lengths):
     judged = evaluate(index, released, k_anonymity=(1, 2, 100))
     rows = {length: ROWS[length] for length in range(1, lengths + 1)}
     picture = evaluation_picture(judged, rows, caption=CAPTION, noun="n-grams")
-    counts = evaluate_counts(index, rows, top_k=1)
-    whole = {"release": "r", "coverage": figures_of(judged), "counts": figures_of(counts)}
-    return report_files(whole, picture)
+    tables = tables_of(judged, evaluate_counts(index, rows, top_k=1))
+    return report_files(tables, {"release": "r"}, picture)
 
 
 @pytest.mark.parametrize("lengths", [1, 3])

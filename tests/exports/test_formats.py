@@ -371,7 +371,8 @@ def test_a_card_escapes_the_notes_and_holds_no_row(made):
 
 def test_a_card_of_tabs_says_how_to_read_them(tmp_path):
     release = making.ngrams(tmp_path / "release", SMALL, output_format="tsv")
-    text = export(str(release), "card", str(tmp_path / "README.md")).data.decode()
+    export(str(release), "card", str(tmp_path / "README.md"))
+    text = (tmp_path / "README.md").read_text()
     config = yaml.safe_load(text.split("---\n")[1])["configs"][0]
     path = release / config["data_files"][0]["path"][0]
     frame = pandas.read_csv(path, sep=config["sep"], quoting=config["quoting"])
