@@ -86,14 +86,6 @@ def tokenizer_identity(tokenizer: str | Tokenizer) -> dict[str, str]:
     return {"name": tokenizer_name(tokenizer), "version": _version_of(tokenizer)}
 
 
-def check_run_key(run_key: object) -> None:
-    """Raises TypeError unless a run key is a RunKey or None."""
-    if not isinstance(run_key, RunKey | None):
-        raise TypeError(
-            f"run_key must be a RunKey, got {type(run_key).__name__}. RunKey.from_hex makes one."
-        )
-
-
 def require_identified(tokenizer: str | Tokenizer) -> None:
     """Checks that a tokenizer's identity determines its tokens, as an operator's run key requires.
 

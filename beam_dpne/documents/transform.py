@@ -22,14 +22,14 @@ from beam_dpne.documents.blocks import (
     limit_documents,
     split_by_user,
 )
-from beam_dpne.documents.run_keys import check_run_key, key_context, require_identified
+from beam_dpne.documents.run_keys import key_context, require_identified
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import DocumentBlock, UnhintedTransform, UserBatch, apply
 from beam_dpne.elements.coders import SetStore, spill
 from beam_dpne.engines import check_options
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.reading.options import InputDescription, description_of_rows
+from beam_dpne.reading.options import InputDescription, names_of
 from beam_dpne.validation import check_integer
 
 # A bundle cuts its tokens by partition when it has gathered so many.
@@ -200,7 +200,10 @@ class DocumentsTransform(UnhintedTransform):
         if self.workers is not None:
             check_integer("workers", self.workers, 1)
         checked_names(self.user_field, self.text_field)
-        check_run_key(self.run_key)
+        if not isinstance(self.run_key, RunKey | None):
+            raise TypeError(
+                f"run_key must be a RunKey, got {type(self.run_key).__name__}; see RunKey.from_hex."
+            )
         resolve_tokenizer(self.tokenizer)
 
     @property
@@ -211,7 +214,8 @@ class DocumentsTransform(UnhintedTransform):
     @property
     def row_description(self) -> InputDescription:
         """The fields by which the elements of the pipeline are read."""
-        return description_of_rows(self.user_field, self.text_field)
+        names = names_of(self.text_field)
+        return InputDescription(user_field=self.user_field, text_fields=names)
 
     @property
     def histogram_ranges(self) -> int:

@@ -42,7 +42,7 @@ def split_ngram(ngram: str) -> tuple[str, ...]:
     >>> split_ngram("New\\sYork \\e a\\\\b")
     ('New York', '', 'a\\b')
     """
-    return tuple(_unescape_token(part) for part in ngram.split(SEPARATOR))
+    return tuple(unescape_item(part) for part in ngram.split(SEPARATOR))
 
 
 def escape_token(token: str) -> str:
@@ -61,8 +61,12 @@ def escape_item(item: str) -> str:
     return _escaped(item, _IN_ITEM)
 
 
-def unescape_item(line: str) -> str:
-    r"""Returns an item from its line; inverse of `escape_item`.
+def _escaped(text: str, special: re.Pattern[str]) -> str:
+    return special.sub(lambda match: _ESCAPES[match.group()], text) or EMPTY_TOKEN
+
+
+def unescape_item(part: str) -> str:
+    r"""Returns an item or a token from its escaped form; inverse of `escape_item` and `escape_token`.
 
     Raises:
       ValueError: on an unknown escape.
@@ -70,14 +74,6 @@ def unescape_item(line: str) -> str:
     >>> unescape_item("New York\\t\\\\") == "New York\t\\"
     True
     """
-    return _unescape_token(line)
-
-
-def _escaped(text: str, special: re.Pattern[str]) -> str:
-    return special.sub(lambda match: _ESCAPES[match.group()], text) or EMPTY_TOKEN
-
-
-def _unescape_token(part: str) -> str:
     if not part:
         raise ValueError("An n-gram has an empty token that is not written as \\e.")
 

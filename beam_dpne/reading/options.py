@@ -147,15 +147,6 @@ class InputDescription:
         return {**vars(self), **lists}
 
 
-def description_of_rows(user_field: str, text_field: str | Sequence[str]) -> InputDescription:
-    """Returns the description of a pipeline's elements with these fields.
-
-    >>> description_of_rows("user", "text") == InputDescription()
-    True
-    """
-    return InputDescription(user_field=user_field, text_fields=names_of(text_field))
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadOptions(Parameters):
     """How inputs are read.
