@@ -56,7 +56,9 @@ def download(path: str) -> tuple[bytes | None, int]:
     blob = _client().bucket(bucket).get_blob(name)
     if blob is None:
         return None, 0
-    return blob.download_as_bytes(if_generation_match=blob.generation), int(blob.generation or 0)
+    # A download replaces the object's properties by headers, which may lack it.
+    generation = int(blob.generation or 0)
+    return blob.download_as_bytes(if_generation_match=generation), generation
 
 
 @_brief_errors()
