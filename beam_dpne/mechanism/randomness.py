@@ -258,13 +258,22 @@ def keyed_subset(segments: np.ndarray, draws: np.ndarray, size: int) -> np.ndarr
     Returns:
       Shape (n,), dtype bool.
 
-    Cost: one sort of n pairs.
+    Cost: one sort of n integers.
     """
-    order = np.lexsort((draws, segments))
+    if segments.size == 0:
+        return np.zeros(0, dtype=bool)
     starts = np.flatnonzero(np.diff(segments, prepend=-1))
-    ranks = np.arange(segments.size) - np.repeat(starts, np.diff(starts, append=segments.size))
-    chosen = np.zeros(segments.size, dtype=bool)
-    chosen[order[ranks < size]] = True
+    counts = np.diff(starts, append=segments.size)
+    ordinal = np.repeat(np.arange(starts.size, dtype=np.uint64), counts)
+    # (n,) uint64: the segment's number in the high bits and the draw, cut off, in the spare low bits,
+    # so that one sort of values orders the draws within each segment.
+    spare = np.uint64(64 - max(1, int(starts.size - 1).bit_length()))
+    packed = (ordinal << spare) | (draws >> (np.uint64(64) - spare))
+    cut = np.sort(packed)[starts + np.minimum(counts, size) - 1]
+    chosen = packed <= np.repeat(cut, counts)
+    excess = np.add.reduceat(chosen, starts) > size
+    if excess.any():
+        _settle_ties(chosen, draws, starts, excess, size)
     return chosen
 
 
@@ -299,6 +308,19 @@ def _as_uint64(values: npt.ArrayLike) -> np.ndarray:
     """Returns 64-bit integers by their bits."""
     array = np.asarray(values)
     return array.view(np.uint64) if array.dtype == np.int64 else array.astype(np.uint64)
+
+
+def _settle_ties(
+    chosen: np.ndarray, draws: np.ndarray, starts: np.ndarray, excess: np.ndarray, size: int
+) -> None:
+    """Decides segments in which truncated draws tie at the cut, by the whole draws, in place."""
+    for segment in np.flatnonzero(excess):
+        stop = starts[segment + 1] if segment + 1 < starts.size else chosen.size
+        inside = slice(starts[segment], stop)
+        order = np.argsort(draws[inside], kind="stable")
+        marks = np.zeros(order.size, dtype=bool)
+        marks[order[:size]] = True
+        chosen[inside] = marks
 
 
 def _first_true(holds) -> int:
