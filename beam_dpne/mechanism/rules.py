@@ -1,7 +1,7 @@
 """The rules of rounds and lengths, and the law of pure noise from which their thresholds follow.
 
-A rule consists of public numbers that are known before the data of its round are used. `cells` applies
-rules to weights.
+A rule consists of public numbers that are known before the data of its round are used. `thresholds`
+applies rules to weights.
 
 An n-gram that nobody holds has noise only: its evidence after round r is Y_r = Σ_{s≤r} ℓ_s Z_s. In each
 round it is found (Y_r > ρ_r), stays open (b_r < Y_r ≤ ρ_r) or is closed. `NullLaw` is the distribution

@@ -6,7 +6,7 @@ a length
 
 1. a user spends a part of the remaining budget on the user's n-grams that are still open (`spends`),
 2. and divides it among them (`preferences`, `divide`; `contributions.contribute` applies both);
-3. sums and noise are added to the evidence of earlier rounds (`threshold.decide_round`), and n-grams
+3. sums and noise are added to the evidence of earlier rounds (`decisions.decide_round`), and n-grams
    above ρ_r are found (`gram_rounds`, `vocabulary_rounds`);
 4. n-grams below b_r are closed for good (`_cut_cell`).
 

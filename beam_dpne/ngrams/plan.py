@@ -47,7 +47,7 @@ class PrivacyPlan(NgramsParameters):
 
     A run under a plan is user-level (ε, δ)-differentially private: neighbouring inputs differ in one
     user with all of that user's documents. Parameters are flat here, in JSON and on the command line
-    (`parameters`); the rules of lengths that follow are in `strategies`.
+    (`parameters`); the rules of lengths that follow are in `length_rules`.
 
     Raises:
       ValueError: naming the parameter, its requirement and the value.
