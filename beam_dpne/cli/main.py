@@ -216,13 +216,18 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
         return f"The whole failure is in {path}, which is as private as the data."
 
     root = logging.getLogger()
-    level = root.level
+    level, printing, ours = root.level, [*root.handlers], logging.Filter("beam_dpne")
+    # Beam has made a handler that prints; lines of libraries are for the file alone.
+    for other in printing:
+        other.addFilter(ours)
     root.addHandler(handler)
     root.setLevel(logging.ERROR)
     try:
         yield keep
     finally:
         root.removeHandler(handler)
+        for other in printing:
+            other.removeFilter(ours)
         root.setLevel(level)
         handler.close()
         if not os.path.getsize(path):

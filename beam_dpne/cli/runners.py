@@ -9,6 +9,7 @@ import functools
 import logging
 import os
 import re
+import sys
 import tempfile
 import threading
 import uuid
@@ -178,10 +179,11 @@ def run_pipeline(pipeline: beam.Pipeline, harness_timeout: int = 0) -> PipelineR
     """
     # A worker in this process (LOOPBACK, which is Prism's default) prints tracebacks that it also logs.
     sdk_worker.__dict__["print"] = lambda *_, **__: None
-    # The interpreter prints an error that ends a thread, and its message may quote the data.
-    threading.excepthook = lambda ended: logging.getLogger("apache_beam").error(
-        "An error ended a thread.", exc_info=ended.exc_value
-    )
+    # The interpreter prints an error that ends a thread, or that nobody can catch (in a finalizer), and
+    # its message may quote the data.
+    threading.excepthook = sys.unraisablehook = lambda unhandled: logging.getLogger(
+        "apache_beam"
+    ).error("Nobody has handled an error.", exc_info=unhandled.exc_value)
     engines.drop_idle_processors()
     result = None
     try:

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import pathlib
 import stat
 
 import pyarrow as pa
@@ -14,12 +16,17 @@ from beam_dpne.documents.tokenizers import resolve_tokenizer, tokenizer_name
 from beam_dpne.elements import progress
 from beam_dpne.errors import RunError, printable_reason
 
+ROOT = pathlib.Path(__file__).parents[2]
 CANARY = "zebra4711"
 BUDGET = ("--epsilon", 10, "--delta", 1e-4, "--max_length", 1)
 SPLITTER = """
 def quotes_the_text(texts):
     raise KeyError(f"cannot split {texts[0]}")
 """
+
+
+def paths_of(program, folder):
+    return program.environment(PYTHONPATH=f"{ROOT}{os.pathsep}{folder}")
 
 
 @pytest.fixture
@@ -111,11 +118,62 @@ def test_the_log_is_refused_where_it_could_be_published(fails, tmp_path):
         assert "failure_log must be" in ended.err
 
 
+def test_a_process_with_a_log_prints_nothing_of_what_is_in_it(program, tmp_path):
+    """Beam makes a handler that prints, unless there is one, as there always is in these tests."""
+    (tmp_path / "quoting_splitter.py").write_text(SPLITTER)
+    (tmp_path / "notes.jsonl").write_text(json.dumps({"user": "u", "text": f"{CANARY} day"}))
+    log = tmp_path / "failure.log"
+    files = ("--input", tmp_path / "notes.jsonl", "--output", tmp_path / "out")
+    splitter = ("--tokenizer", "quoting_splitter:quotes_the_text")
+    ended = program.run(
+        "ngrams", *files, *BUDGET, *splitter, "--failure_log", log, env=paths_of(program, tmp_path)
+    )
+    assert ended.status == 1
+    assert f"cannot split {CANARY} day" in log.read_text()
+    assert CANARY not in ended.out + ended.err
+
+
 def test_errors_that_libraries_log_are_in_the_file_and_shown_to_nobody(tmp_path, capfd):
     with failure_log(str(tmp_path / "f.log"), None):
         logging.getLogger("some.library").error("quotes %s", CANARY)
     assert CANARY in (tmp_path / "f.log").read_text()
     assert CANARY not in "".join(capfd.readouterr())
+
+
+UNHANDLED = """
+import threading
+from pyarrow import compute
+
+class Finalized:
+    def __init__(self, text):
+        self.text = text
+    def __del__(self):
+        raise KeyError(f"cannot finalize {self.text}")
+
+def cut(texts):
+    def quotes_the_text():
+        raise KeyError(f"cannot split {texts[0]}")
+    thread = threading.Thread(target=quotes_the_text)
+    thread.start()
+    thread.join()
+    Finalized(texts[0])
+    return compute.utf8_split_whitespace(texts)
+"""
+
+
+def test_errors_that_nobody_can_catch_are_in_the_file_and_not_on_stderr(program, tmp_path):
+    """The interpreter would print an error of a thread or of a finalizer by itself."""
+    (tmp_path / "unhandled.py").write_text(UNHANDLED)
+    line = json.dumps({"user": "u", "text": f"{CANARY} day"})
+    (tmp_path / "notes.jsonl").write_text(line)
+    files = ("--input", tmp_path / "notes.jsonl", "--output", tmp_path / "out")
+    log = tmp_path / "f.log"
+    given = (*files, *BUDGET, "--tokenizer", "unhandled:cut", "--failure_log", log)
+    ended = program.run("ngrams", *given, env=paths_of(program, tmp_path))
+    assert ended.status == 0
+    assert CANARY not in ended.out + ended.err
+    for what in ("cannot split", "cannot finalize"):
+        assert f"{what} {CANARY}" in log.read_text()
 
 
 def test_a_chain_is_whole_although_it_was_cut():
