@@ -41,7 +41,7 @@ from beam_dpne.documents.batch import (
     documents_of,
     values_of,
 )
-from beam_dpne.documents.blocks import hash_users, lay_out_positions, limit_documents
+from beam_dpne.documents.blocks import hash_users, lay_out, lay_out_positions, limit_documents
 from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.release.reading import read_ledger
 
@@ -76,6 +76,18 @@ def test_each_of_two_users_that_share_64_bits_has_a_token_limit_of_its_own():
     documents = block([(7, 2), (7, 1), (7, 2), (7, 1)], [0, 1, 2, 0])
     limited = limit_documents([documents], 1, SUB_KEY, final=True)
     assert sorted(map(tuple, limited.users.tolist())) == [(7, 1), (7, 2)]
+
+
+def test_one_document_that_is_longer_than_the_limit_is_laid_out_as_far_as_the_limit():
+    documents = DocumentBlock(
+        users=np.array([(7, 1)], dtype=np.uint64),
+        offsets=np.array([0, 5]),
+        codes=np.array([0, 1, 2, 1, 0], dtype=np.int32),
+        words=WORDS,
+    )
+    (batch,) = lay_out((0, [documents]), max_tokens=3, run_key=RunKey(SUB_KEY))
+    assert batch.words.take(pa.array(batch.ids[:3])).to_pylist() == ["a", "b", "c"]
+    assert batch.ids[3:].tolist() == [-1]
 
 
 def test_sixteen_byte_names_of_a_slice_are_those_of_its_rows():

@@ -203,10 +203,19 @@ def _closure(dropped):
     return cut
 
 
+def _wrapped(dropped):
+    @functools.wraps(own)
+    def cut(texts):
+        return own(texts) if dropped else texts
+
+    return cut
+
+
 UNKNOWN = {
     "partial": functools.partial(own),
     "lambda": lambda texts: own(texts.slice(1)),
     "closure": _closure("a"),
+    "closure with the name of a function at the top": _wrapped("a"),
     "object": Stateful("a"),
     "method": Stateful("a").cut,
     "no source": _module("def cut(texts): return texts").cut,

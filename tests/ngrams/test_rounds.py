@@ -264,7 +264,10 @@ def test_spurious_grams_that_somebody_holds_are_dropped_though_they_are_closed()
 def open_pieces(length: int):
     rule = rule_of(length)
     rng = np.random.default_rng(7)
-    after = decide_round(shard_of(length, rng.integers(0, 2**33, 300)), rule=rule, run_key=KEY)
+    shard = shard_of(length, rng.integers(0, 2**33, 300))
+    if length > 1:
+        shard = dataclasses.replace(shard, classes=rng.integers(0, 9, 300).astype(np.int16))
+    after = decide_round(shard, rule=rule, run_key=KEY)
     return after, [piece for _, piece in shard_open(after)]
 
 
@@ -283,7 +286,9 @@ def sums_of_a_round(after: HistogramShard, rows: np.ndarray) -> HistogramShard:
 
 def rows_of(shard: HistogramShard) -> dict:
     """All that a shard of round 2 says about each of its grams."""
-    columns = (shard.weights, shard.earlier[0], shard.found, shard.cells)
+    columns = [shard.weights, shard.earlier[0], shard.found, shard.cells]
+    if shard.classes is not None:
+        columns.append(shard.classes)
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return dict(zip(names_of(shard), rows, strict=True))
 
