@@ -37,14 +37,14 @@ from beam_dpne.documents.transform import GroupByUser as GroupByUser
 from beam_dpne.ngrams.candidates import ExtractGrams as ExtractGrams
 from beam_dpne.ngrams.candidates import PruneInvalid as PruneInvalid
 from beam_dpne.ngrams.contributions import LimitContributions as LimitContributions
-from beam_dpne.ngrams.contributions import SpendBudgets as SpendBudgets
-from beam_dpne.ngrams.contributions import SpendResult as SpendResult
 from beam_dpne.ngrams.histogram import WeightedHistogram as WeightedHistogram
 from beam_dpne.ngrams.range_steps import DecideRound as DecideRound
 from beam_dpne.ngrams.range_steps import NoisyThreshold as NoisyThreshold
 from beam_dpne.ngrams.range_steps import RoundResult as RoundResult
 from beam_dpne.ngrams.range_steps import SampleSpurious as SampleSpurious
 from beam_dpne.ngrams.released_rows import CountUsers as CountUsers
+from beam_dpne.ngrams.spending import SpendBudgets as SpendBudgets
+from beam_dpne.ngrams.spending import SpendResult as SpendResult
 from beam_dpne.set_union.transform import ReleaseItems as ReleaseItems
 
 # isort: split

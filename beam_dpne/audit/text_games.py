@@ -158,13 +158,8 @@ def gram_games(plan: PrivacyPlan) -> tuple[Game, ...]:
 
 def _part(plan: PrivacyPlan, longest: int) -> float:
     """Returns the part of μ² that n-grams up to a length have."""
-    if not plan.is_adaptive:
-        shares = plan.shares
-    elif plan.user_budgets == "even":
-        shares = (1 / plan.max_length,) * plan.max_length
-    else:
-        # Users divide one budget among the lengths, and may spend all of it on the first one.
-        shares = (1.0,)
+    # Under adaptive users divide one budget among the lengths, and may spend all of it on the first.
+    shares = (1.0,) if plan.is_adaptive else plan.shares
     return min(1.0, math.fsum(shares[:longest])) * (1 - plan.count_share)
 
 

@@ -30,7 +30,7 @@ from beam_dpne.reading.options import InputDescription
 # version 5, candidates have classes and counts, set unions have three rounds, and priors are others.
 # Since version 6, keys are bound to what differs from defaults, and each plan reserves a thousandth of
 # ε and δ for the imperfections of its noise.
-MECHANISM_VERSION = 6
+MECHANISM_VERSION = 7
 _UNKNOWN = "unknown"
 # Bytes of a key file that are read; a key has 64 digits, and white space may follow it.
 _LONGEST = 1024

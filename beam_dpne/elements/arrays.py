@@ -82,6 +82,18 @@ def distinct(
     return (packed, *reversed(unpacked)), starts
 
 
+def distinct_with_flag(
+    columns: Sequence[np.ndarray], sizes: Sequence[int], flag: np.ndarray
+) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """Returns the distinct tuples, ascending, and whether the flag is set wherever each occurs."""
+    (*flagged, flags), _ = distinct((*columns, flag), (*sizes, 2))
+    # The first of the tuples that differ in the flag alone is the one where it is not set.
+    fresh = np.zeros(flags.size, dtype=bool)
+    for column in flagged:
+        fresh |= np.diff(column, prepend=-1) != 0
+    return tuple(column[fresh] for column in flagged), flags[fresh].astype(bool)
+
+
 def _distinct_wide(columns: Sequence[np.ndarray]) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     """Does the same as `distinct` for tuples that do not fit into 63 bits."""
     order = np.lexsort(columns[::-1])

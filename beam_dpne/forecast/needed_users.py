@@ -199,10 +199,7 @@ def _weights(plan: PrivacyPlan, number: int) -> Iterator[np.ndarray]:
         return
     left = np.array([plan.allotment])
     for length in range(1, plan.max_length + 1):
-        is_even = plan.user_budgets == "even"
-        if is_even:
-            left = np.array([plan.allotment])
-        ahead = 0 if is_even else number * (plan.max_length - length)
+        ahead = number * (plan.max_length - length)
         kept = adaptive.AHEAD[plan.favour or "balanced"][length > 1]
         weights = []
         for this_round in plan.lengths[length - 1].rounds:

@@ -5,7 +5,7 @@ with μ² and sends weights whose squares never add up to more, over all lengths
 a length
 
 1. a user spends a part of the remaining budget on the user's n-grams that are still open (`spends`),
-2. and divides it among them (`preferences`, `divide`; `contributions.contribute` applies both);
+2. and divides it among them (`preferences`, `divide`; `spending.contribute` applies both);
 3. sums and noise are added to the evidence of earlier rounds (`decisions.decide_round`), and n-grams
    above ρ_r are found (`gram_rounds`, `vocabulary_rounds`);
 4. n-grams below b_r are closed for good (`_cut_cell`).
@@ -41,7 +41,11 @@ LOADING_UNIT = 2**20
 # The numbers down to WORD_HOP, Q_r and E_r were chosen on public text of simulated users.
 LATER_LOADING = 1.2
 # What is kept for longer n-grams: at length 1, and at lengths k ≥ 2.
-AHEAD = {"words": (0.2, 1.2), "balanced": (0.4, 1.2), "long": (0.8, 2.0)}
+AHEAD = {"words": (0.2, 1.2), "balanced": (0.4, 1.2), "long": (1.0, 2.2)}
+# An n-gram that recurs so near in one text is counted there once, where copies are told from it.
+NEARBY = 4
+# Under favour "long", what an n-gram gets that stands alone, as a part of what it would get.
+ALONE = 0.35
 NEARLY_OVER = 0.7
 LEAST_PREDICTION = 0.5
 # The square root of a prediction is taken this many times, so its exponent is β = 2^-2.
@@ -138,12 +142,14 @@ def grams_ahead(present: np.ndarray, offsets: np.ndarray, longer: int) -> np.nda
 def spends(
     left: np.ndarray, counts: np.ndarray, ahead: np.ndarray, quota: float, kept: float
 ) -> np.ndarray:
-    """Returns the amount that each user spends in a round: left·Q·n/(n + kept·Σ m_j).
+    """Returns the amount that each user spends in a round: left·Q·n/(n + kept·m).
 
     Args:
       left: (n,) int64, each user's remaining budget in units of 2^-56.
       counts: (n,) int64, the number of each user's distinct open n-grams.
-      ahead: (n,) int64, see `grams_ahead`; 0 at k = T.
+      ahead: (n,) float64, m = (n/p)·Σ m_j, of `grams_ahead`: the open n-grams stand at p places,
+        without those that recur nearby, and n are distinct; so are longer ones. Copies of a text
+        change nothing.
       quota: Q_r.
       kept: see `AHEAD`.
 

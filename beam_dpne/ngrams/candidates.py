@@ -1,6 +1,7 @@
 """ExtractGrams and PruneInvalid: users' candidates, and their positions in terms of released sets."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import apache_beam as beam
 import numpy as np
@@ -129,24 +130,33 @@ def _pruned(batch: UserBatch, released: GramSet, *, pruning: str) -> list[UserBa
 
 def extract_grams(batch: UserBatch) -> Contributions:
     """Returns each user's distinct candidates of length k from positions of length k−1."""
-    length = batch.length + 1
+    place, ids, sizes = candidate_places(batch)
     # Each occurrence of a candidate is a tuple of its user's row, its first and its second id; at
     # length 1 there is no second. Sorted and distinct tuples are each user's candidates in order.
-    if length == 1:
-        place = np.flatnonzero(batch.ids >= 0)
-        ids, sizes = (batch.ids[place],), (batch.size,)
-    else:
-        place, *ids = _neighbours(batch)
-        # The second of a pair is an n-gram, or with "single" a word.
-        seconds = batch.size if batch.word_ids is None else batch.vocabulary_size
-        sizes = (batch.size, seconds)
     user = rows_of_entries(batch.offsets)[place]
     (user, *ids), _ = distinct((user, *ids), (len(batch.users), *sizes))
+    return contributions_of(batch, user, ids)
+
+
+def candidate_places(batch: UserBatch) -> tuple[np.ndarray, Sequence[np.ndarray], Sequence[int]]:
+    """Returns the positions at which candidates start, their one or two ids there, and those' sizes."""
+    if batch.length == 0:
+        place = np.flatnonzero(batch.ids >= 0)
+        return place, (batch.ids[place],), (batch.size,)
+    place, *ids = _neighbours(batch)
+    # The second of a pair is an n-gram, or with "single" a word.
+    return place, ids, (batch.size, batch.size if batch.word_ids is None else batch.vocabulary_size)
+
+
+def contributions_of(
+    batch: UserBatch, user: np.ndarray, ids: Sequence[np.ndarray]
+) -> Contributions:
+    """Returns candidates of the length after the batch's, each with its user's row and its ids."""
     return Contributions(
-        length=length,
+        length=batch.length + 1,
         users=batch.users,
         offsets=offsets_of(np.bincount(user, minlength=len(batch.users))),
-        keys=ids[0] if length == 1 else pack_pairs(*ids),
+        keys=ids[0] if batch.length == 0 else pack_pairs(*ids),
         words=batch.words,
         word_hashes=batch.word_hashes,
     )
@@ -162,12 +172,8 @@ def prune_invalid(
 ) -> UserBatch:
     """Returns the positions of a batch in terms of S_{k−1}, where something longer can begin.
 
-    Args:
-      batch: users' positions, of length k−2 or in terms of `present`.
-      released: S_{k−1}.
-      pruning: the pruning rule of the plan.
-      present: the set whose rows the positions refer to; None for positions of length k−2.
-      ids: (p,) int32, `rows_at_positions` of a batch of length k−2, if they are known already.
+    The positions come in terms of `present`, or of length k−2; then `ids`, (p,) int32, may be their
+    `rows_at_positions`, if they are known already.
     """
     if released.length != batch.length + (batch.round == 0):
         raise ValueError(f"S_{released.length} cannot follow ids of length {batch.length}.")

@@ -17,7 +17,6 @@ from beam_dpne.elements.arrays import map_in_threads
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import decisions, histogram
-from beam_dpne.ngrams.contributions import contribute
 from beam_dpne.ngrams.elements import (
     ROOT,
     Contributions,
@@ -29,6 +28,7 @@ from beam_dpne.ngrams.elements import (
 from beam_dpne.ngrams.length_rules import counted_classes, held_sums, rule_for
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.released_rows import GramRows
+from beam_dpne.ngrams.spending import contribute
 from beam_dpne.ngrams.valid import sample_spurious
 
 # Sums of one hash range, with its number.
@@ -136,7 +136,7 @@ class InMemory:
     ) -> tuple[list[Piece], list[UserBatch]]:
         """Returns the sums of what users send to a round, and the users with what they have left.
 
-        The sets beside the users are those of `contributions.contribute`.
+        The sets beside the users are those of `spending.contribute`.
         """
 
         def of_batch(batch: UserBatch) -> tuple[list[Piece], UserBatch] | None:

@@ -72,7 +72,7 @@ def reported_contents(plan: PrivacyPlan, reports: Sequence[Length]) -> Contents:
     ordered = sorted(reports, key=lambda report: report.length)
     _check_reports(plan, ordered)
     grounds = {}
-    if plan.user_budgets == "individual":
+    if plan.is_adaptive:
         argument = {"statement": _INDIVIDUAL_BUDGETS, "mu": 1 / plan.noise_stddev}
         grounds = {"individual_budgets": {**argument, "references": list(_REFERENCES)}}
     return Contents(

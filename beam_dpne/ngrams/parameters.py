@@ -16,7 +16,6 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "max_contributions": 1000,
         "vocabulary_delta_share": 0.1,
         "rounds": 3,
-        "user_budgets": "individual",
         "favour": "balanced",
     },
     "one_round": {
@@ -25,7 +24,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "noise_growth": 1.0,
     },
 }
-_OF_ONE_STRATEGY = ("noise_growth", "rounds", "user_budgets", "favour")
+_OF_ONE_STRATEGY = ("noise_growth", "rounds", "favour")
 # Beyond it some thresholds of rounds do not exist.
 _MAX_ADAPTIVE_FRACTION = 0.5
 _MIN_SHARE = 1e-9
@@ -90,16 +89,6 @@ class NgramsParameters(GaussianPlan):
             "on n-grams that are undecided. Each is a pass over the data. Only adaptive has it.",
         ),
     ] = None
-    user_budgets: Annotated[
-        str | None,
-        Parameter(
-            choices=("individual", "even"),
-            rare=True,
-            default_text="individual, one_round none",
-            help="individual divides a user's budget among lengths by the user's n-grams. even "
-            "gives each length the same part and releases less. Only adaptive has it.",
-        ),
-    ] = None
     favour: Annotated[
         str | None,
         Parameter(
@@ -107,7 +96,7 @@ class NgramsParameters(GaussianPlan):
             rare=True,
             default_text="balanced, one_round none",
             help="Lengths of which more is released, at the cost of the others, chosen by the "
-            "purpose and never by the data. Only adaptive with individual budgets has it.",
+            "purpose and never by the data. Only adaptive has it.",
         ),
     ] = None
     vocabulary_delta_share: Annotated[
@@ -196,11 +185,6 @@ class NgramsParameters(GaussianPlan):
                 self._refuse(name, repr(only))
         if self.spurious_fraction > _MAX_ADAPTIVE_FRACTION:
             self._refuse("spurious_fraction", f"at most {_MAX_ADAPTIVE_FRACTION}")
-        if self.user_budgets == "even" and self.favour != "balanced":
-            raise ValueError(
-                "favour must be 'balanced' with user_budgets='even', where each length has a part of "
-                f"the budget, got favour={self.favour!r}."
-            )
 
     def _check_one_round(self) -> None:
         shares = self.budget_shares

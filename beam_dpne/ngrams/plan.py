@@ -81,12 +81,8 @@ class PrivacyPlan(NgramsParameters):
 
     @property
     def allotment(self) -> int:
-        """The budget of each user, in units of 2^-56 ("adaptive" only).
-
-        It is for all lengths together, or with even budgets for each length.
-        """
-        whole = adaptive.user_budget(self.ngrams_noise_stddev)
-        return whole // self.max_length if self.user_budgets == "even" else whole
+        """The budget of each user for all lengths, in units of 2^-56 ("adaptive" only)."""
+        return adaptive.user_budget(self.ngrams_noise_stddev)
 
     @property
     def held_stddev(self) -> float:
@@ -141,12 +137,11 @@ class PrivacyPlan(NgramsParameters):
         else:
             rules = ()
             threshold = thresholds.vocabulary_threshold(noise_stddev=stddevs[0], **words)
-        is_individual = self.user_budgets == "individual"
         return tuple(
             LengthPlan(
                 length=k + 1,
                 max_contributions=limits[k],
-                budget_share=None if is_individual else shares[k] * (1 - self.count_share),
+                budget_share=None if self.is_adaptive else shares[k] * (1 - self.count_share),
                 noise_stddev=stddevs[k],
                 threshold=None if k else threshold,
                 rounds=adaptive.rounds_of(k + 1, self.rounds or 1) if rules else (),

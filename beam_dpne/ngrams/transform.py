@@ -16,7 +16,7 @@ from beam_dpne.elements.coders import SetStore, spill
 from beam_dpne.elements.rows import CountedNgram, ReleasedNgram
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.candidates import ExtractGrams, PruneInvalid
-from beam_dpne.ngrams.contributions import LimitContributions, SpendBudgets
+from beam_dpne.ngrams.contributions import LimitContributions
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.histogram import WeightedHistogram
 from beam_dpne.ngrams.in_memory import InMemory
@@ -25,6 +25,7 @@ from beam_dpne.ngrams.length_rules import rule_for
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.range_steps import DecideRound, NoisyThreshold, SampleSpurious
 from beam_dpne.ngrams.released_rows import CountUsers, ReleasedRows
+from beam_dpne.ngrams.spending import SpendBudgets
 from beam_dpne.release.ledger import Run
 from beam_dpne.release.result import Form, Result
 

@@ -19,7 +19,6 @@ from pipelines.experiments.paper_tables import OURS, PAPER
 from pipelines.experiments.studies import Experiment, Row
 from pipelines.experiments.union_policies import UnionParameters
 
-OURS_EVEN = "ours, even budgets"
 DEFAULT_UNION = "default"
 PUBLISHED = (
     *("count_laplace", "count_gaussian", "weighted_laplace", "weighted_gaussian"),
@@ -101,7 +100,6 @@ def _compared(
             for name in baselines.NAMES
         ),
         _ngrams(OURS, keys, **plan),
-        _ngrams(OURS_EVEN, keys, **plan, user_budgets="even"),
     )
 
 
@@ -288,6 +286,5 @@ def _best(scale: Scale, corpus: str, told: str, plan: Mapping[str, Any]) -> Expe
         rows=(
             *paper,
             _ngrams(OURS, scale.keys, **plan),
-            _ngrams(OURS_EVEN, _ONE_KEY, **plan, user_budgets="even"),
         ),
     )

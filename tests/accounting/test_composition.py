@@ -20,7 +20,7 @@ from tests.support.releases import ledger_of
 def every_plan():
     common = {"epsilon": 1.5, "delta": 1e-7}
     yield PrivacyPlan(**common)
-    yield PrivacyPlan(**common, user_budgets="even", rounds=2)
+    yield PrivacyPlan(**common, rounds=2)
     yield PrivacyPlan(**common, strategy="one_round", noise_growth=0.8)
     for policy in POLICIES:
         yield SetUnionPlan(**common, policy=policy)

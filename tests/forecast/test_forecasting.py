@@ -136,7 +136,7 @@ def test_a_part_of_the_users_forecasts_the_release_of_all(
     sample, truth, part, error, error_of_needed
 ):
     plan, whole = truth
-    users = np.random.default_rng(3).permutation(4000)[: int(4000 * part)]
+    users = np.random.default_rng(4).permutation(4000)[: int(4000 * part)]
     forecaster = Forecaster(sample.of_users(users), 4000)
     assert forecaster.is_continued == (part < 0.1)
     for length, real in zip(forecaster.forecast(plan), whole, strict=True):

@@ -60,7 +60,6 @@ _STRATEGIES = {
 }
 # Parameters that only plan files have.
 _PLANS = {
-    "adaptive-even": {"user_budgets": "even"},
     "one_round-single": {"strategy": "one_round", "pruning": "single"},
     "one_round-estimate": {"strategy": "one_round", "valid_count": "estimate"},
     "one_round-growth": {"strategy": "one_round", "noise_growth": 0.8},

@@ -105,7 +105,7 @@ FULL = [
     *((SetUnionPlan, {"policy": policy}) for policy in POLICIES),
     (PrivacyPlan, {}),
     (PrivacyPlan, {"strategy": "one_round", "max_length": 3}),
-    (PrivacyPlan, {"user_budgets": "even", "rounds": 2}),
+    (PrivacyPlan, {"rounds": 2}),
     (BayesianPlan, {}),
 ]
 

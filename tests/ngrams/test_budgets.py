@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from beam_dpne import PrivacyPlan, RunKey, SpendBudgets
 from beam_dpne.ngrams import adaptive
-from beam_dpne.ngrams.contributions import contribute
+from beam_dpne.ngrams.spending import contribute
 from tests.ngrams.test_oracle import (
     KEY,
     RUN_KEYS,
@@ -53,11 +53,11 @@ def sent_weights(release) -> Sent:
     return weights
 
 
-def squares_of(sent: Sent, keep=lambda place: True) -> dict[tuple[int, ...], int]:
+def squares_of(sent: Sent) -> dict[tuple[int, ...], int]:
     """Σ w² of each user, exactly, in units of 2^-64."""
     squares: collections.Counter = collections.Counter()
-    for (user, place), weights in sent.items():
-        squares[user] += sum(weight**2 for weight in weights.values()) if keep(place) else 0
+    for (user, _), weights in sent.items():
+        squares[user] += sum(weight**2 for weight in weights.values())
     return squares
 
 
@@ -83,16 +83,11 @@ def test_no_user_ever_sends_more_than_the_budget(documents, plan, run_key, rng):
 
 
 def assert_all_rounds_together_are_within_the_budget(sent: Sent, plan: PrivacyPlan) -> None:
-    """Even budgets: also the rounds of each length are within their part."""
-    budget, lengths = whole_budget(plan), plan.max_length
-    assert plan.allotment == (budget // lengths if plan.user_budgets == "even" else budget)
+    budget = whole_budget(plan)
+    assert plan.allotment == budget
     squares = squares_of(sent)
     event(f"somebody sent something: {any(squares.values())}")
     assert max(squares.values(), default=0) <= budget * 2**8
-    if plan.user_budgets == "even":
-        for length in range(1, plan.max_length + 1):
-            own = squares_of(sent, lambda place, length=length: place[0] == length)
-            assert max(own.values(), default=0) <= plan.allotment * 2**8
 
 
 def assert_no_more_grams_than_the_limit_have_weight(sent: Sent, plan: PrivacyPlan) -> None:
@@ -119,9 +114,6 @@ def assert_what_is_left_is_the_budget_less_the_cost_of_what_was_sent(
     costs: collections.Counter = collections.Counter()
     counts: collections.Counter = collections.Counter()
     for place in sorted(release.left):
-        if plan.user_budgets == "even" and place[1] == 1:
-            costs.clear()
-            counts.clear()
         for (user, where), weights in sent.items():
             if where == place:
                 costs[user] += -(-sum(weight**2 for weight in weights.values()) // 2**8)
@@ -148,16 +140,14 @@ def test_how_users_are_dealt_to_batches_and_a_rerun_change_no_weight(documents, 
     assert run(1) == run(7) == run(1)
 
 
-@pytest.mark.parametrize("user_budgets", ["individual", "even"])
 @pytest.mark.parametrize("rounds", [1, 2, 3])
-def test_a_user_with_open_grams_at_the_last_length_has_spent_everything(rounds, user_budgets):
+def test_a_user_with_open_grams_at_the_last_length_has_spent_everything(rounds):
     """Equality, but for rounding: each weight raised by two units would cost too much."""
     plan = PrivacyPlan(
         epsilon=4,
         delta=0.1,
         max_length=3,
         rounds=rounds,
-        user_budgets=user_budgets,
         spurious_fraction=0.1,
     )
     release = run_kernels(zipf_texts(users=150), plan, KEY, random.Random(1), partitions=3)
@@ -168,9 +158,7 @@ def test_a_user_with_open_grams_at_the_last_length_has_spent_everything(rounds, 
     spenders = [user for user, place in sent if place == last and sent[user, place]]
     assert len(spenders) > 20
     for user in spenders:
-        had = before.get(user, plan.allotment if user_budgets == "even" else None)
-        if had is None:
-            had = release.left[2, rounds][user]
+        had = before[user] if user in before else release.left[2, rounds][user]
         after = release.left[last][user]
         cost = -(-sum(w**2 for w in sent[user, last].values()) // 2**8)
         # What is neither sent nor left paid for a count of held candidates, before round 1.
@@ -179,8 +167,7 @@ def test_a_user_with_open_grams_at_the_last_length_has_spent_everything(rounds, 
         raised = sum((w + 2) ** 2 for w in sent[user, last].values() if w)
         assert raised >= (had - counted) * 2**8 * (1 - 2.0**-48)
         assert squares[user] <= budget * 2**8
-    if user_budgets == "individual":
-        assert min(release.left[last][user] for user in spenders) < 2**32, "less than 2^-24 is left"
+    assert min(release.left[last][user] for user in spenders) < 2**32, "less than 2^-24 is left"
 
 
 def test_a_user_of_one_word_reaches_the_budget_to_the_last_unit():

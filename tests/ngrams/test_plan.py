@@ -41,14 +41,12 @@ BAD = [
     *(("strategy", value) for value in ("greedy", "", None, 1)),
     *(("adjacency", value) for value in ("replace_one_user", "", None)),
     *(("rounds", value) for value in (1, 3, "3")),
-    *(("user_budgets", value) for value in ("individual", "even", "")),
     *(("favour", value) for value in ("words", "balanced", "")),
 ]
-OF_THE_PAPER = ("noise_growth", "budget_shares", "valid_count", "rounds", "user_budgets", "favour")
+OF_THE_PAPER = ("noise_growth", "budget_shares", "valid_count", "rounds", "favour")
 BAD_ADAPTIVE = [
     *((name, value) for name, value in BAD if name not in OF_THE_PAPER),
     *(("rounds", value) for value in (*SET_COUNTS, 0, -1, 4, 1.0)),
-    *(("user_budgets", value) for value in ("both", "", True, 1, ["even"])),
     *(("favour", value) for value in ("both", "", True, 1, ["long"])),
     *(("spurious_fraction", value) for value in (0.5000001, 0.9)),
     *(("noise_growth", value) for value in (1.0, 0.8, "1")),
@@ -73,7 +71,6 @@ DEFAULTS = {
         "vocabulary_delta_share": 0.5,
         "noise_growth": 1.0,
         "rounds": None,
-        "user_budgets": None,
         "favour": None,
     },
     "adaptive": {
@@ -81,7 +78,6 @@ DEFAULTS = {
         "vocabulary_delta_share": 0.1,
         "noise_growth": None,
         "rounds": 3,
-        "user_budgets": "individual",
         "favour": "balanced",
     },
 }
@@ -114,16 +110,9 @@ REFUSED = [
     (ADAPTIVE, {"pruning": "single"}, "pruning must be 'both' .*'single'"),
     (ADAPTIVE, {"spurious_fraction": 0.6}, r"spurious_fraction must be at most 0.5 .*=0\.6"),
     (ADAPTIVE, {"rounds": 4}, "rounds must be an integer from 1 to 3, got rounds=4"),
-    (ADAPTIVE, {"user_budgets": "odd"}, "user_budgets must be one of individual, even, got .*odd"),
     (ADAPTIVE, {"favour": "short"}, "favour must be one of words, balanced, long, got .*short"),
-    (
-        ADAPTIVE,
-        {"favour": "long", "user_budgets": "even"},
-        "favour must be 'balanced' with user_budgets='even'.*'long'",
-    ),
     (GOOD, {"favour": "long"}, "favour must be left out .*one_round.*'long'"),
     (GOOD, {"rounds": 2}, "rounds must be left out .*one_round.*rounds=2"),
-    (GOOD, {"user_budgets": "even"}, "user_budgets must be left out .*one_round.*'even'"),
 ]
 
 
@@ -147,18 +136,14 @@ def test_rounds_are_those_of_each_length_beyond_the_first(rounds, passes):
     assert plan.lengths[0].threshold == plan.lengths[0].word_rules[-1].threshold
 
 
-def test_a_user_may_spend_the_whole_budget_or_an_even_part_of_it_on_each_length():
+def test_a_user_may_spend_the_whole_budget_on_each_length():
     """μ² = (1 − f)/σ², rounded down in units of 2^-56, where the part f is for numbers of users."""
     for count_share in (0, 0.15):
         whole = PrivacyPlan(**ADAPTIVE, count_share=count_share)
-        even = PrivacyPlan(**ADAPTIVE, count_share=count_share, user_budgets="even")
-        assert whole.noise_stddev == even.noise_stddev
         with mpmath.workdps(60):
             budget = (1 - mpmath.mpf(count_share)) * mpmath.mpf(whole.noise_stddev) ** -2 * 2**56
             assert budget * (1 - 1e-15) - 1 <= whole.allotment <= budget * (1 + 1e-15)
-        assert even.allotment == whole.allotment // 3
         assert {length.budget_share for length in whole.lengths} == {None}
-        assert {length.budget_share for length in even.lengths} == {(1 - count_share) / 3}
 
 
 def test_a_budget_that_64_bits_do_not_hold_is_refused_with_its_size():
@@ -178,15 +163,13 @@ def count_stddevs(plan: PrivacyPlan) -> list[float]:
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
-@pytest.mark.parametrize("user_budgets", ["individual", "even"])
-def test_word_thresholds_are_those_of_the_formula(rounds, user_budgets):
+def test_word_thresholds_are_those_of_the_formula(rounds):
     """ρ_r = max_t c_r/√t + Φ^{-1}((1 − E_r δ_T)^{1/t}), c_r = μ√ν_r, μ² = 0.85/σ²; in 60 digits."""
-    plan = PrivacyPlan(**ADAPTIVE, rounds=rounds, user_budgets=user_budgets, max_contributions=7)
-    lengths = 3 if user_budgets == "even" else 1
+    plan = PrivacyPlan(**ADAPTIVE, rounds=rounds, max_contributions=7)
     shares = [(0.1, 0.05), (0.27, 0.15), (0.63, 0.8)]
     with mpmath.workdps(60):
         for rule, (budget, errors) in zip(plan.lengths[0].word_rules, shares, strict=True):
-            norm = mpmath.sqrt(mpmath.mpf(budget) * 0.85 / lengths) / plan.noise_stddev
+            norm = mpmath.sqrt(mpmath.mpf(budget) * 0.85) / plan.noise_stddev
             tail = [
                 -mpmath.expm1(mpmath.log1p(-errors * plan.vocabulary_delta) / t)
                 for t in range(1, 8)
@@ -284,7 +267,6 @@ def adaptive_plans(draw) -> PrivacyPlan:
         spurious_fraction=draw(st.floats(1e-6, 0.5)),
         vocabulary_delta_share=draw(st.none() | st.floats(0.01, 0.99)),
         rounds=draw(st.sampled_from([None, 1, 2, 3])),
-        user_budgets=draw(st.sampled_from([None, "individual", "even"])),
         max_tokens_per_user=draw(st.integers(1, 10**5)),
         count_share=draw(count_shares),
     )
@@ -303,8 +285,7 @@ def test_the_lengths_together_spend_epsilon_and_delta_and_no_more(plan):
     """In 60 digits: what rounding does to the root and to the shares is covered."""
     with mpmath.workdps(60):
         if plan.is_adaptive:
-            times = plan.max_length if plan.user_budgets == "even" else 1
-            precision = mpmath.mpf(times * plan.allotment) / 2**56
+            precision = mpmath.mpf(plan.allotment) / 2**56
         else:
             precision = mpmath.fsum(mpmath.mpf(k.noise_stddev) ** -2 for k in plan.lengths)
         precision += mpmath.fsum(mpmath.mpf(stddev) ** -2 for stddev in count_stddevs(plan))

@@ -21,6 +21,7 @@ order of S_k.
 """
 
 import functools
+import itertools
 import math
 from collections import Counter, defaultdict
 from fractions import Fraction
@@ -363,7 +364,10 @@ GRAM_ROUNDS = {
 }
 LATER_LOADING, NEARLY_OVER = 1.2, 0.7
 # ω at k = 1, and at k ≥ 2, by what a plan favours.
-OMEGAS = {"words": (0.2, 1.2), "balanced": (0.4, 1.2), "long": (0.8, 2.0)}
+OMEGAS = {"words": (0.2, 1.2), "balanced": (0.4, 1.2), "long": (1.0, 2.2)}
+NEARBY = 4
+# Under favour "long", the part of its preference that an n-gram has that stands alone.
+ALONE = 0.35
 WORD_HOP, GRAM_HOP = 1.5, 0.5
 CUT_BOOST, LARGEST_PROBABILITY = 4, 0.35
 
@@ -383,8 +387,6 @@ def adaptive_ngrams(
     shorter: Scores = {}
     left = dict.fromkeys(users, user_budget(plan))
     for k in range(1 if given is None else 2, plan.max_length + 1):
-        if plan.user_budgets == "even":
-            left = dict.fromkeys(users, user_budget(plan))
         parents = words if k == 2 else run.released.get(k - 1, {})
         length = describe_length(k, words, parents, shorter, users, plan, run_key)
         run.rules[k], run.released[k] = length.rules, {}
@@ -624,8 +626,12 @@ def settle_length(length: Length, users: dict, left: dict, run: AdaptiveRun) -> 
             sums[gram].append(0)
         for user, texts in users.items():
             own = sorted(held[user] & active.keys(), key=lambda gram: length.key_of[gram])
-            spent = spend(left[user], texts, len(own), active.keys() | found.keys(), length, r)
-            shares = [preference(gram, active[gram], length, r) for gram in own]
+            standing = active.keys() | found.keys()
+            spent = spend(left[user], texts, own, standing, length, r)
+            shares = [
+                preference(gram, active[gram], length, r) * of_alone(gram, texts, standing, length)
+                for gram in own
+            ]
             weights, cost = divide(spent, keep_subset(user, own, shares, length, r))
             left[user] -= cost
             for gram, weight in zip(own, weights, strict=True):
@@ -648,9 +654,8 @@ def rule_of(gram: Gram, length: Length, r: int) -> RoundRule:
 
 
 def user_budget(plan: PrivacyPlan) -> int:
-    """μ² = 1/σ(ε, δ_G)² in units of 2^-56, rounded down; of even budgets, the part of one length."""
-    whole = math.floor(2**56 / Fraction(plan.ngrams_noise_stddev) ** 2)
-    return whole // plan.max_length if plan.user_budgets == "even" else whole
+    """μ² = 1/σ(ε, δ_G)² in units of 2^-56, rounded down."""
+    return math.floor(2**56 / Fraction(plan.ngrams_noise_stddev) ** 2)
 
 
 def budget_shares(rounds: list[tuple[float, float]]) -> list[float]:
@@ -673,20 +678,46 @@ def grams_ahead(texts: list[list[str]], k: int, longest: int, standing: set[Gram
 
 
 def spend(
-    left: int, texts: list[list[str]], n: int, standing: set[Gram], length: Length, r: int
+    left: int, texts: list[list[str]], own: list[Gram], standing: set[Gram], length: Length, r: int
 ) -> int:
-    """Step 1: left·Q·n/(n + ω Σ m_j); at k = 1 at most μ²ν_r. The order is part of the definition."""
+    """Step 1: left·Q·n/(n + ω (n/p) Σ m_j); at k = 1 at most μ²ν_r.
+
+    n open n-grams of the user stand at p places, without those that recur nearby. The order is part
+    of the definition.
+    """
     k, plan = length.k, length.plan
+    n, p = len(own), 0
+    for text in texts:
+        grams = places_of(text, k)
+        for i, gram in enumerate(grams):
+            before = range(max(0, i - NEARBY), i)
+            nearby = any(grams[j] == gram and set(grams[j:i]) <= standing for j in before)
+            p += gram in own and not nearby
     rounds = WORD_ROUNDS if k == 1 else GRAM_ROUNDS[plan.rounds]
-    ahead = 0
-    if plan.user_budgets == "individual":
-        ahead = grams_ahead(texts, k, plan.max_length, standing)
+    ahead = grams_ahead(texts, k, plan.max_length, standing)
     omega = OMEGAS[plan.favour][min(k, 2) - 1]
-    part = rounds[r - 1][0] * n / max(n + omega * ahead, 1.0)
+    part = rounds[r - 1][0] * n / max(n + omega * (ahead * n / max(p, 1)), 1.0)
     spent = min(left, math.floor(left * part))
     if k == 1:
         spent = min(spent, math.floor(user_budget(plan) * budget_shares(rounds)[r - 1]))
     return spent
+
+
+def places_of(text: list[str], k: int) -> list[Gram]:
+    """The k-gram at each place of a text, as often as it is there."""
+    return [tuple(text[i : i + k]) for i in range(len(text) - k + 1)]
+
+
+def of_alone(gram: Gram, texts: list[list[str]], standing: set[Gram], length: Length) -> float:
+    """Step 2, favour "long", 1 < k < T: less if no k-gram that stands is ever beside this one."""
+    if length.plan.favour != "long" or not 1 < length.k < length.plan.max_length:
+        return 1.0
+    for text in texts:
+        grams = places_of(text, length.k)
+        for one, other in itertools.pairwise(grams):
+            if gram in (one, other) and {one, other} <= standing:
+                return 1.0
+    return ALONE
 
 
 def keep_subset(

@@ -63,14 +63,14 @@ def main(names: list[str]) -> int:
 MISTAKES = (
     Mistake(
         "budgets: what a user has spent is not subtracted",
-        "ngrams/contributions.py",
+        "ngrams/spending.py",
         "dataclasses.replace(batch, left=left - cost)",
         "dataclasses.replace(batch, left=left)",
         ("privacy/test_adaptive_sensitivity.py", "ngrams/test_budgets.py"),
     ),
     Mistake(
         "C3: the count of held candidates is not charged",
-        "ngrams/contributions.py",
+        "ngrams/spending.py",
         "tallies=sent), left - cost",
         "tallies=sent), left",
         ("privacy/test_adaptive_sensitivity.py", "privacy/test_held_conditions.py"),
@@ -84,21 +84,21 @@ MISTAKES = (
     ),
     Mistake(
         "section 4, words: the norm of a round has no cap",
-        "ngrams/contributions.py",
+        "ngrams/spending.py",
         "return np.minimum(spent, adaptive.round_cap(plan.allotment, this_round))",
         "return spent",
         ("ngrams/test_budgets.py", "ngrams/test_oracle.py", "privacy/test_null_law.py"),
     ),
     Mistake(
         "section 4, words: weights are unequal",
-        "ngrams/contributions.py",
+        "ngrams/spending.py",
         "return np.ones(grams.keys.size)\n",
         "return 1.0 + np.arange(grams.keys.size) % 2\n",
         ("ngrams/test_oracle.py", "ngrams/test_budgets.py"),
     ),
     Mistake(
         "section 4: n-grams beyond the limit keep their weight",
-        "ngrams/contributions.py",
+        "ngrams/spending.py",
         "shares[outside_subset(grams, limit, sub_key)] = 0.0",
         "outside_subset(grams, limit, sub_key)",
         ("privacy/test_adaptive_sensitivity.py",),

@@ -23,10 +23,10 @@ from beam_dpne import GramSet, PrivacyPlan, RunKey
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.rules import UNITS, LengthRule
 from beam_dpne.ngrams import adaptive, tolerances
-from beam_dpne.ngrams.contributions import contribute
 from beam_dpne.ngrams.decisions import decide, decide_round, released_part
 from beam_dpne.ngrams.elements import HistogramShard, pack_pairs
 from beam_dpne.ngrams.length_rules import cell_units, counted_of, describe, rule_for
+from beam_dpne.ngrams.spending import contribute
 from beam_dpne.ngrams.tolerances import group_probabilities, groups_of, probabilities
 from beam_dpne.ngrams.valid import class_numbers, sample_spurious
 from tests.privacy.kernels import run_lengths, users_of, words_as_set

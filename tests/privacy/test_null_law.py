@@ -123,20 +123,11 @@ def test_null_probabilities_are_those_of_a_hundred_million_paths(fraction, round
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "delta", "limit", "user_budgets"),
-    [
-        (1.0, 1e-2, 300, "individual"),
-        (4.0, 1e-7, 40, "even"),
-        (0.1, 1e-12, 7, "individual"),
-        (28.0, 1e-5, 40, "individual"),
-        (3.0, 1e-6, 1, "individual"),
-        (3.0, 1e-6, 1, "even"),
-    ],
+    ("epsilon", "delta", "limit"),
+    [(1.0, 1e-2, 300), (4.0, 1e-7, 40), (0.1, 1e-12, 7), (28.0, 1e-5, 40), (3.0, 1e-6, 1)],
 )
-def test_word_thresholds_are_the_largest_over_all_numbers_of_words(
-    epsilon, delta, limit, user_budgets
-):
-    plan = word_plan(epsilon, delta, limit, user_budgets)
+def test_word_thresholds_are_the_largest_over_all_numbers_of_words(epsilon, delta, limit):
+    plan = word_plan(epsilon, delta, limit)
     with mpmath.workdps(40):
         for own, rule in zip(adaptive.WORD_ROUNDS, plan.lengths[0].word_rules, strict=True):
             norm = mpmath.sqrt(mpmath.mpf(adaptive.round_cap(plan.allotment, own)) / 2**56)
@@ -147,10 +138,9 @@ def test_word_thresholds_are_the_largest_over_all_numbers_of_words(
             assert highest - mpmath.mpf("1e-13") < rule.threshold < highest + mpmath.mpf(3) / UNITS
 
 
-@pytest.mark.parametrize("user_budgets", ["individual", "even"])
-def test_words_of_a_lone_user_are_found_with_at_most_their_part_of_delta(user_budgets):
+def test_words_of_a_lone_user_are_found_with_at_most_their_part_of_delta():
     """For every number of words, with the integer weights that the package gives at the cap."""
-    plan = word_plan(1.0, 1e-2, 300, user_budgets)
+    plan = word_plan(1.0, 1e-2, 300)
     with mpmath.workdps(40):
         for own, rule in zip(adaptive.WORD_ROUNDS, plan.lengths[0].word_rules, strict=True):
             allowed = own.error_share * delta_t(plan)
@@ -240,14 +230,13 @@ def assert_paths_follow(rules, paths: int, seed: int) -> None:
         assert stats.binomtest(still_open[place], paths, chance).pvalue > FALSE_FAILURE
 
 
-def word_plan(epsilon: float, delta: float, limit: int, user_budgets: str) -> PrivacyPlan:
+def word_plan(epsilon: float, delta: float, limit: int) -> PrivacyPlan:
     return PrivacyPlan(
         epsilon=epsilon,
         delta=delta,
         max_length=3,
         max_contributions=limit,
         max_tokens_per_user=10_000,
-        user_budgets=user_budgets,
     )
 
 

@@ -1,0 +1,324 @@
+"""SpendBudgets: what users send to a round, and what it costs them, over all rounds and lengths.
+
+"one_round" bounds a user once for each length instead, in `contributions`.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
+
+from beam_dpne.elements import progress
+from beam_dpne.elements.arrays import (
+    distinct,
+    distinct_with_flag,
+    hash_words,
+    offsets_of,
+    rows_of_entries,
+)
+from beam_dpne.elements.batches import NO_GRAM, UnhintedTransform, UserBatch
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.ngrams import adaptive
+from beam_dpne.ngrams.candidates import (
+    candidate_places,
+    contributions_of,
+    extract_grams,
+    keep_present,
+    present_positions,
+    prune_invalid,
+)
+from beam_dpne.ngrams.contributions import limit_contributions, outside_subset
+from beam_dpne.ngrams.elements import (
+    Contributions,
+    GramSet,
+    PresentGrams,
+    pack_pairs,
+    unpack_pairs,
+)
+from beam_dpne.ngrams.length_rules import counted_classes, tallies
+from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.valid import class_numbers
+from beam_dpne.validation import check_choice
+
+
+class SpendResult(NamedTuple):
+    """PCollections of weighted `Contributions`, and of `UserBatch` with what users have left."""
+
+    contributions: PCollection[Contributions]
+    users: PCollection[UserBatch]
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class SpendBudgets(UnhintedTransform):
+    """Lists each user's open n-grams of one round, and spends a part of the user's budget on them.
+
+    A user's weights in one round cost the sum of their squares. Before the first round of a length
+    k ≥ 2 the user also pays for a count of held candidates, see `length_rules`. What the user has left
+    falls by these costs and never below 0. N-grams beyond Δ_k stay in the first round at weight 0.
+
+    Input: `UserBatch`: all users, and later those that this transform returned in the round before.
+
+    Output: `SpendResult`. In round 1 of k ≥ 2 positions are pruned by S_{k−1}, in later rounds by what
+    is open or found; users who are left without positions are dropped.
+
+    Privacy: over all lengths and rounds one user's squared weights and charges for counts add up to at
+    most μ² on every path, in exact arithmetic; private only together with `SampleSpurious`,
+    `DecideRound` and `NoisyThreshold`.
+
+    Cost: one look-up for each position that is left, and one sort of those that are open.
+
+    Attributes:
+      plan: the plan of the run, with strategy "adaptive".
+      length: k.
+      round_number: r ≥ 1.
+      run_key: the secret of the run.
+      previous: PCollection of one `GramSet`, S_{k−1} (k ≥ 2).
+      present: PCollection of one `PresentGrams` after round r−1 (r ≥ 2).
+      before: the `present` of the round before, to whose rows positions refer; None if it had none.
+
+    Example:
+      >>> import numpy as np, pyarrow as pa
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import PrivacyPlan, RunKey, SpendBudgets, UserBatch
+      >>> batch = UserBatch(  # one user with the text "a b a b"
+      ...     length=0, size=2, users=np.array([[1, 2]], np.uint64), words=pa.array(["a", "b"]),
+      ...     word_hashes=np.array([[3, 4], [5, 6]], np.uint64),
+      ...     offsets=np.array([0, 5]), ids=np.array([0, 1, 0, 1, -1], np.int32))
+      >>> plan = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2)
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     spent = pipeline | beam.Create([batch]) | SpendBudgets(
+      ...         plan=plan, length=1, round_number=1, run_key=RunKey.generate())
+      ...     _ = spent.contributions | beam.Map(lambda c: print((c.weights / 2**32).round(4)))
+      [0.0347 0.0347]
+
+    References: none; the strategy is new in this project, see `adaptive`.
+    """
+
+    plan: PrivacyPlan
+    length: int
+    round_number: int
+    run_key: RunKey = dataclasses.field(repr=False)
+    previous: PCollection[GramSet] | None = None
+    present: PCollection[PresentGrams] | None = None
+    before: PCollection[PresentGrams] | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice("strategy", self.plan.strategy, ("adaptive",))
+
+    def expand(self, users: PCollection[UserBatch]) -> SpendResult:
+        """Applies `contribute` to each batch."""
+        sides = {"previous": self.previous, "present": self.present, "before": self.before}
+        given = {name: AsSingleton(side) for name, side in sides.items() if side is not None}
+        spend = beam.FlatMap(
+            _spent_by_batch,
+            plan=self.plan,
+            length=self.length,
+            round_number=self.round_number,
+            run_key=self.run_key,
+            **given,
+        )
+        spent: Any = users | "Spend" >> spend.with_outputs("users", main="contributions")
+        # The element type of a tagged output picks its coder.
+        spent.contributions.element_type = Contributions
+        spent.users.element_type = UserBatch
+        return SpendResult(spent.contributions, spent.users)
+
+
+def _spent_by_batch(batch: UserBatch, **settings: Any) -> Iterator[Any]:
+    spent = contribute(batch, **settings)
+    if spent is not None:
+        contributions, users = spent
+        yield contributions
+        yield TaggedOutput("users", users)
+
+
+def contribute(
+    batch: UserBatch,
+    *,
+    plan: PrivacyPlan,
+    length: int,
+    round_number: int,
+    run_key: RunKey,
+    previous: GramSet | None = None,
+    present: PresentGrams | None = None,
+    before: PresentGrams | None = None,
+) -> tuple[Contributions, UserBatch] | None:
+    """Returns what a batch's users send to one round, and the users with what they have left.
+
+    It is None if no user has a position left. Other arguments are the attributes of `SpendBudgets`.
+    """
+    progress.enter("users", length)
+    if present is not None:
+        batch = keep_present(batch, present, before)
+    elif previous is not None:
+        batch = prune_invalid(batch, previous, pruning=plan.pruning, present=before)
+    if not len(batch.users):
+        return None
+    limit = plan.contribution_limits[length - 1]
+    if not plan.is_adaptive:
+        grams = extract_grams(batch)
+        return limit_contributions(grams, max_contributions=limit, run_key=run_key), batch
+    # (p,) bool: where a candidate starts that has not been closed.
+    standing = present_positions(batch, length)
+    favours_long = plan.favour == "long" and 1 < length < plan.max_length
+    alone = _stand_alone(standing) if favours_long else None
+    grams, own = _open_grams(batch, run_key, round_number, present=present, alone=alone)
+    # (n,) int64 in units of 2^-56: the budget for squared weights that earlier rounds have left.
+    left = _left(batch, plan, length, round_number)
+    if previous is not None and round_number == 1:
+        # All own candidates of counted groups count, also those beyond Δ.
+        classes = class_numbers(previous, grams.keys)
+        counted = counted_classes(previous, plan.held_stddev)
+        sent, cost = tallies(classes, grams.offsets, left, counted, plan.held_stddev)
+        grams, left = dataclasses.replace(grams, classes=classes, tallies=sent), left - cost
+    # (n,) int64: places at which a longer n-gram of the user could still be found.
+    ahead = adaptive.grams_ahead(standing, batch.offsets, plan.max_length - length)
+    spent = _spent(left, grams, own.places, ahead, plan)
+    # (m,) float64 without unit: the ratio in which a user divides the amount among n-grams.
+    shares = _preferences(grams, own.rows, previous, present)
+    if own.alone is not None:
+        shares[own.alone] *= adaptive.ALONE
+    sub_key = run_key.sub_key("subset", length, round_number)
+    # N-grams beyond Δ_k stay at weight 0, so that they never count among the spurious ones.
+    shares[outside_subset(grams, limit, sub_key)] = 0.0
+    # Weights in units of 2^-32; their cost is exact and at most `spent`, so that no user overspends.
+    weights, cost = adaptive.divide(spent, grams.offsets, shares)
+    return dataclasses.replace(grams, weights=weights), dataclasses.replace(batch, left=left - cost)
+
+
+def _stand_alone(present: np.ndarray) -> np.ndarray:
+    """Marks positions with no present k-gram beside them, where no longer one can start: (p,) bool."""
+    beside = np.zeros(present.size, dtype=bool)
+    beside[:-1] |= present[1:]
+    beside[1:] |= present[:-1]
+    return ~beside
+
+
+def _places_apart(batch: UserBatch, place: np.ndarray, ids: Sequence[np.ndarray]) -> np.ndarray:
+    """Counts each user's places but those whose n-gram stands at one of the NEARBY places before."""
+    keys = np.full(batch.ids.size, NO_GRAM, np.int64)
+    keys[place] = ids[0] if len(ids) == 1 else pack_pairs(*ids)
+    # (p,) int64: the number of borders up to each position, which differs between texts.
+    text = np.cumsum(batch.ids < 0)
+    apart = keys >= 0
+    for step in range(1, adaptive.NEARBY + 1):
+        apart[step:] &= (keys[step:] != keys[:-step]) | (text[step:] != text[:-step])
+    return np.diff(offsets_of(apart)[batch.offsets])
+
+
+def _spent(
+    left: np.ndarray, grams: Contributions, places: np.ndarray, ahead: np.ndarray, plan: PrivacyPlan
+) -> np.ndarray:
+    """Returns what each user spends on the open n-grams of a round: (n,) int64 in units of 2^-56."""
+    this_round = plan.lengths[grams.length - 1].rounds[grams.round - 1]
+    kept = adaptive.AHEAD[plan.favour or "balanced"][grams.length > 1]
+    counts = np.diff(grams.offsets)
+    distinct_ahead = ahead * counts / np.maximum(places, 1)
+    spent = adaptive.spends(left, counts, distinct_ahead, this_round.quota, kept)
+    if grams.length > 1:
+        return spent
+    # The threshold for words of one user assumes this norm of a user's contributions to the round.
+    return np.minimum(spent, adaptive.round_cap(plan.allotment, this_round))
+
+
+def _left(batch: UserBatch, plan: PrivacyPlan, length: int, round_number: int) -> np.ndarray:
+    """Returns each user's remaining budget, at first the whole allotment: (n,) int64."""
+    # Budgets are dealt out once; a user who came without one would otherwise spend a second budget.
+    if batch.left is None and length == round_number == 1:
+        return np.full(len(batch.users), plan.allotment, dtype=np.int64)
+    if batch.left is None:
+        raise ValueError(
+            f"Users at round {round_number} of length {length} must say what they have left; apply "
+            "SpendBudgets to what it returned in the round before."
+        )
+    return batch.left
+
+
+class _Own(NamedTuple):
+    """What is known of users' open candidates beside them.
+
+    Attributes:
+      places: (n,) int64, the number of each user's places of them, without those where one recurs
+        nearby in its text.
+      rows: (m,) int64, their rows in the present set; empty in round 1.
+      alone: (m,) bool, whether each stands alone wherever it stands; None if nobody asks.
+    """
+
+    places: np.ndarray
+    rows: np.ndarray
+    alone: np.ndarray | None
+
+
+def _open_grams(
+    batch: UserBatch,
+    run_key: RunKey,
+    round_number: int,
+    *,
+    present: PresentGrams | None,
+    alone: np.ndarray | None,
+) -> tuple[Contributions, _Own]:
+    """Returns each user's distinct open candidates; `alone` marks places: (p,) bool."""
+    if present is None:
+        place, ids, sizes = candidate_places(batch)
+    else:
+        # Positions of open n-grams: neither borders nor found n-grams, on which nothing is spent.
+        place = np.flatnonzero(batch.ids >= 0)
+        place = place[present.found[batch.ids[place]] == 0]
+        ids, sizes = (batch.ids[place],), (batch.size,)
+    user = rows_of_entries(batch.offsets)[place]
+    places = _places_apart(batch, place, ids)
+    columns, sizes = (user, *ids), (len(batch.users), *sizes)
+    if alone is None:
+        (user, *ids), _ = distinct(columns, sizes)
+    else:
+        (user, *ids), alone = distinct_with_flag(columns, sizes, alone[place])
+    if present is None:
+        return contributions_of(batch, user, ids), _Own(places, np.zeros(0, np.int64), alone)
+    (rows,) = ids
+    own = _Own(places, rows, alone)
+    offsets = offsets_of(np.bincount(user, minlength=len(batch.users)))
+    contributions = Contributions(
+        length=batch.length, round=round_number, users=batch.users, offsets=offsets, keys=rows
+    )
+    if present.words is None:
+        return dataclasses.replace(contributions, keys=present.keys[rows]), own
+    # Words travel with the batch, but only those that are open for some user of it.
+    used, places = np.unique(rows, return_inverse=True)
+    words = present.words.take(pa.array(used))
+    contributions = dataclasses.replace(
+        contributions,
+        keys=places.reshape(-1),
+        words=words,
+        word_hashes=hash_words(run_key.sub_key("word"), words),
+    )
+    return contributions, own
+
+
+def _preferences(
+    grams: Contributions,
+    rows: np.ndarray,
+    previous: GramSet | None,
+    present: PresentGrams | None,
+) -> np.ndarray:
+    """Returns a_g of each entry of `grams`; it is 1 at k = 1, where the threshold needs equal weights.
+
+    `rows` are the entries' rows in the present set: (m,) int64.
+    """
+    if grams.length == 1:
+        return np.ones(grams.keys.size)
+    # (m,) float64 in units of weight: the n-gram's expected weight; 1 where nothing is known.
+    predictions = np.ones(grams.keys.size)
+    if previous is not None and grams.length > 2:
+        prefixes, seconds = unpack_pairs(grams.keys)
+        # An n-gram is at most as frequent as its prefix and its suffix: the lower score predicts.
+        predictions = np.minimum(previous.scores[prefixes], previous.scores[seconds])
+    if present is None or present.rule is None:
+        return adaptive.preferences(predictions, 0.0)
+    classes = None if present.classes is None else present.classes[rows]
+    cuts = present.rule.cut_cells(present.round)[present.rule.places(classes, rows.size)]
+    return adaptive.preferences(predictions, adaptive.nearness(present.cells[rows], cuts))
