@@ -42,7 +42,7 @@ from beam_dpne.ngrams.elements import (
 from beam_dpne.ngrams.length_rules import counted_classes, tallies
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.valid import class_numbers
-from beam_dpne.validation import check_choice
+from beam_dpne.validation import check_choice, check_integer
 
 
 class SpendResult(NamedTuple):
@@ -109,6 +109,10 @@ class SpendBudgets(UnhintedTransform):
     def __post_init__(self):
         super().__post_init__()
         check_choice("strategy", self.plan.strategy, ("adaptive",))
+        check_integer("round_number", self.round_number, 1, self.plan.rounds_of(self.length))
+        # Without it, weights of another round would meet the noise of round 1 once more.
+        if (self.present is None) != (self.round_number == 1):
+            raise ValueError("present must be given from round 2 on, and only there.")
 
     def expand(self, users: PCollection[UserBatch]) -> SpendResult:
         """Applies `contribute` to each batch."""

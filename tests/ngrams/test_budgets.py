@@ -218,6 +218,9 @@ PLAN = PrivacyPlan(epsilon=1, delta=1e-6, max_length=3)
 GOOD = {"plan": PLAN, "length": 1, "round_number": 1, "run_key": KEY}
 REFUSED = [
     ({"plan": PrivacyPlan(epsilon=1, delta=1e-6, strategy="one_round")}, "strategy='one_round'"),
+    *(({"round_number": number}, "round_number") for number in (-1, 0, 4, 1.0, None)),
+    ({"round_number": 2}, "present must be given from round 2 on"),
+    ({"present": object()}, "present must be given from round 2 on"),
 ]
 
 
