@@ -81,9 +81,10 @@ def run_command(command: Command, arguments: Sequence[str]) -> int:
     Returns:
       The exit status.
     """
-    # Log lines of libraries may quote data, as those do that cannot be written; this package's warnings
-    # are printed.
+    # Log lines and warnings of libraries may quote data, as lines do that cannot be written; what this
+    # package logs as a warning is printed.
     logging.raiseExceptions = False
+    logging.captureWarnings(True)
     logging.getLogger().setLevel(logging.CRITICAL + 1)
     logging.getLogger("beam_dpne").setLevel(logging.WARNING)
     # Prism's job server sets the level of its logger when it starts, but keeps the logger's filters.
