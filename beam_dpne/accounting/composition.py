@@ -54,7 +54,7 @@ _P = TypeVar("_P", bound=Plan)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Total:
-    """The (ε, δ) of several releases together, and the division of a budget among releases to come.
+    """The (ε, δ) that several releases have together, and the plain sums beside it.
 
     Attributes:
       epsilon: The smallest ε that is proved at `delta`; infinity if there is none.

@@ -13,10 +13,8 @@ from beam_dpne.validation import MAX_USERS, Parameter, Parameters
 # Far more threads than cores only take memory.
 MOST_WORKERS = 256
 _RELEASE = Parameter("Directory of the release, local or e.g. gs://bucket/out.", path="directory")
-_EXPORTS = (
-    "Kind of the file: tokenizers (Hugging Face), arpa (a language model), aosp (a keyboard's words), "
-    "elasticsearch (suggestions), csv or card (a data card)."
-)
+# The names of `exports.writing.KINDS`, which is loaded when an export is made.
+EXPORTS = ("tokenizers", "arpa", "aosp", "elasticsearch", "csv", "card")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 
 
@@ -307,7 +305,7 @@ class Exporting(Parameters):
     """An export."""
 
     release: Annotated[str, _RELEASE]
-    to: Annotated[str, Parameter(_EXPORTS)]
+    to: Annotated[str, Parameter("Format, see the page on exports.", choices=EXPORTS)]
     output: Annotated[str, Parameter("File to write, e.g. tokenizer.json; outside the release.")]
     overwrite: Annotated[bool, Parameter("Replace a file that exists.")] = False
     locale: Annotated[str | None, Parameter("Locale of the keyboard, e.g. pt_BR, for aosp.")] = None

@@ -166,7 +166,7 @@ def typical_needs(plan: PrivacyPlan, number: int) -> tuple[UsersNeeded, ...]:
     for length, weights in enumerate(_weights(plan, number), 1):
         valid = 0 if length == 1 else _RELEASED * _VALID_PER_RELEASED[min(length, 4) - 2]
         sizes = {0: valid} if valid else {}
-        rule = rule_of_sizes(plan, length, released=_RELEASED, sizes=sizes, counted=valid)
+        rule = rule_of_sizes(plan, length, released=_RELEASED, sizes=sizes, estimated_valid=valid)
         last = rule.rounds[-1]
         loadings = np.array(last.loadings) / last.loading_unit
         # A user with more than Δ n-grams adds a random subset, so that weights vary.

@@ -143,7 +143,10 @@ def released_part(after: HistogramShard) -> GramSet:
         raise ValueError("A decided shard has rounds, cells and a rule.")
     if after.round <= len(rule.rounds):
         # Drawn n-grams of later rounds are found already, and held ones are not.
-        raise ValueError(f"Round {after.round - 1} of {len(rule.rounds)} is for DecideRound.")
+        raise ValueError(
+            f"NoisyThreshold takes the last round, {len(rule.rounds)}, got round {after.round - 1}; "
+            "apply DecideRound to it."
+        )
     # Rows of the n-grams that some round found; all others are never released.
     chosen = np.flatnonzero(after.found)
     part = after.select(chosen)

@@ -270,14 +270,18 @@ def rule_for(
     if length == 1:
         return rule_of_sizes(plan, 1, released=1, sizes={})
     sizes = class_sizes(previous, plan.pruning, by_prediction=plan.is_adaptive)
-    counted, cells = None, None
+    estimated_valid, cells = None, None
     if plan.valid_count == "estimate" and run_key is not None and sizes:
-        counted = max(1, estimate_valid_kgrams(previous, run_key.sub_key("estimate", length)))
+        estimated_valid = max(
+            1, estimate_valid_kgrams(previous, run_key.sub_key("estimate", length))
+        )
     if held and run_key is not None:
         groups = counted_classes(previous, plan.held_stddev)
         cells = estimates(groups, held, length, plan.held_stddev, run_key)
     released = len(previous)
-    return rule_of_sizes(plan, length, released=released, sizes=sizes, counted=counted, cells=cells)
+    return rule_of_sizes(
+        plan, length, released=released, sizes=sizes, estimated_valid=estimated_valid, cells=cells
+    )
 
 
 def rule_of_sizes(
@@ -286,7 +290,7 @@ def rule_of_sizes(
     *,
     released: int,
     sizes: Mapping[int, int],
-    counted: int | None = None,
+    estimated_valid: int | None = None,
     cells: Sequence[int | None] | None = None,
 ) -> LengthRule:
     """Returns the thresholds and cuts of a length.
@@ -297,7 +301,7 @@ def rule_of_sizes(
       released: |S_{k−1}|.
       sizes: |V_c| of the classes that have candidates, by their numbers; with "one_round" of class 0
         alone. It is empty at k = 1, and if no n-gram is valid; then nothing more is released.
-      counted: the estimate of |V_k|, which affects the threshold of "one_round" only.
+      estimated_valid: the estimate of |V_k|, which affects the threshold of "one_round" only.
       cells: the cell of X_G of each group; None where nothing was counted ("adaptive" only).
     """
     numbers, valid = plan.lengths[length - 1], sum(sizes.values())
@@ -310,7 +314,7 @@ def rule_of_sizes(
                 noise_stddev=numbers.noise_stddev,
                 spurious_fraction=plan.spurious_fraction,
                 released=released,
-                valid=counted or valid,
+                valid=estimated_valid or valid,
             )
         return length_rule(
             length=length,

@@ -1,7 +1,8 @@
 """Records of files become batches of documents: pieces of work, formats, and checks of fields.
 
-`_records` has the reader of each format. Errors name the fields of a file only if they cannot be data:
-the first line of a CSV file without a header line is a user's record.
+`_parts` chooses the reader of a text format, and `_read_parquet` reads Parquet. Errors name the fields
+of a file only if they cannot be data: the first line of a CSV file without a header line is a user's
+record.
 """
 
 import contextlib

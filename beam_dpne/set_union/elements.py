@@ -42,8 +42,8 @@ class ItemSums:
     Attributes:
       words: distinct items, Arrow strings.
       word_hashes: (words, 2) uint64, the keyed hash of each item.
-      sums: (words,) int64, weights in units of `weights.unit_bits`: 2^-50 in descent policies, whose
-        weights are at most 2^13, and 2^-32 in others.
+      sums: (words,) int64, weights in units of 2^-50 in policies with a cutoff, whose weights are
+        at most 2^13, and of 2^-32 in others.
     """
 
     words: pa.Array

@@ -228,8 +228,9 @@ def PrivateNgrams(*parameters: Any) -> beam.PTransform:
 
     Input: rows with a schema, one for each document or record, bounded and in the global window.
 
-    Outputs: `rows` has one row for each released n-gram, with the fields `length`, `ngram` and `score`.
-    `ledger` has one row with the field `ledger`, the public account of the release as JSON.
+    Outputs: `rows` has one row for each released n-gram, with the fields `length`, `ngram`, `score`
+    and, unless count_share is 0, `users`, `users_low` and `users_high`. `ledger` has one row with the
+    field `ledger`, the public account of the release as JSON.
 
     Privacy: both outputs together are user-level (epsilon, delta)-differentially private, when one
     user with all rows is added or removed. Nothing else that the pipeline writes is private.
@@ -255,8 +256,9 @@ def PrivateSetUnion(*parameters: Any) -> beam.PTransform:
 
     Input: rows with a schema, bounded and in the global window.
 
-    Outputs: `rows` has one row for each released item, with the fields `item` and `score`. `ledger` has
-    one row with the field `ledger`, the public account of the release as JSON.
+    Outputs: `rows` has one row for each released item, with the fields `item`, `score` and, unless
+    count_share is 0, `users`, `users_low` and `users_high`. `ledger` has one row with the field
+    `ledger`, the public account of the release as JSON.
 
     Privacy: both outputs together are user-level (epsilon, delta)-differentially private, when one
     user with all rows is added or removed. Nothing else that the pipeline writes is private.

@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from beam_dpne import PublicCounts
+from beam_dpne.cli.parameters import EXPORTS
 from beam_dpne.errors import ExportError, ReleaseError, UsageError
 from beam_dpne.exports.writing import KINDS, Source, export
 from beam_dpne.release.reading import Release
@@ -140,6 +141,10 @@ def test_an_output_that_names_no_file_of_its_own_is_refused(folder, tmp_path, na
     with pytest.raises(ReleaseError, match="output must be"):
         export(str(folder / "ngrams"), "csv", name, overwrite=True)
     assert files(tmp_path) == {}
+
+
+def test_the_command_has_the_kinds_of_exports():
+    assert list(EXPORTS) == list(KINDS)
 
 
 @pytest.mark.parametrize("name", ["x", "new/x", "../link/x"])

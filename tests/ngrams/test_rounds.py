@@ -385,5 +385,5 @@ def test_grams_of_two_words_and_more_are_decided_together_with_spurious_ones():
 def test_an_early_round_releases_nothing():
     """Spurious grams of later rounds are found already, and held ones are not."""
     after = decide_round(shard_of(2, [0] * 9), rule=rule_of(2), run_key=KEY)
-    with pytest.raises(ValueError, match="Round 1 of 3 is for DecideRound"):
+    with pytest.raises(ValueError, match="takes the last round, 3, got round 1"):
         released_part(after)
