@@ -24,6 +24,10 @@ from beam_dpne.elements.rows import split_ngram as split_ngram
 from beam_dpne.ngrams.released_rows import DecodeGrams as DecodeGrams
 
 # isort: split
+# Users' texts from files.
+from beam_dpne.reading.transform import ReadDocuments as ReadDocuments
+
+# isort: split
 # Releases as files.
 from beam_dpne.release.publishing import WriteRelease as WriteRelease
 from beam_dpne.release.reading import Release as Release

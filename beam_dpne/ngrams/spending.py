@@ -80,6 +80,9 @@ class SpendBudgets(UnhintedTransform):
       present: PCollection of one `PresentGrams` after round r−1 (r ≥ 2).
       before: the `present` of the round before, to whose rows positions refer; None if it had none.
 
+    Raises:
+      ValueError: if the plan has another strategy or no such round, or `present` is wrongly given.
+
     Example:
       >>> import numpy as np, pyarrow as pa
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner

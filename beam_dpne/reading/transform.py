@@ -147,7 +147,9 @@ class ReadDocuments(beam.PTransform):
             _REJECTS, _TALLY, main="documents"
         )
         result = ReadResult(read["documents"], read[_REJECTS], read[_TALLY])
-        result.described = options.description
+        # A format that no path names shows when the pipeline runs.
+        is_named = not any(has_glob(path) or not extension_of(path) for path in self.inputs)
+        result.described = options.describe(self.inputs) if is_named else options.description
         return result
 
 
