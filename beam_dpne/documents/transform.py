@@ -66,6 +66,7 @@ class GroupByUser(beam.PTransform):
       ValueError: A parameter is out of range.
 
     Example:
+      >>> import numpy as np
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
       >>> from beam_dpne import BatchDocuments, RunKey
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
