@@ -7,6 +7,7 @@ Each check raises ValueError with the parameter's name, its requirement, its val
 """
 
 import dataclasses
+import difflib
 import functools
 import json
 import math
@@ -253,17 +254,28 @@ class Parameters:
             object.__setattr__(self, each.name, each.checked(getattr(self, each.name)))
 
 
-def json_parameters(text: str | bytes, known: Collection[str]) -> dict[str, Any]:
+def did_you_mean(name: str, known: Collection[str], prefix: str = "") -> str:
+    """Returns a question with the known name that is nearest to another one, if one is near.
+
+    >>> did_you_mean("epsilom", ["delta", "epsilon"]), did_you_mean("x", ["delta"])
+    (' Did you mean epsilon?', '')
+    """
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {prefix}{near[0]}?" if near else ""
+
+
+def json_parameters(
+    text: str | bytes, known: Collection[str], source: str = "plan"
+) -> dict[str, Any]:
     """Reads a JSON object of parameters with known names; its ValueError quotes no value."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
-        raise ValueError(f"plan must be a JSON object; line {line} is not JSON.") from None
+        raise ValueError(f"{source} must be a JSON object; line {line} is not JSON.") from None
     if not isinstance(values, dict):
-        raise ValueError("plan must be a JSON object of parameters.")
+        raise ValueError(f"{source} must be a JSON object of parameters.")
     if unknown := sorted(set(values) - set(known)):
-        raise ValueError(
-            f"plan must have known parameters, got {unknown[0]!r}; they are {', '.join(sorted(known))}."
-        )
+        hint = did_you_mean(unknown[0], known)
+        raise ValueError(f"{source} must have known parameters, got {unknown[0]!r}.{hint}")
     return values

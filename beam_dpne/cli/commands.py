@@ -8,7 +8,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, cast
 
 from beam_dpne.errors import UsageError
-from beam_dpne.validation import Parameter, Parameters, json_parameters, parameters_of
+from beam_dpne.validation import (
+    Parameter,
+    Parameters,
+    did_you_mean,
+    json_parameters,
+    parameters_of,
+)
 
 # The groups of parameters of a command, by the title under which its help shows them.
 Groups = Mapping[str, Sequence[type[Parameters]]]
@@ -139,7 +145,7 @@ class Command:
                     f'{{"{name}": …}}.'
                 )
             if not self.takes_beam:
-                raise UsageError(f"beam-dpne {self.name} has no option {option}. See --help.")
+                raise unknown(option, parameters)
         texts = {name: value for name, value in vars(parsed).items() if value not in (None, [])}
         given = {name: _value(parameters[name], text) for name, text in texts.items()}
         if _PLAN_FILE not in [name for names in self.groups.values() for name in names]:
@@ -147,6 +153,18 @@ class Command:
         kinds = [kind for kinds in self.load_groups().values() for kind in kinds]
         known = set().union(*map(_names, kinds)) - {"plan"}
         return with_file(given, given.pop("plan", None), known), others
+
+
+def unknown(argument: str, known: Collection[str]) -> UsageError:
+    """Returns the error about an argument that is none of the known options."""
+    option, _, _ = argument.partition("=")
+    if option.startswith("-"):
+        hint = did_you_mean(option.lstrip("-"), known, "--")
+        return UsageError(f"there is no option {option}.{hint} See --help.")
+    remedy = "If a glob became it, quote the glob, or give --input once for each file."
+    return UsageError(
+        f"there is no argument {argument}. {remedy if 'input' in known else 'See --help.'}"
+    )
 
 
 def with_file(given: Mapping[str, Any], path: str | None, known: Collection[str]) -> dict[str, Any]:
@@ -194,9 +212,8 @@ def read_parameters(path: str, known: Collection[str]) -> dict[str, Any]:
         text = directory_at(folder).read(name)
     if text is None:
         raise UsageError(f"plan cannot be read, got {path}: there is no such file.")
-    return {
-        name: value for name, value in json_parameters(text, known).items() if value is not None
-    }
+    values = json_parameters(text, known, f"plan {path}")
+    return {name: value for name, value in values.items() if value is not None}
 
 
 _PLAN_FILE = "cli.parameters:PlanFile"

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.status import Status
 from rich.table import Table
@@ -16,6 +17,11 @@ from beam_dpne.elements import progress
 from beam_dpne.report.facts import number
 
 _REFRESH_SECONDS = 0.2
+_NUMBER = re.compile(r"[-+<]?[\d∞][\d,.∞–± %]*(e-?\d+)?|[–-]?")
+# Characters of a table beside the text of each cell.
+_FRAME = 3
+# Characters that a long path leaves to another column.
+_BESIDE = 30
 _PHRASES = {
     "": "starting",
     "engine": "running on the engine",
@@ -86,24 +92,60 @@ def print_release(ledger: Mapping[str, Any], output: str, seconds: float) -> Non
 def print_table(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> None:
     """Prints rows, in which columns of numbers are aligned right.
 
+    Words and numbers are whole: a table that is too wide becomes several, each with the columns that
+    tell its rows apart, which are the first one or two. Of two, the first is shown once for equal rows.
+
     Args:
       title: The title of the table.
       rows: The values of each row by the names of their columns.
       names: The columns, by default all; those without any value are left out.
     """
-    table = Table(title=title, title_justify="left")
-    columns = []
-    for name in names or {name: None for row in rows for name in row}:
-        values = [row.get(name) for row in rows]
-        if any(value is not None for value in values):
-            columns.append(list(map(number, values)))
-            numeric = all(re.match(r"[-+<]?[\d∞]|[–-]?$", cell) for cell in columns[-1])
-            # A text that is too long goes on in the next line, and no part of it is cut off.
-            justify = "right" if numeric else "left"
-            table.add_column(name.replace("_", " "), justify=justify, overflow="fold")
-    for cells in zip(*columns, strict=True):
-        table.add_row(*cells)
-    _console(sys.stdout).print(table)
+    names = names or list({name: None for row in rows for name in row})
+    names = [name for name in names if any(row.get(name) is not None for row in rows)]
+    columns = [[number(row.get(name)) for row in rows] for name in names]
+    keys = 1 if not columns or len(set(columns[0])) == len(rows) else 2
+    if keys == 2:
+        starts = zip(columns[0], ["", *columns[0]], strict=False)
+        columns[0] = ["" if cell == before else cell for cell, before in starts]
+    console, tables = _console(sys.stdout), list[list[_Column]]()
+    for name, cells in zip(names, columns, strict=True):
+        column = _Column(name.replace("_", " "), cells, console.width)
+        if len(tables) < 1 or sum(each.least for each in (*tables[-1], column)) >= console.width:
+            tables.append(tables[0][:keys] if tables else [])
+        tables[-1].append(column)
+    console.print(title, soft_wrap=True)
+    for shown in tables:
+        table, left = Table(), console.width - 1
+        left -= sum(column.least for column in shown)
+        for column in shown:
+            more = max(0, min(left, column.most - column.least))
+            left -= more
+            justify = "right" if column.is_numeric else "left"
+            width = column.least + more - _FRAME
+            table.add_column(column.name, justify=justify, overflow="fold", width=width)
+        for cells in zip(*(column.cells for column in shown), strict=True):
+            table.add_row(*cells)
+        console.print(table)
+
+
+class _Column:
+    """A column of a table.
+
+    Attributes:
+      name: Its header.
+      cells: Its cells.
+      least, most: Its widths with the frame, with every word in a line of its own and with none; a word
+        that is nearly as wide as the screen, such as a path, goes on in the next line.
+      is_numeric: Whether all cells are numbers.
+    """
+
+    def __init__(self, name: str, cells: Sequence[str], screen: int) -> None:
+        self.name, self.cells = name, cells
+        texts = [name, *cells]
+        least = max(cell_len(word) for text in texts for word in ["", *text.split()])
+        self.least = _FRAME + min(least, max(screen - _BESIDE, screen // 2))
+        self.most = _FRAME + max(map(cell_len, texts))
+        self.is_numeric = all(_NUMBER.fullmatch(cell) for cell in cells)
 
 
 def print_notice(text: str) -> None:

@@ -132,7 +132,7 @@ def _print_needs(plan: PrivacyPlan) -> None:
         | {
             f"{number:,}: {level}": _count(users)
             for number, each in needs.items()
-            for level, users in zip(("50 %", "99 %"), each[length - 1], strict=True)
+            for level, users in zip(("50%", "99%"), each[length - 1], strict=True)
         }
         for length in range(1, plan.max_length + 1)
     ]
@@ -140,7 +140,7 @@ def _print_needs(plan: PrivacyPlan) -> None:
         f"Users that an n-gram needs, ε = {plan.epsilon:g}, δ = {plan.delta:g}", rows
     )
     display.print_line(
-        "An n-gram is released with probability 50 % and 99 % if about so many users have it, and "
+        "An n-gram is released with probability 50% and 99% if about so many users have it, and "
         "each of them has 10, 100 or 1,000 n-grams of every length, all equally rare. With frequent "
         "n-grams among them fewer users suffice. --users N --like PUBLIC_TEXT gives a forecast."
     )
@@ -150,16 +150,19 @@ def _print_forecast(
     users: int, plans: Sequence[PrivacyPlan], forecasts: Sequence[Sequence[LengthForecast]]
 ) -> None:
     """Prints the table of a forecast, and below it the meaning of each column."""
+    numbers = {x.users for lengths in forecasts for each in lengths for x in each.widths}
+    headers = {number: f"{number:,} users" for number in sorted(numbers)}
     rows = [
         {"ε": f"{plan.epsilon:g}", "length": length, "n-grams": _count(each.released)}
-        | dict(zip(("50 %", "99 %"), map(_count, each.needed), strict=True))
-        | {f"{x.users:,} users": f"{_count(x.low):,}–{_count(x.high):,}" for x in each.widths}
+        | dict(zip(("50%", "99%"), map(_count, each.needed), strict=True))
+        | dict.fromkeys(headers.values())
+        | {headers[x.users]: f"{_count(x.low):,}–{_count(x.high):,}" for x in each.widths}
         for plan, lengths in zip(plans, forecasts, strict=True)
         for length, each in enumerate(lengths, 1)
     ]
     display.print_table(f"Forecast for {users:,} users, δ = {plans[0].delta:g}", rows)
     display.print_line(
-        "50 % and 99 %: an n-gram needs about this many users to be released with this probability. "
+        "50% and 99%: an n-gram needs about this many users to be released with this probability. "
         "100 users, …: the typical interval users_low–users_high of an n-gram with so many."
     )
 

@@ -186,8 +186,7 @@ def _run(
         result = runners.run_pipeline(pipeline, timeout)
     if not runners.has_finished(result):
         return None
-    if not quiet:
-        _report_rejects(runners.counters(result), rejecting.rejects)
+    _report_records(runners.counters(result), rejecting.rejects, quiet=quiet)
     return read_ledger(writing.output)
 
 
@@ -286,12 +285,12 @@ def check_directory(name: str, path: str, release: str | None) -> None:
         directory_at(path).probe()
 
 
-def _report_rejects(counters: Mapping[str, int], directory: str | None) -> None:
-    """Reports on stderr, for the operator, how many records were left out."""
+def _report_records(counters: Mapping[str, int], directory: str | None, *, quiet: bool) -> None:
+    """Reports on stderr, for the operator, that there were no records, or how many were left out."""
     told = []
     if counters.get(NO_RECORDS):
         told.append("the input has no records, so nothing can be released")
-    if rejected := counters.get(REJECTED_RECORDS):
+    if (rejected := counters.get(REJECTED_RECORDS)) and not quiet:
         where = f"see {directory}" if directory else "--rejects DIR lists them with their reasons"
         told.append(f"{rejected} records were rejected ({where})")
     for text in told:

@@ -1,6 +1,8 @@
 """`beam-dpne evaluate`, `account`, `export` and `report`, which read releases."""
 
+import math
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -17,6 +19,7 @@ from beam_dpne.evaluation.corpus import Corpus, index_corpus, read_corpus, relea
 from beam_dpne.evaluation.judging import evaluate, evaluate_counts, rows_of_table
 from beam_dpne.evaluation.reports import (
     NOTICE,
+    PREFIX,
     evaluation_picture,
     report_files,
     require_matplotlib,
@@ -30,7 +33,7 @@ from beam_dpne.release.reading import Release, read_release
 from beam_dpne.report import PUBLIC
 from beam_dpne.report.document import render_report
 from beam_dpne.report.facts import Facts
-from beam_dpne.storage.directories import check_access
+from beam_dpne.storage.directories import check_access, directory_at
 
 # Which parameters of `account` may be given together.
 _USES = (
@@ -63,6 +66,11 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
     if output is not None:
         require_matplotlib()
         check_directory("output", output, path)
+        if any(name.startswith(PREFIX) for name in directory_at(output).names()):
+            raise UsageError(
+                f"output must be a directory without an evaluation, got output={output}. Choose "
+                "another directory, or delete the evaluation that is there."
+            )
     tokenizer = made[parameters.Tokenizing].tokenizer or ledger["tokenizer"]
     files, reading = read_inputs(made, inputs, tokenizer)
     longest = max((each["length"] for each in ledger.get("lengths", ())), default=1)
@@ -80,14 +88,18 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
     tables, notes = tables_of(covered, counted), _notes(release, corpus)
     shares: dict[str, dict[str, Any]] = {}
     for row in tables["k_anonymity"]:
-        shares.setdefault(row["length"], {"length": row["length"]})[f"k = {row['k']}"] = row[
-            "share"
-        ]
+        of_length = shares.setdefault(row["length"], {"length": row["length"]})
+        of_length[f"k = {row['k']}"] = row["share"]
     display.print_line(NOTICE)
-    display.print_table(f"Released {noun}, and what they cover of the data", tables["coverage"])
-    title = f"Released share of the {noun} that at least k users have"
-    display.print_table(title, list(shares.values()))
-    display.print_table("Released numbers, beside the true numbers of users", tables["counts"])
+    for title, figures in (
+        (f"Released {noun}, and what they cover of the data", tables["coverage"]),
+        (f"Released share of the {noun} that at least k users have", shares.values()),
+        ("Released numbers, beside the true numbers of users", tables["counts"]),
+    ):
+        rounded = [*map(_rounded, figures)]
+        # Coverage has the numbers of real rows already.
+        names = [x for x in rounded[0] if x != "real" or figures is not tables["counts"]]
+        display.print_table(title, rounded, names)
     for note in notes:
         display.print_line(f"· {note}")
     if output is None:
@@ -109,6 +121,13 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
     for name, content in report_files(tables, compared, picture).items():
         write_file(f"{output.rstrip('/')}/{name}", content, release=path, overwrite=True)
     display.print_line(f"Files, not private either: {output}")
+
+
+def _rounded(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row of a table with three digits of shares."""
+    return {
+        name: f"{value:.3g}" if isinstance(value, float) else value for name, value in row.items()
+    }
 
 
 def _notes(release: Release, corpus: Corpus) -> list[str]:
@@ -138,6 +157,11 @@ def account(made: Made, _beam_arguments: list[str]) -> None:
     if budget is None:
         runs = {each.path: each for each in _read(asked)}
         total = compose([each.expense for each in runs.values()], delta=asked.delta)
+        if not math.isfinite(total.epsilon):
+            raise UsageError(
+                f"no ε exists at this δ; take a larger one, got delta={total.delta:g}: the releases' "
+                f"own δ add up to {total.sum_delta:g}."
+            )
     else:
         runs = budget.runs()
         total = budget.total(runs)
@@ -178,8 +202,13 @@ def account(made: Made, _beam_arguments: list[str]) -> None:
         # An ε that is not finite is null.
         print(msgspec.json.format(msgspec.json.encode(facts), indent=2).decode())
         return
-    title = f"{budget.population}: {_spent(budget.cap)}" if budget else f"{len(runs)} releases"
-    display.print_table(title, listed, list(listed[0])[:-1] if listed else ())
+    title = f"{len(runs)} release{'s' * (len(runs) > 1)}"
+    if budget:
+        title = f"{budget.population}: {_spent(budget.cap)}"
+    if listed:
+        display.print_table(title, listed, list(listed[0])[:-1])
+    else:
+        display.print_line(f"{title}.")
     if total is not None:
         sums = f"The sums alone would be ε = {total.sum_epsilon:g}, δ = {total.sum_delta:g}."
         notes = [f"Together: {_spent(total)}.", sums, *notes]
@@ -248,6 +277,8 @@ def report(made: Made, _beam_arguments: list[str]) -> None:
     """
     reporting = made[parameters.Reporting]
     output = reporting.output
+    if not output.lower().endswith((".html", ".htm", ".md")):
+        raise UsageError(f"output must end in .html, .htm or .md, got output={output}.")
     check_access([reporting.release], [])
     page = render_report(
         Facts.read(reporting.release),

@@ -4,7 +4,6 @@ import argparse
 import collections
 import contextlib
 import dataclasses
-import difflib
 import functools
 import logging
 import os
@@ -32,6 +31,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineS
 from apache_beam.runners.worker import sdk_worker
 
 from beam_dpne import engines
+from beam_dpne.cli.commands import unknown
 from beam_dpne.elements import coders
 from beam_dpne.errors import RunError, UsageError, printable_reason
 from beam_dpne.storage.directories import absolute_path, is_local
@@ -136,11 +136,7 @@ def _check_known(arguments: Sequence[str], known: Collection[str]) -> None:
     parsers: list[argparse.ArgumentParser] = []
     options = PipelineOptions([]).get_all_options(add_extra_args_fn=parsers.append)
     for argument in parsers[0].parse_known_args(list(arguments))[1]:
-        flag = argument.partition("=")[0]
-        near = difflib.get_close_matches(flag.lstrip("-"), [*known, *options], n=1)
-        hint = f"; did you mean --{near[0]}?" if near else "."
-        kind = "option" if flag.startswith("-") else "argument"
-        raise UsageError(f"there is no {kind} {flag}{hint}")
+        raise unknown(argument, [*known, *options])
 
 
 class EmbeddedRunner(FnApiRunner):

@@ -210,4 +210,7 @@ def _read(path: str) -> RunKey:
             f"run_key_file cannot be read, got {path} ({type(error).__name__}). The launcher and "
             "every worker read it, so it must be on storage that they share."
         ) from None
-    return RunKey.from_hex(text)
+    try:
+        return RunKey.from_hex(text)
+    except ValueError as error:
+        raise RunKeyError(f"run_key_file must hold a run key, got {path}: {error}") from None

@@ -55,9 +55,9 @@ class RunKey:
         """Reads 64 hexadecimal digits; white space around them is ignored."""
         digits = text.strip()
         if len(digits) != _HEX_DIGITS or not set(digits) <= set(string.hexdigits):
-            raise ValueError(
-                f"A run key must be {_HEX_DIGITS} hexadecimal digits, got {len(digits)} characters."
-            )
+            has_others = len(digits) == _HEX_DIGITS
+            found = "other characters" if has_others else f"{len(digits)} characters"
+            raise ValueError(f"A run key must be {_HEX_DIGITS} hexadecimal digits, got {found}.")
         return cls(bytes.fromhex(digits))
 
     def bound_to(self, context: str) -> "RunKey":

@@ -201,9 +201,11 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> None:
       options: How the files will be read.
 
     Raises:
-      InputError: A file cannot be opened or decompressed, its format is unknown or excludes an option,
-        or a wanted field does not exist.
+      InputError: All files are empty, a file cannot be opened or decompressed, its format is unknown or
+        excludes an option, or a wanted field does not exist.
     """
+    if not any(file.size for file in files):
+        raise InputError(f"input must have records, got {files[0].path}, which is an empty file.")
     items = [WorkItem(file, format_of(file.path, options.input_format)) for file in files]
     for item in items:
         options.check_kind(item.kind)
@@ -239,8 +241,8 @@ def _require_fields(names: Sequence[str], path: str, options: ReadOptions) -> No
     if are_names and all(_IDENTIFIER.fullmatch(name) for name in names):
         fields = f"It has the fields {', '.join(names[:_SHOWN])}."
     for option, field in options.wanted_fields:
-        if names.count(field) != 1:
+        if (count := names.count(field)) != 1:
+            found = f"is there {count} times" if count else "is absent"
             raise InputError(
-                f"{option} must name a field of {path}, got {option}={field!r}, which it does not have "
-                f"once. {fields}"
+                f"{option} must name a field of {path}, got {option}={field!r}, which {found}. {fields}"
             )

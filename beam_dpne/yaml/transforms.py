@@ -5,7 +5,6 @@ types, ranges, defaults and help stand at the fields that hold them.
 """
 
 import dataclasses
-import difflib
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +42,7 @@ from beam_dpne.validation import (
     Parameter,
     Parameters,
     about_large_delta,
+    did_you_mean,
     parameters_of,
 )
 from beam_dpne.yaml.rows import PrivateRows, ReadRows, WriteRows
@@ -132,10 +132,9 @@ def _objects(
     given = {}
     for name, value in config.items():
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=1)
-            question = f" Did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(str(name), known)
             raise UsageError(
-                f"{transform} has no key {name}.{question} Its keys are {', '.join(known)}."
+                f"{transform} has no key {name}.{hint} Its keys are {', '.join(known)}."
             )
         is_text = isinstance(value, str) and known[name].kind is not str
         if value is not None:

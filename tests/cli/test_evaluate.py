@@ -148,7 +148,7 @@ def test_tables_say_the_same_as_the_json_and_every_file_that_it_is_not_private(j
     total = by_length(whole)["all"]
     for name in ("released", "real", "spurious"):
         assert f"{total[name]:,}" in flat
-    assert f"{total['spurious_ratio']:.4g}" in flat
+    assert f"{total['spurious_ratio']:.3g}" in flat
     assert "Files, not private either" in flat
 
 
@@ -194,8 +194,8 @@ def test_counts_are_compared_with_a_plain_count_over_the_files(judged, made):
     assert counts[-1]["coverage"] == pytest.approx(covered / counts[-1]["real"])
     assert counts[-1]["top"] is None
     flat = " ".join(ended.out.replace("│", " ").split())
-    assert f"{counts[0]['real']} {counts[0]['coverage']:.4g}" in flat
-    assert f"{counts[1]['rank_correlation']:.4g} 4 {counts[1]['top']}" in flat
+    assert f"1 {counts[0]['coverage']:.3g}" in flat
+    assert f"{counts[1]['rank_correlation']:.3g} 4 {counts[1]['top']}" in flat
     lines = (folder / f"{PREFIX}counts.csv").read_text().splitlines()
     table = [dict(row) for row in csv.DictReader(lines)]
     for row, quality in zip(table, counts, strict=True):
@@ -258,12 +258,16 @@ def test_a_release_of_items_is_judged(judged_items, made):
     assert {p.suffix for p in folder.iterdir()} == {".json", ".csv", ".png"}
 
 
-def test_an_earlier_evaluation_beside_a_release_is_replaced_and_other_files_stay(
-    judge, judged, made, tmp_path
-):
+def test_an_earlier_evaluation_is_not_replaced_and_other_files_stay(judge, judged, made, tmp_path):
     folder = shutil.copytree(judged[1], tmp_path / "all")
     (folder / "mine.txt").write_text("stays")
     (folder / "release").symlink_to(made / "release")
+    before = snapshot(folder)
+    ended = judge("--output", folder, "--k_anonymity", "2")
+    assert (ended.status, snapshot(folder)) == (2, before)
+    assert "output must be a directory without an evaluation" in ended.err
+    for path in folder.glob(f"{PREFIX}*"):
+        path.unlink()
     assert judge("--output", folder, "--k_anonymity", "2").status == 0
     assert {row["k"] for row in evaluation_of(folder)["k_anonymity"]} == {2}
     assert (folder / "mine.txt").read_text() == "stays"

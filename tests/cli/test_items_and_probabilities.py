@@ -32,7 +32,8 @@ def rows_of(folder):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_each_policy_releases_what_many_share_and_nothing_of_one_user(cli, data, tmp_path, policy):
     given = ("--input", data / "items.jsonl", "--tokenizer", "tokens", "--output", tmp_path)
-    ended = cli("set-union", *given, *BUDGET, "--policy", policy)
+    key = ("--run_key_file", data / "key")
+    ended = cli("set-union", *given, *BUDGET, *key, "--policy", policy)
     assert ended.status == 0, ended.err
     assert {row["item"] for row in rows_of(tmp_path)} == {"tea", "green tea"}
     assert policy in ended.out

@@ -85,7 +85,7 @@ def test_commands_and_the_version_are_listed(cli):
         ("bayesian", (*RUN, "--public", "p", "--length", "6"), "length must be an integer from 1 to 5"),
         ("plan", (*BUDGET, "--users", "10"), "users, documents_per_user and epsilons belong"),
         ("plan", (*BUDGET, "--releases", "0"), "releases must be an integer of at least 1"),
-        ("plan", (*BUDGET, "--runner", "X"), "beam-dpne plan has no option --runner"),
+        ("plan", (*BUDGET, "--runner", "X"), "there is no option --runner"),
         ("evaluate", ("--input", "x"), "release must be given"),
         ("report", (), "release must be given"),
         ("export", ("r",), "to and output must be given"),
@@ -107,10 +107,13 @@ def test_a_wrong_parameter_is_one_line_and_status_2(cli, command, arguments, mes
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "plan must be a JSON object; line 1 is not JSON"),
-        ("[1]", "plan must be a JSON object of parameters"),
-        ('{"epsylon": 1}', "plan must have known parameters, got 'epsylon'"),
-        ('{"policy": "sips"}', "plan must have known parameters, got 'policy'"),
+        ("{", "plan {path} must be a JSON object; line 1 is not JSON"),
+        ("[1]", "plan {path} must be a JSON object of parameters"),
+        (
+            '{"epsylon": 1}',
+            "plan {path} must have known parameters, got 'epsylon'. Did you mean epsilon?",
+        ),
+        ('{"policy": "sips"}', "plan {path} must have known parameters, got 'policy'"),
         ('{"epsilon": 1}', "epsilon is in the file"),
         ('{"rounds": "3"}', "rounds must be an integer from 1 to 3, got rounds='3'"),
         ('{"adjacency": "replace_one_user"}', "adjacency must be one of add_or_remove_one_user"),
@@ -122,7 +125,7 @@ def test_a_wrong_file_of_parameters_is_one_line_and_status_2(cli, tmp_path, text
     path.write_text(text)
     ended = cli("ngrams", *RUN, "--plan", path)
     assert (ended.status, ended.out) == (2, "")
-    assert ended.err.startswith(f"beam-dpne: error: {message}"), ended.err
+    assert ended.err.startswith(f"beam-dpne: error: {message.format(path=path)}"), ended.err
 
 
 def test_a_file_of_parameters_may_hold_any_of_them(cli, tmp_path):
@@ -190,5 +193,9 @@ def test_a_rare_parameter_as_an_option_is_refused_with_the_way_to_give_it(progra
 def test_an_unknown_option_is_refused_with_the_one_that_was_meant(cli):
     ended = cli("ngrams", *RUN, "--max_lenght", 3)
     assert ended.status == 2
-    assert "there is no option --max_lenght; did you mean --max_length?" in ended.err
-    assert "no argument more" in cli("ngrams", *RUN, "more").err
+    assert "there is no option --max_lenght. Did you mean --max_length?" in ended.err
+    for command in (("ngrams", *RUN), ("evaluate", "--input", "a.jsonl")):
+        refused = cli(*command, "b.jsonl")
+        assert refused.status == 2
+        assert "no argument b.jsonl" in refused.err
+        assert "quote the glob" in refused.err

@@ -2,10 +2,13 @@
 
 import gzip
 import json
+import re
 
 import pytest
+from rich.console import Console
 
 from beam_dpne import PrivacyPlan
+from beam_dpne.cli import display
 from tests.conftest import ROOT
 
 PRIVACY = ("--epsilon", 4, "--delta", 1e-6)
@@ -37,6 +40,33 @@ def test_without_text_the_users_that_typical_n_grams_need_are_printed(cli):
     assert "The plan has ε = 4, δ = 1e-06: noise σ =" in ended.out
 
 
+@pytest.mark.parametrize("width", [30, 80, 200])
+def test_a_table_of_any_width_has_whole_words_and_all_its_cells(width, monkeypatch, capsys):
+    names = ["length", "within factor two", "rank correlation", "10,000 users", "1,000 users"]
+    rows = [{name: f"{n},{place}00–12,345" for place, name in enumerate(names)} for n in range(3)]
+    rows = [row | {"length": n} for n, row in enumerate(rows)]
+    monkeypatch.setattr(display, "_console", lambda file: Console(file=file, width=width))
+    display.print_table("title", rows)
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= width for line in lines)
+    words = re.sub("[│┃]", " ", "\n".join(lines)).split()
+    for name in names:
+        assert set(name.split()) <= set(words)
+    for row in rows:
+        assert {str(cell) for cell in row.values()} <= set(words)
+        # Each table has the key.
+        own = [line for line in lines if line.startswith(f"│ {' ' * 5}{row['length']} │")]
+        assert len(own) == sum(line.startswith("┏") for line in lines)
+
+
+def test_equal_keys_are_shown_once_and_names_with_digits_are_no_numbers(capsys):
+    rows = [{"run": f"{n}-run", "part": part} for n in "12" for part in ("a", "longer")]
+    display.print_table("title", rows)
+    assert [row[0] for row in numbers(capsys.readouterr().out)] == ["1-run", "", "2-run", ""]
+    display.print_table("title", [{"run": "2026-01"}, {"run": "all of them"}])
+    assert "│ 2026-01     │" in capsys.readouterr().out
+
+
 def test_a_forecast_is_printed_and_repeated(cli, text, tmp_path):
     plan = tmp_path / "plan.json"
     command = (
@@ -46,7 +76,7 @@ def test_a_forecast_is_printed_and_repeated(cli, text, tmp_path):
     ended = cli(*command)
     assert ended.status == 0, ended.err
     rows = numbers(ended.out)
-    assert [row[:2] for row in rows] == [["1", "1"], ["1", "2"], ["4", "1"], ["4", "2"]]
+    assert [row[:2] for row in rows] == [["1", "1"], ["", "2"], ["4", "1"], ["", "2"]]
     # Four frequent words and three pairs; users also have seven rarer ones.
     assert 4 <= int(rows[2][2]) <= 11
     assert 3 <= int(rows[3][2]) <= 10

@@ -45,7 +45,7 @@ def test_a_report_has_a_name_by_default(cli, folder, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "start"),
-    [("page.MD", "# "), ("page.txt", "<!DOCTYPE html>"), ("pagemd", "<!DOCTYPE html>")],
+    [("page.MD", "# "), ("page.htm", "<!DOCTYPE html>")],
 )
 def test_the_name_of_a_report_tells_its_format(cli, folder, tmp_path, name, start):
     assert cli("report", folder, "--output", tmp_path / name).status == 0
@@ -77,8 +77,8 @@ def test_a_report_is_replaced_only_if_that_is_asked_for(cli, folder, tmp_path):
     ("given", "message"),
     [
         ((), "release must be given"),
-        (("{folder}", "more"), "has no option more"),
-        (("{folder}", "--runner=x"), "has no option --runner"),
+        (("{folder}", "more"), "there is no argument more"),
+        (("{folder}", "--runner=x"), "there is no option --runner"),
         (("{folder}/none",), "does not exist: there is no release"),
         (
             ("{folder}", "--leave_out", "guarantee"),
@@ -90,7 +90,8 @@ def test_a_report_is_replaced_only_if_that_is_asked_for(cli, folder, tmp_path):
             ("{folder}", "--output", "{folder}/deep/page.html"),
             "output must be outside every release",
         ),
-        (("{folder}", "--output", "reports/"), "output must be a new file"),
+        (("{folder}", "--output", "reports/"), "output must end in .html"),
+        (("{folder}", "--output", "page.pdf"), "output must end in .html"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_written(
@@ -139,11 +140,11 @@ def test_a_ledger_of_another_schema_has_no_report_and_no_export(
     copy = shutil.copytree(folder, tmp_path / "release")
     (copy / "ledger.json").write_text(text)
     for command in (("report", copy), ("export", copy, "--to", "csv")):
-        ended = cli(*command, "--output", tmp_path / "made")
+        ended = cli(*command, "--output", tmp_path / "made.html")
         assert ended.status == 2
         assert message in ended.err
         assert "canary" not in ended.err
-        assert not (tmp_path / "made").exists()
+        assert not (tmp_path / "made.html").exists()
 
 
 def test_a_file_that_cannot_be_written_is_named(cli, folder, tmp_path):

@@ -140,12 +140,19 @@ def test_rejects_are_counted_listed_and_limited(cli, data, tmp_path):
         assert not (tmp_path / "no" / "ledger.json").exists()
 
 
-def test_inputs_without_anything_shared_give_an_empty_release(cli, tmp_path):
-    (tmp_path / "in.jsonl").write_text("")
-    ended = cli("ngrams", "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out", *RUN)
-    assert ended.status == 0, ended.err
-    assert "the input has no records" in ended.err
-    assert rows_of(tmp_path / "out") == []
+def test_an_input_without_records_is_refused_if_it_is_empty_and_noticed_if_not(cli, tmp_path):
+    for name in ("in.jsonl", "in.json", "in.csv"):
+        (tmp_path / name).touch()
+        ended = cli("ngrams", "--input", tmp_path / name, "--output", tmp_path / "no", *RUN)
+        assert (ended.status, (tmp_path / "no").exists()) == (2, False), ended.err
+        assert "input must have records" in ended.err
+    (tmp_path / "in.csv").write_text("user,text\n")
+    given = ("--input", tmp_path / "in.csv", "--output", tmp_path / "out", *RUN)
+    for more in ((), ("--quiet", "--overwrite")):
+        ended = cli("ngrams", *given, *more)
+        assert ended.status == 0, ended.err
+        assert "the input has no records" in ended.err
+        assert rows_of(tmp_path / "out") == []
 
 
 @pytest.mark.parametrize(
@@ -154,7 +161,7 @@ def test_inputs_without_anything_shared_give_an_empty_release(cli, tmp_path):
         (("--input", "missing.jsonl"), "missing.jsonl"),
         (("--user_field", "who"), "user_field"),
         (("--run_key_file", "missing.key"), "run_key_file cannot be read"),
-        (("--run_key_file", "BAD"), "64 hexadecimal digits"),
+        (("--run_key_file", "BAD"), "run_key_file must hold a run key"),
         (("--template_location", "gs://b/t"), "template_location needs run_key_file"),
         (("--tokenizer", "no_such_module:f"), "tokenizer"),
         (("--runner", "NoSuchRunner"), "runner cannot be used"),
@@ -241,13 +248,20 @@ def test_a_plan_is_printed_and_written_and_gives_the_same_release(cli, data, tmp
 def test_a_budget_counts_runs_and_refuses_one_above_its_cap(cli, release, tmp_path):
     budget = ("--budget", tmp_path / "budget")
     cap = ("--population", "readers", "--epsilon", 11, "--delta", 2e-4)
-    assert cli("account", *budget, "--create", *cap).status == 0
+    for given in (("--create", *cap), ()):
+        ended = cli("account", *budget, *given)
+        assert ended.status == 0
+        assert "readers: ε = 11, δ = 0.0002" in ended.out
     ended, place = release(*budget, "--quiet")
     assert (ended.status, ended.err) == (0, "")
     shown = json.loads(cli("account", *budget, "--json").out)
     assert [(run["state"], run["epsilon"]) for run in shown["runs"]] == [("released", 10)]
     assert shown["total"]["epsilon"] <= 10
     assert "Together: ε = " in cli("account", place).out
+    for form in ((), ("--json",)):
+        ended = cli("account", place, "--delta", 1e-9, *form)
+        assert (ended.status, ended.out) == (2, "")
+        assert "no ε exists at this δ; take a larger one" in ended.err
     ended, place = release(*budget, "--quiet", output="second")
     assert ended.status == 2
     assert "does not allow this run" in ended.err

@@ -50,6 +50,7 @@ def test_a_malformed_key_is_refused_without_echoing_it(text):
     with pytest.raises(ValueError, match="64 hexadecimal digits") as refused:
         RunKey.from_hex(text)
     assert text[:6] not in str(refused.value)
+    assert ("other characters" in str(refused.value)) == (len(text) == 64)
     assert refused.value.__cause__ is None
 
 
