@@ -115,14 +115,13 @@ def print_table(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[s
         tables[-1].append(column)
     console.print(title, soft_wrap=True)
     for shown in tables:
-        table, left = Table(), console.width - 1
-        left -= sum(column.least for column in shown)
-        for column in shown:
-            more = max(0, min(left, column.most - column.least))
-            left -= more
+        table, widths = Table(), [column.least for column in shown]
+        for _ in range(sum(widths) + 1, console.width):
+            lacking = [each.most - width for each, width in zip(shown, widths, strict=True)]
+            widths[lacking.index(max(lacking))] += max(lacking) > 0
+        for column, width in zip(shown, widths, strict=True):
             justify = "right" if column.is_numeric else "left"
-            width = column.least + more - _FRAME
-            table.add_column(column.name, justify=justify, overflow="fold", width=width)
+            table.add_column(column.name, justify=justify, overflow="fold", width=width - _FRAME)
         for cells in zip(*(column.cells for column in shown), strict=True):
             table.add_row(*cells)
         console.print(table)

@@ -109,7 +109,11 @@ def evaluation_picture(
     real, spurious = [row.real for row in lengths], [row.spurious for row in lengths]
     released.bar(places, real, label="of at least one user")
     bars = released.bar(places, spurious, bottom=real, label="spurious")
-    released.bar_label(bars, [f"{number:,} spurious" for number in spurious], fontsize=8, padding=2)
+    released.bar_label(
+        bars, [f"{number:,}\nspurious" for number in spurious], fontsize=7, padding=2
+    )
+    # The space above the highest bar is for its label.
+    released.set_ylim(0, 1.15 * max(1, *(row.released for row in lengths)))
     released.set(title="released, and how many are spurious", xlabel="number of words")
     for row in lengths:
         known = {each.k: each.share for each in row.k_anonymity if each.share is not None}

@@ -92,6 +92,25 @@ def test_a_folder_without_data_or_with_unknown_formats_is_refused(tmp_path, sche
     check_fields(files, ReadOptions(input_format="csv"))
 
 
+def test_one_empty_part_is_read_and_only_empty_ones_are_refused(tmp_path) -> None:
+    write(tmp_path / "part-0.jsonl", "")
+    with pytest.raises(InputError, match="input must have records"):
+        check_fields(match_inputs([str(tmp_path)]), ReadOptions())
+    write(tmp_path / "part-1.jsonl", '{"user": "ann", "text": "a"}\n')
+    check_fields(match_inputs([str(tmp_path)]), ReadOptions())
+
+
+@pytest.mark.parametrize(
+    ("header", "found"), [("text,ann", "is absent"), ("user,user,text", "is there 2 times")]
+)
+def test_a_column_must_be_there_once(tmp_path, header: str, found: str) -> None:
+    path = write(tmp_path / "a.csv", f"{header}\n")
+    with pytest.raises(
+        InputError, match=f"user_field.*{found}.*fields {header.replace(',', ', ')}"
+    ):
+        check_fields(match_inputs([str(path)]), ReadOptions())
+
+
 def test_inputs_that_are_no_files_are_refused(tmp_path) -> None:
     for named, message in (
         ("none.csv", "no such file"),
