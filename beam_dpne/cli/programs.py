@@ -292,7 +292,8 @@ def _report_records(counters: Mapping[str, int], directory: str | None, *, quiet
         told.append("the input has no records, so nothing can be released")
     if (rejected := counters.get(REJECTED_RECORDS)) and not quiet:
         where = f"see {directory}" if directory else "--rejects DIR lists them with their reasons"
-        told.append(f"{rejected} records were rejected ({where})")
+        records = "record was" if rejected == 1 else "records were"
+        told.append(f"{rejected:,} {records} rejected ({where})")
     for text in told:
         display.print_notice(f"beam-dpne: {text}. {_SECRET}")
 

@@ -44,7 +44,7 @@ def test_one_step_of_one_worker_releases_what_the_graph_does(prism_options, chec
 def test_rejects_are_counted_over_workers(run_on):
     ended = run_on('{"user": "u1", "text": "good morning"}\n' * 99 + "{no json\n")
     assert ended.status == 0, ended.err
-    assert "1 records were rejected (--rejects DIR lists them" in ended.err
+    assert "1 record was rejected (--rejects DIR lists them" in ended.err
 
 
 def test_a_worker_that_fails_tells_its_failure_to_the_log_alone(run_on, tmp_path):
