@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import importlib
 import os
+import pathlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -197,12 +198,7 @@ def _value(each: Parameter, given: str | list[str]) -> Any:
     return values[0] if each.single and len(values) == 1 else values
 
 
-def read_parameters(path: str, known: Collection[str]) -> dict[str, Any]:
-    """Returns the parameters in a JSON file by name; those that are null are left out.
-
-    Raises:
-      ValueError: the file cannot be read, holds no JSON object, or has a name that is not known.
-    """
+def _read_remote(path: str) -> bytes:
     from beam_dpne.release.reading import as_release_error
     from beam_dpne.storage.directories import check_access, directory_at
 
@@ -212,6 +208,23 @@ def read_parameters(path: str, known: Collection[str]) -> dict[str, Any]:
         text = directory_at(folder).read(name)
     if text is None:
         raise UsageError(f"plan cannot be read, got {path}: there is no such file.")
+    return text
+
+
+def read_parameters(path: str, known: Collection[str]) -> dict[str, Any]:
+    """Returns the parameters in a JSON file by name; those that are null are left out.
+
+    Raises:
+      ValueError: the file cannot be read, holds no JSON object, or has a name that is not known.
+    """
+    if "://" in path:
+        text = _read_remote(path)
+    else:
+        # Without Beam, which takes a second to load, so that an error of a parameter comes at once.
+        try:
+            text = pathlib.Path(path).expanduser().read_bytes()
+        except OSError as error:
+            raise UsageError(f"plan cannot be read, got {path} ({error.strerror}).") from None
     values = json_parameters(text, known, f"plan {path}")
     return {name: value for name, value in values.items() if value is not None}
 
