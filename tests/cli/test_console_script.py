@@ -77,7 +77,7 @@ def test_the_wheel_holds_the_package_alone(wheel):
     named = {
         *("__init__.pyi", "py.typed", "yaml/provider.yaml", "forecast/titles.json"),
         *("report/page.css", "report/report.jinja", "report/search.js"),
-        *("report/html.jinja", "report/markdown.jinja", "exports/card.jinja"),
+        *("report/html.jinja", "report/markdown.jinja", "report/card.jinja"),
     }
     assert others == {f"beam_dpne/{name}" for name in named}
 
