@@ -53,7 +53,7 @@ class Release(BaseOperator):
         if program not in _PROGRAMS:
             raise ValueError(f"program must be one of {', '.join(_PROGRAMS)}, got {program!r}.")
         if refused := sorted(set(kwargs) & {"output", "overwrite"}):
-            raise ValueError(f"{refused[0]} must be left out: each run has a directory of its own.")
+            raise ValueError(f"{refused[0]} must be left out: each run writes to a new directory.")
         names = set(parameters_of_program(program)) & set(kwargs)
         given = {name: kwargs.pop(name) for name in sorted(names)}
         super().__init__(**kwargs)

@@ -1,4 +1,4 @@
-"""A game: two worlds that differ in a user, and what is claimed; and the games of noisy numbers.
+"""Games: two worlds that differ in one user, with the claim to test, and those of noisy numbers.
 
 Two claims can be tested. (ε, δ)-differential privacy says P(E) ≤ e^ε Q(E) + δ for all events. A plan
 with Gaussian noise claims more, and has its ε from it: except for a probability δ_T (what only one user

@@ -1,4 +1,4 @@
-"""BayesianCounts: a probability for every n-gram of a public vocabulary, and what its ledger says."""
+"""BayesianCounts, which gives every n-gram of a public vocabulary a probability, and its ledger."""
 
 import dataclasses
 import functools

@@ -92,7 +92,7 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
         of_length[f"k = {row['k']}"] = row["share"]
     display.print_line(NOTICE)
     for title, figures in (
-        (f"Released {noun}, and what they cover of the data", tables["coverage"]),
+        (f"Released {noun}, and the share of the data that they cover", tables["coverage"]),
         (f"Released share of the {noun} that at least k users have", shares.values()),
         ("Released numbers, beside the true numbers of users", tables["counts"]),
     ):

@@ -1,4 +1,4 @@
-"""Gaussian noise: its calibration, what is kept back for its 128 bits, and what it protects of groups.
+"""Gaussian noise: its calibration, its reserve for noise of 128 bits, and the guarantee for groups.
 
 Plain functions of public parameters; `thresholds` has the thresholds that noise needs. SciPy loads its
 parts when they are first used, so that a wrong parameter is refused before. Balle & Wang is "Improving

@@ -152,7 +152,7 @@ class GaussianPlan(Parameters):
             )
             raise ValueError(
                 f"{raised}epsilon must be lower with {delta=}: noise of 128 bits ends at "
-                f"{NORMAL_END:.1f} standard deviations, and what its tails lack may cost at most "
+                f"{NORMAL_END:.1f} standard deviations, and the missing tails may cost at most "
                 f"delta/1000. {remedy}"
             )
 

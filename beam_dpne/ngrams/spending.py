@@ -1,6 +1,6 @@
-"""SpendBudgets: what users send to a round, and what it costs them, over all rounds and lengths.
+"""SpendBudgets: users divide one budget among the n-grams of all rounds and lengths.
 
-"one_round" bounds a user once for each length instead, in `contributions`.
+Under "one_round" a user is bounded once for each length instead, see `contributions`.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""PrivateSetUnion, the union of users' items as one pipeline, its steps, and what its ledger says."""
+"""PrivateSetUnion, the union of users' items as one pipeline, with its steps and its ledger."""
 
 import dataclasses
 import functools
