@@ -14,18 +14,23 @@ from beam_dpne.set_union.transform import PrivateSetUnionResult as PrivateSetUni
 
 # isort: split
 # Rows of a release, the text of an n-gram, and what a ledger says of a run.
+from beam_dpne.elements.rows import CountedGroupedNgram as CountedGroupedNgram
 from beam_dpne.elements.rows import CountedItem as CountedItem
 from beam_dpne.elements.rows import CountedNgram as CountedNgram
+from beam_dpne.elements.rows import GroupedNgram as GroupedNgram
 from beam_dpne.elements.rows import NgramProbability as NgramProbability
 from beam_dpne.elements.rows import ReleasedItem as ReleasedItem
 from beam_dpne.elements.rows import ReleasedNgram as ReleasedNgram
 from beam_dpne.elements.rows import join_tokens as join_tokens
 from beam_dpne.elements.rows import split_ngram as split_ngram
-from beam_dpne.ngrams.released_rows import DecodeGrams as DecodeGrams
 
 # isort: split
 # Users' texts from files.
 from beam_dpne.reading.transform import ReadDocuments as ReadDocuments
+
+# isort: split
+# What a tokenizer leaves out of texts.
+from beam_dpne.documents.masks import TextRules as TextRules
 
 # isort: split
 # Releases as files.
@@ -53,15 +58,13 @@ from beam_dpne.set_union.transform import ReleaseItems as ReleaseItems
 
 # isort: split
 # What travels between the steps.
-from beam_dpne.bayesian.counting import NgramProbabilities as NgramProbabilities
-from beam_dpne.bayesian.counting import NoisyCounts as NoisyCounts
+from beam_dpne.bayesian.transform import NgramProbabilities as NgramProbabilities
 from beam_dpne.elements.batches import DocumentBlock as DocumentBlock
 from beam_dpne.elements.batches import UserBatch as UserBatch
 from beam_dpne.ngrams.elements import Contributions as Contributions
 from beam_dpne.ngrams.elements import GramSet as GramSet
 from beam_dpne.ngrams.elements import HistogramShard as HistogramShard
 from beam_dpne.ngrams.elements import PresentGrams as PresentGrams
-from beam_dpne.ngrams.elements import SpuriousGrams as SpuriousGrams
 from beam_dpne.set_union.elements import ItemSet as ItemSet
 
 # isort: split
@@ -72,6 +75,8 @@ from beam_dpne.mechanism.randomness import RunKey as RunKey
 from beam_dpne.mechanism.rules import LengthRule as LengthRule
 from beam_dpne.mechanism.rules import RoundRule as RoundRule
 from beam_dpne.mechanism.rules import length_rule as length_rule
+from beam_dpne.ngrams.known import KnownNgrams as KnownNgrams
 from beam_dpne.ngrams.length_rules import rule_for as rule_for
 from beam_dpne.ngrams.plan import LengthPlan as LengthPlan
-from beam_dpne.version import __version__ as __version__
+
+__version__: str

@@ -8,7 +8,6 @@ it. Messages of all other errors may quote data, and programs withhold them, but
 import builtins
 import os
 import re
-from collections.abc import Callable
 
 WITHHELD = "; its message is withheld, since it may quote the data."
 _ERRNO = re.compile(r"\[Errno (\d{1,4})\]")
@@ -48,17 +47,7 @@ class ReleaseError(BeamDpneError, ValueError):
 
 
 class RunError(BeamDpneError, RuntimeError):
-    """A run failed; the message holds no data, and a program ends with status 1.
-
-    Attributes:
-      details: returns what the engine has recorded of the failure, which may hold data; None if
-        there is no engine to ask.
-    """
-
-    def __init__(self, message: str, details: Callable[[], str] | None = None) -> None:
-        """Takes the message, and how to get more for the operator."""
-        super().__init__(message)
-        self.details = details
+    """A run failed; the message holds no data, and a program ends with status 1."""
 
 
 class RunKeyError(BeamDpneError, ValueError):

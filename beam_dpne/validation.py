@@ -38,6 +38,8 @@ class Parameter:
       remedy: ends the error of a wrong value.
       default_text: the default in words, where it depends on other parameters.
       rare: whether it stands in plan files, YAML and Python only, and not on the command line.
+      essential: whether it is among the first in a command's help, as are all without a default.
+      value: the word for a value in help, where its kind and its name do not give a good one.
       path: "files" or "file" for files to read, "directory" for one to write, else "".
       name, kind, single, several, optional, required, default: what `parameters_of` reads from the
         field: its name; int, float, str or bool; whether it may be one such value, or a tuple of them;
@@ -55,6 +57,8 @@ class Parameter:
     remedy: str = ""
     default_text: str = ""
     rare: bool = False
+    essential: bool = False
+    value: str = ""
     path: str = ""
     name: str = ""
     kind: type = str
@@ -83,11 +87,13 @@ class Parameter:
         return text.lower() if self.default is None or self.kind is bool else text
 
     @property
-    def text_pattern(self) -> str:
-        """The regular expression of the texts that `parse` accepts."""
-        one = self.pattern or "|".join(self.choices) or _PATTERNS[self.kind]
-        listed = self.several and self.kind in (int, float)
-        return f"({one})(,({one}))*" if listed else one
+    def shown_value(self) -> str:
+        """The word for a value in help; a flag has none."""
+        if self.kind is bool or self.value:
+            return self.value
+        words = {"files": "FILES", "file": "FILE", "directory": "DIR"}
+        last = "N" if self.kind in (int, float) else self.name.rpartition("_")[2].upper()
+        return words.get(self.path, last)
 
     def parse(self, text: str) -> Any:
         """Returns the value that a text gives; numbers and choices of a list have commas between them.
@@ -97,7 +103,7 @@ class Parameter:
         """
         listed = self.several and (self.kind in (int, float) or self.choices)
         parts = text.split(",") if listed else [text]
-        if self.kind is not str and not all(re.fullmatch(_PATTERNS[self.kind], x) for x in parts):
+        if self.kind is not str and not all(re.fullmatch(PATTERNS[self.kind], x) for x in parts):
             self._refuse(text)
         values = tuple(part == "true" if self.kind is bool else self.kind(part) for part in parts)
         return values[0] if self.single and len(values) == 1 else values
@@ -148,7 +154,7 @@ class Parameter:
         raise ValueError(text.rstrip())
 
 
-_PATTERNS: dict[type, str] = {
+PATTERNS: dict[type, str] = {
     str: r"[^\r\n]+",
     bool: "true|false",
     int: "-?[0-9]{1,18}",
@@ -170,7 +176,7 @@ def _of_field(field: dataclasses.Field[Any]) -> Parameter:
     hint, parameter = typing.get_args(field.type)[:2]
     is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     members = typing.get_args(hint) if is_union else (hint,)
-    plain = [member for member in members if member in _PATTERNS]
+    plain = [member for member in members if member in PATTERNS]
     lists = [typing.get_args(member)[0] for member in members if typing.get_origin(member)]
     required = field.default is dataclasses.MISSING
     return dataclasses.replace(
@@ -188,6 +194,11 @@ def _of_field(field: dataclasses.Field[Any]) -> Parameter:
 def check_integer(name: str, value: Any, least: int, most: float = math.inf) -> None:
     """Checks an integer with a least and an optional largest value."""
     Parameter(name=name, kind=int, least=least, most=most).checked(value)
+
+
+def check_share(name: str, value: Any) -> None:
+    """Checks a share, a number in [0, 1]."""
+    Parameter(name=name, kind=float, least=0, most=1).checked(value)
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
@@ -208,24 +219,20 @@ EPSILON = Parameter(
     "probabilities; above 10 little is protected.",
     above=0,
     remedy="It is the privacy budget of the whole run; 1 to 4 is common for text.",
+    essential=True,
     name="epsilon",
     kind=float,
 )
 DELTA = Parameter(
-    "Privacy budget δ of the whole run, per user: well below one over the number of users, e.g. 1e-7 "
-    "for a million. A larger δ may expose single users.",
+    "Privacy budget δ, per user: well below one over the number of users, e.g. 1e-7 for a million. A "
+    "larger δ may expose single users.",
     above=0,
     below=1,
     remedy="A sensible delta is well below one over the number of users, e.g. 1e-7 for a million.",
+    essential=True,
     name="delta",
     kind=float,
 )
-
-
-def check_budget(epsilon: float, delta: float) -> None:
-    """Checks a whole budget; raises ValueError."""
-    EPSILON.checked(epsilon)
-    DELTA.checked(delta)
 
 
 def about_large_delta(delta: float) -> str | None:
@@ -255,13 +262,16 @@ class Parameters:
 
 
 def did_you_mean(name: str, known: Collection[str], prefix: str = "") -> str:
-    """Returns a question with the known name that is nearest to another one, if one is near.
+    """Returns a question with the known names that are nearest to another one, if any are near.
 
     >>> did_you_mean("epsilom", ["delta", "epsilon"]), did_you_mean("x", ["delta"])
     (' Did you mean epsilon?', '')
+    >>> did_you_mean("text", ["Text", "texts", "date"])
+    ' Did you mean Text or texts?'
     """
-    near = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean {prefix}{near[0]}?" if near else ""
+    folded = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), folded, n=2, cutoff=0.7)
+    return f" Did you mean {' or '.join(prefix + folded[each] for each in near)}?" if near else ""
 
 
 def json_parameters(

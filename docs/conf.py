@@ -11,7 +11,7 @@ import beam_dpne
 
 # Modules beside this one, each with a page that the build of the site makes and that is not committed.
 # So are the pictures and the report of make_examples.
-GENERATED = ("make_options", "make_performance", "make_yaml")
+GENERATED = ("make_features", "make_options", "make_performance", "make_yaml")
 
 project = "beam-dpne"
 author = "the authors of beam-dpne"

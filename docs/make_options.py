@@ -11,9 +11,11 @@ _BEGINNING = """# All parameters
 
 The build of the site makes this page from the definitions of the parameters. They are the options
 of `beam-dpne`, the keys of Beam YAML and the fields of the Python objects alike. `beam-dpne COMMAND
---help` prints the same text. What is marked with a star is rarely needed: it has no option, and
-stands in a JSON file that `--plan FILE` names. Such a file may hold any parameter of its command,
-by its name; a parameter that is in the file must not be given as an option, too.
+--help` prints an example, what must be given and a line for each option; `--help-all` prints the text
+of this page. Messages of `beam-dpne` name a parameter as its option (`--overwrite`). What is marked
+with a star is rarely needed: it has no option, and stands in a JSON file that `--plan FILE` names.
+Such a file may hold any parameter of its command, by its name; a parameter that is in the file must
+not be given as an option, too.
 
 Options of Apache Beam, such as `--runner`, may follow the options of `ngrams`, `set-union` and
 `bayesian`; the embedded runner (`FnApiRunner`) is the default.

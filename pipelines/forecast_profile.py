@@ -6,6 +6,7 @@ line: forecasts by simulations for many numbers of users and budgets.
 
 import argparse
 import json
+import math
 import pathlib
 import sys
 import time
@@ -15,8 +16,8 @@ import numpy as np
 
 from beam_dpne import PrivacyPlan
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
-from beam_dpne.forecast.forecasting import Forecaster, with_documents
-from beam_dpne.forecast.profiles import numbers_of
+from beam_dpne.forecast.forecasting import Forecaster, LengthForecast, Width, with_documents
+from beam_dpne.forecast.profiles import WIDTHS
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
 
@@ -27,6 +28,17 @@ USERS = (300, 1000, 3000, 10_000, 30_000, 100_000, 250_000)
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 DELTA = 1e-7
 MAX_LENGTH = 5
+
+
+def numbers_of(length: LengthForecast) -> list[float | None]:
+    """Returns the numbers of one length as they stand in the table of a profile."""
+    known = {width.users: width for width in length.widths}
+    ends = [known.get(users, Width(users, math.nan, math.nan))[1:] for users in WIDTHS]
+    # Less than a tenth of an n-gram or a user is not more than 0.
+    numbers = [max(0.1, length.released), *length.needed]
+    # In this order a NaN stays one.
+    numbers += [max(end, 0.1) for pair in ends for end in pair]
+    return [None if not each or math.isnan(each) else float(f"{each:.4g}") for each in numbers]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -148,4 +148,4 @@ def _print_best(release: pa.Table) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main.ended(lambda: release_msnbc(sys.argv[1:])))
+    sys.exit(release_msnbc(sys.argv[1:]))

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from beam_dpne.cli.commands import COMMANDS
 from beam_dpne.cli.parameters import FailureLogging, Quiet
-from beam_dpne.validation import Parameter, parameters_of
+from beam_dpne.validation import PATTERNS, Parameter, parameters_of
 from deploy.downloads import versions
 
 # A worker elsewhere has none of the launcher's files, so forms want objects. The patterns are in the
@@ -177,8 +177,15 @@ def _field(heading: str, parameter: Parameter) -> dict[str, Any]:
     if parameter.choices:
         field["enumOptions"] = [{"value": each, "label": each} for each in parameter.choices]
     else:
-        field["regexes"] = [f"^({_PATTERNS.get(parameter.path, parameter.text_pattern)})$"]
+        field["regexes"] = [f"^({_PATTERNS.get(parameter.path, _text_pattern(parameter))})$"]
     return field
+
+
+def _text_pattern(parameter: Parameter) -> str:
+    """Returns the regular expression of the texts that a parameter accepts."""
+    one = parameter.pattern or "|".join(parameter.choices) or PATTERNS[parameter.kind]
+    listed = parameter.several and parameter.kind in (int, float)
+    return f"({one})(,({one}))*" if listed else one
 
 
 def _type(parameter: Parameter) -> str:

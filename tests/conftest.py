@@ -18,8 +18,9 @@ from tests.support import pipelines
 from tests.support.arguments import with_plan_file
 
 # A machine may be busy; how long an example takes says nothing about whether it is true.
-hypothesis.settings.register_profile("no deadline", deadline=None)
-hypothesis.settings.load_profile("no deadline")
+hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("random", deadline=None)
+hypothesis.settings.load_profile("same")
 
 # A background shell ignores Ctrl-C, and so do all processes that it starts; tests send it.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -104,3 +105,17 @@ def cli() -> Callable[..., Ended]:
 def program(tmp_path_factory) -> Program:
     """Starts `beam-dpne` as a process."""
     return Program(tmp_path_factory.mktemp("temporary"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes warnings errors in the plain tests; engines and their clients warn of their own affairs.
+
+    Plain tests run in a random order that is the same in each run, unless `--randomly-seed` is given.
+    Those of an engine share it, and some kill a part of it: they run in the order of their files.
+    """
+    if getattr(config.option, "randomly_seed", None) == "default":
+        config.option.randomly_seed = 20261126
+    if "not engines" in (config.option.markexpr or ""):
+        config.getini("filterwarnings").insert(0, "error")
+    else:
+        config.option.randomly_reorganize = False

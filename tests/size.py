@@ -14,15 +14,15 @@ import tokenize
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Code lines and modules of each area.
 LIMITS = {
-    "beam_dpne": (14_500, 125),
+    "beam_dpne": (16_000, 135),
     "pipelines": (3_000, 40),
     "deploy": (1_500, 20),
     "templates": (240, 2),
-    "tests": (22_000, 170),
+    "tests": (24_000, 180),
 }
 LONGEST = 350  # lines of a module of the package
 LOADED = 65  # modules of the package behind ReadDocuments | PrivateNgrams | WriteRelease
-NGRAMS_OPTIONS, ALL_OPTIONS = 22, 130
+NGRAMS_OPTIONS, ALL_OPTIONS = 30, 150
 LOADS = """
 import sys
 from beam_dpne import PrivateNgrams, WriteRelease
@@ -55,9 +55,8 @@ def said_by(*arguments: str) -> str:
 
 
 def options_of(*command: str) -> int:
-    """Returns how many options a command's help lists, besides --help."""
-    listed = re.findall(r"(?m)^  (?:-\w, )?--(\w+)", said_by("-m", "beam_dpne", *command, "--help"))
-    return len([name for name in listed if name not in ("help", "version")])
+    """Returns how many options the whole help of a command lists."""
+    return len(re.findall(r"(?m)^  --\w+", said_by("-m", "beam_dpne", *command, "--help-all")))
 
 
 def sizes() -> list[tuple[str, int, int]]:
@@ -72,7 +71,7 @@ def sizes() -> list[tuple[str, int, int]]:
             longest = f"lines of {path.relative_to(ROOT)}, the longest"
             found.append((longest, texts[path].count("\n"), LONGEST))
     found.append(("modules behind a pipeline of n-grams", int(said_by("-c", LOADS)), LOADED))
-    commands = re.findall(r"(?m)^    ([a-z-]+)(?: |$)", said_by("-m", "beam_dpne", "--help"))
+    commands = re.findall(r"(?m)^  ([a-z-]+)  ", said_by("-m", "beam_dpne", "--help"))
     options = {command: options_of(command) for command in commands}
     found.append(("options of beam-dpne ngrams", options["ngrams"], NGRAMS_OPTIONS))
     return [*found, ("options of all commands", sum(options.values()), ALL_OPTIONS)]

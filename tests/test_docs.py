@@ -5,16 +5,20 @@ import importlib.util
 import json
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 
 import pytest
 import yaml
 
 import beam_dpne
 from beam_dpne.cli.commands import COMMANDS
+from beam_dpne.ngrams.parameters import DEFAULTS
+from beam_dpne.set_union.plan import POLICIES
 from tests.conftest import ROOT
 
 DOCS, README, CONTRIBUTING = ROOT / "docs", ROOT / "README.md", ROOT / "CONTRIBUTING.md"
-PAGES = sorted([README, CONTRIBUTING, *DOCS.rglob("*.md")])
 BEAMS = {
     *("runner", "prism_location", "job_endpoint", "environment_type", "environment_config"),
     *("parallelism", "execution_mode_for_batch", "flink_master", "files_to_stage"),
@@ -27,6 +31,10 @@ def module_of(name):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+MADE = {module_of(name).PAGE for name in module_of("conf").GENERATED}  # by a build of the site
+PAGES = sorted({README, CONTRIBUTING, *DOCS.rglob("*.md")} - MADE)
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +53,15 @@ def test_the_page_of_parameters_has_all_of_them():
         assert f"## beam-dpne {command.name}\n" in page
         names = command.parameters
         assert all(f"{name}`" in page or f"{name.upper()}`" in page for name in names)
+
+
+def test_the_page_of_features_has_every_strategy_and_knows_what_it_lacks():
+    features = module_of("make_features")
+    page = features.page()
+    assert all(f"| `{name}` |" in page for name in (*DEFAULTS, *POLICIES, "counts"))
+    assert features.features("adaptive", "ngrams")["`--known`"]
+    assert not features.features("one_round", "ngrams")["`--known`"]
+    assert not features.features("counts", "bayesian")["numbers of users"]
 
 
 def test_indices_and_exponents_are_typeset_outside_of_code(settings):
@@ -89,7 +106,7 @@ OPTIONS = {command.name: options_of(command) for command in COMMANDS}
 
 @pytest.mark.parametrize("line", list(commands()))
 def test_commands_use_options_that_exist(line):
-    _, command, *words = shlex.split(line)
+    _, command, *words = [word for word in shlex.split(line) if word != "check"]
     names = {word[2:].partition("=")[0] for word in words if word.startswith("--")}
     assert names <= OPTIONS[command] | BEAMS
 
@@ -123,7 +140,7 @@ def defined_in(path):
 
 def test_each_guarantee_names_functions_that_exist():
     found = re.findall(
-        r"`(beam_dpne/[\w/]+\.py)`:((?:\s*`\w+`,?)+)", text_of(DOCS / "protected.md")
+        r"`(beam_dpne/[\w/]+\.py)`:((?:\s*`\w+`,?)+)", text_of(DOCS / "guarantees.md")
     )
     assert len(found) > 30
     for path, names in found:
@@ -149,10 +166,11 @@ def test_the_reference_has_every_public_name_once():
         assert hasattr(importlib.import_module(path), name)
 
 
-def test_the_notebook_is_whole_and_has_no_output():
-    notebook = json.loads(text_of(DOCS / "from_csv_to_plot.ipynb"))
+@pytest.mark.parametrize("name", ["from_csv_to_plot", "interactive"])
+def test_the_notebooks_are_whole_and_have_no_output(name):
+    notebook = json.loads(text_of(DOCS / f"{name}.ipynb"))
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    assert len(cells) >= 5
+    assert len(cells) >= 4
     for cell in cells:
         assert cell["outputs"] == []
         assert cell["execution_count"] is None
@@ -166,8 +184,15 @@ def test_the_citation_names_the_project_and_the_three_papers():
     assert [len(paper["authors"]) for paper in citation["references"]] == [4, 6, 3]
 
 
-def test_the_changelog_has_this_version():
-    assert f"\n## {beam_dpne.__version__}" in text_of(ROOT / "CHANGELOG.md")
+def test_changes_are_written_into_the_changelog_of_the_next_version():
+    build = ("-m", "towncrier", "build", "--draft", "--version", beam_dpne.__version__)
+    draft = subprocess.run(
+        [sys.executable, *build], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    words = draft.stdout.split()
+    assert words[:2] == ["##", f"{beam_dpne.__version__},"]
+    for change in (ROOT / "changes").glob("*.md"):
+        assert " ".join(text_of(change).split()) in " ".join(words), change.name
 
 
 def test_the_readme_is_short():
@@ -175,6 +200,50 @@ def test_the_readme_is_short():
     assert len(text.splitlines()) <= 150
     assert len(text.encode()) <= 9_000
     assert max(map(len, text.splitlines())) <= 120
+
+
+def entries(page):
+    """The pages of a page's table of contents, without those that the build makes."""
+    lists = re.findall(r"```{toctree}\n(.*?)```", text_of(DOCS / f"{page}.md"), re.DOTALL)
+    names = re.findall(r"^[\w-]+$", "\n".join(lists), re.MULTILINE)
+    paths = [path for name in names if (path := DOCS / f"{name}.md").exists()]
+    return [path for path in paths if path not in MADE]
+
+
+HOW_TO = [path for page in ("start", "use") for path in entries(page)]
+
+
+def test_every_page_has_its_place():
+    written = {path for page in ("start", "use", "method", "project") for path in entries(page)}
+    assert len(HOW_TO) > 25
+    others = {"index", "start", "use", "method", "project"}
+    assert {path for path in DOCS.glob("*.md") if path.stem not in others} - MADE == written
+
+
+@pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)
+def test_how_to_pages_are_short(page):
+    assert len(text_of(page).split()) <= 1_200
+
+
+def test_what_commands_of_pages_write_is_ignored_by_git(tmp_path):
+    written = set()
+    for page in [README, *HOW_TO]:
+        code = "\n".join(re.findall(r"```sh\n(.*?)```", text_of(page), re.DOTALL))
+        for before in (r"--(?:output|budget) \"?", r" > ", r"write_table\(\w+, \"", r"cp .* "):
+            written |= set(re.findall(rf"{before}([a-z][\w./-]+)", code))
+        written |= set(re.findall(r"open\(\"([\w.]+)\", \"w\"", code))
+    shutil.copy(ROOT / ".gitignore", tmp_path)
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    found = subprocess.run(
+        ["git", "check-ignore", *(f"{path}/x" for path in written)],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    others = {"public.ngrams_2026_05", "example.PrivateNgrams"}  # a table, and a class of Java
+    assert len(written) > 25
+    assert written - {path.removesuffix("/x") for path in found.stdout.split()} == others
 
 
 def test_each_command_that_ci_runs_is_on_one_line():

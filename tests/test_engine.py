@@ -13,16 +13,15 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from beam_dpne import (
     BayesianCounts,
     BayesianPlan,
-    DecodeGrams,
     PrivacyPlan,
     PrivateNgrams,
     PrivateSetUnion,
     PublicCounts,
     SetUnionPlan,
+    __version__,
     engines,
 )
 from beam_dpne.errors import EngineError
-from beam_dpne.version import __version__
 
 PLAN = PrivacyPlan(
     epsilon=10, delta=1e-4, max_length=2, max_contributions=2, spurious_fraction=1e-9
@@ -37,8 +36,8 @@ def pipeline_of(*options: str, runner: str | beam.runners.PipelineRunner) -> bea
 
 
 def write_ngrams(pipeline: beam.Pipeline, path: pathlib.Path) -> None:
-    released = (pipeline | beam.Create(DOCUMENTS) | PrivateNgrams(plan=PLAN)).released
-    ngrams = released | DecodeGrams() | beam.FlatMap(lambda rows: rows["ngram"].to_pylist())
+    result = pipeline | beam.Create(DOCUMENTS) | PrivateNgrams(plan=PLAN)
+    ngrams = result.rows | beam.Map(lambda row: row.ngram)
     _ = ngrams | beam.io.WriteToText(str(path), shard_name_template="")
 
 

@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import (
     PortableOptions,
 )
 
-from beam_dpne.version import __version__
+from beam_dpne import __version__
 from deploy import processes
 from deploy.downloads import versions
 from deploy.flink import cluster, jars

@@ -11,8 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from beam_dpne import read_release
-from beam_dpne.version import __version__
+from beam_dpne import __version__, read_release
 from tests.conftest import ROOT
 from tests.support.arguments import parsed
 from tests.test_kubernetes import KUBERNETES

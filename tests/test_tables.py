@@ -160,7 +160,7 @@ NO_AVRO_FIELD = (avro_folder, "avro", r"user_field must name a field")
 NO_COLUMN = (
     parquet_folder,
     "parquet",
-    r"user_field must name a field.* fields .*user, text\.",
+    r"user_field must name a field.* Did you mean user\?",
 )
 
 

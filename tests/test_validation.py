@@ -6,12 +6,8 @@ import json
 import pytest
 
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.bayesian.transform import BayesianCounts
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.transform import PrivateSetUnion
 from beam_dpne.validation import LARGE_DELTA, about_large_delta
 from tests.support.arguments import not_refused
 
@@ -110,33 +106,3 @@ def test_programs_refuse_a_delta_above_one_over_the_public_number(program, tmp_p
     ended = cli(program, "--epsilon", 1, "--delta", 0.01, *given, *public, *counts)
     assert ended.status == 2
     assert "delta must be at most 1/public_user_count=0.001" in ended.err
-
-
-BUDGET = {"epsilon": 1, "delta": 1e-6}
-
-
-@pytest.mark.parametrize(
-    ("transform", "plan", "message"),
-    [
-        (PrivateNgrams, None, "plan must be a PrivacyPlan, got NoneType. PrivateNgrams takes"),
-        (PrivateNgrams, SetUnionPlan(**BUDGET), "plan must be a PrivacyPlan, got SetUnionPlan"),
-        (PrivateSetUnion, None, "plan must be a SetUnionPlan, got NoneType"),
-        (PrivateSetUnion, PrivacyPlan(**BUDGET), "plan must be a SetUnionPlan, got PrivacyPlan"),
-        (BayesianCounts, None, "plan must be a BayesianPlan, got NoneType"),
-        (BayesianCounts, SetUnionPlan(**BUDGET), "plan must be a BayesianPlan, got SetUnionPlan"),
-    ],
-)
-def test_another_plan_is_refused_when_the_transform_is_made(transform, plan, message):
-    public = (
-        {"public": PublicCounts.of([("a", "b", "c")], [1])} if "Counts" in str(transform) else {}
-    )
-    with pytest.raises(TypeError, match=message):
-        transform(plan=plan, **public)
-
-
-@pytest.mark.parametrize("public", [None, [("a", "b", "c")]])
-def test_other_things_than_public_counts_are_refused(public):
-    with pytest.raises(
-        TypeError, match=r"public must be PublicCounts, got .* PublicCounts\.of makes"
-    ):
-        BayesianCounts(plan=BayesianPlan(**BUDGET), public=public)

@@ -5,8 +5,8 @@ that was published before, and all are about one user u, with all of u's data. T
 are fixed beforehand (see below). Let `with` and `without` be the sequences of runs on two neighbouring
 inputs, without floating point for the moment, and fix the users' private randomness: a guarantee that
 holds for each value of it holds for the mixture. In a *hybrid* of `with`, no run finds words (items)
-to which only u gives weight. Hybrid and `without` are the same functions of the past and of noisy
-vectors, to which u adds v_r in round r.
+to which only u gives weight and that no list has. Hybrid and `without` are the same functions of the
+past and of noisy vectors, to which u adds v_r in round r.
 
 *Gaussian noise.* In release i, Σ_r ‖v_r‖²/σ_r² ≤ μ_i² on every path: for `adaptive` by the budget of
 each user, for the other strategies and policies by the sensitivity of each round. So over all
@@ -16,9 +16,9 @@ the sum to μ² with a coordinate that nobody reads, and the log-likelihood rati
 Gaussian mechanism of sensitivity μ and σ = 1 (Smith and Thakurta 2022; Koskela, Tobaben and Honkela
 2022). Its curve δ(ε) is exact (Balle and Wang 2018).
 
-*Words of one user alone.* Given the past, release i finds any with a probability of at most δ_T,i, in
-`with` and, with u's weights as they would be, in `without`. Let G be the event that no release finds
-any; outside of it are at most Σ δ_T,i, and on it hybrid and `with` are equal. So
+*Words of one user alone, and of no list.* Given the past, release i finds any with a probability of at
+most δ_T,i, in `with` and, with u's weights as they would be, in `without`. Let G be the event that no
+release finds any; outside of it are at most Σ δ_T,i, and on it hybrid and `with` are equal. So
 P_with(E) ≤ P_hybrid(E ∩ G) + Σ δ_T,i ≤ e^ε P_without(E) + δ(ε) + Σ δ_T,i, and in reverse
 P_without(E) ≤ P_without(E ∩ G) + Σ δ_T,i ≤ e^ε P_hybrid(E ∩ G) + δ(ε) + Σ δ_T,i, where
 P_hybrid(E ∩ G) ≤ P_with(E). No factor e^ε appears before Σ δ_T,i.
@@ -44,7 +44,6 @@ from beam_dpne.mechanism import gaussian
 # Totals are raised by this much, relatively: more than the errors of roots and sums.
 _MARGIN = 1e-9
 _STEPS = 200
-_MOST_RELEASES = 10_000
 # ε of one release is rounded down to this many digits, so that it can be typed.
 _DIGITS = 4
 _HALVINGS = 40
@@ -170,7 +169,7 @@ def plan_of_each(whole: _P, releases: int) -> _P:
       releases: Number of releases about the same users, at least 1.
 
     Raises:
-      UsageError: There are too few or too many releases, or no release is possible within the budget.
+      UsageError: No release is possible within the budget.
 
     Example:
       >>> from beam_dpne import PrivacyPlan
@@ -179,10 +178,6 @@ def plan_of_each(whole: _P, releases: int) -> _P:
       >>> month.epsilon, f"{month.delta:g}"
       (2.197, '1e-07')
     """
-    if not 1 <= releases <= _MOST_RELEASES:
-        raise UsageError(
-            f"releases must be a whole number from 1 to {_MOST_RELEASES}, got releases={releases}."
-        )
     if releases == 1:
         return whole
     delta = whole.delta / releases

@@ -22,6 +22,7 @@ import dataclasses
 import functools
 import hashlib
 import math
+import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -55,7 +56,8 @@ class Expense(msgspec.Struct, frozen=True, kw_only=True):
       epsilon: ε of the release.
       delta: δ of the release.
       mu: Sensitivity over σ of its Gaussian noise, all rounds together.
-      lone_delta: δ_T, the probability that anything is found which one user alone has.
+      lone_delta: δ_T, the probability that a word or an item is found which one user alone has, and no
+        known list.
       slack: The part of ε that pays for floating point.
       remainder: The part of δ, at ε, that pays for events outside the slack.
 
@@ -74,16 +76,42 @@ class Expense(msgspec.Struct, frozen=True, kw_only=True):
     remainder: _NotNegative
 
 
-def expense_of_plan(plan: Plan) -> Expense:
-    """Returns the expense of a run under a plan, which is known before the run."""
-    return _divided(
-        epsilon=plan.epsilon,
-        delta=plan.delta,
-        mu=plan.mu,
-        gaussian_delta=plan.gaussian_delta,
+def expense_of_plan(plan: Any) -> Expense:
+    """Returns the expense of a run under a plan, which is known before the run.
+
+    Whatever of ε and δ no part explains is in the remainder, and noise counts as at least as strong as
+    its ε and δ allow. So numbers of a ledger that are too small in one place are too large in another.
+
+    Args:
+      plan: A plan, or the same numbers as a ledger states them.
+
+    Raises:
+      ValueError: The noise is weaker than the guarantee needs, or the parts exceed δ.
+    """
+    epsilon, delta, slack = plan.epsilon, plan.delta, plan.numerical_slack
+    if slack >= epsilon:
+        raise ValueError("its numerical slack is not below epsilon")
+    explained = math.exp(slack) * (plan.gaussian_delta + plan.vocabulary_delta)
+    if explained > delta * (1 + _TOLERANCE):
+        raise ValueError("the parts of its delta exceed delta")
+    if plan.gaussian_delta <= 0:
+        raise ValueError("its Gaussian noise has no delta")
+    least, most = (
+        1 / gaussian.gaussian_noise_stddev(epsilon=each, delta=plan.gaussian_delta)
+        for each in (usable_epsilon(epsilon), epsilon - slack)
+    )
+    if plan.mu > most * (1 + _TOLERANCE):
+        raise ValueError("its noise is too small for its epsilon and delta")
+    # What a plan reserves of δ costs nothing but the far tails.
+    usable = math.exp(slack) * usable_delta(epsilon=epsilon, delta=delta)
+    remainder = max(plan.far_tails, usable - explained)
+    return Expense(
+        epsilon=epsilon,
+        delta=delta,
+        mu=max(plan.mu, least),
         lone_delta=plan.vocabulary_delta,
-        slack=plan.numerical_slack,
-        far_tails=plan.far_tails,
+        slack=slack,
+        remainder=remainder,
     )
 
 
@@ -98,64 +126,21 @@ def expense_of_ledger(ledger: Mapping[str, Any], path: str) -> Expense:
       BudgetError: Its numbers contradict each other.
     """
     spent, group = ledger["spent"], ledger["groups"]["sizes"][0]
+    stated = types.SimpleNamespace(
+        epsilon=ledger["guarantee"]["epsilon"],
+        delta=ledger["guarantee"]["delta"],
+        mu=group["gaussian_mu"] / group["users"],
+        gaussian_delta=spent["gaussian_delta"],
+        vocabulary_delta=spent.get("vocabulary_delta", 0.0),
+        numerical_slack=spent["numerical_slack"],
+        far_tails=spent["far_tails"],
+    )
     try:
-        return _divided(
-            epsilon=ledger["guarantee"]["epsilon"],
-            delta=ledger["guarantee"]["delta"],
-            mu=group["gaussian_mu"] / group["users"],
-            gaussian_delta=spent["gaussian_delta"],
-            lone_delta=spent.get("vocabulary_delta", 0.0),
-            slack=spent["numerical_slack"],
-            far_tails=spent["far_tails"],
-        )
+        return expense_of_plan(stated)
     except ValueError as error:
         raise BudgetError(
             f"{path} is damaged: {error}. Restore the file that its run wrote."
         ) from None
-
-
-def _divided(
-    *,
-    epsilon: float,
-    delta: float,
-    mu: float,
-    gaussian_delta: float,
-    lone_delta: float,
-    slack: float,
-    far_tails: float,
-) -> Expense:
-    """Returns an expense in parts.
-
-    Whatever of ε and δ no part explains is in the remainder, and noise counts as at least as strong as
-    its ε and δ allow. So numbers of a ledger that are too small in one place are too large in another.
-
-    Raises:
-      ValueError: The noise is weaker than the guarantee needs, or the parts exceed δ.
-    """
-    if slack >= epsilon:
-        raise ValueError("its numerical slack is not below epsilon")
-    explained = math.exp(slack) * (gaussian_delta + lone_delta)
-    if explained > delta * (1 + _TOLERANCE):
-        raise ValueError("the parts of its delta exceed delta")
-    if gaussian_delta <= 0:
-        raise ValueError("its Gaussian noise has no delta")
-    least, most = (
-        1 / gaussian.gaussian_noise_stddev(epsilon=each, delta=gaussian_delta)
-        for each in (usable_epsilon(epsilon), epsilon - slack)
-    )
-    if mu > most * (1 + _TOLERANCE):
-        raise ValueError("its noise is too small for its epsilon and delta")
-    # What a plan reserves of δ costs nothing but the far tails.
-    usable = math.exp(slack) * usable_delta(epsilon=epsilon, delta=delta)
-    remainder = max(far_tails, usable - explained)
-    return Expense(
-        epsilon=epsilon,
-        delta=delta,
-        mu=max(mu, least),
-        lone_delta=lone_delta,
-        slack=slack,
-        remainder=remainder,
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -239,7 +224,8 @@ def read_population(paths: Sequence[str], *, same_users: bool = False) -> list[C
       same_users: Whether the operator states that all units of the ledgers are the same users.
 
     Raises:
-      BudgetError: A release is named twice, or the ledgers name different units.
+      BudgetError: A release is named twice, the ledgers name different units, or a ledger names a
+        known release about the same people that is not among them.
     """
     counted: list[CountedLedger] = []
     for path in paths:
@@ -249,6 +235,14 @@ def read_population(paths: Sequence[str], *, same_users: bool = False) -> list[C
         if not same_users:
             check_unit(found.unit, (each.unit for each in counted))
         counted.append(found)
+    named = {each.sha256 for each in counted}
+    for each in counted:
+        for known in each.ledger.get("known", {}).get("lists", ()):
+            if known.get("same_people") and known["sha256"] not in named:
+                raise BudgetError(
+                    f"{each.path} is of a run that knew a release about the same people, whose ledger "
+                    f"has the SHA-256 {known['sha256']}. Name that release as well."
+                )
     return counted
 
 

@@ -8,7 +8,7 @@ of the package do not import this one, and only this one imports Airflow; this m
 
 from typing import Any
 
-from beam_dpne.version import __version__
+from beam_dpne import __version__
 
 
 def get_provider_info() -> dict[str, Any]:

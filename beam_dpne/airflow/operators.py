@@ -16,7 +16,8 @@ from airflow.providers.apache.beam.hooks.beam import BeamHook
 from airflow.sdk import Asset, AssetAlias, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from beam_dpne.cli.commands import COMMANDS, read_parameters
+from beam_dpne.cli.commands import COMMANDS
+from beam_dpne.cli.parameters import read_parameters
 from beam_dpne.validation import Parameter, parameters_of
 
 _PROGRAMS = ("ngrams", "set-union", "bayesian")

@@ -19,19 +19,18 @@ import dataclasses
 import functools
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from beam_dpne.bayesian.counting import UserGrams, limit_grams, noisy_values
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.counts.measuring import Held, measure, split_sums, sum_counts
-from beam_dpne.counts.rule import CountNoise, CountRule, count_rule
+from beam_dpne.bayesian.transform import UserGrams, limit_grams, noisy_values
+from beam_dpne.counts.measuring import Held, measure, sum_counts
+from beam_dpne.counts.rule import CountRule, count_rule, noise_of_budget
 from beam_dpne.elements.batches import RowSums
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.mechanism.rules import UNITS
 
 # The play without a mistake.
 MECHANISM = "the mechanism"
@@ -61,6 +60,14 @@ class Seen(NamedTuple):
 
 # From a number of observations of each world, and a key, to what the attacker sees.
 Play = Callable[[int, RunKey], Seen]
+
+
+class SameNoise(RunKey):
+    """A planted mistake: every round of a length has the noise of the first."""
+
+    def sub_key(self, purpose: str, length: int = 0, round_number: int = 0) -> bytes:
+        """Returns the sub-key of a purpose, for noise that of the first round."""
+        return super().sub_key(purpose, length, 1 if purpose == "noise" else round_number)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,7 +119,7 @@ class Game:
 
     name: str
     claim: Claim
-    plays: dict[str, Play]
+    plays: Mapping[str, Play]
 
 
 def key_of(seed: int, *parts: object) -> RunKey:
@@ -188,10 +195,11 @@ def _play_counts(plan: BayesianPlan, *, people: int = 1, limit: int = 0) -> Play
     return lambda runs, key: Seen(*(world(runs, key, present=each) for each in (True, False)))
 
 
-def count_games(share: float, noise: CountNoise | None, claim: Claim) -> tuple[Game, ...]:
+def count_games(share: float, noise: float | None, claim: Claim) -> tuple[Game, ...]:
     """Returns the game of the numbers of users, or none if a plan measures none.
 
-    A user has all released rows. The attacker sees the noisy sums from which users are counted.
+    A user has all released rows, and so belongs to the highest class alone. The attacker sees the noisy
+    sums of rows in all classes and their masses, but not the numbers of users of classes.
 
     Args:
       share: the part of the budget that they have.
@@ -201,56 +209,58 @@ def count_games(share: float, noise: CountNoise | None, claim: Claim) -> tuple[G
     if noise is None or not share:
         return ()
     rule = count_rule([np.ones(_ROWS)])
-    low = dataclasses.replace(rule, bounds=np.full_like(rule.bounds, rule.bounds[0]))
+    low = dataclasses.replace(rule, bounds=rule.bounds[:1])
     return (
         Game(
             name="numbers of users",
             claim=dataclasses.replace(claim.of_part(share), alone_delta=0.0),
             plays={
-                MECHANISM: _play_sums(rule, rule, noise),
-                FOUR_USERS: _play_sums(rule, rule, noise, people=PEOPLE),
-                "All users have the noise of the lowest class.": _play_sums(rule, low, noise),
+                MECHANISM: _play_sums(rule, noise),
+                FOUR_USERS: _play_sums(rule, noise, people=PEOPLE),
+                "All users belong to the lowest class.": _play_sums(low, noise),
                 "The noise ignores the share of the budget.": _play_sums(
-                    rule, rule, CountNoise.of_budget(claim.mu)
+                    rule, noise_of_budget(claim.mu)
                 ),
             },
         ),
     )
 
 
-def _play_sums(rule: CountRule, judged: CountRule, noise: CountNoise, *, people: int = 1) -> Play:
-    """Plays copies of a rule's rows, all of which a user has, measured by another rule's noise."""
+def _play_sums(rule: CountRule, noise: float, *, people: int = 1) -> Play:
+    """Plays copies of a rule's rows, all of which a user has; the attacker sees the sums of rows."""
     size = rule.row_weights.size
 
     def play(runs: int, key: RunKey) -> Seen:
         everything = Held(offsets=np.arange(runs + 1) * size, rows=np.arange(runs * size))
-        many, measured_by = (copies_of_rule(each, runs) for each in (rule, judged))
+        many = copies_of_rule(rule, runs)
         user = sum_counts(everything, many)
         user = dataclasses.replace(user, sums=people * user.sums)
-        masses, totals = split_sums([user], many)
-        moved = masses / (UNITS * measured_by.row_weights)
 
-        def ratios(sums: list[RowSums], world: str) -> np.ndarray:
-            seen = measure(sums, measured_by, noise, key.bound_to(world))
-            together = (
-                moved * seen.masses / seen.mass_stddevs**2,
-                totals * seen.totals / seen.total_stddevs**2,
+        def measured(sums: list[RowSums], world: str) -> np.ndarray:
+            seen = measure(sums, many, noise, key.bound_to(world))
+            units = rule.bounds, np.ones(1)
+            parts = zip((seen.numbers, seen.masses[:, np.newaxis]), units, strict=True)
+            # (runs, all sums of a copy), in units in which the noise is 1.
+            return np.concatenate(
+                [
+                    (values / unit * many.row_weights[:, np.newaxis]).reshape(runs, -1) / seen.unit
+                    for values, unit in parts
+                ],
+                axis=1,
             )
-            sums_of_copies = [each.reshape(runs, -1).sum(axis=1) for each in together]
-            return np.sum(sums_of_copies, axis=0)[:, np.newaxis]
 
-        return Seen(ratios([user], "with"), ratios([], "without"))
+        moved = measured([user], "exact") - measured([], "exact")
+        worlds = measured([user], "with"), measured([], "without")
+        return Seen(*((moved * world).sum(axis=1)[:, np.newaxis] for world in worlds))
 
     return play
 
 
 def copies_of_rule(rule: CountRule, copies: int) -> CountRule:
     """Returns the rule of many copies of some rows, which have nothing to do with each other."""
-    first = np.arange(copies)[:, np.newaxis] * rule.group_weights.size
     return dataclasses.replace(
         rule,
         sizes=(copies * rule.row_weights.size,),
+        levels=np.tile(rule.levels, copies),
         row_weights=np.tile(rule.row_weights, copies),
-        groups=(first + rule.groups).reshape(-1),
-        group_weights=np.tile(rule.group_weights, copies),
     )

@@ -23,15 +23,19 @@ from beam_dpne.audit.games import (
     PEOPLE,
     Claim,
     Game,
+    SameNoise,
     Seen,
     count_games,
     key_of,
     learned,
 )
+from beam_dpne.documents.blocks import with_group
 from beam_dpne.elements.arrays import offsets_of, places_in
 from beam_dpne.evaluation.corpus import BORDER, Corpus, codes_of_sets
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits
-from beam_dpne.ngrams.in_memory import release_ngrams
+from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet
+from beam_dpne.ngrams.in_memory import InMemory
+from beam_dpne.ngrams.known import KnownNgrams
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.set_union.decisions import release_items
 from beam_dpne.set_union.elements import items_of_users
@@ -50,6 +54,7 @@ _TRIED_COPIES = 50
 # Copies of two words, and words of which all pairs are copies.
 _PAIRS_OF_WORDS, _COMMON_WORDS = 64, 32
 _ALONE_LENGTH = 3
+ONLY_HELD = "N-grams that nobody has are never released."
 # Tolerated spurious n-grams where one user alone has n-grams: with few of them nothing would show.
 _MOST_SPURIOUS = 0.5
 
@@ -59,14 +64,26 @@ class World:
     """Users with documents.
 
     Attributes:
-      own: the documents of the user of each copy.
+      own: the documents of the user of each copy, repeatedly if the user counts as several.
       others: documents of other users, and how many users have each of them as their only document.
       watched: for each copy its n-grams by kind; the attacker learns what each kind tells.
+      knows_words: whether the run knows all words.
+      is_grouped: whether words have groups; each word is then the only one of its group.
     """
 
     own: tuple[tuple[Words, ...], ...]
     others: tuple[tuple[Words, int], ...]
     watched: tuple[tuple[tuple[Words, ...], ...], ...]
+    knows_words: bool = False
+    is_grouped: bool = False
+
+    @functools.cached_property
+    def root(self) -> GramSet | None:
+        """The root of the known words, if any are known."""
+        if not self.knows_words:
+            return None
+        rows = np.arange(len(self.corpus.words), dtype=np.int32)[:, np.newaxis]
+        return KnownNgrams.of_codes(self.corpus.words, [rows]).root(1)
 
     @functools.cached_property
     def corpus(self) -> Corpus:
@@ -75,8 +92,11 @@ class World:
         for text, number in self.others:
             texts += [(*text, BORDER)] * number
         codes = np.fromiter(itertools.chain.from_iterable(texts), np.int32)
+        words = pa.array([f"{number:08}" for number in range(codes.max() + 1)])
+        if self.is_grouped:
+            words = with_group(words, pa.array([["word"]] * len(words))).values
         return Corpus(
-            words=pa.array([f"{number:08}" for number in range(codes.max() + 1)]),
+            words=words,
             users=pa.array(range(len(texts))),
             offsets=offsets_of(np.array([len(text) for text in texts])),
             codes=codes,
@@ -106,13 +126,16 @@ class World:
           their scores and of their squares, and how many have about each score.
         """
         others = np.arange(len(self.own), len(self.corpus.users))
-        users = np.concatenate((np.flatnonzero(present), others))
+        users = np.append(np.flatnonzero(np.resize(present, len(self.own))), others)
         batch = self.corpus.of_users(users).batch(run_key)
         if isinstance(plan, SetUnionPlan):
             found = release_items(items_of_users(batch), plan, run_key)
             released = [(places_in(found.items, self.corpus.words)[:, np.newaxis], found.scores)]
         else:
-            sets = release_ngrams([batch], plan, run_key)
+            start = GROUPED_ROOT if self.is_grouped else ROOT
+            sets = InMemory(plan=plan, run_key=run_key, root=self.root, start=start).release(
+                [batch]
+            )
             scores = [grams.scores for grams in sets]
             released = zip(codes_of_sets(self.corpus, sets), scores, strict=True)
         seen = np.zeros((len(self.watched), len(self.watched[0]), 4 + _SCORE_BORDERS.size))
@@ -130,14 +153,6 @@ class World:
         return seen.reshape(len(self.watched), -1)
 
 
-class SameNoise(RunKey):
-    """A planted mistake: every round of a length has the noise of the first."""
-
-    def sub_key(self, purpose: str, length: int = 0, round_number: int = 0) -> bytes:
-        """Returns the sub-key of a purpose, for noise that of the first round."""
-        return super().sub_key(purpose, length, 1 if purpose == "noise" else round_number)
-
-
 def union_games(plan: SetUnionPlan) -> tuple[Game, ...]:
     """Returns all games of a set union."""
     claim = Claim.of_plan(plan.epsilon, plan.delta, plan.vocabulary_delta_share)
@@ -149,6 +164,9 @@ def gram_games(plan: PrivacyPlan) -> tuple[Game, ...]:
     """Returns all games of a plan of n-grams."""
     claim = Claim.of_plan(plan.epsilon, plan.delta, plan.vocabulary_delta_share or 0.0)
     games = [_words(plan, "words", claim.of_part(_part(plan, 1)))]
+    games.append(_groups(plan, claim.of_part(_part(plan, 1))))
+    if plan.is_adaptive:
+        games.append(_known_words(plan, claim.of_part(_part(plan, 1))))
     if plan.max_length > 1:
         longest = min(plan.max_length, _ALONE_LENGTH)
         games.append(_alone(plan, longest, claim.of_part(_part(plan, longest))))
@@ -178,32 +196,63 @@ def _words(plan: TextPlan, name: str, claim: Claim) -> Game:
     )
 
 
-def _word_world(others: int, copies: int = 0) -> World:
-    """Two words of a user that so many others have each, and one that nobody else has."""
-    copies = copies or max(1, _MOST_USERS // (2 * others + 1))
-    words = [range(3 * copy, 3 * copy + 3) for copy in range(copies)]
+def _word_world(others: int, copies: int = 0, near: int = 2) -> World:
+    """Words of a user that so many others have each, two or more, and one that nobody else has."""
+    copies = copies or max(1, _MOST_USERS // (near * others + 1))
+    numbers = np.arange(copies * (near + 1)).reshape(copies, -1, 1)
+    words = [tuple(map(tuple, own)) for own in numbers.tolist()]
     return World(
-        own=tuple(tuple((word,) for word in own) for own in words),
-        others=tuple(((word,), others) for near, far, _ in words for word in (near, far)),
-        watched=tuple((((near,), (far,)), ((alone,),)) for near, far, alone in words),
+        own=tuple(words),
+        others=tuple((word, others) for own in words for word in own[:-1]),
+        watched=tuple((own[:-1], own[-1:]) for own in words),
     )
+
+
+def _groups(plan: PrivacyPlan, claim: Claim) -> Game:
+    """As for words, but others have eight of a user's words, and each word is alone in its group."""
+
+    def build() -> World:
+        return dataclasses.replace(_word_world(_tipping(plan), near=8), is_grouped=True)
+
+    def apart() -> World:
+        texts = itertools.chain.from_iterable(zip(*build().own, strict=True))
+        return dataclasses.replace(build(), own=tuple((text,) for text in texts))
+
+    plays = {MECHANISM: functools.partial(_play, build, plan)}
+    plays["A user has one budget in each group."] = functools.partial(_play, apart, plan)
+    return Game(name="words of groups", claim=claim, plays=plays)
+
+
+def _known_words(plan: PrivacyPlan, claim: Claim) -> Game:
+    """As for words, in a run that knows all of them; nobody has many of them without the user."""
+    patient = _patient(plan)
+
+    def build(others: int, copies: int = 0) -> World:
+        return dataclasses.replace(_word_world(others, copies), knows_words=True)
+
+    tried = functools.partial(build, copies=_TRIED_COPIES)
+    play = functools.partial(_play, lambda: build(_tipping_number(tried, patient)), patient)
+    mistakes = {ONLY_HELD: {"only_held": True}, FOUR_USERS: {"people": PEOPLE}}
+    wrong = {name: functools.partial(play, **given) for name, given in mistakes.items()}
+    return Game(name="known words", claim=claim, plays={MECHANISM: play, **wrong})
+
+
+def _patient(plan: PrivacyPlan) -> PrivacyPlan:
+    return dataclasses.replace(plan, spurious_fraction=max(plan.spurious_fraction, _MOST_SPURIOUS))
 
 
 def _alone(plan: PrivacyPlan, longest: int, claim: Claim) -> Game:
     """A user has all short sequences of two common words, which nobody else has."""
-    patient = dataclasses.replace(
-        plan, spurious_fraction=max(plan.spurious_fraction, _MOST_SPURIOUS)
-    )
+    patient = _patient(plan)
     play = functools.partial(_play, lambda: _alone_world(2 * _tipping(plan), longest), patient)
+    same = functools.partial(play, key_kind=SameNoise)
     return Game(
         name="n-grams of one user",
         claim=claim,
         plays={
             MECHANISM: play,
-            "N-grams that nobody has are never released.": functools.partial(play, only_held=True),
-            "Every round of a length has the same noise.": functools.partial(
-                play, key_kind=SameNoise
-            ),
+            ONLY_HELD: functools.partial(play, only_held=True),
+            "Every round of a length has the same noise.": same,
         },
     )
 
@@ -292,9 +341,9 @@ def _play(
     taken, seen = np.zeros(0, bool), []
     while min(np.count_nonzero(taken), np.count_nonzero(~taken)) < runs:
         own = key_kind(key.bound_to(f"run {len(seen)}").sub_key("run"))
-        coins = keyed_bits(own.sub_key("presence"), 0, np.arange(len(world.own)))[:, 0]
+        coins = keyed_bits(own.sub_key("presence"), 0, np.arange(len(world.watched)))[:, 0]
         takes_part = (coins & np.uint64(1)).astype(bool)
-        shown = crowd.observe(plan, np.tile(takes_part, people), own)
+        shown = crowd.observe(plan, takes_part, own)
         seen.append(shown * takes_part[:, np.newaxis] if only_held else shown)
         taken = np.append(taken, takes_part)
     shown = np.concatenate(seen)

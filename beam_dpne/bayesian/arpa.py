@@ -133,35 +133,26 @@ def interpolated(
     kept: Sequence[_Floats],
     back: Sequence[_Floats],
     *,
-    listed: Sequence[npt.NDArray[np.bool_]] | None = None,
     unknown: float = 0.0,
 ) -> list[Order]:
     """Returns the orders of a model of which each gram keeps one part, and leaves one to back off.
 
-    What grams leave that are not listed goes to back-off with what they keep. Words divide evenly among
-    them what they leave.
+    Words divide evenly among them what they leave.
     """
     shares = kept[0] + back[0].sum() / max(tree.words, 1)
     probabilities = shares / max(shares.sum(), np.finfo(np.float64).tiny) * (1 - unknown)
     orders = [Order(tree.grams(1), probabilities, np.ones(tree.words))]
     for k in range(1, len(kept)):
         begins, below = tree.begins[k], len(tree.last[k - 1])
-        present = np.ones(len(begins), bool) if listed is None else listed[k]
-        left = np.where(present, back[k], back[k] + kept[k])
-        left = np.bincount(begins, left, minlength=below)
-        whole = left + np.bincount(begins, np.where(present, kept[k], 0), minlength=below)
+        left = np.bincount(begins, back[k], minlength=below)
+        whole = left + np.bincount(begins, kept[k], minlength=below)
         has_mass = whole > 0
         whole = np.where(has_mass, whole, 1.0)
         backoffs = np.where(has_mass, left / whole, 1.0)
         probabilities = kept[k] / whole[begins] + backoffs[begins] * probabilities[tree.ends[k]]
         orders[-1] = orders[-1]._replace(backoffs=backoffs)
         orders.append(Order(tree.grams(k + 1), probabilities, np.ones(len(begins))))
-    if listed is None:
-        return orders
-    return [
-        Order(order.grams[present], order.probabilities[present], order.backoffs[present])
-        for order, present in zip(orders, listed, strict=True)
-    ]
+    return orders
 
 
 def write_orders(

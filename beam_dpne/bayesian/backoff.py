@@ -99,17 +99,13 @@ class PublicGrams:
         return places_in(public.words, self.words)[public.grams]
 
 
-def adapted_model(
-    public: PublicGrams, rows: _Ids, joint: _Floats, *, min_count: int = 1
-) -> tuple[list[Order], float]:
+def adapted_model(public: PublicGrams, rows: _Ids, joint: _Floats) -> tuple[list[Order], float]:
     """Returns the model of the public counts, moved to the probabilities of a release.
 
     Args:
       public: all public n-grams.
       rows: (V,) the row of each n-gram of the release among the longest public ones, distinct.
       joint: (V,) the probabilities of the release, ≥ 0, some > 0.
-      min_count: other n-grams of two words and more are left out if their public count is less, and
-        what they have goes to back-off.
 
     Returns:
       The orders, and the probability of `<unk>`, which sums to 1 with those of all words.
@@ -127,8 +123,7 @@ def adapted_model(
     expected *= prior.sum() / expected.sum()
     kept[-1][rows] = _SHARE_WEIGHT * shares + (1 - _SHARE_WEIGHT) * expected
     unknown = _unknown(public.counts[0], public.lowest)
-    listed = _listed(public, rows, min_count)
-    return interpolated(public.tree, kept, back, listed=listed, unknown=unknown), unknown
+    return interpolated(public.tree, kept, back, unknown=unknown), unknown
 
 
 def _calibrated(shares: _Floats, prior: _Floats, counts: _Ids) -> _Floats:
@@ -236,14 +231,3 @@ def _unknown(counts: _Ids, lowest: int) -> float:
         return missing / (missing + total)
     # With 1 more, so that there is some in every model.
     return (float((counts == 1).sum()) + 1) / (total + 2)
-
-
-def _listed(public: PublicGrams, rows: _Ids, min_count: int) -> list[npt.NDArray[np.bool_]]:
-    """Returns which grams of each length are listed; their beginnings and ends always are."""
-    listed = [counts >= min_count for counts in public.counts]
-    listed[0][:] = True
-    listed[-1][rows] = True
-    for k in range(len(listed) - 1, 0, -1):
-        for parts in (public.tree.begins[k], public.tree.ends[k]):
-            listed[k - 1][parts[listed[k]]] = True
-    return listed

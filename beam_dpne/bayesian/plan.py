@@ -42,7 +42,7 @@ class BayesianPlan(GaussianPlan):
         Parameter(
             least=1,
             most=MAX_LENGTH,
-            help="Number of words in an n-gram. Public n-grams of another length are refused.",
+            help="Number of words in an n-gram. A file of public counts may have shorter ones, too.",
         ),
     ] = 3
     vocabulary_size: Annotated[
@@ -50,7 +50,7 @@ class BayesianPlan(GaussianPlan):
         Parameter(
             least=1,
             most=_MAX_VOCABULARY,
-            help="Number of public n-grams that are kept, the most frequent ones. More cover more of "
+            help="Number of public n-grams kept, the most frequent ones. More of them cover more of "
             "the private texts, each with independent noise.",
         ),
     ] = 50_000
@@ -69,8 +69,8 @@ class BayesianPlan(GaussianPlan):
         Parameter(
             least=1,
             most=_MAX_CONTRIBUTIONS,
-            help="Largest number of distinct public n-grams that one user adds, W; the number that a "
-            "typical user has is sensible. It must not be computed from the private data.",
+            help="Largest number of n-grams of one user, W; the number of distinct public n-grams "
+            "that a typical user has is sensible. Never compute it from the private data.",
         ),
     ] = 10
     max_tokens_per_user: TokensPerUser = 1_000_000

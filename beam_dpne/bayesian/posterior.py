@@ -52,10 +52,7 @@ _MODE_SETTLED = 1e-4
 
 
 def probabilities(
-    noisy: npt.NDArray[Any],
-    public: _Integers,
-    grams: npt.NDArray[np.int32],
-    stddev: float,
+    noisy: npt.NDArray[Any], public: _Integers, grams: npt.NDArray[np.int32], stddev: float
 ) -> _Floats:
     """Returns the posterior mean of each gram's share of the private counts.
 

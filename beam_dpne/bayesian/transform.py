@@ -1,4 +1,8 @@
-"""BayesianCounts, which gives every n-gram of a public vocabulary a probability, and its ledger."""
+"""BayesianCounts: public n-grams are found in texts, limited, added up, made noisy, and estimated.
+
+What a user adds and the mechanism are functions on arrays, `find_grams`, `limit_grams` and
+`noisy_values`.
+"""
 
 import dataclasses
 import functools
@@ -6,18 +10,33 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
+import numpy as np
+import pyarrow as pa
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
-from beam_dpne.bayesian import counting, posterior
-from beam_dpne.bayesian.counting import NgramProbabilities, NoisyCounts, probability_table
+from beam_dpne.bayesian import posterior
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.documents.transform import DocumentsTransform, create_public
-from beam_dpne.elements import progress
-from beam_dpne.elements.batches import RowSums, UserBatch, apply, sum_rows, table_of_sums
-from beam_dpne.elements.coders import SetStore
-from beam_dpne.elements.rows import NgramProbability
-from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.elements import arrays, progress
+from beam_dpne.elements.arrays import places_in
+from beam_dpne.elements.batches import (
+    NO_GRAM,
+    RowSums,
+    UserBatch,
+    apply,
+    sum_rows,
+    table_of_sums,
+)
+from beam_dpne.elements.coders import SetStore, register_batches
+from beam_dpne.elements.rows import (
+    PROBABILITY_SCHEMA,
+    NgramProbability,
+    in_order,
+    rounded_probabilities,
+)
+from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism.randomness import RunKey, keyed_bits, normals
 from beam_dpne.release.ledger import Contents, Run
 from beam_dpne.release.result import Form, Result
 from beam_dpne.release.schema import ProbabilityMechanism
@@ -34,6 +53,125 @@ _PUBLIC = (
     "private release of the same data, both releases count: beam-dpne account computes their total "
     "epsilon and delta from both ledgers, and no total is above the sums."
 )
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class UserGrams:
+    """The distinct public grams that each user has, and how often (CSR).
+
+    Attributes:
+      users: (n, 2) uint64, 128-bit keyed hashes; a user is in one batch only, and has some gram.
+      offsets: (n + 1,) int64, where each user's grams begin in `rows`.
+      rows: (m,) int32, rows of the public vocabulary, ascending within a user.
+      counts: (m,) int64 ≥ 1, how often the user has the gram.
+    """
+
+    users: np.ndarray
+    offsets: np.ndarray
+    rows: np.ndarray
+    counts: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class NgramProbabilities:
+    """A probability for every n-gram of a public vocabulary.
+
+    Attributes:
+      ngrams: (V,) Arrow strings, see `join_tokens`; in the order of the public counts.
+      noisy: (V,) int64, the noisy counts, of which everything else is computed.
+      probabilities: (V,) float64 ≥ 0, summing to 1.
+      public: what the ledger says of the public counts.
+    """
+
+    ngrams: pa.Array
+    noisy: np.ndarray
+    probabilities: np.ndarray
+    public: dict[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.ngrams)
+
+
+register_batches(NgramProbabilities)
+
+
+def probability_table(released: Sequence[NgramProbabilities]) -> pa.Table:
+    """Returns the rows of one release, in descending order of probabilities, then by bytes."""
+    (found,) = released
+    rows = pa.table(
+        [found.ngrams, pa.array(rounded_probabilities(found.probabilities))],
+        schema=PROBABILITY_SCHEMA,
+    )
+    return in_order(rows)
+
+
+def find_grams(batch: UserBatch, public: PublicCounts) -> UserGrams:
+    """Finds the public grams of each user in positions of length 0, and counts them.
+
+    Raises:
+      ValueError: if the batch's positions are not of length 0.
+    """
+    if batch.length or batch.words is None:
+        raise ValueError(f"Positions must be of length 0, got length {batch.length}.")
+    # Each word's place in `public.words`; the entry at the end is for the −1 that ends a document.
+    known = np.append(places_in(batch.words, public.words), np.int32(NO_GRAM))
+    starts, rows = public.find(known[batch.ids])
+    # A pair (user, row) in one integer is a key.
+    user = np.searchsorted(batch.offsets, starts, side="right") - 1
+    keys, counts = np.unique(user * len(public) + rows, return_counts=True)
+    user, rows = np.divmod(keys, len(public))
+    present, sizes = np.unique(user, return_counts=True)
+    return UserGrams(
+        users=batch.users[present],
+        offsets=arrays.offsets_of(sizes),
+        rows=rows.astype(np.int32),
+        counts=counts.astype(np.int64),
+    )
+
+
+def limit_grams(grams: UserGrams, plan: BayesianPlan, run_key: RunKey) -> UserGrams:
+    """Keeps at most W distinct grams of each user, a keyed random subset, and clamps counts to C.
+
+    Here, and nowhere else, one user's contribution is bounded. It is at most C·√W in ℓ2, in whole
+    numbers.
+
+    Args:
+      grams: all public grams of the users.
+      plan: the plan of the run, which has W and C.
+      run_key: bound to the run's parameters.
+    """
+    limit, sub_key = plan.contribution_limit, run_key.sub_key("gram subset", plan.length)
+
+    def draw(user: np.ndarray, entries: np.ndarray) -> np.ndarray:
+        return randomness.keyed_bits(sub_key, grams.users[user, 0], grams.rows[entries])[:, 0]
+
+    kept = np.ones(grams.rows.size, dtype=bool)
+    kept[arrays.outside_limit(grams.offsets, limit, draw)] = False
+    return UserGrams(
+        users=grams.users,
+        offsets=arrays.offsets_of(np.minimum(np.diff(grams.offsets), limit)),
+        rows=grams.rows[kept],
+        counts=np.minimum(grams.counts[kept], plan.max_count),
+    )
+
+
+def noisy_values(table: np.ndarray, plan: BayesianPlan, run_key: RunKey) -> np.ndarray:
+    """Adds noise to the counts of all public grams, whether or not anybody has them; the mechanism.
+
+    The noise is keyed by the row, and the run key is bound to the public counts, so that no two n-grams
+    share their noise.
+
+    Args:
+      table: (V,) int64, the sums over all users.
+      plan: the plan of the run.
+      run_key: bound to the run's parameters; see `key_context`.
+
+    Returns:
+      (V,) int64.
+    """
+    rows = np.arange(len(table))
+    draws = normals(keyed_bits(run_key.sub_key("gram noise", plan.length), rows, 0))
+    return table + randomness.integer_normals(draws, plan.noise_stddev)
 
 
 def bayesian_contents(plan: BayesianPlan, released: Sequence[NgramProbabilities]) -> Contents:
@@ -58,7 +196,6 @@ def bayesian_contents(plan: BayesianPlan, released: Sequence[NgramProbabilities]
 
 class _Released(NamedTuple):
     released: PCollection[NgramProbabilities]
-    noisy: PCollection[NoisyCounts]
     run: Run
 
 
@@ -67,7 +204,6 @@ class BayesianCountsResult(Result[NgramProbability], _Released):
 
     Attributes:
       released: PCollection of one `NgramProbabilities`.
-      noisy: PCollection of one `NoisyCounts`, as public as `released`, which is computed from them.
       run: the public facts of the run, for the ledger.
     """
 
@@ -83,9 +219,9 @@ class BayesianCounts(DocumentsTransform):
 
     Output: `BayesianCountsResult`.
 
-    Privacy: `released` and `noisy` together are user-level (plan.epsilon, plan.delta)-DP when one user
-    with all documents is added or removed, for a run key that is secret and used on one input only.
-    Every n-gram of the vocabulary gets noise, whether or not anybody has it.
+    Privacy: `released`, noisy counts included, is user-level (plan.epsilon, plan.delta)-DP when one
+    user with all documents is added or removed, for a run key that is secret and used on one input
+    only. Every n-gram of the vocabulary gets noise, whether or not anybody has it.
 
     Cost: one shuffle of the corpus, and one of partial sums. One worker holds a number for each n-gram
     of the vocabulary.
@@ -122,22 +258,12 @@ class BayesianCounts(DocumentsTransform):
     """
 
     plan: BayesianPlan
-    plan_type = BayesianPlan
     public: PublicCounts
     store: SetStore | None = None
 
     def __post_init__(self):
         super().__post_init__()
-        if not isinstance(self.public, PublicCounts):
-            raise TypeError(
-                f"public must be PublicCounts, got {type(self.public).__name__}. "
-                "PublicCounts.of makes them of public n-grams and their counts."
-            )
-        if self.public.length != self.plan.length:
-            raise ValueError(
-                f"public must have grams of length={self.plan.length} words, as the plan says, got "
-                f"grams of {self.public.length}."
-            )
+        self.public.require_length(self.plan.length)
 
     def expand(self, documents: PCollection) -> BayesianCountsResult:
         """Adds noise to the sums over users, and computes probabilities from the noisy values."""
@@ -148,39 +274,28 @@ class BayesianCounts(DocumentsTransform):
         find = functools.partial(_sums_of_users, plan=self.plan, run_key=run_key)
         sums = AsIter(sum_rows(users, find, public))
         once = documents.pipeline | "Once" >> beam.Create([None])
-        add_noise = beam.Map(_noisy, sums, public, plan=self.plan, run_key=run_key)
-        noisy = apply(once, "AddNoise", add_noise, NoisyCounts)
-        released = apply(
-            noisy, "Release", beam.Map(_release, public, plan=self.plan), NgramProbabilities
-        )
-        return BayesianCountsResult(released, noisy, Run.of(self))
+        release = beam.Map(_release, sums, public, plan=self.plan, run_key=run_key)
+        released = apply(once, "Release", release, NgramProbabilities)
+        return BayesianCountsResult(released, Run.of(self))
 
 
 def _sums_of_users(batch: UserBatch, public: PublicCounts, **how: Any) -> RowSums:
     progress.enter("users", None)
-    grams = counting.limit_grams(counting.find_grams(batch, public), **how)
+    grams = limit_grams(find_grams(batch, public), **how)
     return RowSums(rows=grams.rows, sums=grams.counts)
 
 
-def _noisy(
-    _: None,
-    sums: Iterable[RowSums],
-    public: PublicCounts,
-    *,
-    plan: BayesianPlan,
-    run_key: RunKey,
-) -> NoisyCounts:
+def _release(
+    _: None, sums: Iterable[RowSums], public: PublicCounts, *, plan: BayesianPlan, run_key: RunKey
+) -> NgramProbabilities:
     progress.enter("decide", None)
-    table = table_of_sums(sums, len(public))
-    return NoisyCounts(values=counting.noisy_values(table, plan, run_key))
-
-
-def _release(noisy: NoisyCounts, public: PublicCounts, *, plan: BayesianPlan) -> NgramProbabilities:
+    noisy = noisy_values(table_of_sums(sums, len(public)), plan, run_key)
     progress.enter(progress.RELEASED, None)
     return NgramProbabilities(
         ngrams=public.texts(),
+        noisy=noisy,
         probabilities=posterior.probabilities(
-            noisy.values, public.counts, public.grams, plan.noise_stddev
+            noisy, public.counts, public.grams, plan.noise_stddev
         ),
         public={"ngrams": len(public), "length": public.length, "sha256": public.fingerprint()},
     )

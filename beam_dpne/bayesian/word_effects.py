@@ -100,18 +100,20 @@ def fit_words(
     Args:
       noisy: (V,) the noisy counts.
       log_public: (V,) log α'.
-      grams: (V, n) the ids of each gram's words.
+      grams: (V, n) the ids of each gram's words, −1 after those of a shorter gram.
       stddev: σ > 0 of the noise.
       total: the first μ.
 
     Returns:
       log m, with m the expected private counts, and v, the variance of the logarithms: (V,) each.
     """
-    rows, length = grams.shape
+    is_word = grams >= 0
     distinct = int(grams.max()) + 1
     # CSR: the words of a gram are the columns of its row; the entries of a repeated word add up to 2.
-    entries = np.ones(grams.size), grams.ravel(), np.arange(0, grams.size + 1, length)
-    counts = _Counts(noisy, log_public, sparse.csr_matrix(entries, shape=(rows, distinct)), stddev)
+    ends = np.append(0, np.cumsum(is_word.sum(axis=1)))
+    entries = np.ones(ends[-1]), grams[is_word], ends
+    matrix = sparse.csr_matrix(entries, shape=(len(grams), distinct))
+    counts = _Counts(noisy, log_public, matrix, stddev)
     words = _Words(total, np.zeros(distinct), log_public + total)
     for _ in range(_ROUNDS):
         before = words.log_means

@@ -3,19 +3,13 @@
 import argparse
 import dataclasses
 import importlib
-import os
-import pathlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, cast
 
+from beam_dpne.cli.help import help_of
+from beam_dpne.cli.parameters import with_file
 from beam_dpne.errors import UsageError
-from beam_dpne.validation import (
-    Parameter,
-    Parameters,
-    did_you_mean,
-    json_parameters,
-    parameters_of,
-)
+from beam_dpne.validation import Parameter, Parameters, did_you_mean, parameters_of
 
 # The groups of parameters of a command, by the title under which its help shows them.
 Groups = Mapping[str, Sequence[type[Parameters]]]
@@ -27,10 +21,13 @@ class Made:
 
     Attributes:
       names: names of all parameters.
+      given: names of those that were given.
     """
 
-    def __init__(self, groups: Groups, given: Mapping[str, Any]) -> None:
+    def __init__(self, groups: Groups, given: Mapping[str, Any], *, whole: bool = True) -> None:
         """Makes each group from the values that are given; all others have their defaults.
+
+        Unless it must be whole, groups are left out that lack a parameter without a default.
 
         Raises:
           UsageError: parameters without a default are not given.
@@ -38,12 +35,16 @@ class Made:
         """
         kinds = [kind for kinds in groups.values() for kind in kinds]
         parameters = [each for kind in kinds for each in parameters_of(kind)]
-        if missing := [each for each in parameters if each.required and each.name not in given]:
-            names = " and ".join(each.name for each in missing)
-            raise UsageError(f"{names} must be given. {' '.join(each.help for each in missing)}")
+        missing = [each for each in parameters if each.required and each.name not in given]
+        if not whole:
+            left_out = {each.name for each in missing}
+            kinds = [kind for kind in kinds if not left_out & _names(kind)]
+        elif missing:
+            names, about = [each.name for each in missing], missing[0].help * (len(missing) < 2)
+            raise UsageError(f"{' and '.join(names)} must be given. {about}")
         fields = {kind: _names(kind) & given.keys() for kind in kinds}
         self._made = {kind: kind(**{name: given[name] for name in fields[kind]}) for kind in kinds}
-        self.names = [each.name for each in parameters]
+        self.names, self.given = [each.name for each in parameters], frozenset(given)
 
     def __getitem__(self, kind: type[_Group]) -> _Group:
         """Returns the group of a class."""
@@ -55,7 +56,7 @@ class Made:
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A parser that prints an error as one line, and the usage only for --help."""
+    """A parser that prints an error as one line."""
 
     def error(self, message: str) -> NoReturn:
         """Prints the error and exits with status 2."""
@@ -69,20 +70,24 @@ class Command:
     Attributes:
       name: its name on the command line.
       description: its first sentence stands in the list of commands, and all of it in the help.
+      example: a command line, for the help.
       groups: its groups of parameters, "module:Class" below `beam_dpne`, by the title under which they
         are shown.
       run: the function that runs it, or "module:function" below `beam_dpne.cli`; it takes the groups
         with their values, and the options of Beam.
       positional: name of the parameter whose values come without its name, or "".
       takes_beam: whether options of Beam may follow.
+      needs_all: whether what has no default must be given.
     """
 
     name: str
     description: str
+    example: str
     groups: Mapping[str, Sequence[str]]
     run: str | Callable[[Made, list[str]], object]
     positional: str = ""
     takes_beam: bool = False
+    needs_all: bool = True
 
     def load_groups(self) -> Groups:
         """Returns the classes of its groups; they are loaded without Beam."""
@@ -102,33 +107,29 @@ class Command:
         """The function that runs it."""
         return _imported(f"beam_dpne.cli.{self.run}") if isinstance(self.run, str) else self.run
 
+    def help(self, *, whole: bool) -> str:
+        """Returns its help: what most runs need, or all of it."""
+        shown = help_of(self, self.load_groups(), whole=whole)
+        beams = "\nOptions of Apache Beam (--runner, …) may follow."
+        return f"{shown}{beams * self.takes_beam}"
+
     def parser(self) -> argparse.ArgumentParser:
         """Returns a parser with an option for each parameter that is not rare."""
-        parser = OneLineParser(
-            prog=f"beam-dpne {self.name}", description=self.description, allow_abbrev=False
-        )
-        for title, kinds in self.load_groups().items():
-            shown = parser.add_argument_group(title)
-            for each in (each for kind in kinds for each in parameters_of(kind) if not each.rare):
-                self._add_option(shown, each)
-        if rare := [name for name, each in self.parameters.items() if each.rare]:
-            parser.epilog = f"A file named with --plan may also hold: {', '.join(rare)}."
+        parser = OneLineParser(add_help=False, allow_abbrev=False)
+        for each in self.parameters.values():
+            if not each.rare:
+                self._add_option(parser, each)
         return parser
 
-    def _add_option(self, group: Any, each: Parameter) -> None:
-        text = f"{each.help} (default: {each.shown_default})".replace("%", "%%")
+    def _add_option(self, parser: argparse.ArgumentParser, each: Parameter) -> None:
         if each.name == self.positional:
-            nargs = "*" if each.several else "?"
-            group.add_argument(each.name, nargs=nargs, metavar=each.name.upper(), help=text)
+            parser.add_argument(each.name, nargs="*" if each.several else "?")
         elif each.kind is bool and self.positional:  # A value after it would be the positional one.
-            group.add_argument(f"--{each.name}", action="store_const", const="true", help=text)
+            parser.add_argument(f"--{each.name}", action="store_const", const="true")
+        elif each.kind is bool:
+            parser.add_argument(f"--{each.name}", nargs="?", const="true")
         else:
-            settings = {"nargs": "?", "const": "true"} if each.kind is bool else {}
-            action = "append" if each.several else "store"
-            metavar = "|".join(each.choices or ("true", "false") * (each.kind is bool)) or "X"
-            group.add_argument(
-                f"--{each.name}", action=action, metavar=metavar, help=text, **settings
-            )
+            parser.add_argument(f"--{each.name}", action="append" if each.several else "store")
 
     def read(self, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         """Returns the values by name that arguments and the file of `plan` give, and Beam's options.
@@ -168,18 +169,6 @@ def unknown(argument: str, known: Collection[str]) -> UsageError:
     )
 
 
-def with_file(given: Mapping[str, Any], path: str | None, known: Collection[str]) -> dict[str, Any]:
-    """Returns values with those in a JSON file of parameters, if there is one.
-
-    Raises:
-      ValueError: a parameter is given twice, or as in `read_parameters`.
-    """
-    in_file = read_parameters(path, known) if path else {}
-    if both := sorted(in_file.keys() & given.keys()):
-        raise UsageError(f"{both[0]} is in the file {path} already; leave it out beside the file.")
-    return {**given, **in_file}
-
-
 def _imported(name: str) -> Any:
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(module), attribute)
@@ -198,48 +187,18 @@ def _value(each: Parameter, given: str | list[str]) -> Any:
     return values[0] if each.single and len(values) == 1 else values
 
 
-def _read_remote(path: str) -> bytes:
-    from beam_dpne.release.reading import as_release_error
-    from beam_dpne.storage.directories import check_access, directory_at
-
-    folder, name = os.path.split(path)
-    with as_release_error(f"plan cannot be read, got {path}", UsageError):
-        check_access([path], [])
-        text = directory_at(folder).read(name)
-    if text is None:
-        raise UsageError(f"plan cannot be read, got {path}: there is no such file.")
-    return text
-
-
-def read_parameters(path: str, known: Collection[str]) -> dict[str, Any]:
-    """Returns the parameters in a JSON file by name; those that are null are left out.
-
-    Raises:
-      ValueError: the file cannot be read, holds no JSON object, or has a name that is not known.
-    """
-    if "://" in path:
-        text = _read_remote(path)
-    else:
-        # Without Beam, which takes a second to load, so that an error of a parameter comes at once.
-        try:
-            text = pathlib.Path(path).expanduser().read_bytes()
-        except OSError as error:
-            raise UsageError(f"plan cannot be read, got {path} ({error.strerror}).") from None
-    values = json_parameters(text, known, f"plan {path}")
-    return {name: value for name, value in values.items() if value is not None}
-
-
 _PLAN_FILE = "cli.parameters:PlanFile"
 _FILES = ("reading.options:ReadOptions", "cli.parameters:Tokenizing")
 _SHOWING = ("cli.parameters:FailureLogging", "cli.parameters:Quiet")
 
 
-def _releasing(name: str, plan: str, description: str, *more: str) -> Command:
+def _releasing(name: str, plan: str, description: str, example: str, *more: str) -> Command:
     """Returns a command that publishes a release."""
     return Command(
         name=name,
-        description=f"{description}, with user-level (ε, δ)-differential privacy. Options of Apache "
-        "Beam (--runner, …) may follow.",
+        example=f"beam-dpne {name} --input messages.csv --user_field customer_id {example} "
+        "--epsilon 4 --delta 1e-6",
+        description=f"{description}, with user-level (ε, δ)-differential privacy.",
         groups={
             "reading": ("cli.parameters:Input", *_FILES, "cli.parameters:Rejecting", *more),
             "privacy": (plan, _PLAN_FILE),
@@ -251,70 +210,127 @@ def _releasing(name: str, plan: str, description: str, *more: str) -> Command:
     )
 
 
-def _reading(name: str, description: str, settings: str, positional: str, run: str) -> Command:
+def _reading(
+    name: str, description: str, settings: str, positional: str, run: str, *, example: str
+) -> Command:
     """Returns a command with one group of settings, which reads no private data."""
     return Command(
         name=name,
+        example=f"beam-dpne {name} {example}",
         description=description,
-        groups={name: (f"cli.parameters:{settings}",)},
+        groups={name: (f"cli.settings:{settings}",)},
         run=run,
         positional=positional,
     )
 
 
 COMMANDS = (
-    _releasing("ngrams", "ngrams.plan:PrivacyPlan", "Releases the n-grams that many users share"),
+    _releasing(
+        "ngrams",
+        "ngrams.plan:PrivacyPlan",
+        "Releases n-grams of many users",
+        "--text_field message --output release/messages",
+        "reading.options:Grouping",
+        "ngrams.parameters:KnownLists",
+    ),
     _releasing(
         "set-union",
         "set_union.plan:SetUnionPlan",
         "Releases the items that many users share (words, names, queries, whole records)",
+        "--text_field city --tokenizer item --output release/cities",
+        "ngrams.parameters:KnownLists",
     ),
     _releasing(
         "bayesian",
         "bayesian.plan:BayesianPlan",
         "Estimates a probability for every n-gram of a public vocabulary from users' texts",
+        "--text_field message --public public.txt --output release/probabilities",
         "cli.parameters:PublicCounting",
     ),
     Command(
         name="plan",
-        description="Shows before a run how many users an n-gram needs, and writes the plan to a file. "
-        "With a number of users and public text it forecasts a release. It never reads private data.",
+        description="Shows before a run how many users an n-gram needs, or the noise and thresholds of "
+        "another program, and writes the plan to a file. With a number of users and public text it "
+        "forecasts a release. It never reads private data.",
+        example="beam-dpne plan ngrams --epsilon 4 --delta 1e-7 --users 30000 --like titles",
         groups={
             "privacy": ("ngrams.plan:PrivacyPlan", _PLAN_FILE),
-            "planning": ("cli.parameters:Planning", "cli.parameters:Quiet"),
+            "planning": ("cli.settings:Planning", "cli.parameters:Quiet"),
             "reading the public text": _FILES,
         },
         run="plans:plan",
+        positional="program",
     ),
     Command(
         name="evaluate",
         description="Compares a release with the private data it came from, for the operator. Its "
         "output is NOT private. The data must fit in memory: 2 GB for 10 million words, 9 lengths.",
+        example="beam-dpne evaluate --release release/messages --input messages.csv",
         groups={
             "reading": ("cli.parameters:Input", *_FILES, _PLAN_FILE),
-            "evaluating": ("cli.parameters:Evaluating", *_SHOWING),
+            "evaluating": ("cli.settings:Evaluating", *_SHOWING),
         },
         run="releases:evaluate_release",
+    ),
+    Command(
+        name="check",
+        description="Reads the input of a run and says what it would read, in exact numbers for the "
+        "operator. It takes the options of the run, writes nothing and spends nothing.",
+        example="beam-dpne check ngrams --input messages.csv --user_field customer_id --text_field "
+        "message",
+        groups={"check": ("cli.settings:Checking",)},
+        run="checking:check",
+        positional="program",
     ),
     _reading(
         "account",
         "Adds up what releases of the same users have spent, from their ledgers, and keeps a budget.",
         *("Accounting", "ledgers", "releases:account"),
+        example="release/2025-01 release/2025-02",
+    ),
+    _reading(
+        "compare",
+        "Shows what is new, risen, fallen or gone between two releases. It reads the releases alone, "
+        "and spends no budget.",
+        *("Comparing", "releases", "comparing:compare"),
+        example="release/2025-01 release/2025-02 --output changes.csv",
     ),
     _reading(
         "export",
         "Writes a release, which must fit in memory, in the format of another system.",
         *("Exporting", "release", "releases:export"),
+        example="release/messages --to tokenizers --output tokenizer.json",
     ),
     _reading(
         "report",
         "Describes a release and its guarantee in one HTML or Markdown file.",
         *("Reporting", "release", "releases:report"),
+        example="release/messages --output report.html",
     ),
     _reading(
         "audit",
         "Attacks the mechanism of a plan with made-up data, and bounds its ε from below. The exit "
         "status is 3 if a bound is above its claim, and 4 if a planted mistake went unnoticed.",
-        *("Auditing", "mechanism", "plans:audit"),
+        *("Auditing", "program", "plans:audit"),
+        example="ngrams --epsilon 4 --delta 1e-6",
     ),
 )
+
+
+def command_of(arguments: Sequence[str]) -> tuple[Command, Sequence[str]] | None:
+    """Returns the command that arguments name, and its own arguments; None if they name none.
+
+    `check` and a program are the command of that program, which only checks its input. `plan` and a
+    program take the parameters of that program's plan.
+    """
+    first, second, *_ = (*arguments, "", "")
+    known = {each.name: each for each in COMMANDS}
+    if first == "check" and second in known and known[second].takes_beam:
+        check = {"description": known[first].description, "run": known[first].run}
+        named = dataclasses.replace(known[second], name=f"check {second}", needs_all=False, **check)
+        return named, arguments[2:]
+    if first == "plan" and second in known and known[second].takes_beam:
+        groups = {**known[first].groups, "privacy": known[second].groups["privacy"]}
+        return dataclasses.replace(known[first], groups=groups), arguments[1:]
+    own = arguments[1:2] if first == "check" else arguments[1:]
+    return (known[first], own) if first in known else None

@@ -17,6 +17,7 @@ from beam_dpne.elements import progress
 from beam_dpne.report.facts import number
 
 _REFRESH_SECONDS = 0.2
+_LOG_SECONDS = 10.0
 _NUMBER = re.compile(r"[-+<]?[\d∞][\d,.∞–± %]*(e-?\d+)?|[–-]?")
 # Characters of a table beside the text of each cell.
 _FRAME = 3
@@ -32,14 +33,20 @@ _PHRASES = {
     "released": "sorting the released rows",
     "publish": "writing the release",
 }
+# What the columns of the table of a release mean, for the line beneath it.
+_MEANINGS = {
+    "noise_stddev": "noise stddev is σ of the noise on each sum",
+    "threshold": "threshold is the lowest ρ, and nothing new with a noisy weight below it was released",
+    "valid": "valid is the number of candidates, whether or not anybody has them",
+}
 
 
 @contextlib.contextmanager
 def progress_line(input_bytes: int, *, quiet: bool) -> Iterator[None]:
     """Shows the progress of an embedded run on stderr: a live line on a terminal, else log lines.
 
-    It shows the stage, the length, the time and the share of the input's bytes. Users and n-grams
-    are never shown.
+    It shows the stage, the length, the time, the share of the input's bytes and the share of the parts
+    of a stage that are done. Users and n-grams are never shown.
 
     Args:
       input_bytes: size in bytes of the input files as they are stored.
@@ -60,32 +67,81 @@ def progress_line(input_bytes: int, *, quiet: bool) -> Iterator[None]:
 
 
 def _watch(done: threading.Event, input_bytes: int) -> None:
-    """Keeps one live line up to date until the run is done, or prints a line for each stage."""
-    console, start, last = _console(sys.stderr), time.monotonic(), _PHRASES[""]
-    with Status(last, console=console) if console.is_terminal else contextlib.nullcontext() as live:
+    """Keeps one live line up to date until the run is done, or prints lines.
+
+    A line is printed when a stage or a length begins, and ten seconds after the last one.
+    """
+    console, start = _console(sys.stderr), time.monotonic()
+    last, printed, began = ("", None), start, start
+    with (
+        Status(_PHRASES[""], console=console) if console.is_terminal else contextlib.nullcontext()
+    ) as live:
         while not done.wait(_REFRESH_SECONDS):
-            stage, length, read = progress.snapshot()
-            phrase, seconds = _PHRASES.get(stage, stage), time.monotonic() - start
-            shown = phrase if length is None else f"length {length}"
+            now, time_now = progress.snapshot(), time.monotonic()
+            is_new = (now.stage, now.length) != last
+            began = time_now if is_new and now.stage == "read" else began
+            shown, seconds = progress_told(now, input_bytes, time_now - began), time_now - start
             if live is not None:
-                part = f": {phrase}" if length is not None else ""
-                if stage == "read" and input_bytes:
-                    part = f", {min(1.0, read / input_bytes):.0%} of the input"
-                live.update(f"{shown}{part}, {seconds:.0f} s")
-            elif shown != last:
-                last = shown
+                live.update(f"{shown}, {seconds:.0f} s")
+            elif is_new or time_now - printed >= _LOG_SECONDS:
                 console.print(f"beam-dpne: {seconds:6.1f} s  {shown}", soft_wrap=True)
+                printed = time_now
+            last = (now.stage, now.length)
 
 
-def print_release(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
-    """Prints how many rows a run released, from its ledger, and the directory."""
+def progress_told(now: progress.Snapshot, input_bytes: int, seconds: float) -> str:
+    """Returns what is done, and how far it is after so many seconds of reading."""
+    phrase = _PHRASES.get(now.stage, now.stage)
+    places = {"length": now.length, "round": now.round}
+    place = ", ".join(f"{name} {number}" for name, number in places.items() if number)
+    text = f"{place}: {phrase}" if place else phrase
+    share = min(1.0, now.bytes_read / input_bytes) if input_bytes else 1.0
+    if now.stage == "read" and share < 1:
+        text = f"{text}, {share:.0%} of the input"
+        if share and seconds > 1:
+            rate, left = now.bytes_read / seconds / 1e6, seconds / share * (1 - share)
+            text = f"{text}, {rate:.3g} MB/s, {_duration(left)} left"
+    elif now.parts and now.stage != "read":
+        text = f"{text}, {now.done / now.parts:.0%}"
+    return text
+
+
+def _duration(seconds: float) -> str:
+    """Returns a time with one unit.
+
+    >>> _duration(59), _duration(600), _duration(9000)
+    ('59 s', '10 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def print_release(ledger: Mapping[str, Any], output: str, seconds: float, *, quiet: bool) -> None:
+    """Prints how many rows a run released, from its ledger, and the directory.
+
+    If it is quiet, it only warns of a release without rows.
+    """
+    total = sum(part["rows"] for part in ledger["parts"])
+    if not total:
+        print_notice(
+            f"beam-dpne: warning: the release is EMPTY: {output} has a ledger and no row. Too few "
+            "users share anything under this plan; beam-dpne plan shows how many are needed. The "
+            "budget is spent all the same."
+        )
+    if quiet:
+        return
     rows = ledger.get("lengths")
     if rows is None:
         mechanism = ledger["mechanism"]
         rows = [{**mechanism, **mechanism.get("rounds", [{}])[-1]}]
-    names = ("length", "policy", "released", "noise_stddev", "threshold", "valid")
+    names = ["length", "policy", "released", *_MEANINGS]
+    if ledger["plan"].get("strategy") == "adaptive":
+        names.remove("noise_stddev")  # It is 1, since the weights carry the budget.
     print_table("Released", rows, names)
-    total = sum(part["rows"] for part in ledger["parts"])
+    shown = [name for name in names if any(row.get(name) for row in rows)]
+    meant = [text for name, text in _MEANINGS.items() if name in shown]
+    print_line(f"{'; '.join(meant)}.")
     print_line(f"{total:,} rows in {seconds:.2f} s. Files: {output} (start with ledger.json).")
 
 
@@ -149,12 +205,18 @@ class _Column:
 
 def print_notice(text: str) -> None:
     """Prints one line for the operator on stderr."""
-    _console(sys.stderr).print(text, soft_wrap=True)
+    _print_wrapped(sys.stderr, text)
 
 
 def print_line(text: str) -> None:
     """Prints one line on stdout."""
-    _console(sys.stdout).print(text, soft_wrap=True)
+    _print_wrapped(sys.stdout, text)
+
+
+def _print_wrapped(file: TextIO, text: str) -> None:
+    """Prints a line, which a terminal shows with whole words."""
+    console = _console(file)
+    console.print(text, soft_wrap=not console.is_terminal)
 
 
 def _console(file: TextIO) -> Console:

@@ -18,10 +18,12 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
-from beam_dpne.cli.commands import COMMANDS, Command, Made, OneLineParser
+from beam_dpne import __version__
+from beam_dpne.cli.commands import COMMANDS, Command, Made, command_of
+from beam_dpne.cli.help import as_options, overview
 from beam_dpne.elements import progress
 from beam_dpne.errors import WITHHELD, RunError, UsageError, is_ours
-from beam_dpne.version import __version__
+from beam_dpne.validation import did_you_mean
 
 _FAILED, _WRONG, _SIGNALLED = 1, 2, 128
 _CHECK_LEDGER = "the release is complete only if its ledger.json is there."
@@ -30,15 +32,19 @@ _MAY_HAVE_PUBLISHED = ("publish", "engine")
 
 
 def program(arguments: Sequence[str] | None = None) -> int:
-    """Runs `beam-dpne` as the whole of a process, by default with its arguments."""
-    return ended(lambda: main(arguments))
+    """Runs `beam-dpne` as the whole of a process, by default with its arguments.
 
-
-def ended(run: Callable[[], int]) -> int:
-    """Returns the exit status of a program, or ends the process if a signal ended the program."""
+    Returns:
+      The exit status; if a signal ended the program, it ends the process instead.
+    """
     # What modules make stays until the end; a command looks for garbage when they are loaded.
     gc.disable()
-    status = run()
+    status = 0
+    try:
+        status = main(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `head`, or whoever else read the output, has enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if status > _SIGNALLED:
         # Threads of a runner may still be running, and the interpreter would wait for them.
         sys.stdout.flush()
@@ -53,21 +59,18 @@ def main(argv: Sequence[str] | None = None) -> int:
       The exit status.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    for command in COMMANDS:
-        if arguments[:1] == [command.name]:
-            return run_command(command, arguments[1:])
-    parser = OneLineParser(
-        prog="beam-dpne",
-        description="Differentially private n-grams and sets of items from private text.",
-    )
-    parser.add_argument("--version", action="version", version=f"beam-dpne {__version__}")
-    listed = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        listed.add_parser(command.name, help=command.description.partition(". ")[0])
-    try:
-        parser.parse_args(arguments)
-    except SystemExit as stop:
-        return int(stop.code or 0)
+    if found := command_of(arguments):
+        return run_command(*found)
+    if arguments[:1] == ["--version"]:
+        print(f"beam-dpne {__version__}")
+    elif not arguments or arguments[0] in ("-h", "--help", "--help-all"):
+        print(overview(COMMANDS))
+        return 0 if arguments else _WRONG
+    else:
+        hint = did_you_mean(arguments[0], [command.name for command in COMMANDS])
+        message = f"there is no command {arguments[0]}.{hint} See beam-dpne --help."
+        print(f"beam-dpne: error: {message}", file=sys.stderr)
+        return _WRONG
     return 0
 
 
@@ -81,6 +84,9 @@ def run_command(command: Command, arguments: Sequence[str]) -> int:
     Returns:
       The exit status.
     """
+    if wanted := {"-h", "--help", "--help-all"} & {*arguments}:
+        print(command.help(whole="--help-all" in wanted))
+        return 0
     # Log lines and warnings of libraries may quote data, as lines do that cannot be written; what this
     # package logs as a warning is printed.
     logging.raiseExceptions = False
@@ -104,7 +110,7 @@ def _run(command: Command, arguments: Sequence[str], received: Sequence[int]) ->
     with contextlib.ExitStack() as stack:
         try:
             given, others = command.read(arguments)
-            made = Made(command.load_groups(), given)
+            made = Made(command.load_groups(), given, whole=command.needs_all)
             if path := given.get("failure_log"):
                 output = given.get("output") if command.takes_beam else None
                 keep = stack.enter_context(failure_log(path, output))
@@ -114,6 +120,8 @@ def _run(command: Command, arguments: Sequence[str], received: Sequence[int]) ->
                 gc.enable()
             function(made, others)
         except BaseException as error:
+            if isinstance(error, BrokenPipeError) and not command.takes_beam:
+                raise
             number = (
                 received[0] if received else signal.SIGINT * isinstance(error, KeyboardInterrupt)
             )
@@ -123,6 +131,7 @@ def _run(command: Command, arguments: Sequence[str], received: Sequence[int]) ->
                 found = _CHECK_LEDGER if is_late else "nothing was published."
                 return _SIGNALLED + number, f"{what}; {found}" if command.takes_beam else f"{what}."
             status, text = outcome(error)
+            text = as_options(text, command.parameters, command.positional)
             if is_late and status == _FAILED:
                 text = f"{text} {_CHECK_LEDGER.capitalize()}"
             if keep and status == _FAILED:
@@ -209,11 +218,8 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
 
     def keep(error: BaseException) -> str:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        parts = [f"== {now}, beam-dpne {__version__}: what was raised ==", whole_chain(error)]
-        if isinstance(error, RunError) and error.details is not None:
-            with contextlib.suppress(Exception):  # The engine may be gone.
-                parts += ["== What the engine reports ==", error.details()]
-        handler.emit(logging.makeLogRecord({"msg": "\n".join(parts)}))
+        text = f"== {now}, beam-dpne {__version__}: what was raised ==\n{whole_chain(error)}"
+        handler.emit(logging.makeLogRecord({"msg": text}))
         return f"The whole failure is in {path}, which is as private as the data."
 
     root = logging.getLogger()

@@ -1,20 +1,22 @@
-"""The parameters of commands that are not those of a plan, of reading, or of notes.
+"""The parameters of runs that are not those of a plan, of reading, or of notes.
 
 Each class is one group of parameters, defined as `validation.Parameter` says, of which commands, keys
 of YAML, launch forms and Airflow's operators are made. This module is loaded without Beam.
 """
 
 import dataclasses
-from typing import Annotated
+import os
+import pathlib
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any
 
-from beam_dpne.report import PARTS
-from beam_dpne.validation import MAX_USERS, Parameter, Parameters
+from beam_dpne.errors import UsageError
+from beam_dpne.validation import Parameter, Parameters, json_parameters
 
 # Far more threads than cores only take memory.
 MOST_WORKERS = 256
-_RELEASE = Parameter("Directory of the release, local or e.g. gs://bucket/out.", path="directory")
-# The names of `exports.writing.KINDS`, which is loaded when an export is made.
-EXPORTS = ("tokenizers", "arpa", "aosp", "elasticsearch", "csv", "card")
+# The names of `masks.MASKS`.
+MASKS = ("urls", "emails", "mentions", "numbers")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 
 
@@ -25,8 +27,8 @@ class Input(Parameters):
     input: Annotated[
         str | tuple[str, ...],
         Parameter(
-            "Files to read: a path, a glob or a folder, e.g. gs://bucket/notes/*.jsonl.gz, or several. "
-            "Gzip, bzip2 and zstd are decompressed by extension.",
+            "Files to read: a path, a glob or a folder. There may be several, e.g. "
+            "gs://bucket/notes/*.jsonl.gz. Gzip, bzip2 and zstd are decompressed by extension.",
             path="files",
         ),
     ]
@@ -39,14 +41,42 @@ class Tokenizing(Parameters):
     tokenizer: Annotated[
         str | None,
         Parameter(
-            "How texts become words: words, unicode_words (for Chinese, Japanese, Thai, too), "
-            "whitespace, tokens (texts are lists), item (a text is one item), or your function of each "
-            "text alone.",
-            pattern=f"words|unicode_words|whitespace|tokens|item|{_NAME}:{_NAME}",
-            requirement="words, unicode_words, whitespace, tokens, item or package.module:function",
+            "How texts become words: words, icu_words (for Chinese, Japanese, Thai, too), "
+            "unicode_words, whitespace, tokens (texts are lists), item (a text is one item), or your "
+            "function of each text alone.",
+            pattern=f"words|unicode_words|icu_words|whitespace|tokens|item|{_NAME}:{_NAME}",
+            requirement="words, unicode_words, icu_words, whitespace, tokens, item or "
+            "package.module:function",
             default_text="words; whitespace for sequences; in an evaluation that of the release",
         ),
     ] = None
+    item_separator: Annotated[
+        str | None,
+        Parameter(
+            "Text between the items of a record, e.g. a semicolon, if each text is a list of items.",
+            pattern=r"[^\r\n]{1,8}",
+            requirement="1 to 8 characters",
+            value="TEXT",
+        ),
+    ] = None
+    mask: Annotated[
+        tuple[str, ...] | None,
+        Parameter(
+            "What is left out of each text: emails, urls, numbers, mentions, or several with commas.",
+            choices=MASKS,
+        ),
+    ] = None
+    stop_list: Annotated[
+        str | None,
+        Parameter(
+            "File of public words that are left out of each text. Each line has one, or a phrase.",
+            path="file",
+        ),
+    ] = None
+
+    def name(self, default: str = "words") -> str:
+        """Returns the name of the tokenizer."""
+        return self.tokenizer or ("item" if self.item_separator else default)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,18 +86,15 @@ class Rejecting(Parameters):
     rejects: Annotated[
         str | None,
         Parameter(
-            "Directory outside releases for a list of rejected records: file, position and reason. It "
-            "is as private as the data.",
+            "Directory for a list of rejected records: file, position and reason. It is outside "
+            "releases, and as private as the data.",
             path="directory",
         ),
     ] = None
     max_rejected: Annotated[
         float,
         Parameter(
-            "Largest share of rejected records. Above it the run fails before anything is released.",
-            least=0,
-            most=1,
-            rare=True,
+            "Largest share of rejected records; above it the run fails.", least=0, most=1, rare=True
         ),
     ] = 0.05
     strict: Annotated[bool, Parameter("Fail at the first rejected record.", rare=True)] = False
@@ -94,17 +121,16 @@ class Writing(Parameters):
     output: Annotated[
         str,
         Parameter(
-            "New directory of the release, e.g. gs://bucket/releases/2025-01. It is complete when it "
-            "has ledger.json.",
+            "New directory of the release. It is local or e.g. gs://bucket/releases/2025-01, and "
+            "complete when it has ledger.json.",
             path="directory",
         ),
     ]
     output_format: Annotated[
-        str, Parameter("Format of the files of rows.", choices=("jsonl", "tsv", "parquet"))
+        str, Parameter("Format of the files of rows.", choices=("jsonl", "csv", "tsv", "parquet"))
     ] = "jsonl"
     overwrite: Annotated[
-        bool,
-        Parameter("Replace a release in the output directory; the budgets of both add up."),
+        bool, Parameter("Replace a release in the output directory; the budgets of both add up.")
     ] = False
 
 
@@ -133,8 +159,8 @@ class Running(Parameters):
     workers: Annotated[
         int | None,
         Parameter(
-            "Number of threads of one worker that does everything in one step; 0 makes a graph of many "
-            "steps, which an engine spreads. The release is the same.",
+            "Number of threads of one worker, which does everything in one step; 0 makes a graph of "
+            "many steps, which an engine spreads. The release is the same.",
             least=0,
             most=MOST_WORKERS,
             default_text="the cores that this process may use; 0 on an engine",
@@ -144,16 +170,10 @@ class Running(Parameters):
         int, Parameter("Bytes above which a set reaches workers as a file.", least=1, rare=True)
     ] = 64 * 2**20
     harness_timeout: Annotated[
-        int,
-        Parameter(
-            "Seconds in which an engine's workers must do a first step; 0 omits it.",
-            least=0,
-            rare=True,
-        ),
+        int, Parameter("Seconds for a first step of workers; 0 is no limit.", least=0, rare=True)
     ] = 120
     budget: Annotated[
-        str | None,
-        Parameter("Folder with a budget (beam-dpne account); a run above it is refused."),
+        str | None, Parameter("Folder of a budget; a run above it is refused.", value="DIR")
     ] = None
 
 
@@ -163,7 +183,7 @@ class FailureLogging(Parameters):
 
     failure_log: Annotated[
         str | None,
-        Parameter("Local file, as private as the data, for what a failed run withholds."),
+        Parameter("Local file for what a failure withholds, as private as data.", value="FILE"),
     ] = None
 
 
@@ -171,7 +191,9 @@ class FailureLogging(Parameters):
 class Quiet(Parameters):
     """The display."""
 
-    quiet: Annotated[bool, Parameter("Print no progress; errors are still printed.")] = False
+    quiet: Annotated[
+        bool, Parameter("Print no progress and no table of a release; errors and warnings remain.")
+    ] = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -181,167 +203,53 @@ class PublicCounting(Parameters):
     public: Annotated[
         str,
         Parameter(
-            "Public n-grams, never from the private data: a text with one document in each line, lines "
-            "ngram<TAB>count, or the directory of a release.",
+            "Public n-grams, never from the private data. A text has one document in each line, or "
+            "lines ngram<TAB>count; or it is the directory of a release.",
             path="file",
         ),
     ]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Planning(Parameters):
-    """What `beam-dpne plan` does with a plan, and a forecast of a release."""
+def with_file(given: Mapping[str, Any], path: str | None, known: Collection[str]) -> dict[str, Any]:
+    """Returns values with those in a JSON file of parameters, if there is one.
 
-    releases: Annotated[
-        int | None, Parameter("Number of equal releases that share epsilon and delta.", least=1)
-    ] = None
-    output: Annotated[str | None, Parameter("File for the plan as JSON, e.g. plan.json.")] = None
-    users: Annotated[
-        int | None, Parameter("Public number of users to forecast.", least=1, most=MAX_USERS)
-    ] = None
-    like: Annotated[
-        str | tuple[str, ...] | None,
-        Parameter(
-            "Public text that resembles the private one, or titles for a built-in profile: it gives a "
-            "forecast. It must never be a sample of the private data.",
-            path="files",
-        ),
-    ] = None
-    documents_per_user: Annotated[
-        float | None,
-        Parameter(
-            "Mean number of documents of a user, where the text names no users.",
-            least=1,
-            most=10_000,
-            rare=True,
-        ),
-    ] = None
-    epsilons: Annotated[
-        tuple[float, ...] | None,
-        Parameter("ε of the forecast.", above=0, default_text="half of epsilon, it, and twice it"),
-    ] = None
+    Raises:
+      ValueError: a parameter is given twice, or as in `read_parameters`.
+    """
+    in_file = read_parameters(path, known) if path else {}
+    if both := sorted(in_file.keys() & given.keys()):
+        raise UsageError(
+            f"--{both[0]} is in the file {path} already; leave it out beside the file."
+        )
+    return {**given, **in_file}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluating(Parameters):
-    """An evaluation."""
+def _read_remote(path: str) -> bytes:
+    from beam_dpne.release.reading import as_release_error
+    from beam_dpne.storage.directories import check_access, directory_at
 
-    release: Annotated[str, _RELEASE]
-    output: Annotated[
-        str | None,
-        Parameter("Directory for tables and a picture, as private as the data.", path="directory"),
-    ] = None
-    k_anonymity: Annotated[
-        tuple[int, ...],
-        Parameter("Numbers k: which part is released of what k users have.", least=1, rare=True),
-    ] = (1, 2, 5, 10, 20, 50, 100)
-    top_k: Annotated[
-        int, Parameter("Number of first n-grams that are compared.", least=1, rare=True)
-    ] = 20
+    folder, name = os.path.split(path)
+    with as_release_error(f"plan cannot be read, got {path}", UsageError):
+        check_access([path], [])
+        text = directory_at(folder).read(name)
+    if text is None:
+        raise UsageError(f"plan cannot be read, got {path}: there is no such file.")
+    return text
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Auditing(Parameters):
-    """An audit."""
+def read_parameters(path: str, known: Collection[str]) -> dict[str, Any]:
+    """Returns the parameters in a JSON file by name; those that are null are left out.
 
-    mechanism: Annotated[
-        str, Parameter("Mechanism to attack.", choices=("ngrams", "set-union", "bayesian"))
-    ]
-    epsilon: Annotated[float | None, Parameter("ε, where no file has it.", above=0)] = None
-    delta: Annotated[float | None, Parameter("δ, where no file has it.", above=0, below=1)] = None
-    plan: Annotated[
-        str | None, Parameter("JSON file with the parameters of the plan to attack.", path="file")
-    ] = None
-    runs: Annotated[
-        int, Parameter("Number of runs with the user, and without.", least=200, most=10_000_000)
-    ] = 20_000
-    confidence: Annotated[
-        float, Parameter("Confidence of all bounds together.", above=0, below=1)
-    ] = 0.99
-    seed: Annotated[int, Parameter("Seed of all runs; choose one of yours.", least=0)] = 1
-    json: Annotated[bool, Parameter("Print JSON instead of a table.")] = False
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Accounting(Parameters):
-    """The total of several releases, and a budget."""
-
-    ledgers: Annotated[
-        tuple[str, ...] | None,
-        Parameter("Releases, each by its directory or a copy of its ledger.", path="directory"),
-    ] = None
-    delta: Annotated[
-        float | None,
-        Parameter(
-            "δ of the total, or of the cap; a larger δ gives a smaller ε.",
-            above=0,
-            below=1,
-            default_text="sum of the ledgers",
-        ),
-    ] = None
-    same_users: Annotated[
-        bool, Parameter("State that ledgers with different units are about the same users.")
-    ] = False
-    json: Annotated[bool, Parameter("Print JSON instead of tables.")] = False
-    budget: Annotated[str | None, Parameter("Folder of a budget; alone it is shown.")] = None
-    create: Annotated[
-        bool, Parameter("Make a budget with population, epsilon and delta as its cap.")
-    ] = False
-    population: Annotated[
-        str | None, Parameter("Name of all users who may be the same people, for create.")
-    ] = None
-    epsilon: Annotated[float | None, Parameter("ε of the cap, for create.", above=0)] = None
-    add: Annotated[bool, Parameter("Add ledgers to the budget, even above the cap.")] = False
-    settle: Annotated[
-        str | None, Parameter("Release whose ledger replaces the note of its run.")
-    ] = None
-    remove: Annotated[
-        str | None, Parameter("Note to remove: its run has ended, and nobody has a file of it.")
-    ] = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Exporting(Parameters):
-    """An export."""
-
-    release: Annotated[str, _RELEASE]
-    to: Annotated[str, Parameter("Format, see the page on exports.", choices=EXPORTS)]
-    output: Annotated[str, Parameter("File to write, e.g. tokenizer.json; outside the release.")]
-    overwrite: Annotated[bool, Parameter("Replace a file that exists.")] = False
-    locale: Annotated[str | None, Parameter("Locale of the keyboard, e.g. pt_BR, for aosp.")] = None
-    kept_back: Annotated[
-        float | None,
-        Parameter(
-            "Share of probability that arpa keeps for words that do not follow a context.",
-            least=0,
-            below=1,
-            default_text="0.4 for arpa",
-        ),
-    ] = None
-    public: Annotated[
-        str | None, Parameter("Public counts of a release of bayesian, which arpa needs then.")
-    ] = None
-    min_count: Annotated[
-        int | None, Parameter("Least public count of further n-grams of arpa.", least=1)
-    ] = None
-    license: Annotated[str | None, Parameter("Licence for card, e.g. cc-by-4.0.")] = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Reporting(Parameters):
-    """A report."""
-
-    release: Annotated[str, _RELEASE]
-    output: Annotated[
-        str, Parameter("File outside a release: HTML, or Markdown if its name ends in .md.")
-    ] = "report.html"
-    overwrite: Annotated[bool, Parameter("Replace a report that is already there.")] = False
-    public: Annotated[
-        bool, Parameter("Leave out title, contact, fields, tokenizer, versions and operator.")
-    ] = False
-    leave_out: Annotated[
-        tuple[str, ...] | None, Parameter("Parts of the report to leave out.", choices=tuple(PARTS))
-    ] = None
-    search_rows: Annotated[
-        int, Parameter("Largest number of rows in the search box of HTML.", least=0)
-    ] = 100_000
+    Raises:
+      ValueError: the file cannot be read, holds no JSON object, or has a name that is not known.
+    """
+    if "://" in path:
+        text = _read_remote(path)
+    else:
+        # Without Beam, which takes a second to load, so that an error of a parameter comes at once.
+        try:
+            text = pathlib.Path(path).expanduser().read_bytes()
+        except OSError as error:
+            raise UsageError(f"plan cannot be read, got {path} ({error.strerror}).") from None
+    values = json_parameters(text, known, f"plan {path}")
+    return {name: value for name, value in values.items() if value is not None}

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,22 +13,24 @@ from beam_dpne.accounting.expense import PLANS
 from beam_dpne.audit.auditing import EXCEEDED, PASSED, WEAK, Audit, audit_plan, statements
 from beam_dpne.audit.games import MECHANISM
 from beam_dpne.cli import display
-from beam_dpne.cli.commands import Made, with_file
-from beam_dpne.cli.parameters import Auditing, Planning, Quiet
-from beam_dpne.cli.programs import read_inputs, tokenizer_name, warn_of_large_delta
+from beam_dpne.cli.commands import Made
+from beam_dpne.cli.inputs import read_inputs, tokenizer_name, with_rules
+from beam_dpne.cli.parameters import Quiet, Tokenizing, with_file
+from beam_dpne.cli.programs import warn_of_large_delta
+from beam_dpne.cli.settings import Auditing, Planning
+from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.errors import InputError, UsageError
 from beam_dpne.evaluation.corpus import read_corpus
-from beam_dpne.forecast.forecasting import (
-    MOST_REPEATS,
-    Forecaster,
-    LengthForecast,
-    with_documents,
-)
+from beam_dpne.forecast.forecasting import MOST_REPEATS, Forecaster, LengthForecast, with_documents
 from beam_dpne.forecast.needed_users import NUMBERS, typical_needs
 from beam_dpne.forecast.profiles import PROFILES, read_profile
+from beam_dpne.ngrams.known import KnownNgrams, read_known
+from beam_dpne.ngrams.parameters import KnownLists
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.reading.options import names_of
+from beam_dpne.reading.files import InputFile
+from beam_dpne.reading.options import ReadOptions, names_of
 from beam_dpne.release.publishing import write_file
+from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.storage.directories import check_access
 
 _SCHEMA = "beam_dpne/audit/3"
@@ -39,7 +42,8 @@ def plan(made: Made, _beam_arguments: list[str]) -> None:
     Raises:
       UsageError: parameters of a forecast are missing, or given without one.
     """
-    whole, asked = made[PrivacyPlan], made[Planning]
+    asked = made[Planning]
+    whole = made[PLANS[asked.program]]
     warn_of_large_delta(whole)
     one = plan_of_each(whole, asked.releases or 1)
     plans = _plans_to_forecast(whole, asked)
@@ -48,34 +52,44 @@ def plan(made: Made, _beam_arguments: list[str]) -> None:
     if asked.releases is not None:
         display.print_line(
             f"{asked.releases} releases under this plan have at most ε = {whole.epsilon:g} at δ = "
-            f"{whole.delta:g} together. Each may have:"
+            f"{whole.delta:g} together. By the composition of their noise each may have ε = "
+            f"{one.epsilon:g}; a sum of their ε would allow {whole.epsilon / asked.releases:.4g}:"
         )
     if plans:
         _forecast(made, plans)
-    else:
+    elif isinstance(one, PrivacyPlan):
         _print_needs(one)
-    noise = f"σ = {one.noise_stddev:.5f} of everything together"
+    elif isinstance(one, SetUnionPlan):
+        rounds = [each._asdict() for each in one.union_rounds]
+        display.print_table(f"Rounds of {one.policy}", rounds)
+    noise = (
+        f"σ = {one.noise_stddev:.5f} of everything together at sensitivity {one.sensitivity:.6g}"
+    )
     if one.count_noise is not None:
-        noise = f"{noise}, {one.count_noise.row_stddev:.4f} of numbers of users"
+        noise = f"{noise}, {one.count_noise:.4f} of numbers of users"
     display.print_line(
         f"The plan has ε = {one.epsilon:g}, δ = {one.delta:g}: noise {noise}; δ for the noise "
-        f"{one.gaussian_delta:.3g}, for words of one user {one.vocabulary_delta:.3g}, and 1/1000 of "
-        "both is kept for the imperfections of noise."
+        f"{one.gaussian_delta:.3g}, for words or items of one user {one.vocabulary_delta:.3g}, and "
+        "1/1000 of both is kept for the imperfections of noise."
     )
     if asked.output is not None:
         display.print_notice(f"beam-dpne: the plan is in {asked.output}.")
 
 
-def _plans_to_forecast(whole: PrivacyPlan, asked: Planning) -> list[PrivacyPlan]:
+def _plans_to_forecast(whole: Any, asked: Planning) -> list[PrivacyPlan]:
     """Returns the plan of a release for each ε of the forecast; none if there is no forecast."""
     if asked.like is None:
-        if asked.users or asked.documents_per_user or asked.epsilons:
+        if asked.users or asked.documents_per_user or asked.epsilons or asked.known:
             raise UsageError(
-                "users, documents_per_user and epsilons belong to a forecast, which needs like."
+                "users, documents_per_user, epsilons and known belong to a forecast; set like=FILES."
             )
         return []
+    if asked.program != "ngrams":
+        raise UsageError(f"like must be left out with {asked.program}: forecasts are of n-grams.")
     if asked.users is None:
         raise UsageError("users must be a public round number with like.")
+    if asked.known:
+        whole.check_known()
     epsilons = asked.epsilons or (whole.epsilon / 2, whole.epsilon, 2 * whole.epsilon)
     plans = (dataclasses.replace(whole, epsilon=epsilon) for epsilon in sorted(set(epsilons)))
     return [plan_of_each(plan, asked.releases or 1) for plan in plans]
@@ -86,6 +100,8 @@ def _forecast(made: Made, plans: Sequence[PrivacyPlan]) -> None:
     asked, like = made[Planning], names_of(made[Planning].like or "")
     users = asked.users or 0
     if tuple(like) == PROFILES and asked.documents_per_user is None:
+        if asked.known:
+            raise UsageError("known must be left out with a built-in profile: give text for like.")
         profile = read_profile(like[0])
         forecasts, notes = [profile.forecast(plan, users) for plan in plans], [profile.note]
     else:
@@ -111,17 +127,34 @@ def _forecast(made: Made, plans: Sequence[PrivacyPlan]) -> None:
 
 def _forecaster(made: Made, like: Sequence[str]) -> Forecaster:
     """Reads the public text, and deals its documents to made-up users if that is wanted."""
-    asked, tokenizer = made[Planning], tokenizer_name(made)
+    asked, name = made[Planning], tokenizer_name(made)
     check_access(like, [])
     try:
-        files, reading = read_inputs(made, like, tokenizer)
+        files, reading = read_inputs(made[ReadOptions], like, name, quiet=made[Quiet].quiet)
+        tokenizer = with_rules(made[Tokenizing], name)
         with display.progress_line(sum(file.size for file in files), quiet=made[Quiet].quiet):
             crowd = read_corpus(files, reading, tokenizer)
+        known = _known(made, files, tokenizer) if asked.known else None
     except (InputError, FileNotFoundError) as error:
         raise UsageError(f"like cannot be read: {error}") from None
     if asked.documents_per_user is not None:
         crowd = with_documents(crowd, asked.documents_per_user, np.random.default_rng([0, 0]))
-    return Forecaster(crowd, asked.users or 0)
+    return Forecaster(crowd, asked.users or 0, known=known)
+
+
+def _known(made: Made, like: Sequence[InputFile], tokenizer: str | Tokenizer) -> KnownNgrams:
+    """Returns the known n-grams of a forecast, whose text stands for the private one."""
+    asked = made[Planning]
+    lists = KnownLists(known=asked.known, known_min_count=asked.known_min_count)
+    try:
+        return read_known(lists, made[PrivacyPlan].max_length, tokenizer, like)
+    except UsageError:
+        raise UsageError(
+            "known must be another text than like, which stands for the private one: with the same "
+            "text a forecast promises too much. Split it."
+        ) from None
+    except (InputError, FileNotFoundError) as error:
+        raise UsageError(str(error)) from None
 
 
 def _print_needs(plan: PrivacyPlan) -> None:
@@ -184,21 +217,20 @@ def audit(made: Made, _beam_arguments: list[str]) -> None:
       SystemExit: With status 3 if a bound is above its claim, and 4 if a planted mistake was missed.
     """
     asked = made[Auditing]
-    kind = PLANS[asked.mechanism]
+    kind = PLANS[asked.program]
     budget = {name: getattr(asked, name) for name in ("epsilon", "delta") if getattr(asked, name)}
     given = with_file(budget, asked.plan, {field.name for field in dataclasses.fields(kind)})
     found = audit_plan(
         Made({"privacy": [kind]}, given)[kind],
         runs=asked.runs,
-        confidence=asked.confidence,
         seed=asked.seed,
         processes=os.cpu_count() or 1,
     )
     if asked.json:
-        shown = {"schema": _SCHEMA, "mechanism": asked.mechanism, **found.to_dict()}
+        shown = {"schema": _SCHEMA, "mechanism": asked.program, **found.to_dict()}
         print(json.dumps(shown, indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        _print_audit(found, asked.mechanism)
+        _print_audit(found, asked.program)
     if status := {PASSED: 0, EXCEEDED: 3, WEAK: 4}[found.verdict]:
         raise SystemExit(status)
 

@@ -3,36 +3,48 @@
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import math
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.pvalue import AsIter
 
 from beam_dpne.accounting.budget import open_budget
 from beam_dpne.accounting.expense import PLANS, expense_of_plan
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.cli import display, parameters, runners
 from beam_dpne.cli.commands import Made
+from beam_dpne.cli.inputs import (
+    SECRET,
+    read_inputs,
+    reading_of,
+    tokenizer_name,
+    with_cause,
+    with_rules,
+)
+from beam_dpne.cli.parameters import Tokenizing
 from beam_dpne.cli.runners import BeamOptions
-from beam_dpne.documents.run_keys import RunKeyFile, tokenizer_identity
+from beam_dpne.documents.batch import GROUP
+from beam_dpne.documents.run_keys import RunKeyFile
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements import progress
 from beam_dpne.elements.coders import SetStore
 from beam_dpne.errors import BudgetError, UsageError
+from beam_dpne.ngrams.parameters import KnownLists
 from beam_dpne.ngrams.transform import PrivateNgrams
-from beam_dpne.reading.files import InputFile, match_inputs
+from beam_dpne.reading.files import InputFile, refuse_input
 from beam_dpne.reading.options import ReadOptions, codec_of, names_of
-from beam_dpne.reading.records import check_fields
-from beam_dpne.reading.rejects import NO_RECORDS, REJECTED_RECORDS, Tally, WriteRejects
+from beam_dpne.reading.rejects import NO_RECORDS, REJECTED_RECORDS
 from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.release.publishing import WriteRelease, check_output
 from beam_dpne.release.reading import (
     as_release_error,
     check_outside,
+    is_release,
     read_ledger,
     real_path,
 )
@@ -41,10 +53,6 @@ from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.transform import PrivateSetUnion
 from beam_dpne.storage.directories import absolute_path, check_access, directory_at
 from beam_dpne.validation import about_large_delta
-
-_SECRET = "This line is for the operator only; it is as secret as the data."
-# Engines accept a graph of less than 10 MB, in which data take a third more bytes.
-_LARGEST_IN_GRAPH = 6 * 2**20
 
 
 def run(
@@ -68,7 +76,11 @@ def run(
     plan = made[next(kind for kind in PLANS.values() if kind in made)]
     chosen = tokenizer or tokenizer_name(made)
     resolve_tokenizer(chosen)
-    files, reading = read_inputs(made, made[parameters.Input].input, chosen)
+    quiet = made[parameters.Quiet].quiet
+    inputs = made[parameters.Input].input
+    files, reading = read_inputs(reading_of(made), inputs, chosen, quiet=quiet)
+    if words := made[Tokenizing].stop_list:
+        refuse_input("stop_list", words, files)
     warn_of_large_delta(plan)
     running = made[parameters.Running]
     key, workers = running.run_key_file, running.workers or None
@@ -80,18 +92,19 @@ def run(
     private = _private(
         made,
         options,
+        files,
         plan=plan,
-        tokenizer=with_cause(chosen) if logs_failures else chosen,
+        tokenizer=with_rules(made[Tokenizing], with_cause(chosen) if logs_failures else chosen),
         partitions=running.partitions or _partitions(files, workers),
         workers=workers,
         run_key=key and RunKeyFile.checked(absolute_path(key), pinned=not options.is_template),
         described=reading.describe([file.path for file in files]),
     )
     started, output = time.monotonic(), made[parameters.Writing].output
-    with _kept_budget(made, plan):
-        ledger = _run(made, options, files, reading, private)
+    with only_run_to(output), _kept_budget(made, plan):
+        ledger = _run(made, options, files, reading, private, workers=workers)
     if ledger is not None:
-        display.print_release(ledger, output, time.monotonic() - started)
+        display.print_release(ledger, output, time.monotonic() - started, quiet=quiet)
     return ledger
 
 
@@ -99,14 +112,15 @@ def _check_places(made: Made, options: BeamOptions) -> None:
     """Checks all paths but those of the input; raises UsageError, AccessError or ReleaseError."""
     writing, budget = made[parameters.Writing], made[parameters.Running].budget
     rejects, key = made[parameters.Rejecting].rejects, made[parameters.Running].run_key_file
-    read = [*names_of(made[parameters.Input].input), *filter(None, [key])]
+    others = (key, made[Tokenizing].stop_list)
+    read = [*names_of(made[parameters.Input].input), *filter(None, others)]
     written = filter(None, (writing.output, rejects, options.temp_location, budget))
     check_access(read, list(written), options.pipeline_options)
     check_output(writing.output, overwrite=writing.overwrite)
     if options.is_template and (key is None or budget is not None):
         raise UsageError(
-            "template_location needs run_key_file and no budget: a template is run many times, and a "
-            "fresh key would be frozen in it; add each release to its budget by beam-dpne account."
+            "--template_location needs --run_key_file and no --budget: a template is run many times, "
+            "with a fresh key frozen in it; add each release to its budget by beam-dpne account."
         )
     if budget is not None:
         check_outside("budget", budget, writing.output)
@@ -114,33 +128,36 @@ def _check_places(made: Made, options: BeamOptions) -> None:
         check_directory("rejects", rejects, writing.output)
 
 
-def _private(made: Made, options: BeamOptions, **fields: Any) -> Callable[[str], beam.PTransform]:
+def _private(
+    made: Made, options: BeamOptions, files: Sequence[InputFile], **fields: Any
+) -> Callable[[str], beam.PTransform]:
     """Returns the function from the run's temporary folder to the private transform."""
-    from_launch = not options.hands_over
+    limit, plan = made[parameters.Running].side_input_limit, fields["plan"]
+    store = functools.partial(SetStore, limit=limit, from_launch=not options.hands_over)
+    known = None
+    if KnownLists in made and made[KnownLists].known is not None:
+        from beam_dpne.ngrams.known import read_known
+
+        about = fields["tokenizer"], files, options.pipeline_options
+        known = read_known(made[KnownLists], getattr(plan, "max_length", 1), *about)
     if SetUnionPlan in made:
-        return lambda _: PrivateSetUnion(**fields)
+        items = None if known is None else known.items
+        return lambda folder: PrivateSetUnion(store=store(folder=folder), known=items, **fields)
     if BayesianPlan not in made:
-        limit = made[parameters.Running].side_input_limit
-        return lambda folder: PrivateNgrams(
-            store=SetStore(folder=folder, limit=limit, from_launch=from_launch), **fields
-        )
+        # Documents have columns of these names, whatever the fields of the files are.
+        fields["group_field"] = GROUP if fields["described"].group_field else None
+        return lambda folder: PrivateNgrams(store=store(folder=folder), known=known, **fields)
     # Its libraries take time to load, which the other programs do without.
-    from beam_dpne.bayesian.public_counts import read_public_counts
+    from beam_dpne.bayesian.public_files import read_public_counts
     from beam_dpne.bayesian.transform import BayesianCounts
 
-    path, plan = made[parameters.PublicCounting].public, made[BayesianPlan]
+    path = made[parameters.PublicCounting].public
     check_access([path], [], options.pipeline_options)
-    if real_path(path) in map(real_path, names_of(made[parameters.Input].input)):
-        raise UsageError(f"public must not be private data, got public={path}, which is an input.")
-    fields["public"] = read_public_counts(
-        path,
-        length=plan.length,
-        tokenizer=fields["tokenizer"],
-        vocabulary_size=plan.vocabulary_size,
-    )
-    return lambda folder: BayesianCounts(
-        store=SetStore(folder=folder, limit=_LARGEST_IN_GRAPH) if from_launch else None, **fields
-    )
+    if not is_release("public", path):
+        refuse_input("public", path, files)
+    how = {"tokenizer": fields["tokenizer"], "vocabulary_size": plan.vocabulary_size}
+    fields["public"] = read_public_counts(path, length=plan.length, **how)
+    return lambda folder: BayesianCounts(store=store(folder=folder), **fields)
 
 
 def _run(
@@ -149,6 +166,8 @@ def _run(
     files: Sequence[InputFile],
     reading: ReadOptions,
     private: Callable[[str], beam.PTransform],
+    *,
+    workers: int | None,
 ) -> Mapping[str, Any] | None:
     """Runs a pipeline; returns the ledger of the release, or None if only a template was written.
 
@@ -164,21 +183,16 @@ def _run(
         read = pipeline | "Read" >> ReadDocuments(
             inputs=[file.path for file in files],
             strict=rejecting.strict,
+            rejects=rejecting.rejects and absolute_path(rejecting.rejects),
+            workers=workers if options.embedded else None,
             **dataclasses.asdict(reading),
         )
-        tally = read.tally
-        if rejecting.rejects is not None:
-            paths = read.rejects | "WriteRejects" >> WriteRejects(
-                path=absolute_path(rejecting.rejects)
-            )
-            after = beam.Map(lambda tally, _written: tally, AsIter(paths)).with_output_types(Tally)
-            tally = tally | "AfterRejects" >> after
         write = WriteRelease(
             output=absolute_path(writing.output),
             output_format=writing.output_format,
             notes=made[ReleaseNotes],
             overwrite=writing.overwrite,
-            tally=tally,
+            tally=read.tally,
             max_rejected=rejecting.max_rejected,
         )
         _ = read.documents | private(folder) | "Publish" >> write
@@ -188,6 +202,31 @@ def _run(
         return None
     _report_records(runners.counters(result), rejecting.rejects, quiet=quiet)
     return read_ledger(writing.output)
+
+
+@contextlib.contextmanager
+def only_run_to(output: str) -> Iterator[None]:
+    """Refuses a second run to a directory while this one is at work, if both are on this machine.
+
+    Raises:
+      UsageError: another run is at work; it has not published yet.
+    """
+    name = hashlib.sha256(real_path(output).encode()).hexdigest()[:16]
+    path = os.path.join(tempfile.gettempdir(), f".beam_dpne-{name}.lock")
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(ImportError, PermissionError):
+            import fcntl
+
+            file = stack.enter_context(open(path, "w"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(
+                    f"output must be of one run at a time, got output={output}, to which another run "
+                    "is at work. Choose another directory."
+                ) from None
+            stack.callback(os.remove, path)
+        yield
 
 
 @contextlib.contextmanager
@@ -206,10 +245,7 @@ def _kept_budget(made: Made, plan: Any) -> Iterator[None]:
         return
     budget, command = open_budget(path), f"beam-dpne account --budget {path}"
     note = budget.check_and_note(
-        expense_of_plan(plan),
-        program=plan.program,
-        output=output,
-        unit=made[ReleaseNotes].unit,
+        expense_of_plan(plan), program=plan.program, output=output, unit=made[ReleaseNotes].unit
     )
     try:
         yield
@@ -234,26 +270,6 @@ def _partitions(files: Sequence[InputFile], workers: int | None) -> int:
     mebibytes = sum(file.size * (4 if codec_of(file.path) else 1) for file in files) / 2**20
     of_threads = min(4 * (workers or 0), mebibytes)
     return max(1, math.ceil(max(min(4096, mebibytes / 8), mebibytes / 40, of_threads)))
-
-
-def tokenizer_name(made: Made) -> str:
-    """Returns the tokenizer of the parameters; its default depends on the format of the input."""
-    default = "whitespace" if made[ReadOptions].input_format == "sequences" else "words"
-    return made[parameters.Tokenizing].tokenizer or default
-
-
-def read_inputs(
-    made: Made, inputs: str | Sequence[str], tokenizer: str | Tokenizer
-) -> tuple[list[InputFile], ReadOptions]:
-    """Returns the files of inputs, whose fields are checked, and how they are read for a tokenizer.
-
-    Raises:
-      InputError, FileNotFoundError: if there are no such files or fields.
-    """
-    reading = dataclasses.replace(made[ReadOptions], text_is_tokens=tokenizer == "tokens")
-    files = match_inputs(names_of(inputs))
-    check_fields(files, reading)
-    return files, reading
 
 
 def warn_of_large_delta(plan: Any) -> None:
@@ -295,28 +311,4 @@ def _report_records(counters: Mapping[str, int], directory: str | None, *, quiet
         records = "record was" if rejected == 1 else "records were"
         told.append(f"{rejected:,} {records} rejected ({where})")
     for text in told:
-        display.print_notice(f"beam-dpne: {text}. {_SECRET}")
-
-
-def with_cause(tokenizer: str | Tokenizer) -> str | Tokenizer:
-    """Returns a tokenizer with the same tokens and the same name, whose errors keep their cause.
-
-    `tokenize` withholds the errors of a tokenizer that a user wrote. An engine reports a worker's
-    traceback as text, so the cause must be in the traceback if the operator wants a failure log. It
-    is never printed on stderr.
-
-    Args:
-      tokenizer: a name, or a function; a tokenizer of this package is returned unchanged.
-
-    >>> with_cause("words")
-    'words'
-    """
-    if isinstance(tokenizer, str) and ":" not in tokenizer:
-        return tokenizer
-    kept = functools.partial(resolve_tokenizer(tokenizer))
-    # The run key is bound to name and version, which must be those of the tokenizer itself.
-    identity = tokenizer_identity(tokenizer)
-    vars(kept).update(
-        tokenizer_name=identity["name"], version=identity["version"], keeps_cause=True
-    )
-    return kept
+        display.print_notice(f"beam-dpne: {text}. {SECRET}")

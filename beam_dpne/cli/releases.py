@@ -1,8 +1,9 @@
 """`beam-dpne evaluate`, `account`, `export` and `report`, which read releases."""
 
+import dataclasses
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,12 +12,16 @@ import numpy as np
 from beam_dpne.accounting.budget import Budget, Note, create_budget, open_budget
 from beam_dpne.accounting.composition import compose
 from beam_dpne.accounting.expense import CountedLedger, read_population
-from beam_dpne.cli import display, parameters
+from beam_dpne.cli import display, parameters, settings
 from beam_dpne.cli.commands import Made
-from beam_dpne.cli.programs import check_directory, read_inputs
+from beam_dpne.cli.inputs import as_released, read_inputs, with_rules
+from beam_dpne.cli.parameters import Tokenizing
+from beam_dpne.cli.programs import check_directory
+from beam_dpne.documents.tokenizers import Tokenizer
+from beam_dpne.elements.arrays import places_in
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, index_corpus, read_corpus, released_codes
-from beam_dpne.evaluation.judging import evaluate, evaluate_counts, rows_of_table
+from beam_dpne.evaluation.judging import evaluate, evaluate_counts, families_of, rows_of_table
 from beam_dpne.evaluation.reports import (
     NOTICE,
     PREFIX,
@@ -27,6 +32,7 @@ from beam_dpne.evaluation.reports import (
 )
 from beam_dpne.exports.writing import KINDS
 from beam_dpne.exports.writing import export as write_export
+from beam_dpne.ngrams.known import read_known_again
 from beam_dpne.reading.options import names_of
 from beam_dpne.release.publishing import write_file
 from beam_dpne.release.reading import Release, read_release
@@ -53,7 +59,7 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
     Raises:
       UsageError, ValueError, FileNotFoundError: if a parameter is wrong.
     """
-    evaluating, inputs = made[parameters.Evaluating], names_of(made[parameters.Input].input)
+    evaluating, inputs = made[settings.Evaluating], names_of(made[parameters.Input].input)
     output, path = evaluating.output, evaluating.release
     check_access([*inputs, path], [output] if output else [])
     release = read_release(path)
@@ -71,12 +77,15 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
                 f"output must be a directory without an evaluation, got output={output}. Choose "
                 "another directory, or delete the evaluation that is there."
             )
-    tokenizer = made[parameters.Tokenizing].tokenizer or ledger["tokenizer"]
-    files, reading = read_inputs(made, inputs, tokenizer)
+    quiet = made[parameters.Quiet].quiet
+    reading, name = as_released(made, ledger)
+    files, reading = read_inputs(reading, inputs, name, quiet=quiet)
+    tokenizer = _released_tokenizer(made[Tokenizing], name, ledger.get("text_rules", {}))
     longest = max((each["length"] for each in ledger.get("lengths", ())), default=1)
-    with display.progress_line(
-        sum(file.size for file in files), quiet=made[parameters.Quiet].quiet
-    ):
+    lists = ledger.get("known", {}).get("lists", ())
+    asked = names_of(evaluating.known or ())
+    known = read_known_again(asked, lists, longest, tokenizer) if asked else None
+    with display.progress_line(sum(file.size for file in files), quiet=quiet):
         table = release.table()
         corpus = read_corpus(files, reading, tokenizer)
         index = index_corpus(corpus, longest)
@@ -86,22 +95,14 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
         counted = evaluate_counts(index, rows, top_k=evaluating.top_k)
     noun = "n-grams" if "lengths" in ledger else "items"
     tables, notes = tables_of(covered, counted), _notes(release, corpus)
-    shares: dict[str, dict[str, Any]] = {}
-    for row in tables["k_anonymity"]:
-        of_length = shares.setdefault(row["length"], {"length": row["length"]})
-        of_length[f"k = {row['k']}"] = row["share"]
-    display.print_line(NOTICE)
-    for title, figures in (
-        (f"Released {noun}, and the share of the data that they cover", tables["coverage"]),
-        (f"Released share of the {noun} that at least k users have", shares.values()),
-        ("Released numbers, beside the true numbers of users", tables["counts"]),
-    ):
-        rounded = [*map(_rounded, figures)]
-        # Coverage has the numbers of real rows already.
-        names = [x for x in rounded[0] if x != "real" or figures is not tables["counts"]]
-        display.print_table(title, rounded, names)
-    for note in notes:
-        display.print_line(f"· {note}")
+    if known is not None and noun == "items":
+        is_known = places_in(table["item"].combine_chunks(), known.items.words) >= 0
+        tables["families"] = families_of(rows, np.ones(len(table)), is_known)
+    elif known is not None:
+        groups = table["group"].to_pylist() if "group" in table.column_names else None
+        is_known = known.covers(table["ngram"].to_pylist(), groups)
+        tables["families"] = families_of(rows, table["length"].to_numpy(), is_known)
+    _print_evaluation(tables, noun, notes)
     if output is None:
         return
     read = {
@@ -123,11 +124,42 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
     display.print_line(f"Files, not private either: {output}")
 
 
-def _rounded(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a row of a table with three digits of shares."""
-    return {
-        name: f"{value:.3g}" if isinstance(value, float) else value for name, value in row.items()
-    }
+def _print_evaluation(
+    tables: Mapping[str, Sequence[Mapping[str, Any]]], noun: str, notes: Sequence[str]
+) -> None:
+    shares: dict[str, dict[str, Any]] = {}
+    for row in tables["k_anonymity"]:
+        of_length = shares.setdefault(row["length"], {"length": row["length"]})
+        of_length[f"k = {row['k']}"] = row["share"]
+    # Coverage has the numbers of real rows already.
+    counts = [{name: row[name] for name in row if name != "real"} for row in tables["counts"]]
+    display.print_line(NOTICE)
+    for title, figures in (
+        (f"Released {noun}, and the share of the data that they cover", tables["coverage"]),
+        (f"Released share of the {noun} that at least k users have", shares.values()),
+        ("Released numbers, beside the true numbers of users", counts),
+        *([(f"Known and new {noun}", tables["families"])] if "families" in tables else []),
+    ):
+        display.print_table(title, [*figures])
+    for note in notes:
+        display.print_line(f"· {note}")
+
+
+def _released_tokenizer(
+    tokenizing: Tokenizing, name: str, rules: Mapping[str, Any]
+) -> str | Tokenizer:
+    """Returns a tokenizer with the rules of a release, whose list of words the operator gives again."""
+    own = {each: rules.get(each) for each in ("item_separator", "mask")}
+    given = {each: value for each in own if (value := getattr(tokenizing, each)) is not None}
+    tokenizer = with_rules(dataclasses.replace(tokenizing, **(own | given)), name)
+    if (found := getattr(tokenizer, "rules", {})) != rules:
+        wrong = next(key for key in {**rules, **found} if rules.get(key) != found.get(key))
+        option = wrong.removesuffix("_sha256")
+        raise UsageError(
+            f"{option} must be that of the release, whose ledger has {wrong} = {rules.get(wrong)}, got "
+            f"{option}={getattr(tokenizing, option)}."
+        )
+    return tokenizer
 
 
 def _notes(release: Release, corpus: Corpus) -> list[str]:
@@ -152,7 +184,7 @@ def _notes(release: Release, corpus: Corpus) -> list[str]:
 
 def account(made: Made, _beam_arguments: list[str]) -> None:
     """Prints the total of ledgers, or shows or changes a budget."""
-    asked = made[parameters.Accounting]
+    asked = made[settings.Accounting]
     budget = _changed_budget(asked)
     if budget is None:
         runs = {each.path: each for each in _read(asked)}
@@ -216,12 +248,12 @@ def account(made: Made, _beam_arguments: list[str]) -> None:
         display.print_line(line)
 
 
-def _changed_budget(asked: parameters.Accounting) -> Budget | None:
+def _changed_budget(asked: settings.Accounting) -> Budget | None:
     """Does the change that is asked for; returns the budget, or None if none is named."""
     given = [name for name, value in vars(asked).items() if value]
     if {*given} - {"json", "same_users"} not in map(set, _USES):
-        uses = "; ".join(map(", ".join, _USES))
-        raise UsageError(f"account takes one of: {uses}; got {', '.join(given) or 'nothing'}.")
+        uses = "; ".join(map(_as_options, _USES))
+        raise UsageError(f"account takes one of: {uses}; got {_as_options(given) or 'nothing'}.")
     if asked.budget is None:
         return None
     check_access([asked.budget], [])
@@ -238,7 +270,11 @@ def _changed_budget(asked: parameters.Accounting) -> Budget | None:
     return budget
 
 
-def _read(asked: parameters.Accounting) -> list[CountedLedger]:
+def _as_options(names: Sequence[str]) -> str:
+    return " ".join(name.upper() if name == "ledgers" else f"--{name}" for name in names)
+
+
+def _read(asked: settings.Accounting) -> list[CountedLedger]:
     ledgers = asked.ledgers or ()
     check_access(ledgers, [])
     return read_population(ledgers, same_users=asked.same_users)
@@ -251,14 +287,14 @@ def _spent(total: Any) -> str:
 
 def export(made: Made, _beam_arguments: list[str]) -> None:
     """Exports a release to one file, and prints where it is and what is not in it."""
-    exporting = made[parameters.Exporting]
-    settings = [name for kind in KINDS.values() for name in kind.settings]
+    exporting = made[settings.Exporting]
+    names = [name for kind in KINDS.values() for name in kind.settings]
     rendered = write_export(
         exporting.release,
         exporting.to,
         exporting.output,
         overwrite=exporting.overwrite,
-        **{name: getattr(exporting, name) for name in settings},
+        **{name: getattr(exporting, name) for name in names},
     )
     holds, sha256 = KINDS[exporting.to].holds, rendered.ledger_sha256
     display.print_notice(
@@ -275,16 +311,16 @@ def report(made: Made, _beam_arguments: list[str]) -> None:
       UsageError: A parameter is wrong, or the report cannot be written.
       ReleaseError: The release is incomplete, damaged or being replaced.
     """
-    reporting = made[parameters.Reporting]
+    reporting = made[settings.Reporting]
     output = reporting.output
     if not output.lower().endswith((".html", ".htm", ".md")):
         raise UsageError(f"output must end in .html, .htm or .md, got output={output}.")
-    check_access([reporting.release], [])
+    check_access([*filter(None, [reporting.release, reporting.since])], [])
     page = render_report(
         Facts.read(reporting.release),
+        since=read_release(reporting.since) if reporting.since else None,
         output_format="markdown" if output.lower().endswith(".md") else "html",
         left_out={*(PUBLIC if reporting.public else ()), *(reporting.leave_out or ())},
-        search_rows=reporting.search_rows,
     )
     write_file(output, page, release=reporting.release, overwrite=reporting.overwrite)
     display.print_notice(f"beam-dpne: the report is in {output}.")

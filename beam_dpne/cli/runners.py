@@ -4,7 +4,6 @@ import argparse
 import collections
 import contextlib
 import dataclasses
-import functools
 import logging
 import os
 import re
@@ -13,20 +12,18 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import (
     DebugOptions,
-    DirectOptions,
     GoogleCloudOptions,
     PipelineOptions,
     PortableOptions,
     SetupOptions,
 )
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_handlers
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState, create_runner
 from apache_beam.runners.worker import sdk_worker
 
@@ -37,6 +34,7 @@ from beam_dpne.errors import RunError, UsageError, printable_reason
 from beam_dpne.storage.directories import absolute_path, is_local
 
 _EMBEDDED = ("fnapirunner", "embedded")
+_IDLE_SECONDS = 0.1
 # Prism asks a bundle to give up half of its elements whenever it made no progress for a tenth of a
 # second. One of ours is a partition of users and takes longer, and the worker is a single process, so
 # that data travel twice for nothing.
@@ -61,7 +59,7 @@ class BeamOptions:
     @property
     def embedded(self) -> bool:
         """Whether the runner is the embedded one, in this process."""
-        return isinstance(self.runner, EmbeddedRunner)
+        return isinstance(self.runner, FnApiRunner)
 
     @property
     def is_template(self) -> bool:
@@ -114,9 +112,7 @@ def beam_options(arguments: Sequence[str], known: Collection[str] = ()) -> BeamO
         options.view_as(PortableOptions).environment_cache_millis = engines.HARNESS_KEPT_MILLIS
     if parsed.runner.lower() in _EMBEDDED:
         _check_known(others, known)
-        if options.view_as(DirectOptions).direct_running_mode == "multi_threading":
-            raise UsageError("direct_running_mode must not be multi_threading; give --workers.")
-        return BeamOptions(runner=EmbeddedRunner(), pipeline_options=options)
+        return BeamOptions(runner=FnApiRunner(), pipeline_options=options)
     if parsed.runner.rpartition(".")[2].lower() == _PRISM:
         options.view_as(DebugOptions).add_experiment(_PRISM_WITHOUT_SPLITS)
     try:
@@ -139,29 +135,6 @@ def _check_known(arguments: Sequence[str], known: Collection[str]) -> None:
         raise unknown(argument, [*known, *options])
 
 
-class EmbeddedRunner(FnApiRunner):
-    """Beam's embedded runner, without the memory that it keeps between stages.
-
-    Beam keeps the workers of each stage for another bundle, and with them the last element of each
-    step, which here is a partition of users for each length. The embedded runner runs a stage in one
-    bundle, so its workers can be shut down after that. Nothing is done if a later version of Beam
-    has no such cache.
-    """
-
-    def _execute_bundle(
-        self, runner_execution_context: Any, bundle_context_manager: Any, bundle_input: Any
-    ) -> Any:
-        result = super()._execute_bundle(
-            runner_execution_context, bundle_context_manager, bundle_input
-        )
-        for handler in bundle_context_manager.worker_handlers:
-            cache = getattr(handler, "bundle_processor_cache", None)
-            for processors in getattr(cache, "cached_bundle_processors", {}).values():
-                while processors:
-                    processors.pop().shutdown()
-        return result
-
-
 def run_pipeline(pipeline: beam.Pipeline, harness_timeout: int = 0) -> PipelineResult:
     """Runs a pipeline to its end; a launcher that is interrupted or fails cancels the job.
 
@@ -180,17 +153,14 @@ def run_pipeline(pipeline: beam.Pipeline, harness_timeout: int = 0) -> PipelineR
     threading.excepthook = sys.unraisablehook = lambda unhandled: logging.getLogger(
         "apache_beam"
     ).error("Nobody has handled an error.", exc_info=unhandled.exc_value)
-    engines.drop_idle_processors()
-    result = None
+    # The embedded runner runs a stage in one bundle, so that nothing is used again. To keep side inputs
+    # it would also measure each of them, object by object.
+    engines.drop_idle_processors(_IDLE_SECONDS)
+    worker_handlers.STATE_CACHE_SIZE_MB = 0
     try:
-        engines.check_workers(pipeline, harness_timeout)
-        result = engines.send(pipeline)
-        with engines.cancelled_on_failure(result, pipeline.options):
-            result.wait_until_finish()
+        return engines.run(pipeline, harness_timeout=harness_timeout)
     except Exception as error:
-        details = functools.partial(engines.failures_at_flink, result, pipeline.options)
-        raise RunError(printable_reason(error), details) from None
-    return result
+        raise RunError(printable_reason(error)) from None
 
 
 def has_finished(result: PipelineResult) -> bool:

@@ -2,18 +2,20 @@
 
 A program says with a `CountedRows` how its released sets are rows, and which rows a user holds.
 
-**Why it is private.** Given the released rows, a user adds to the sums of rows the vector (a_g·t) over
-the rows that the user holds, with t ≤ 1/√(Σ a_g²): its length is at most 1. To the sums of groups, in
-units of their class's bound M_j, the user adds a vector of length at most 1. Both are functions of this
-user's data and of released sets alone. The sums get Gaussian noise with 1/σ_A² + 1/σ_B² ≤ μ², so the
-measurement is μ-Gaussian-DP given everything released before, and composes with it.
+**Why it is private.** Given the released rows, a user adds to all sums together a vector that is a
+function of this user's data and of the released rows alone, and whose length is at most 1 (`rule`). The
+sums get Gaussian noise with 1/σ ≤ μ, so the measurement is μ-Gaussian-DP given everything released
+before, and composes with it. Everything that follows uses the noisy sums and the released rows alone.
 
-Weights are exact integers in units of 2^-32. Released are only *cells*, 64 to a standard deviation,
-whose probabilities are right to a relative 1e-12 (`mechanism.thresholds`).
+A user's numbers are integers in units of 2^-32, rounded down, so that the length is at most 1 exactly.
+Noisy sums leave as *cells* only, a 64th of a standard deviation wide or a little wider, whose
+probabilities are right to a relative 1e-12 (`mechanism.thresholds`). The sums of 3·10^9 users fit into
+int64, even if all of them hold the same row and nothing else.
 """
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -23,8 +25,7 @@ from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from beam_dpne.counts.estimates import estimate_users
 from beam_dpne.counts.rule import (
-    EXACT,
-    CountNoise,
+    SIZES_PART,
     CountRule,
     MeasuredCounts,
     blocks,
@@ -49,8 +50,10 @@ from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, UNITS
 from beam_dpne.mechanism.thresholds import cells_above
 
 _Set = TypeVar("_Set")
-_SMALL = 1 - 2.0**-50
-_NORM_MARGIN = 2.0**-30
+# γ and κ in units of 2^-32, with 2κ² + γ² ≤ 1; the margin is larger than all that floating point loses.
+_MARGIN = 1 - 2.0**-40
+_SIZE_UNITS = UNITS * math.sqrt(SIZES_PART) * _MARGIN
+_ROW_UNITS = UNITS * math.sqrt((1 - SIZES_PART) / 2) * _MARGIN
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -72,55 +75,76 @@ class Held:
         return cls(offsets=offsets_of(np.bincount(user, minlength=user_count)), rows=row)
 
 
-def user_factors(squares: np.ndarray) -> np.ndarray:
-    """Returns t = 1/√q in units of 2^-32, rounded down, so that t²·q ≤ 2^64: (n,) int64.
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class UserParts:
+    """What users send, in units of 2^-32 and rounded down; the upper class is the one above the lower.
 
-    Args:
-      squares: (n,) int64, q = Σ a_g² ≥ 0 of each user; t = 0 where it is 0.
-
-    Example:
-      >>> user_factors(np.array([0, 1, 4]))
-      array([         0, 4294967295, 2147483647])
+    Attributes:
+      lower: (n,) int64, the lower class of each user.
+      numbers: (n, 2) int64, what a user sends for each row that is held, divided by the row's weight,
+        to the sums of both classes.
+      masses: (n,) int64, the same for the row's mass.
+      sizes: (n, 2) int64, what a user sends to the numbers of users of both classes.
     """
-    # √ and the quotient are right to 2^-52 each, so that the product with 1 − 2^-50 is never too large.
-    roots = np.sqrt(np.maximum(squares, 1).astype(np.float64))
-    factors = np.floor(UNITS / roots * _SMALL).astype(np.int64)
-    return np.where(squares > 0, factors, 0)
+
+    lower: np.ndarray
+    numbers: np.ndarray
+    masses: np.ndarray
+    sizes: np.ndarray
+
+    @classmethod
+    def of(cls, squares: np.ndarray, bounds: np.ndarray) -> "UserParts":
+        """Returns the parts of users with the squared sizes Σ a_g², (n,) int64.
+
+        Example:
+          >>> parts = UserParts.of(np.array([1, 2, 4]), np.array([1.0, 2.0]))
+          >>> (parts.numbers / UNITS).round(3).tolist()
+          [[0.7, 0.0], [0.404, 0.148], [0.0, 0.35]]
+        """
+        last = max(bounds.size - 2, 0)
+        lower = np.searchsorted(bounds[: last + 1] ** 2, squares, side="right") - 1
+        lower = np.clip(lower, 0, last)
+        # (n,) float64: s² between 1 and 4, and p.
+        ratios = np.clip(squares / bounds[lower] ** 2, 1, 4)
+        upper = 1 - np.sqrt((4 / ratios - 1) / 3) if bounds.size > 1 else np.zeros(squares.size)
+        parts = np.stack((1 - upper, upper), axis=1) * (squares > 0)[:, np.newaxis]
+        sent = _ROW_UNITS * parts / (bounds[lower, np.newaxis] * (1.0, 2.0))
+        return cls(
+            lower=lower,
+            numbers=np.floor(sent).astype(np.int64),
+            masses=np.floor(sent.sum(axis=1)).astype(np.int64),
+            sizes=np.floor(_SIZE_UNITS * parts).astype(np.int64),
+        )
 
 
 def sum_counts(held: Held, rule: CountRule) -> RowSums:
     """Adds up the users of a batch.
 
     Returns:
-      First the rows' masses, Σ_u a_g·t_u in units of 2^-32; after them, group by group, the number of
-      rows of the group that the users of each class hold, Σ_u c_G. `split_sums` gives both back.
+      Sums in units of 2^-32: those of each row and class, row by row; after them those of the rows'
+      masses, and of the numbers of users of the classes. `split_sums` gives all three back.
     """
+    classes, rows = rule.bounds.size, rule.row_weights.size
     users = rows_of_entries(held.offsets)
     weights = rule.row_weights[held.rows]
-    squares = _sums_of_users(weights * weights, held.offsets)
-    masses = np.zeros(rule.row_weights.size, np.int64)
-    np.add.at(masses, held.rows, weights * user_factors(squares)[users])
-    # (pairs,) each: the pairs of a user and a group that the user has rows of, and their number c_G.
-    size = rule.group_weights.size
-    pairs, numbers = np.unique(users * size + rule.groups[held.rows], return_counts=True)
-    user, group = np.divmod(pairs, max(size, 1))
-    lengths = (numbers * rule.group_weights[group]).astype(np.float64) ** 2
-    norms = np.zeros(held.offsets.size - 1)
-    np.add.at(norms, user, lengths)
-    # The least class whose squared bound is not below the squared length. Sums from 2^53 on are right
-    # to far less than a relative 2^-30, which is added, so that no user is in too small a class.
-    norms[norms >= EXACT] *= 1 + _NORM_MARGIN
-    classes = np.searchsorted(rule.bounds.astype(np.float64) ** 2, norms)
-    totals = np.zeros((size, rule.bounds.size), np.int64)
-    np.add.at(totals, (group, classes[user]), numbers)
-    return sums_of_table(np.concatenate((masses, totals.reshape(-1))))
+    parts = UserParts.of(_sums_of_users(weights * weights, held.offsets), rule.bounds)
+    table = np.zeros(rows * (classes + 1) + classes, np.int64)
+    places = held.rows * classes + parts.lower[users]
+    for above in range(min(2, classes)):
+        np.add.at(table, places + above, weights * parts.numbers[:, above][users])
+        np.add.at(table, rows * (classes + 1) + parts.lower + above, parts.sizes[:, above])
+    np.add.at(table, rows * classes + held.rows, weights * parts.masses[users])
+    return sums_of_table(table)
 
 
-def split_sums(pieces: Iterable[RowSums], rule: CountRule) -> tuple[np.ndarray, np.ndarray]:
-    """Returns masses, (n,) int64, and totals, (g, J + 1) int64, of sums that are cut in any way."""
-    rows, shape = rule.row_weights.size, (rule.group_weights.size, rule.bounds.size)
-    table = table_of_sums(pieces, rows + shape[0] * shape[1])
-    return table[:rows], table[rows:].reshape(shape)
+def split_sums(
+    pieces: Iterable[RowSums], rule: CountRule
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns numbers, (n, C), masses, (n,), and sizes, (C,) int64, of sums that are cut in any way."""
+    rows, classes = rule.row_weights.size, rule.bounds.size
+    table = table_of_sums(pieces, rows * (classes + 1) + classes)
+    numbers, masses, sizes = np.split(table, (rows * classes, rows * (classes + 1)))
+    return numbers.reshape(rows, classes), masses, sizes
 
 
 def _sums_of_users(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -130,7 +154,7 @@ def _sums_of_users(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 def measure(
-    pieces: Iterable[RowSums], rule: CountRule, noise: CountNoise, run_key: RunKey
+    pieces: Iterable[RowSums], rule: CountRule, noise: float, run_key: RunKey
 ) -> MeasuredCounts:
     """Adds noise to the sums of all users: the only step from private sums to public numbers.
 
@@ -140,41 +164,48 @@ def measure(
       noise: the noise.
       run_key: bound to the run's parameters.
     """
-    sums, totals = split_sums(pieces, rule)
-    masses = np.empty(sums.size)
-    for rows in blocks(0, masses.size):
-        draws = _normals(run_key, "count masses", np.arange(rows.start, rows.stop))
-        noisy = _noisy(sums[rows], noise.row_stddev * UNITS, draws)
-        masses[rows] = noisy / (UNITS * rule.row_weights[rows])
-    # (g, J + 1) int64: Σ c_G d_G, on which a user of class j has an effect of at most M_j.
-    values = totals * rule.group_weights[:, np.newaxis]
-    stddevs = noise.group_stddev * np.broadcast_to(rule.bounds, values.shape)
-    draws = _normals(run_key, "count totals", np.arange(values.size)).reshape(values.shape)
-    return MeasuredCounts(
-        masses=masses,
-        mass_stddevs=noise.row_stddev / rule.row_weights,
-        totals=_noisy(values, stddevs, draws) / rule.group_weights[:, np.newaxis],
-        total_stddevs=stddevs / rule.group_weights[:, np.newaxis],
+    numbers, masses, sizes = split_sums(pieces, rule)
+    # The noisy numbers take the places of the sums, block by block.
+    found = MeasuredCounts(
+        numbers=numbers.view(np.float64),
+        masses=masses.view(np.float64),
+        sizes=_noisy(sizes, noise, run_key, "count sizes", 0) / _SIZE_UNITS,
+        unit=noise * UNITS / _ROW_UNITS,
+        size_stddev=noise * UNITS / _SIZE_UNITS,
     )
+    for rows in blocks(0, masses.size):
+        scales = _ROW_UNITS * rule.row_weights[rows]
+        found.masses[rows] = (
+            _noisy(masses[rows], noise, run_key, "count masses", rows.start) / scales
+        )
+        first = rows.start * rule.bounds.size
+        noisy = _noisy(numbers[rows].reshape(-1), noise, run_key, "count numbers", first)
+        found.numbers[rows] = (
+            noisy.reshape(numbers[rows].shape) * rule.bounds / scales[:, np.newaxis]
+        )
+    return found
 
 
-def _noisy(values: np.ndarray, stddevs: np.ndarray | float, normals: np.ndarray) -> np.ndarray:
-    """Returns the middles of the cells of values with noise, float64.
+def _noisy(
+    values: np.ndarray, noise: float, run_key: RunKey, purpose: str, first: int
+) -> np.ndarray:
+    """Returns the middles of the cells of values with noise, (n,) float64 in units of 2^-32.
 
     Args:
-      values: integers, in any unit.
-      stddevs: standard deviations of the noise, in this unit.
-      normals: standard normal draws.
+      values: (n,) int64, in units of 2^-32.
+      noise: the noise.
+      run_key: bound to the run's parameters.
+      purpose: what the values are; different values have different noise.
+      first: the number of the first value.
     """
-    widths = np.ceil(np.asarray(stddevs) / CELLS_PER_STDDEV).astype(np.int64)
+    stddev = noise * UNITS
+    items = np.arange(first, first + values.size)
+    bits = randomness.keyed_bits(run_key.sub_key(purpose), np.uint64(0), items)
+    width = math.ceil(stddev / CELLS_PER_STDDEV)
     # Whole cells are split off exactly, so that no rounding grows with the value.
-    whole, rest = np.divmod(values, widths)
-    cells = cells_above(whole, rest.astype(np.float64), normals * stddevs, widths)
-    return (cells + 0.5) * widths
-
-
-def _normals(run_key: RunKey, purpose: str, items: np.ndarray) -> np.ndarray:
-    return randomness.normals(randomness.keyed_bits(run_key.sub_key(purpose), np.uint64(0), items))
+    whole, rest = np.divmod(values, width)
+    draws = randomness.normals(bits) * stddev
+    return (cells_above(whole, rest.astype(np.float64), draws, width) + 0.5) * width
 
 
 @runtime_checkable  # Beam checks the arguments of steps.
@@ -192,10 +223,6 @@ class CountedRows(Protocol):
         """Returns the scores of the rows of each length."""
         ...
 
-    def parents(self, released: Sequence[Any]) -> np.ndarray | None:
-        """Returns rows that every user of a row holds as well (see `estimate_users`), or None."""
-        ...
-
     def with_users(self, released: Sequence[Any], users: np.ndarray) -> list[Any]:
         """Returns the sets with the numbers of users of all rows, (n, 3) int64."""
         ...
@@ -206,7 +233,7 @@ def count_in_memory(
     batches: Iterable[Any],
     released: Sequence[Any],
     *,
-    noise: CountNoise | None,
+    noise: float | None,
     run_key: RunKey,
     workers: int = 1,
 ) -> list[Any]:
@@ -235,7 +262,7 @@ def count_in_beam(
     released: Sequence[PCollection[_Set]],
     *,
     kind: type[_Set],
-    noise: CountNoise | None,
+    noise: float | None,
     run_key: RunKey,
 ) -> PCollection[_Set]:
     """Sums within bundles, adds up the bundles, and estimates on one worker.
@@ -291,7 +318,7 @@ def estimated(
     pieces: Iterable[RowSums],
     *shorter: Any,
     rows: CountedRows,
-    noise: CountNoise | None,
+    noise: float | None,
     run_key: RunKey,
 ) -> list[Any]:
     """Returns all released sets with their estimates, given the last one and those before it.
@@ -307,5 +334,5 @@ def estimated(
     released = [*shorter, last]
     rule = rule_of(rows, *released)
     measured = measure(pieces, rule, required_noise(noise), run_key)
-    users = estimate_users(measured, rule, rows.scores(released), rows.parents(released))
+    users = estimate_users(measured, rule)
     return rows.with_users(released, users)

@@ -1,26 +1,33 @@
 """BatchDocuments: elements of every form become record batches of users and texts.
 
 A user and a text are both strings, so that only a name distinguishes them. Rows with field names are
-read by name, in any order of their fields, and only plain tuples of (user, text) by position. Errors
-name fields and types, and hold no value of an element.
+read by name, in any order of their fields, and only plain tuples of (user, text) by position, or of
+(user, text, group). Errors name fields and types, and hold no value of an element.
 """
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.schemas import named_fields_from_element_type
 
-from beam_dpne.reading.columns import interleaved, text_column, user_column
+from beam_dpne.elements.batches import apply
+from beam_dpne.reading.columns import (
+    group_column,
+    group_faults,
+    interleaved,
+    row_faults,
+    text_column,
+    user_column,
+)
 from beam_dpne.reading.options import names_of
 
-USER, TEXT = "user", "text"
+USER, TEXT, GROUP = "user", "text", "group"
 # Beam 2.77 turns tables of Arrow and data frames of pandas into rows by the position of their columns:
 # it pairs the names of the first table with the values of all later ones, so that users and texts of a
 # file with another order of columns change places. No later step can see this. Classes are compared by
@@ -37,12 +44,14 @@ class BatchDocuments(beam.PTransform):
     Input: documents, bounded and in the global window. Rows with field names (NamedTuple, `beam.Row`
     and all other elements with a schema, dict, dataclass), `pyarrow.RecordBatch` and `pyarrow.Table`
     are read by name, in any order of their fields, and their other fields are ignored. Plain tuples
-    are (user, text), and nothing else is read by position. A user is str or an integer, which is the
-    same user as its decimal digits. A text is str, or a list of str for the tokenizer `tokens`. Rows
-    that Beam makes of tables or data frames are refused, since they may have wrong names.
+    are (user, text), with a group_field (user, text, group), and nothing else is read by position. A
+    user is str or an integer, which is the same user as its decimal digits, and so is a group. A text
+    is str, or a list of str for the tokenizer `tokens`. Rows that Beam makes of tables or data frames
+    are refused, since they may have wrong names.
 
     Output: `pyarrow.RecordBatch` with columns `user` (string, or the 16-byte names that `ReadDocuments`
-    gives to sequences) and `text` (string, or list of string), without nulls.
+    gives to sequences), `text` (string, or list of string) and, with a group_field, `group` (string),
+    without nulls.
 
     Privacy: not private.
 
@@ -52,6 +61,8 @@ class BatchDocuments(beam.PTransform):
       user_field: Name of the field that holds the user, which is the unit that the guarantee protects.
       text_field: Name of the field that holds the text, or several names. Then each text is a document
         of its user, and a text that is None is left out if the row has another text.
+      group_field: Name of the field that holds the group, of 1 to 256 characters without control
+        characters, or None.
 
     Raises:
       ValueError: Two fields are the same, the input is unbounded or not in the
@@ -73,14 +84,16 @@ class BatchDocuments(beam.PTransform):
 
     user_field: str = USER
     text_field: str | Sequence[str] = TEXT
+    group_field: str | None = None
 
     def __post_init__(self):
         super().__init__()
-        checked_names(self.user_field, self.text_field)
+        checked_names(self.user_field, self.text_field, self.group_field)
 
     def expand(self, documents: PCollection) -> PCollection[pa.RecordBatch]:
         """Checks the input and its known element type, and adds the step that makes batches."""
-        names = checked_names(self.user_field, self.text_field)
+        names = checked_names(self.user_field, self.text_field, self.group_field)
+        is_grouped = self.group_field is not None
         require_one_release(documents)
         for step in steps_before(documents):
             kinds = {type(step.transform), type(getattr(step.transform, "fn", None))}
@@ -91,10 +104,9 @@ class BatchDocuments(beam.PTransform):
                     "change places. Read the files by name, with ReadDocuments, "
                     "ReadFromParquetBatched, or ReadFromParquet without as_rows."
                 )
-        by_position = not check_known_fields(documents.element_type, names)
-        batch = beam.ParDo(_Batch(names, by_position))
-        batches = documents | "Batch" >> batch.with_output_types(pa.RecordBatch)
-        return cast("PCollection[pa.RecordBatch]", batches)
+        by_position = not check_known_fields(documents.element_type, names, is_grouped)
+        batch = beam.ParDo(_Batch(names, by_position, is_grouped))
+        return apply(documents, "Batch", batch, pa.RecordBatch)
 
 
 def require_one_release(documents: PCollection) -> None:
@@ -109,34 +121,29 @@ def require_one_release(documents: PCollection) -> None:
             f"documents must be one PCollection, got {type(documents).__name__}. A result with several "
             "outputs has the documents as one of them, such as `documents` of ReadDocuments."
         )
-    if not documents.is_bounded:
+    if not documents.is_bounded or not documents.windowing.is_default():
         raise ValueError(
-            "documents must be bounded, got an unbounded PCollection, whose release would never be "
-            "finished. Read documents that are complete, such as the files of one month."
-        )
-    windowing = documents.windowing
-    if not windowing.is_default():
-        raise ValueError(
-            "documents must be in the global window with its default trigger, got windowing by "
-            f"{type(windowing.windowfn).__name__} and {type(windowing.triggerfn).__name__}. For one "
-            "release of all documents, apply beam.WindowInto(GlobalWindows()) before. A release for "
-            "each window would be several releases about the same users, and each of them would "
-            "spend epsilon and delta."
+            "documents must be bounded and in the global window with its default trigger: a release "
+            "for each window would spend epsilon and delta each time. Read documents that are "
+            "complete, such as the files of one month, and apply beam.WindowInto(GlobalWindows())."
         )
 
 
-def checked_names(user_field: str, text_field: str | Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of the user's and the texts' fields.
+def checked_names(
+    user_field: str, text_field: str | Sequence[str], group_field: str | None = None
+) -> tuple[str, ...]:
+    """Returns the names of the user's and the texts' fields, and last that of the group's, if any.
 
     Raises:
       ValueError: There is no text field, a name is empty or not a str, or two names are equal.
     """
-    names = user_field, *names_of(text_field)
+    texts = names_of(text_field)
+    names = user_field, *texts, *(() if group_field is None else (group_field,))
     are_names = all(isinstance(name, str) and name for name in names)
-    if not are_names or not 1 < len(names) == len(set(names)):
+    if not are_names or not texts or len(names) != len(set(names)):
         raise ValueError(
-            "user_field and every text_field must be names of different fields, got "
-            f"user_field={user_field!r}, text_field={text_field!r}."
+            "user_field, every text_field and group_field must be names of different fields, got "
+            f"user_field={user_field!r}, text_field={text_field!r}, group_field={group_field!r}."
         )
     return names
 
@@ -164,7 +171,7 @@ def known_fields(element_type: Any) -> dict[str, Any]:
         return {}
 
 
-def check_known_fields(element_type: Any, names: Sequence[str]) -> bool:
+def check_known_fields(element_type: Any, names: Sequence[str], is_grouped: bool = False) -> bool:
     """Checks the fields of a PCollection's elements, and returns whether they are known.
 
     Plain tuples may be read by position only if they are not, since a tuple could be in the order of
@@ -175,7 +182,8 @@ def check_known_fields(element_type: Any, names: Sequence[str]) -> bool:
     """
     fields = known_fields(element_type)
     for place, name in enumerate(names if fields else ()):
-        option = "text_field" if place else "user_field"
+        is_group = is_grouped and place == len(names) - 1
+        option = "group_field" if is_group else "text_field" if place else "user_field"
         if name not in fields:
             raise ValueError(
                 f"{option} must name a field of the documents, got {option}={name!r}. Their fields are "
@@ -187,9 +195,10 @@ def check_known_fields(element_type: Any, names: Sequence[str]) -> bool:
 class _Batch(beam.DoFn):
     """Gathers the rows of a bundle in columns, and checks the columns of record batches."""
 
-    def __init__(self, names: Sequence[str], by_position: bool):
+    def __init__(self, names: Sequence[str], by_position: bool, is_grouped: bool):
         self._names = names
-        self._by_position = by_position
+        self._tuple_size = by_position * (2 + is_grouped)
+        self._is_grouped = is_grouped
 
     def start_bundle(self):
         self._rows: list[Sequence[Any]] = []
@@ -197,9 +206,9 @@ class _Batch(beam.DoFn):
     def process(self, element) -> Iterator[pa.RecordBatch]:
         if isinstance(element, pa.RecordBatch | pa.Table):
             for batch in element.to_batches() if isinstance(element, pa.Table) else [element]:
-                yield documents_of(batch, self._names)
+                yield documents_of(batch, self._names, self._is_grouped)
             return
-        self._rows.append(values_of(element, self._names, self._by_position))
+        self._rows.append(values_of(element, self._names, self._tuple_size))
         if len(self._rows) >= _ROWS_IN_BATCH:
             yield self._flush()
 
@@ -209,12 +218,13 @@ class _Batch(beam.DoFn):
 
     def _flush(self) -> pa.RecordBatch:
         rows, self._rows = self._rows, []
-        return documents_of(batch_of_rows(rows, self._names), self._names)
+        batch = batch_of_rows(rows, self._names, self._is_grouped)
+        return documents_of(batch, self._names, self._is_grouped)
 
 
-def values_of(element: Any, names: Sequence[str], by_position: bool = True) -> Sequence[Any]:
-    """Returns the user and the texts of a row with named fields, or of a plain tuple."""
-    if by_position and type(element) is tuple and len(element) == len(names) == 2:
+def values_of(element: Any, names: Sequence[str], tuple_size: int = 2) -> Sequence[Any]:
+    """Returns the values of a row with named fields, or of a plain tuple if it has this size."""
+    if type(element) is tuple and len(element) == len(names) == tuple_size:
         return element
     if isinstance(element, Mapping):
         values = [element.get(name, _MISSING) for name in names]
@@ -223,18 +233,22 @@ def values_of(element: Any, names: Sequence[str], by_position: bool = True) -> S
     if any(value is _MISSING for value in values):
         raise TypeError(
             f"Each document must have the fields {', '.join(names)}, or be a plain tuple of (user, "
-            "text) if the PCollection's element type has no fields, got an element of type "
-            f"{type(element).__name__}. Name the fields with user_field and text_field."
+            "text), or with a group_field of (user, text, group), if the PCollection's element type "
+            f"has no fields, got an element of type {type(element).__name__}. Name the fields with "
+            "user_field, text_field and group_field."
         )
     return values
 
 
-def batch_of_rows(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> pa.RecordBatch:
-    """Returns rows of a user and texts as a record batch; integers as users become text."""
-    users, *texts = zip(*rows, strict=True)
-    as_digits = [str(user) if _is_integer(user) else user for user in users]
+def batch_of_rows(
+    rows: Sequence[Sequence[Any]], names: Sequence[str], is_grouped: bool = False
+) -> pa.RecordBatch:
+    """Returns rows of a user and texts as a record batch; integers as users and groups become text."""
+    given = [list(values) for values in zip(*rows, strict=True)]
+    for place in (0, -1) if is_grouped else (0,):
+        given[place] = [str(name) if _is_integer(name) else name for name in given[place]]
     columns = []
-    for name, values in zip(names, (as_digits, *texts), strict=True):
+    for name, values in zip(names, given, strict=True):
         try:
             columns.append(pa.array(values))
         except (OverflowError, UnicodeError, pa.ArrowException) as error:
@@ -249,17 +263,20 @@ def _is_integer(user: Any) -> bool:
     return isinstance(user, int | np.integer) and not isinstance(user, bool)
 
 
-def documents_of(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """Returns the documents of a record batch, with columns `user` and `text`.
+def documents_of(
+    batch: pa.RecordBatch, names: Sequence[str], is_grouped: bool = False
+) -> pa.RecordBatch:
+    """Returns the documents of a record batch, with columns `user`, `text` and, if any, `group`.
 
     Args:
       batch: Any record batch that has the columns.
       names: Names of the users' column and of the texts' columns. If there are several of these, null
         texts are left out.
+      is_grouped: Whether the last name is that of the groups' column.
 
     Raises:
       ValueError: A column is missing, has a wrong type, or there are two of its name, or a row has no
-        user or no text.
+        user, no text or no group.
     """
     for name in names:
         if batch.schema.names.count(name) != 1:
@@ -268,19 +285,19 @@ def documents_of(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
                 f"{batch.schema.names.count(name)} of them. Name its columns with user_field and "
                 "text_field."
             )
-    users = user_column(batch.column(names[0]), names[0])
-    if users.null_count or not pc.call_function("binary_length", [users]).to_numpy().all():
-        raise ValueError(
-            f"A user must not be null or empty, got one in {names[0]!r}. Drop it before."
-        )
+    fields = ", ".join(map(repr, names))
+    users, group = user_column(batch.column(names[0]), names[0]), None
+    if is_grouped:
+        *names, group_name = names
+        group = group_column(batch.column(group_name), group_name)
     texts = [text_column(batch.column(name), name) for name in names[1:]]
-    if np.logical_and.reduce(
-        [each.is_null().to_numpy(zero_copy_only=False) for each in texts]
-    ).any():
-        raise ValueError(
-            f"Each document must have a text, got null in {' and '.join(names[1:])}; drop it before."
-        )
+    for rows, reason in row_faults(users, texts) + ([] if group is None else group_faults(group)):
+        if rows.any():
+            raise ValueError(
+                f"Documents must be usable, got one with the fields {fields} whose {reason}. Drop it "
+                "before."
+            )
     held = [each for each in texts if each.null_count < len(each)] or texts[:1]
     if len({each.type for each in held}) > 1:
         raise TypeError("Texts must be all str, or all lists of tokens, got some of each.")
-    return interleaved(users, held)
+    return interleaved(users, held, group)

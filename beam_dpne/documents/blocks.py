@@ -5,13 +5,12 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import (
     group_places,
     hash_words,
-    merge_words,
-    offsets_of,
     ranges,
     used_words,
 )
@@ -25,6 +24,8 @@ from beam_dpne.reading.columns import NAMED_USER
 _MAX_BLOCK_TOKENS = 4_000_000
 # A hash of 64 bits, shifted by this number, keeps its first 16 bits.
 _SPARE_BITS = 64 - 16
+# It ends the group that stands in front of a word. No group has a control character.
+_GROUP_END = "\x1f"
 
 
 def split_by_user(block: DocumentBlock, partitions: int) -> Iterator[tuple[int, DocumentBlock]]:
@@ -32,13 +33,12 @@ def split_by_user(block: DocumentBlock, partitions: int) -> Iterator[tuple[int, 
     filled = np.flatnonzero(np.diff(block.offsets))
     partition = (block.users[filled, 0] % np.uint64(partitions)).astype(np.int64)
     for number, places in group_places(partition, partitions):
-        yield number, _take_documents(block, filled[places])
+        yield number, block.take(filled[places])
 
 
 def bounded_blocks(block: DocumentBlock) -> Iterator[DocumentBlock]:
     """Cuts a block between documents into parts that are small enough for an element."""
-    take = functools.partial(_take_documents, block)
-    return bounded_parts(np.arange(len(block.users)), take, block)
+    return bounded_parts(np.arange(len(block.users)), block.take, block)
 
 
 def bounded_batches(batch: UserBatch) -> Iterator[UserBatch]:
@@ -61,7 +61,7 @@ def limit_documents(
       sub_key: Key of the hash.
       final: Whether no further documents of these users will come.
     """
-    block = _join_blocks(blocks)
+    block = DocumentBlock.joined(blocks)
     lengths = np.diff(block.offsets)
     # Users fall into 2^16 buckets by their hash. If no bucket is above the limit, no user is, and the
     # users need not be sorted.
@@ -79,7 +79,7 @@ def limit_documents(
         documents = order[starts[giant] : stops[giant]]
         _limit_giant(block, documents, allowed, max_tokens, sub_key)
     kept = np.flatnonzero(allowed > 0)
-    return _take_documents(block, kept, allowed[kept] if final else lengths[kept])
+    return block.take(kept, allowed[kept] if final else lengths[kept])
 
 
 def _limit_giant(
@@ -101,38 +101,6 @@ def _content(block: DocumentBlock, document: int) -> bytes:
     codes = block.codes[block.offsets[document] : block.offsets[document + 1]]
     tokens = block.words.take(pa.array(codes)).cast(pa.binary()).to_pylist()
     return b"".join(len(token).to_bytes(8, "little") + token for token in tokens)
-
-
-def _join_blocks(blocks: list[DocumentBlock]) -> DocumentBlock:
-    """Concatenates blocks and merges their dictionaries of words."""
-    if len(blocks) == 1:
-        return blocks[0]
-    # new_codes[first[b] + c] is the code in the merged dictionary of code c in block b.
-    words, new_codes = merge_words(block.words for block in blocks)
-    first = np.cumsum([0, *(len(block.words) for block in blocks)])
-    codes = [new_codes[base:][block.codes] for base, block in zip(first[:-1], blocks, strict=True)]
-    return DocumentBlock(
-        users=np.concatenate([block.users for block in blocks]),
-        offsets=offsets_of(np.concatenate([np.diff(block.offsets) for block in blocks])),
-        codes=np.concatenate(codes),
-        words=words,
-    )
-
-
-def _take_documents(
-    block: DocumentBlock, documents: np.ndarray, lengths: np.ndarray | None = None
-) -> DocumentBlock:
-    """Selects documents, or their first tokens if lengths are given, and the words that they hold."""
-    starts = block.offsets[:-1][documents]
-    if lengths is None:
-        lengths = block.offsets[1:][documents] - starts
-    kept, codes = used_words(len(block.words), block.codes[ranges(starts, lengths)])
-    return DocumentBlock(
-        users=block.users[documents],
-        offsets=offsets_of(lengths),
-        codes=codes,
-        words=block.words.take(pa.array(kept)),
-    )
 
 
 def _take_users(batch: UserBatch, users: np.ndarray) -> UserBatch:
@@ -191,6 +159,50 @@ def encode_documents(users: np.ndarray, tokens: pa.ListArray) -> DocumentBlock:
     )
 
 
+def with_group(groups: pa.Array, tokens: pa.ListArray) -> pa.ListArray:
+    r"""Puts the group of each document in front of each of its tokens.
+
+    Words of different groups are different words then, and so are their n-grams. `split_groups` is the
+    inverse, whatever characters tokens have.
+
+    Args:
+      groups: (d,) string, the group of each document, without control characters.
+      tokens: (d,) list of string, the tokens of each document.
+
+    >>> with_group(pa.array(["de", "dk"]), pa.array([["tak", "a"], ["tak"]])).to_pylist()
+    [['de\x1ftak', 'de\x1fa'], ['dk\x1ftak']]
+    """
+    of_each = groups.take(pc.call_function("list_parent_indices", [tokens]))
+    joined = [of_each, tokens.flatten(), pa.scalar(_GROUP_END)]
+    words = pc.call_function("binary_join_element_wise", joined)
+    return pa.ListArray.from_arrays(tokens.offsets, words)
+
+
+def split_groups(words: pa.Array) -> tuple[pa.Array, pa.Array]:
+    r"""Returns the groups and the words of strings that `with_group` joined.
+
+    Raises:
+      ValueError: A word has no group.
+
+    >>> [part.to_pylist() for part in split_groups(pa.array(["de\x1ftak", "de\x1fa\x1fb"]))]
+    [['de', 'de'], ['tak', 'a\x1fb']]
+    """
+    options = pc.SplitPatternOptions(_GROUP_END, max_splits=1)
+    parts = pc.call_function("split_pattern", [words], options)
+    if len(parts.flatten()) != 2 * len(words):
+        raise ValueError("Each word of a release with groups must have a group in front of it.")
+    groups, rest = (
+        pc.call_function("list_element", [parts, pa.scalar(place)]) for place in range(2)
+    )
+    return groups, rest
+
+
+def without_groups(words: pa.Array) -> pa.Array:
+    """Returns words without the groups in front of them, and words that have none as they are."""
+    options = pc.ReplaceSubstringOptions(f"^[^{_GROUP_END}]*{_GROUP_END}", "")
+    return pc.call_function("replace_substring_regex", [words], options)
+
+
 def lay_out_positions(block: DocumentBlock, word_key: bytes) -> UserBatch:
     """Sorts documents by user, with one position for each token and NO_GRAM after each document."""
     lengths = np.diff(block.offsets)
@@ -216,15 +228,12 @@ def lay_out_positions(block: DocumentBlock, word_key: bytes) -> UserBatch:
 
 
 def lay_out(
-    partition: tuple[int, Iterable[DocumentBlock]],
-    *,
-    max_tokens: int,
-    run_key: RunKey,
+    partition: tuple[int, Iterable[DocumentBlock]], *, max_tokens: int, run_key: RunKey
 ) -> Iterator[UserBatch]:
     """Joins a partition's blocks, limits large users after each few, and lays out the positions."""
     _, blocks = partition
     document_key = run_key.sub_key("document")
-    progress.enter("users", 1)
+    progress.enter("users", None)
     waiting: list[DocumentBlock] = []
     tokens = 0
     for block in blocks:

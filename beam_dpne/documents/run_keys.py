@@ -29,8 +29,9 @@ from beam_dpne.reading.options import InputDescription
 # 4, cells of these sums are rounded up, and estimates need more evidence of users with much text. Since
 # version 5, candidates have classes and counts, set unions have three rounds, and priors are others.
 # Since version 6, keys are bound to what differs from defaults, and each plan reserves a thousandth of
-# ε and δ for the imperfections of its noise.
-MECHANISM_VERSION = 7
+# ε and δ for the imperfections of its noise. Since version 7, what users keep for longer n-grams counts
+# distinct ones. Since version 8, numbers of users are measured by classes of users.
+MECHANISM_VERSION = 8
 _UNKNOWN = "unknown"
 # Bytes of a key file that are read; a key has 64 digits, and white space may follow it.
 _LONGEST = 1024
@@ -69,7 +70,9 @@ def key_context(
 def _changed(described: InputDescription) -> dict[str, object]:
     """Returns what of a description differs from its default."""
     default = InputDescription().to_dict()
-    return {name: value for name, value in described.to_dict().items() if value != default[name]}
+    return {
+        name: value for name, value in described.to_dict().items() if value != default.get(name)
+    }
 
 
 def tokenizer_identity(tokenizer: str | Tokenizer) -> dict[str, str]:

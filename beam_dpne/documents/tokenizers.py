@@ -1,9 +1,10 @@
 """Tokenizers: functions from a batch of texts in an Arrow array to a list of tokens for each text.
 
 A tokenizer takes a string array without nulls, and returns a list<string> array of the same length
-without null lists or null tokens. Its attribute `tokenizer_name` is its name in ledgers and run keys,
-`version` changes with the tokens that it returns, and with `thread_safe = True` several threads may
-call it at the same time. Functions of users may have these attributes, too.
+without null lists. A null token is a border, over which no n-gram goes. Its attribute `tokenizer_name`
+is its name in ledgers and run keys, `version` changes with the tokens that it returns, and with
+`thread_safe = True` several threads may call it at the same time. Functions of users may have these
+attributes, too.
 """
 
 import functools
@@ -12,6 +13,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,14 +30,14 @@ _CALLED_WITH = (
 )
 
 
-class UnicodeWords:
-    """The tokenizer `unicode_words`: lower-case words at Unicode's word boundaries (UAX #29).
+class BoundaryWords:
+    """The tokenizers `unicode_words` and `icu_words`: lower-case words between Unicode's boundaries.
 
     A text is brought into Unicode normalization form C and then lower-cased, as `words` does. A word
     is then a segment between two boundaries that has a letter or digit. Numbers and abbreviations
-    keep their inner full stops and commas. In scripts without blanks (Chinese, Japanese, Thai) correct
-    boundaries would need a dictionary, which this tokenizer does not have. There most characters are
-    words, so that n-grams are sequences of characters.
+    keep their inner full stops and commas. In scripts without blanks (Chinese, Japanese, Thai, Lao,
+    Khmer, Burmese) words are found by the dictionaries of ICU with `icu_words`. With `unicode_words`,
+    which has the rules of UAX #29 alone, most characters are words there.
 
     Attributes:
       tokenizer_name: Public name, for ledgers and run keys.
@@ -43,26 +45,37 @@ class UnicodeWords:
       thread_safe: It keeps no state between calls.
 
     Raises:
-      ValueError: The package `regex` of the extra `unicode` is not installed.
+      ValueError: The package `regex` of the extra `unicode`, or `icu4py` of the extra `icu`, is not
+        installed.
 
-    >>> UnicodeWords()(pa.array(["Pi is 3.14!", "東京へ", ""])).to_pylist()
-    [['pi', 'is', '3.14'], ['東', '京', 'へ'], []]
+    >>> texts = pa.array(["Pi is 3.14!", "東京へ行く", ""])
+    >>> BoundaryWords("unicode_words")(texts).to_pylist()
+    [['pi', 'is', '3.14'], ['東', '京', 'へ', '行', 'く'], []]
+    >>> BoundaryWords("icu_words")(texts).to_pylist()
+    [['pi', 'is', '3.14'], ['東京', 'へ', '行く'], []]
     """
 
-    tokenizer_name = "unicode_words"
     thread_safe = True
 
-    def __init__(self) -> None:
+    def __init__(self, tokenizer_name: str) -> None:
+        self.tokenizer_name = tokenizer_name
+        package, extra = BOUNDARIES[tokenizer_name]
         try:
-            import regex
+            library = importlib.import_module(package)
         except ImportError:
             raise ValueError(
-                "tokenizer='unicode_words' needs the package regex: pip install "
-                "'beam-dpne[unicode]', on the workers too."
+                f"tokenizer={tokenizer_name!r} needs the package {package.partition('.')[0]}: pip "
+                f"install 'beam-dpne[{extra}]', on the workers too."
             ) from None
-        self.version = f"2, regex {regex.__version__}"
-        self._boundary = regex.compile(r"(?V1w)\b")
-        self._letter_or_digit = regex.compile(r"[\p{L}\p{N}]")
+        if extra == "icu":
+            icu4py = importlib.import_module("icu4py")
+            self.version = f"1, ICU {icu4py.icu_version}, Unicode {unicodedata.unidata_version}"
+            self._segments = lambda text: library.WordBreaker(text, "root")
+            self._is_word = lambda segment: any(map(str.isalnum, segment))
+        else:
+            self.version = f"2, regex {library.__version__}"
+            self._segments = library.compile(r"(?V1w)\b").split
+            self._is_word = library.compile(r"[\p{L}\p{N}]").search
 
     def __call__(self, texts: pa.Array) -> pa.ListArray:
         """Returns the words of each text of a string array without nulls, in order."""
@@ -70,11 +83,13 @@ class UnicodeWords:
         return pa.array(rows, pa.list_(pa.string()))
 
     def _words(self, text: str) -> list[str]:
-        segments = self._boundary.split(unicodedata.normalize("NFC", text).lower())
-        return [segment for segment in segments if self._letter_or_digit.search(segment)]
+        segments = self._segments(unicodedata.normalize("NFC", text).lower())
+        return [segment for segment in segments if self._is_word(segment)]
 
 
-_unicode_words = functools.cache(UnicodeWords)
+# The module that finds the boundaries, and the extra that has it.
+BOUNDARIES = {"unicode_words": ("regex", "unicode"), "icu_words": ("icu4py.breakers", "icu")}
+_boundary_words = functools.cache(BoundaryWords)
 
 
 def tokens(texts: pa.Array) -> pa.ListArray:
@@ -88,6 +103,8 @@ def tokens(texts: pa.Array) -> pa.ListArray:
             f"texts must be lists of tokens for tokenizer 'tokens', got {texts.type}. "
             "Use 'words' or 'whitespace' for plain text."
         )
+    if texts.flatten().null_count:
+        raise TokenizerError("texts must be lists without null tokens. Drop them before.")
     return texts
 
 
@@ -122,8 +139,9 @@ def resolve_tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
     """Finds a tokenizer by name.
 
     Args:
-      tokenizer: `words`, `unicode_words` (of the extra `unicode`), `whitespace`, `tokens`, `item`,
-        `package.module:function`, or a function, which is returned as it is.
+      tokenizer: `words`, `unicode_words` (of the extra `unicode`), `icu_words` (of the extra `icu`),
+        `whitespace`, `tokens`, `item`, `package.module:function`, or a function, which is returned as
+        it is.
 
     Raises:
       ValueError: The name is unknown, cannot be imported, or is not that of a function.
@@ -135,12 +153,12 @@ def resolve_tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
         return tokenizer
     if isinstance(tokenizer, str) and tokenizer in TOKENIZERS:
         return TOKENIZERS[tokenizer]
-    if tokenizer == UnicodeWords.tokenizer_name:
-        return _unicode_words()
+    if isinstance(tokenizer, str) and tokenizer in BOUNDARIES:
+        return _boundary_words(tokenizer)
     module, colon, attribute = str(tokenizer).partition(":")
     if not (colon and module and attribute):
         raise ValueError(
-            f"tokenizer must be one of {', '.join((*TOKENIZERS, UnicodeWords.tokenizer_name))} or "
+            f"tokenizer must be one of {', '.join((*TOKENIZERS, *BOUNDARIES))} or "
             f"'package.module:function', got tokenizer={tokenizer!r}."
         )
     try:
@@ -164,18 +182,20 @@ def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
       texts: An array without nulls.
 
     Returns:
-      A `list<string>` array as long as `texts`, with offsets from 0 and no nulls.
+      A `list<string>` array as long as `texts`, with offsets from 0 and no null lists.
 
     Raises:
       TokenizerError: The tokenizer raised an error, or its result is not a list<string> array of the
-        same length, has nulls, or has more than 2 GB of tokens. The message reports the type of the
-        tokenizer's error only, because the error's message may quote a text.
+        same length, has null lists, or has more than 2 GB of tokens. The message reports the type of
+        the tokenizer's error only, because the error's message may quote a text.
     """
     name = tokenizer_name(tokenizer)
     try:
         result = tokenizer(texts)
     except (Exception, SystemExit) as error:
-        # An engine reports the cause as text, so an operator must ask for it: cli.programs.with_cause.
+        if _is_safe(error, tokenizer):
+            raise
+        # An engine reports the cause as text, so an operator must ask for it: cli.inputs.with_cause.
         cause = error if getattr(tokenizer, "keeps_cause", False) else None
         raise _failure_of(tokenizer, error) from cause
     is_lists = isinstance(result, pa.ListArray | pa.LargeListArray)
@@ -183,14 +203,14 @@ def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
         is_lists
         and is_text(result.type.value_type)
         and len(result) == len(texts)
-        and not result.null_count + result.flatten().null_count
+        and not result.null_count
     ):
         # Only classes are printed: names of fields in an Arrow type may be words of a text.
         parts = (result, result.values) if is_lists else (result,)
         kind = " of ".join(type(part).__name__ for part in parts)
         raise TokenizerError(
             f"tokenizer {name} must return a list<string> Arrow array with one list for each text, "
-            f"without nulls, got {kind}, nulls, or another number of lists. {_CALLED_WITH}"
+            f"without null lists, got {kind}, a null, or another number of lists. {_CALLED_WITH}"
         )
     try:
         lists = result.cast(pa.list_(pa.string()))
@@ -202,14 +222,36 @@ def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
     return pa.ListArray.from_arrays(offsets, lists.flatten())
 
 
-def _failure_of(tokenizer: Tokenizer, error: BaseException) -> TokenizerError:
-    """Returns the error that reports a tokenizer's failure, without a message that may quote a text.
+def cut_at_borders(users: pa.Array, tokens: pa.ListArray) -> tuple[pa.Array, pa.ListArray]:
+    """Cuts the lists that `tokenize` returns at their nulls, and repeats the user of each piece.
 
-    Only tokenizers of this package raise a `TokenizerError` whose message is known to hold no text.
+    >>> lists = pa.array([["to", None, "be"], [], ["or"]])
+    >>> [pieces.to_pylist() for pieces in cut_at_borders(pa.array(["ann", "bob", "cat"]), lists)]
+    [['ann', 'ann', 'bob', 'cat'], [['to'], ['be'], [], ['or']]]
     """
+    null = np.flatnonzero(tokens.values.is_null().to_numpy(zero_copy_only=False))
+    if not null.size:
+        return users, tokens
+    # The row and the first token of each piece, which begins where its list does or after a null.
+    offsets = tokens.offsets.to_numpy()
+    rows = np.append(np.arange(len(tokens)), np.searchsorted(offsets, null, side="right") - 1)
+    starts = np.append(offsets[:-1], null + 1)
+    order = np.lexsort((starts, rows))
+    ends = np.append(starts[order], offsets[-1])
+    kept = pa.array(ends - np.searchsorted(null, ends), pa.int32())
+    return users.take(pa.array(rows[order])), pa.ListArray.from_arrays(
+        kept, tokens.values.drop_null()
+    )
+
+
+def _is_safe(error: BaseException, tokenizer: Tokenizer) -> bool:
+    """Returns whether a tokenizer of this package raised an error, whose message holds no text then."""
     named = tokenizer if hasattr(tokenizer, "__qualname__") else type(tokenizer)
-    if isinstance(error, TokenizerError) and _module_of(named).startswith("beam_dpne."):
-        return error
+    return isinstance(error, TokenizerError) and _module_of(named).startswith("beam_dpne.")
+
+
+def _failure_of(tokenizer: Tokenizer, error: BaseException) -> TokenizerError:
+    """Returns the error that reports a tokenizer's failure, without a message that may quote a text."""
     # A function of one text, or of other arguments, usually ends with one of these two.
     hint = f" {_CALLED_WITH}" if type(error) in (AttributeError, TypeError) else ""
     return TokenizerError(

@@ -3,9 +3,9 @@
 import collections
 import concurrent.futures
 import dataclasses
-import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, cast
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import apache_beam as beam
 import pyarrow as pa
@@ -13,7 +13,14 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 
 from beam_dpne.documents import tokenizers
-from beam_dpne.documents.batch import TEXT, USER, BatchDocuments, checked_names, require_one_release
+from beam_dpne.documents.batch import (
+    GROUP,
+    TEXT,
+    USER,
+    BatchDocuments,
+    checked_names,
+    require_one_release,
+)
 from beam_dpne.documents.blocks import (
     bounded_blocks,
     encode_documents,
@@ -21,6 +28,7 @@ from beam_dpne.documents.blocks import (
     lay_out,
     limit_documents,
     split_by_user,
+    with_group,
 )
 from beam_dpne.documents.run_keys import key_context, require_identified
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
@@ -46,7 +54,8 @@ class GroupByUser(beam.PTransform):
     subset is drawn by a keyed hash of their tokens, so that it does not depend on their order.
 
     Input: `pyarrow.RecordBatch` with columns `user` and `text`, as `BatchDocuments` gives them. `user`
-    is a string, or 16 bytes that identify the user.
+    is a string, or 16 bytes that identify the user. With groups, each document's group, in the column
+    `group`, is put in front of each of its words (`with_group`).
 
     Output: `UserBatch` of length 0, one or more for each partition that is not empty.
 
@@ -61,6 +70,7 @@ class GroupByUser(beam.PTransform):
       max_tokens_per_user: Largest number of a user's tokens, at least 1.
       run_key: Secret key of the run.
       workers: Number of threads in which a worker tokenizes, at least 1.
+      is_grouped: Whether documents have groups.
 
     Raises:
       ValueError: A parameter is out of range.
@@ -83,6 +93,7 @@ class GroupByUser(beam.PTransform):
     partitions: int = 8
     max_tokens_per_user: int = 1_000_000
     workers: int = 1
+    is_grouped: bool = False
 
     def __post_init__(self):
         super().__init__()
@@ -112,64 +123,66 @@ class _TokenizeAndPartition(beam.DoFn):
     """
 
     def __init__(self, settings: GroupByUser):
-        self._tokenizer = settings.tokenizer
-        self._partitions = settings.partitions
-        self._max_tokens = settings.max_tokens_per_user
-        self._run_key = settings.run_key
-        self._workers = settings.workers
+        self._settings = settings
 
     def setup(self):
-        self._tokenize = tokenizers.resolve_tokenizer(self._tokenizer)
-        if not tokenizers.may_run_in_threads(self._tokenize):
-            self._workers = 1
-        self._user_key = self._run_key.sub_key("user")
-        self._document_key = self._run_key.sub_key("document")
+        self._tokenize = tokenizers.resolve_tokenizer(self._settings.tokenizer)
+        may_run = tokenizers.may_run_in_threads(self._tokenize)
+        self._workers = self._settings.workers if may_run else 1
         self._pool = concurrent.futures.ThreadPoolExecutor(self._workers)
 
     def start_bundle(self):
         # What a bundle that failed has left is not of this one.
-        self._tasks: collections.deque[concurrent.futures.Future[DocumentBlock]] = (
-            collections.deque()
-        )
+        self._tasks = collections.deque[Callable[[], Any]]()
         self._blocks: list[DocumentBlock] = []
-        self._tokens = 0
 
     def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, DocumentBlock]]:
         progress.enter("read", None)
-        if self._workers == 1:
-            yield from self._gather(self._tokenized(batch))
-            return
-        self._tasks.append(self._pool.submit(self._tokenized, batch))
-        while len(self._tasks) > self._workers:
-            yield from self._gather(self._tasks.popleft().result())
+        self._start(self._tokenized, batch)
+        yield from self._finish(self._workers if self._workers > 1 else 0)
 
     def finish_bundle(self) -> Any:
-        left = (piece for task in self._tasks for piece in self._gather(task.result()))
-        for piece in itertools.chain(left, self._flush()):
-            yield GlobalWindows.windowed_value(piece)
+        yield from map(GlobalWindows.windowed_value, self._finish(0))
+        left = self._cut(self._blocks) if self._blocks else ()
+        yield from map(GlobalWindows.windowed_value, left)
 
     def teardown(self):
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _tokenized(self, batch: pa.RecordBatch) -> DocumentBlock:
         tokens = tokenizers.tokenize(self._tokenize, batch.column(TEXT))
-        users = hash_users(batch.column(USER), self._user_key)
-        return encode_documents(users, tokens)
+        if self._settings.is_grouped:
+            tokens = with_group(batch.column(GROUP), tokens)
+        users, tokens = tokenizers.cut_at_borders(batch.column(USER), tokens)
+        return encode_documents(hash_users(users, self._settings.run_key.sub_key("user")), tokens)
 
-    def _gather(self, block: DocumentBlock) -> Iterator[tuple[int, DocumentBlock]]:
-        """Keeps a block until there are enough tokens to cut."""
-        self._blocks.append(block)
-        self._tokens += block.codes.size
-        if self._tokens > _GATHERED_TOKENS:
-            yield from self._flush()
+    def _start(self, task: Callable[[Any], Any], argument: Any) -> None:
+        """Runs a task in a thread; of one worker, `_finish` runs it."""
+        started = functools.partial(task, argument)
+        self._tasks.append(self._pool.submit(started).result if self._workers > 1 else started)
 
-    def _flush(self) -> Iterator[tuple[int, DocumentBlock]]:
-        blocks, self._blocks, self._tokens = self._blocks, [], 0
-        if blocks:
-            block = limit_documents(blocks, self._max_tokens, self._document_key, final=False)
-            for number, piece in split_by_user(block, self._partitions):
-                for part in bounded_blocks(piece):
-                    yield number, part
+    def _finish(self, most: int) -> Iterator[tuple[int, DocumentBlock]]:
+        """Waits until at most so many tasks are left; blocks with enough tokens become a new task."""
+        while len(self._tasks) > most:
+            found = self._tasks.popleft()()
+            if isinstance(found, list):
+                yield from found
+            else:
+                self._blocks.append(found)
+            if sum(block.codes.size for block in self._blocks) > _GATHERED_TOKENS:
+                self._start(self._cut, self._blocks)
+                self._blocks = []
+
+    def _cut(self, blocks: list[DocumentBlock]) -> list[tuple[int, DocumentBlock]]:
+        most, key = self._settings.max_tokens_per_user, self._settings.run_key.sub_key("document")
+        block = limit_documents(blocks, most, key, final=False)
+        pieces = split_by_user(block, self._settings.partitions)
+        return [(number, part) for number, piece in pieces for part in bounded_blocks(piece)]
+
+
+# Fields of transforms whose types are checked, since another one would fail far from its cause; a type
+# that is named by a string is of a module that need not be loaded.
+_CHECKED = ("plan", "run_key", "public", "known")
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -180,7 +193,6 @@ class DocumentsTransform(UnhintedTransform):
     """
 
     plan: Any
-    plan_type: ClassVar[type]
     tokenizer: str | Tokenizer = "words"
     partitions: int = 8
     run_key: RunKey | None = dataclasses.field(default=None, repr=False)
@@ -191,26 +203,24 @@ class DocumentsTransform(UnhintedTransform):
 
     def __post_init__(self):
         super().__post_init__()
-        if not isinstance(self.plan, self.plan_type):
-            kind = self.plan_type.__name__
-            raise TypeError(
-                f"plan must be a {kind}, got {type(self.plan).__name__}. {type(self).__name__} takes "
-                f"plan={kind}(epsilon=…, delta=…)."
-            )
+        for field in dataclasses.fields(self):
+            value, kind = getattr(self, field.name), cast("Any", field.type)
+            if field.name not in _CHECKED or isinstance(kind, str):
+                continue
+            if not isinstance(value, kind):
+                name = getattr(kind, "__name__", kind)
+                raise TypeError(f"{field.name} must be {name}, got {type(value).__name__}.")
         check_integer("partitions", self.partitions, 1)
         if self.workers is not None:
             check_integer("workers", self.workers, 1)
-        checked_names(self.user_field, self.text_field)
-        if not isinstance(self.run_key, RunKey | None):
-            raise TypeError(
-                f"run_key must be a RunKey, got {type(self.run_key).__name__}; see RunKey.from_hex."
+        fields = self.row_description
+        checked_names(self.user_field, self.text_field, fields.group_field)
+        if self.described and (self.described.group_field is None) != (fields.group_field is None):
+            raise ValueError(
+                "group_field must be given if, and only if, described names one, got group_field="
+                f"{fields.group_field!r} and {self.described.group_field!r} in described."
             )
         resolve_tokenizer(self.tokenizer)
-
-    @property
-    def input_description(self) -> InputDescription:
-        """How records became documents, as far as it is known; the ledger states it."""
-        return self.described or self.row_description
 
     @property
     def row_description(self) -> InputDescription:
@@ -252,7 +262,11 @@ class DocumentsTransform(UnhintedTransform):
 
     def batched(self, documents: PCollection) -> PCollection[pa.RecordBatch]:
         """Checks the pipeline's options, and returns documents as record batches."""
-        batch = BatchDocuments(user_field=self.user_field, text_field=self.text_field)
+        batch = BatchDocuments(
+            user_field=self.user_field,
+            text_field=self.text_field,
+            group_field=self.row_description.group_field,
+        )
         batches = documents | "BatchDocuments" >> batch
         check_options(documents.pipeline)
         return cast("PCollection", batches)
@@ -265,6 +279,7 @@ class DocumentsTransform(UnhintedTransform):
             max_tokens_per_user=max_tokens_per_user,
             run_key=run_key,
             workers=self.workers or 1,
+            is_grouped=self.row_description.group_field is not None,
         )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_dpne.elements import progress
 from beam_dpne.mechanism import randomness
 
 NOT_THERE = -1
@@ -37,6 +38,11 @@ def rows_of_entries(offsets: np.ndarray) -> np.ndarray:
     rows = np.zeros(int(offsets[-1]), np.int64)
     rows[offsets[filled]] = np.diff(filled, prepend=0)
     return np.cumsum(rows, out=rows)
+
+
+def rows_of_places(offsets: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Returns the row of the entry at each of some places, which ascend: (n,) int64."""
+    return rows_of_entries(np.searchsorted(places, offsets))
 
 
 def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
@@ -65,16 +71,14 @@ def distinct(
     bits = [max(0, size - 1).bit_length() for size in sizes]
     if sum(bits) > 63:
         return _distinct_wide(columns)
-    # (n,) int64: each tuple's values side by side in one integer, the first in the highest bits.
-    packed = columns[0].astype(np.int64)
+    # (n,): each tuple's values in one integer, short if possible, the first in the highest bits.
+    packed = columns[0].astype(np.int32 if sum(bits) < 32 else np.int64)
     for column, width in zip(columns[1:], bits[1:], strict=True):
         packed <<= width
-        packed |= column
+        packed |= column.astype(packed.dtype, copy=False)
     packed.sort()
-    fresh = np.ones(packed.size, dtype=bool)
-    np.not_equal(packed[1:], packed[:-1], out=fresh[1:])
-    starts = np.flatnonzero(fresh)
-    packed = packed[starts]
+    starts = np.flatnonzero(np.append(True, packed[1:] != packed[:-1])[: packed.size])
+    packed = packed[starts].astype(np.int64)
     unpacked = []
     for width in bits[:0:-1]:
         unpacked.append(packed & ((1 << width) - 1))
@@ -155,8 +159,8 @@ class KeyTable:
 
     def _look_up(self, wanted: np.ndarray) -> np.ndarray:
         # An empty slot leads to the last of the keys, −1, which is no key.
-        places = self._table[self._slots(wanted)]
-        same = self._keys[places] == wanted
+        places = self._table.take(self._slots(wanted))
+        same = self._keys.take(places) == wanted
         found = np.where(same, places, np.int32(NOT_THERE))
         if self._others.size:
             # Places in `wanted` of those whose slot another key has.
@@ -311,7 +315,7 @@ def used_words(size: int, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     kept = np.flatnonzero(used[:size])
     ranks = np.full(size + 1, NOT_THERE, dtype=np.int32)
     ranks[kept] = np.arange(kept.size, dtype=np.int32)
-    return kept, ranks[codes]
+    return kept, ranks.take(codes)
 
 
 def byte_order(words: pa.Array) -> np.ndarray:
@@ -319,25 +323,28 @@ def byte_order(words: pa.Array) -> np.ndarray:
     return pc.call_function("sort_indices", [words.cast(pa.binary())]).to_numpy()
 
 
+def byte_ranks(words: pa.Array) -> np.ndarray:
+    """Returns the rank of each word by its UTF-8 bytes: (n,) int64."""
+    ranks = np.empty(len(words), np.int64)
+    ranks[byte_order(words)] = np.arange(len(words))
+    return ranks
+
+
 def map_in_threads(
     function: Callable[[_In], _Out], items: Iterable[_In], workers: int
 ) -> list[_Out]:
-    """Returns the results of a function for all items, in their order.
+    """Returns the results of a function for all items, in their order, and reports its progress.
 
-    numpy and Arrow let go of the interpreter's lock in sorts, searches and string kernels, so that
-    threads use several cores. With one worker nothing runs in another thread. An error of the function
-    is raised here, and items that nobody has begun are left out.
-
-    Args:
-      function: a function without side effects, which may run for several items at the same time.
-      items: the items.
-      workers: the number of threads, at least 1.
+    The function has no side effects, and runs for several items at the same time in several threads.
+    numpy and Arrow let go of the interpreter's lock in sorts, searches and string kernels. With one
+    worker nothing runs in another thread. An error is raised here, and the rest is left out.
 
     Example:
       >>> map_in_threads(abs, [-1, 2, -3], workers=2)
       [1, 2, 3]
     """
-    if workers == 1:
-        return list(map(function, items))
-    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(function, items))
+    with progress.counting(function, items) as counted:
+        if workers == 1:
+            return list(map(counted, items))
+        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+            return list(pool.map(counted, items))

@@ -1,7 +1,7 @@
 """Users' documents as batches of arrays, and sums over batches.
 
 Programs define the elements of their later steps beside those steps (`ngrams.elements`,
-`set_union.elements`, `bayesian.counting`). All of them have the coder of `elements.coders`.
+`set_union.elements`, `bayesian.transform`). All of them have the coder of `elements.coders`.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.decorators import IOTypeHints
 
+from beam_dpne.elements.arrays import merge_hashes, merge_words, offsets_of, ranges, used_words
 from beam_dpne.elements.coders import register_batches
 
 NO_GRAM = -1
@@ -26,19 +27,55 @@ _Out = TypeVar("_Out")
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class DocumentBlock:
-    """Tokenized documents on their way to their users' partition.
+    """Tokenized documents, or the distinct items of each user as one document.
 
     Attributes:
       users: (d, 2) uint64, the 128-bit keyed hash of each document's user.
       offsets: (d + 1,) int64, where each document's tokens begin in `codes`.
       codes: (t,) int32, tokens as indices into `words`.
       words: the block's distinct tokens, Arrow strings.
+      word_hashes: (words, 2) uint64, the keyed hash of each item; (0, 2) of documents.
     """
 
     users: np.ndarray
     offsets: np.ndarray
     codes: np.ndarray
     words: pa.Array
+    word_hashes: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 2), np.uint64))
+
+    def take(self, documents: np.ndarray, lengths: np.ndarray | None = None) -> "DocumentBlock":
+        """Selects documents, or their first tokens if lengths are given, and the words in them."""
+        starts = self.offsets[:-1][documents]
+        if lengths is None:
+            lengths = self.offsets[1:][documents] - starts
+        kept, codes = used_words(len(self.words), self.codes[ranges(starts, lengths)])
+        return DocumentBlock(
+            users=self.users[documents],
+            offsets=offsets_of(lengths),
+            codes=codes,
+            words=self.words.take(pa.array(kept)),
+            word_hashes=self.word_hashes[kept] if len(self.word_hashes) else self.word_hashes,
+        )
+
+    @classmethod
+    def joined(cls, blocks: Iterable["DocumentBlock"]) -> "DocumentBlock":
+        """Concatenates blocks, of which there is at least one, over one dictionary of words."""
+        blocks = list(blocks)
+        if len(blocks) == 1:
+            return blocks[0]
+        # new_codes[first[b] + c] is the code in the merged dictionary of code c in block b.
+        words, new_codes = merge_words(block.words for block in blocks)
+        first = np.cumsum([0, *(len(block.words) for block in blocks)])
+        codes = [new_codes[base + own.codes] for base, own in zip(first, blocks, strict=False)]
+        hashes = [block.word_hashes for block in blocks]
+        has_hashes = any(map(len, hashes))
+        return cls(
+            users=np.concatenate([block.users for block in blocks]),
+            offsets=offsets_of(np.concatenate([np.diff(block.offsets) for block in blocks])),
+            codes=np.concatenate(codes),
+            words=words,
+            word_hashes=merge_hashes(hashes, new_codes, len(words)) if has_hashes else hashes[0],
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

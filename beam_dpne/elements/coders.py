@@ -12,13 +12,12 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import mmap
-import os
-import pathlib
+import operator
 import shutil
 import tempfile
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -31,6 +30,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.errors import SharedStorageError
 from beam_dpne.mechanism.rules import LengthRule
+from beam_dpne.storage.directories import directory_at
 
 _T = TypeVar("_T")
 
@@ -39,10 +39,9 @@ _COPIED_AT_ONCE = 1 << 22
 
 @dataclasses.dataclass(frozen=True)
 class StoredFile:
-    """Bytes in a file that workers can read: its path, its size in bytes and its SHA-256."""
+    """Bytes in a file that workers can read: its path and its SHA-256."""
 
     path: str
-    size: int
     sha256: str
 
 
@@ -77,17 +76,9 @@ def store_file(folder: str, name: str, data: bytes, key: bytes = b"") -> StoredF
     """
     digest = hashlib.sha256(data).hexdigest()
     named = hashlib.blake2b(digest.encode(), key=key, digest_size=8).hexdigest()
-    path = FileSystems.join(folder, f"{name}-{named}.arrow")
-    if FileSystems.get_scheme(path) is None:
-        os.makedirs(folder, exist_ok=True)
-        temporary = pathlib.Path(f"{path}.{uuid.uuid4().hex}")
-        temporary.write_bytes(data)
-        # The file appears at once and whole.
-        temporary.replace(path)
-    else:
-        with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-            file.write(data)
-    return StoredFile(path, len(data), digest)
+    directory, file = directory_at(folder), f"{name}-{named}.batch"
+    directory.put(file, data)
+    return StoredFile(directory.path_of(file), digest)
 
 
 def cached_for_sets(maxsize: int) -> Callable[[Callable[..., _T]], Callable[..., _T]]:
@@ -130,7 +121,7 @@ def mapped(file: StoredFile) -> pa.Buffer:
         buffer = pa.memory_map(file.path).read_buffer()
     else:
         buffer = _fetched(file.path)
-    if buffer.size != file.size or hashlib.sha256(buffer).hexdigest() != file.sha256:
+    if hashlib.sha256(buffer).hexdigest() != file.sha256:
         raise SharedStorageError(f"{file.path} is not what the run stored there.")
     return buffer
 
@@ -151,17 +142,17 @@ def _fetched(path: str) -> pa.Buffer:
 # Engines take elements of 64 MB, but queue and sort many at a time (deploy/flink/config.yaml).
 MAX_ELEMENT_BYTES = 4 * 2**20
 _ALIGNMENT = 16
-# An encoded batch begins with the size of its schema, which is never 0, or with this if it is stored.
+# An encoded batch begins with the size of its head, which is never 0, or with this if it is stored.
 _NO_HEAD = bytes(_ALIGNMENT)
-# About what the schema, the scalars and the padding of arrays come to.
+# About what the scalars and the padding of arrays come to.
 _HEAD_BYTES = 1000
 
 
 class BatchCoder(beam.coders.Coder):
-    """Encodes one dataclass of arrays as Arrow IPC messages; decoded arrays are read-only.
+    """Encodes one dataclass of arrays as a head and the bytes of arrays; decoded arrays are read-only.
 
-    Fields are numpy arrays, Arrow arrays, a `LengthRule`, or JSON types. A value whose field `stored`
-    is set is encoded as the address of the file that holds it (`spill`).
+    Fields are numpy arrays, Arrow arrays, a `LengthRule`, or msgpack's types. A value whose field
+    `stored` is set is encoded as the address of the file that holds it (`spill`).
     """
 
     def __init__(self, batch_type: type):
@@ -169,56 +160,59 @@ class BatchCoder(beam.coders.Coder):
         self.batch_type = batch_type
 
     def encode(self, value: Any) -> bytes:
-        """Returns the arrays as one Arrow record, and the other fields as JSON in its schema."""
+        """Returns the bytes of `value`; one that was decoded and passed on has them already."""
         stored = getattr(value, "stored", None)
         if stored is not None:
             return _NO_HEAD + json.dumps(dataclasses.asdict(stored)).encode()
+        if "_encoded" in vars(value):
+            return value._encoded
         scalars: dict[str, Any] = {}
-        columns: dict[str, pa.Array] = {}
-        # Arrow columns are flat, so the shapes of numpy arrays are kept, also where a side is 0.
-        shapes: dict[str, tuple[int, ...]] = {}
+        # The type, the shape and the size in bytes of each array; Arrow arrays have neither.
+        arrays: list[tuple[str, str | None, tuple[int, ...], int]] = []
+        contents: list[Any] = []
         for field in dataclasses.fields(self.batch_type):
             item = getattr(value, field.name)
             if isinstance(item, np.ndarray):
-                shapes[field.name] = item.shape
-                item = pa.array(item.reshape(-1))
-            if isinstance(item, pa.Array):
-                # An array of any length is the one row of a column of lists.
-                offsets = pa.array([0, len(item)], pa.int64())
-                columns[field.name] = pa.LargeListArray.from_arrays(offsets, item)
-            elif field.name != "stored":
+                kind, shape, item = item.dtype.str, item.shape, np.ascontiguousarray(item)
+            elif isinstance(item, pa.Array):
+                kind, shape, item = None, (), _arrow_stream(item)
+            else:
                 scalars[field.name] = item
-        batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-        parameters = json.dumps({"scalars": scalars, "shapes": shapes}, default=dataclasses.asdict)
-        head = batch.schema.with_metadata({b"batch": parameters.encode()}).serialize()
+                continue
+            arrays.append((field.name, kind, shape, item.nbytes))
+            contents += [item, bytes(-item.nbytes % _ALIGNMENT)]
+        head = msgspec.msgpack.encode((scalars, arrays), enc_hook=operator.methodcaller("item"))
         size = len(head).to_bytes(_ALIGNMENT, "little")
-        padding = bytes(-len(head) % _ALIGNMENT)
-        return b"".join((size, head, padding, batch.serialize()))
+        return b"".join((size, head, bytes(-len(head) % _ALIGNMENT), *contents))
 
     def decode(self, encoded: bytes) -> Any:
         """Inverse of `encode`; arrays are views of the bytes.
 
         A stored value is mapped into memory, and is the same object for all bundles of a process.
         """
-        if not encoded.startswith(_NO_HEAD):
-            return self.decode_buffer(pa.py_buffer(encoded))
-        return _stored_batch(self, StoredFile(**json.loads(encoded[_ALIGNMENT:])))
+        if encoded.startswith(_NO_HEAD):
+            return _stored_batch(self, StoredFile(**json.loads(encoded[_ALIGNMENT:])))
+        value = self.decode_buffer(pa.py_buffer(encoded))
+        # Its arrays hold the bytes in any case, and changed values are other objects.
+        vars(value)["_encoded"] = encoded
+        return value
 
     def decode_buffer(self, buffer: pa.Buffer) -> Any:
         """Does the same as `decode` for the bytes of a batch that is not stored."""
         size = int.from_bytes(buffer[:_ALIGNMENT], "little")
-        schema = pa.ipc.read_schema(buffer.slice(_ALIGNMENT, size))
-        start = _ALIGNMENT + size + -size % _ALIGNMENT
-        batch = pa.ipc.read_record_batch(buffer.slice(start), schema)
-        parameters = json.loads((schema.metadata or {})[b"batch"])
-        fields, shapes = parameters["scalars"], parameters["shapes"]
+        start = _ALIGNMENT + size
+        fields, arrays = msgspec.msgpack.decode(buffer[_ALIGNMENT:start])
         if fields.get("rule") is not None:
             fields["rule"] = msgspec.convert(fields["rule"], LengthRule)
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            fields[name] = column.values
-            if name in shapes:
-                array = column.values.to_numpy(zero_copy_only=True)
-                fields[name] = array.reshape(shapes[name])
+        start += -size % _ALIGNMENT
+        for name, kind, shape, size in arrays:
+            if kind is None:
+                stream = pa.ipc.open_stream(buffer.slice(start, size))
+                fields[name] = stream.read_next_batch().column(0)
+            else:
+                count = math.prod(shape)
+                fields[name] = np.frombuffer(buffer, kind, count, start).reshape(shape)
+            start += size + -size % _ALIGNMENT
         return self.batch_type(**fields)
 
     def estimate_size(self, value: Any) -> int:
@@ -241,6 +235,12 @@ class BatchCoder(beam.coders.Coder):
     def is_deterministic(self) -> bool:
         """Batches are values, never keys."""
         return False
+
+
+def _arrow_stream(array: pa.Array) -> memoryview:
+    """Returns an Arrow array as an IPC stream, without the parts that a slice leaves out."""
+    batch = pa.record_batch([array], names=[""])
+    return memoryview(b"".join((batch.schema.serialize(), batch.serialize())))
 
 
 @cached_for_sets(maxsize=4)
@@ -292,5 +292,5 @@ def spill(batch: _T, store: SetStore | None, key: bytes = b"") -> _T:
         return batch
     value: Any = batch
     encoded = BatchCoder(type(batch)).encode(dataclasses.replace(value, stored=None))
-    file = store_file(store.folder, value.file_name, encoded, key)
+    file = store_file(store.folder, type(batch).__name__, encoded, key)
     return dataclasses.replace(value, stored=file)

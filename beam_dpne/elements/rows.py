@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from apache_beam.pvalue import AsIter, PCollection
 
 SEPARATOR = " "
@@ -19,6 +20,8 @@ _UNESCAPES = {escape[1]: plain for plain, escape in _ESCAPES.items()} | {"e": ""
 
 _IN_TOKEN = re.compile(r"[\\ \t\n\r]")
 _IN_ITEM = re.compile(r"[\\\t\n\r]")
+# Words with one of these sort or read otherwise than by their own bytes; the empty word does as well.
+_NOT_ORDINARY = r"[\x00-\x20\\]|^$"
 
 
 def join_tokens(tokens: Sequence[str]) -> str:
@@ -48,6 +51,17 @@ def split_ngram(ngram: str) -> tuple[str, ...]:
 def escape_token(token: str) -> str:
     """Returns one token as `join_tokens` writes it."""
     return _escaped(token, _IN_TOKEN)
+
+
+def escape_tokens(tokens: pa.Array) -> tuple[pa.Array, bool]:
+    """Returns tokens as `join_tokens` writes them, and whether all of them sort as they are."""
+    options = pc.MatchSubstringOptions(_NOT_ORDINARY)
+    if not pc.call_function("match_substring_regex", [tokens], options).true_count:
+        return tokens, True
+    starts = range(0, len(tokens), _ROWS_AT_ONCE)
+    parts = (tokens.slice(start, _ROWS_AT_ONCE).to_pylist() for start in starts)
+    escaped = [pa.array(map(escape_token, part), pa.string()) for part in parts]
+    return pa.concat_arrays(escaped), False
 
 
 def escape_item(item: str) -> str:
@@ -91,14 +105,16 @@ ITEM_SCHEMA = pa.schema([("item", pa.string()), ("score", pa.float64())])
 PROBABILITY_SCHEMA = pa.schema([("ngram", pa.string()), ("probability", pa.float64())])
 _USERS = [("users", pa.int64()), ("users_low", pa.int64()), ("users_high", pa.int64())]
 COUNTED_ROW_SCHEMA = pa.schema([*ROW_SCHEMA, *map(pa.field, *zip(*_USERS, strict=True))])
+GROUP_FIELD = pa.field("group", pa.string())
 COUNTED_ITEM_SCHEMA = pa.schema([*ITEM_SCHEMA, *map(pa.field, *zip(*_USERS, strict=True))])
 # The order of a release: by length, then by falling numbers of users, if it has them, then by falling
-# score or probability, then by bytes.
+# score or probability, then by bytes, first of the group, if there are groups.
 ORDER = {
     "length": "ascending",
     "users": "descending",
     "score": "descending",
     "probability": "descending",
+    "group": "ascending",
     "ngram": "ascending",
     "item": "ascending",
 }
@@ -190,6 +206,44 @@ class CountedNgram(NamedTuple):
     users_high: int
 
 
+class GroupedNgram(NamedTuple):
+    """A released n-gram of a group.
+
+    Attributes:
+      length: the number of its words.
+      group: the group of the texts that have it.
+      ngram: the text of its words, see `join_tokens`.
+      score: its noisy weight, rounded to six decimals.
+    """
+
+    length: int
+    group: str
+    ngram: str
+    score: float
+
+
+class CountedGroupedNgram(NamedTuple):
+    """A released n-gram of a group with an estimate of the number of users who have it there.
+
+    Attributes:
+      length: the number of its words.
+      group: the group of the texts that have it.
+      ngram: the text of its words, see `join_tokens`.
+      score: its noisy weight, rounded to six decimals.
+      users: the estimated number of users who have it in a text of this group.
+      users_low: the lower end of its 95 % interval.
+      users_high: the upper end.
+    """
+
+    length: int
+    group: str
+    ngram: str
+    score: float
+    users: int
+    users_low: int
+    users_high: int
+
+
 class CountedItem(NamedTuple):
     """An item of a released set union with an estimate of the number of users who have it.
 
@@ -220,7 +274,15 @@ class NgramProbability(NamedTuple):
     probability: float
 
 
-for _row_type in (ReleasedNgram, ReleasedItem, CountedNgram, CountedItem, NgramProbability):
+_GROUPED = (GroupedNgram, CountedGroupedNgram)
+for _row_type in (
+    ReleasedNgram,
+    ReleasedItem,
+    CountedNgram,
+    CountedItem,
+    NgramProbability,
+    *_GROUPED,
+):
     beam.coders.registry.register_coder(_row_type, beam.coders.RowCoder)
 
 
@@ -248,12 +310,12 @@ def rounded_probabilities(probabilities: np.ndarray) -> np.ndarray:
 
 
 def longest_beside_shorter(
-    released: Sequence[PCollection[Any]],
+    released: Sequence[PCollection[Any]], label: str = "Sets"
 ) -> tuple[PCollection[Any], AsIter]:
     """Returns S_T, which always has one element, and the shorter sets as one side input.
 
     A set union has a single set, which counts as the longest.
     """
     *shorter, longest = released
-    others = shorter or [longest | "None" >> beam.Filter(lambda _: False)]
-    return longest, AsIter(cast("PCollection", others | "Shorter" >> beam.Flatten()))
+    others = shorter or [longest | f"{label}/None" >> beam.Filter(lambda _: False)]
+    return longest, AsIter(cast("PCollection", others | f"{label}/Shorter" >> beam.Flatten()))

@@ -29,8 +29,8 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
+from beam_dpne import __version__
 from beam_dpne.errors import EngineError
-from beam_dpne.version import __version__
 
 HARNESS_KEPT_MILLIS = 120_000
 # Options that a job on Flink needs besides addresses. The first keeps harnesses from one step to the
@@ -80,7 +80,7 @@ def run(pipeline: beam.Pipeline, *, harness_timeout: int = 120) -> PipelineResul
     check_options(pipeline)
     with _terminable():
         check_workers(pipeline, harness_timeout)
-        result = send(pipeline)
+        pipeline.result = result = send(pipeline)
         with cancelled_on_failure(result, pipeline.options):
             result.wait_until_finish()
     return result
@@ -121,7 +121,7 @@ def pipeline(
     built = beam.Pipeline(runner=runner, options=options)
     check_options(built)
     yield built
-    built.result = run(built, harness_timeout=harness_timeout)
+    run(built, harness_timeout=harness_timeout)
 
 
 def check_options(pipeline: beam.Pipeline) -> None:
@@ -136,7 +136,8 @@ def check_options(pipeline: beam.Pipeline) -> None:
             "pipeline's options."
         )
     mode = pipeline.options.view_as(DirectOptions).direct_running_mode
-    if mode == "multi_threading" and type(pipeline.runner).__name__ == "FnApiRunner":
+    kinds = {kind.__name__ for kind in type(pipeline.runner).__mro__}
+    if mode == "multi_threading" and "FnApiRunner" in kinds:
         raise ValueError(
             "direct_running_mode must be 'in_memory' or 'multi_processing', got "
             "direct_running_mode='multi_threading': Beam may send an element before its coder has "
@@ -269,17 +270,17 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def drop_idle_processors() -> None:
-    """Lets harnesses that start in this process drop what has processed a bundle after 2 to 4 seconds.
+def drop_idle_processors(seconds: float = _IDLE_SECONDS) -> None:
+    """Lets harnesses that start in this process drop what has been idle for so long, or twice that.
 
-    Beam keeps it for one to two minutes, for another bundle of the same step: the step with its last
-    element and side inputs, and a buffer of output that was up to 10 MB. A job of this package has
-    many short steps, so that most of them come in one minute. Ten times the titles with 187 stages
-    on Flink needed 1.6 GB in a harness with the minute, and .9 GB with these seconds.
+    Beam keeps what has processed a bundle for one to two minutes, for another bundle of the same step:
+    the step with its last element and side inputs, and a buffer of output that was up to 10 MB. A job
+    of this package has many short steps, so that most of them come in one minute. Ten times the titles
+    with 187 stages on Flink needed 1.6 GB in a harness with the minute, and .9 GB with two seconds.
     """
     from apache_beam.runners.worker import sdk_worker
 
-    sdk_worker.DEFAULT_BUNDLE_PROCESSOR_CACHE_SHUTDOWN_THRESHOLD_S = _IDLE_SECONDS
+    sdk_worker.DEFAULT_BUNDLE_PROCESSOR_CACHE_SHUTDOWN_THRESHOLD_S = seconds
 
 
 def flink_address(options: PipelineOptions) -> str | None:
@@ -314,31 +315,8 @@ def cancel_at_flink(result: PipelineResult, options: PipelineOptions) -> None:
         time.sleep(0.5)
 
 
-def failures_at_flink(result: PipelineResult | None, options: PipelineOptions) -> str:
-    """Returns the tracebacks that Flink has recorded of a job, or "" without the address of Flink.
-
-    Args:
-      result: Result of the job; None if it was never submitted.
-      options: Beam's options, with the address of Flink.
-
-    Raises:
-      OSError: Flink does not answer.
-    """
-    address = flink_address(options)
-    jobs = _jobs(address, result) if address and result else []
-    if not jobs:
-        return ""
-    newest = max(jobs, key=lambda job: job["start-time"])["jid"]
-    entries = _get(f"{address}/jobs/{newest}/exceptions")["exceptionHistory"]["entries"]
-    return "\n".join(f"{entry.get('taskName')}:\n{entry.get('stacktrace')}" for entry in entries)
-
-
 def _jobs(address: str, result: PipelineResult) -> list[dict[str, Any]]:
     """Returns the jobs at Flink whose name is the id at the job server without the last part."""
     name = getattr(result, "_job_id", "").rpartition("_")[0]
-    return [job for job in _get(f"{address}/jobs/overview")["jobs"] if job["name"] == name]
-
-
-def _get(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=_FLINK_SECONDS) as response:
-        return json.load(response)
+    with urllib.request.urlopen(f"{address}/jobs/overview", timeout=_FLINK_SECONDS) as response:
+        return [job for job in json.load(response)["jobs"] if job["name"] == name]

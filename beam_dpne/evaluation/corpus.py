@@ -12,15 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from beam_dpne.documents import tokenizers
+from beam_dpne.documents.blocks import with_group
 from beam_dpne.elements import arrays, progress
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.elements.rows import split_ngram
 from beam_dpne.errors import InputError
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.ngrams.elements import GramSet, unpack_pairs
+from beam_dpne.ngrams.elements import GramSet, word_ids
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import plan_reads, read_item
@@ -67,11 +67,6 @@ class Corpus:
         """The number of words of each document: (d,) int64."""
         return np.diff(np.flatnonzero(self.codes < 0), prepend=-1) - 1
 
-    @functools.cached_property
-    def document_users(self) -> np.ndarray:
-        """The index of the user of each document: (d,) int32."""
-        return self.user_of_position[self.codes < 0]
-
     @property
     def tokens(self) -> int:
         """Number of words of all documents together."""
@@ -108,9 +103,7 @@ class Corpus:
 
 
 def read_corpus(
-    files: Sequence[InputFile],
-    options: ReadOptions,
-    tokenizer: str | tokenizers.Tokenizer,
+    files: Sequence[InputFile], options: ReadOptions, tokenizer: str | tokenizers.Tokenizer
 ) -> Corpus:
     """Reads and tokenizes all documents into memory.
 
@@ -125,12 +118,11 @@ def read_corpus(
     rejected: collections.Counter[str] = collections.Counter()
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for file in files:
-            for item in plan_reads(file, options):
-                for batch in read_ahead(read_item(item, options)):
-                    progress.enter("read", None)
-                    rejected.update(reason for _, reason in batch.rejects)
-                    yield batch.documents
+        pieces = (item for file in files for item in plan_reads(file, options))
+        for batch in read_ahead(read_item(item, options) for item in pieces):
+            progress.enter("read", None)
+            rejected.update(reason for _, reason in batch.rejects)
+            yield batch.documents
 
     corpus = _gathered(batches(), tokenizer)
     return dataclasses.replace(corpus, rejected_reasons=dict(rejected))
@@ -154,9 +146,12 @@ def _gathered(batches: Iterable[pa.RecordBatch], tokenizer: str | tokenizers.Tok
     words, users, lengths = [], [], [np.zeros(0, np.int64)]
     for batch in batches:
         tokens = tokenizers.tokenize(function, batch.column("text"))
+        if "group" in batch.schema.names:
+            tokens = with_group(batch.column("group"), tokens)
+        names, tokens = tokenizers.cut_at_borders(batch.column("user"), tokens)
         sizes = np.diff(tokens.offsets.to_numpy()).astype(np.int64)
         words.append(tokens.flatten().dictionary_encode())
-        users.append(batch.column("user").filter(pa.array(sizes > 0)).dictionary_encode())
+        users.append(names.filter(pa.array(sizes > 0)).dictionary_encode())
         lengths.append(sizes[sizes > 0])
     sizes = np.concatenate(lengths)
     if not sizes.size:
@@ -171,9 +166,7 @@ def _gathered(batches: Iterable[pa.RecordBatch], tokenizer: str | tokenizers.Tok
     names, user_of_document = _joined(users)
     distinct, codes = _joined(words)
     # (w,) the codes in the order of the words' bytes, and the rank of each code in it.
-    by_bytes = pc.call_function("sort_indices", [distinct]).to_numpy()
-    ranks = np.empty(by_bytes.size, dtype=np.int32)
-    ranks[by_bytes] = np.arange(by_bytes.size, dtype=np.int32)
+    by_bytes, ranks = arrays.byte_order(distinct), arrays.byte_ranks(distinct).astype(np.int32)
     # (n,) the positions of all documents, in the order of reading and in that of users.
     positions = np.insert(ranks[codes], np.cumsum(sizes), BORDER)
     user = np.repeat(user_of_document, sizes + 1)
@@ -275,13 +268,17 @@ def released_codes(corpus: Corpus, table: pa.Table) -> dict[int, np.ndarray]:
 
     Args:
       corpus: The corpus; a word that it does not have becomes −1.
-      table: A table of `read_release`, with columns length and ngram, or item (one word each).
+      table: A table of `read_release`, with columns length and ngram, or item (one word each). With a
+        column group the words of the corpus have groups in front of them.
     """
     code = {word: number for number, word in enumerate(corpus.words.to_pylist())}
     if "item" in table.column_names:
         rows = [(item,) for item in table.column("item").to_pylist()]
     else:
         rows = [split_ngram(text) for text in table.column("ngram").to_pylist()]
+    if "group" in table.column_names:
+        groups = table.column("group").combine_chunks()
+        rows = with_group(groups, pa.array(rows, pa.list_(pa.string()))).to_pylist()
     by_length: dict[int, list[list[int]]] = {}
     for row in rows:
         by_length.setdefault(len(row), []).append([code.get(word, -1) for word in row])
@@ -290,15 +287,8 @@ def released_codes(corpus: Corpus, table: pa.Table) -> dict[int, np.ndarray]:
 
 def codes_of_sets(corpus: Corpus, released: Sequence[GramSet]) -> list[np.ndarray]:
     """Returns S_1, …, S_T as codes of the corpus's words: (r, k) int64 each, −1 for other words."""
-    vocabulary = np.zeros(0, np.int64)
-    rows: list[np.ndarray] = []
-    for grams in released:
-        if grams.words is not None:
-            vocabulary = arrays.places_in(grams.words, corpus.words).astype(np.int64)
-            rows.append(vocabulary[:, np.newaxis])
-            continue
-        prefixes, seconds = unpack_pairs(grams.keys)
-        # The second is a word, or else a suffix of several words.
-        last = vocabulary if grams.pruning == "single" else rows[-1][:, -1]
-        rows.append(np.column_stack((rows[-1][prefixes], last[seconds])))
-    return rows
+    if not released:
+        return []
+    vocabulary = arrays.places_in(released[0].words, corpus.words).astype(np.int64)
+    columns = (word_ids(released, k, np.arange(len(grams))) for k, grams in enumerate(released))
+    return [np.stack([vocabulary[ids] for ids in each], axis=1) for each in columns]

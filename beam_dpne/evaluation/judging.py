@@ -313,3 +313,30 @@ def rows_of_table(index: GramIndex, table: pa.Table) -> dict[int, JudgedRows]:
             users=None if users is None else users[own],
         )
     return judged
+
+
+def families_of(
+    rows: Mapping[int, JudgedRows], lengths: np.ndarray, is_known: np.ndarray
+) -> list[dict[str, Any]]:
+    """Returns how many known and new n-grams are released, of each length and of all together.
+
+    Args:
+      rows: The released rows of each length, as `rows_of_table` returned them.
+      lengths: (n,) integers, the length of each row of the release.
+      is_known: (n,) bool, whether the run knew it.
+
+    >>> words = JudgedRows(truth=np.array([7, 0, 2]), scores=np.ones(3), users=None)
+    >>> families_of({1: words}, np.ones(3), np.array([True, True, False]))[:2]
+    [{'length': 1, 'family': 'known', 'released': 2, 'real': 1, 'spurious': 1}, \
+{'length': 1, 'family': 'new', 'released': 1, 'real': 1, 'spurious': 0}]
+    """
+    masks = [is_known[lengths == length] for length in rows]
+    judged = [*rows.values(), JudgedRows.together(list(rows.values()))]
+    parts = zip([*rows, "all"], judged, [*masks, np.concatenate(masks)], strict=True)
+    found = []
+    for length, own, known in parts:
+        for family, chosen in (("known", known), ("new", ~known)):
+            released, real = int(chosen.sum()), int((own.truth[chosen] > 0).sum())
+            found.append({"length": length, "family": family, "released": released})
+            found[-1] |= {"real": real, "spurious": released - real}
+    return found

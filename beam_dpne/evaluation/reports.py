@@ -96,6 +96,7 @@ def evaluation_picture(
       caption: ε, δ, data and release, so that the picture can be understood alone.
       noun: Name of the released rows, in the plural.
     """
+    from matplotlib import colormaps
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -105,15 +106,15 @@ def evaluation_picture(
     text = textwrap.fill(f"Released {noun} beside the data · {caption}", 160)
     figure.supxlabel(text, fontsize=9, parse_math=False)
     released, anonymity, users = figure.subplots(1, 3)
+    for axes in (anonymity, users):  # Neighbouring lengths have colours of one order, however many.
+        axes.set_prop_cycle(color=colormaps["viridis"](np.linspace(0, 0.93, len(lengths))))
     places = [str(row.length) for row in lengths]
     real, spurious = [row.real for row in lengths], [row.spurious for row in lengths]
     released.bar(places, real, label="of at least one user")
-    bars = released.bar(places, spurious, bottom=real, label="spurious")
-    released.bar_label(
-        bars, [f"{number:,}\nspurious" for number in spurious], fontsize=7, padding=2
-    )
-    # The space above the highest bar is for its label.
-    released.set_ylim(0, 1.15 * max(1, *(row.released for row in lengths)))
+    bars = released.bar(places, spurious, bottom=real, label="spurious, as many as are written")
+    released.bar_label(bars, [f"{number:,}" for number in spurious], fontsize=8, padding=2)
+    # The space above the highest bar is for its label and the legend.
+    released.set_ylim(0, 1.25 * max(1, *(row.released for row in lengths)))
     released.set(title="released, and how many are spurious", xlabel="number of words")
     for row in lengths:
         known = {each.k: each.share for each in row.k_anonymity if each.share is not None}
@@ -123,8 +124,8 @@ def evaluation_picture(
     anonymity.set(title="released part of those that k users have", xscale="log", xlabel="k")
     anonymity.set_ylim(0, 1.03)
     draw_users(users, rows)
-    released.legend()
-    anonymity.legend()
+    released.legend(loc="upper center", ncols=2, fontsize=8)
+    anonymity.legend(ncols=1 + (len(lengths) > 7), fontsize=9)
     buffer = io.BytesIO()
     metadata = {"Title": BANNER, "Description": caption, "Software": "beam_dpne"}
     FigureCanvasAgg(figure).print_png(buffer, metadata=metadata)

@@ -32,7 +32,8 @@ import numpy.typing as npt
 
 from beam_dpne.bayesian.arpa import weighted_model, write_orders
 from beam_dpne.bayesian.backoff import PublicGrams, adapted_model
-from beam_dpne.bayesian.public_counts import PublicCounts, from_codes, read_public_counts
+from beam_dpne.bayesian.public_counts import PublicCounts, from_codes
+from beam_dpne.bayesian.public_files import read_public_counts
 from beam_dpne.elements.rows import escape_token
 from beam_dpne.errors import ExportError, PublicCountsError
 from beam_dpne.exports.writing import Source, is_unbroken
@@ -50,7 +51,7 @@ _LONGEST = 47
 _LOCALE = re.compile(r"[A-Za-z]{2,3}([_-][A-Za-z0-9]{2,8})*")
 _LONG = "n-grams of more than two words"
 _UNWRITABLE = "words that the format cannot hold, and n-grams with them"
-# The weight of a shorter context in the stupid back-off of Brants et al. (2007).
+# κ, the weight of a shorter context in the stupid back-off of Brants et al. (2007).
 KEPT_BACK = 0.4
 _BROKEN = "rows with white space or control characters that no escape covers"
 _Ids = npt.NDArray[np.int64]
@@ -179,49 +180,43 @@ def _by_frequency(frequencies: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(frequencies.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
-def arpa(
-    source: Source,
-    kept_back: float | None = None,
-    public: str | None = None,
-    min_count: int | None = None,
-) -> tuple[str, Mapping[str, int]]:
+def arpa(source: Source, public: str | None = None) -> tuple[str, Mapping[str, int]]:
     """Returns the file.
 
     Args:
       source: The release.
-      kept_back: κ in [0, 1), or None for `KEPT_BACK`; only for a release of n-grams.
       public: Path of the public counts; only for probabilities, which need it.
-      min_count: Least public count of the n-grams that are listed beside those of the release, or None
-        for 1; only for probabilities.
 
     Raises:
-      ExportError: The release has n-grams but no weights of single words, a setting is missing or
-        belongs to other releases, or the public counts are not those of the release.
+      ExportError: The public counts are missing, belong to other releases, or are not those of the
+        release.
       PublicCountsError, InputError, FileNotFoundError, ReleaseError: The public counts cannot be read.
     """
     stream = io.StringIO(newline="")
     if source.program == "bayesian":
-        if public is None or kept_back is not None:
+        if public is None:
             raise ExportError(
-                "A model of a release of beam-dpne bayesian needs its public counts, and they say how "
-                "much is kept for other words: give public, the path, and leave out kept_back."
+                "A model of a release of beam-dpne bayesian needs its public counts: give public, the "
+                "path."
             )
-        missing = _write_probabilities(stream, source, public, min_count or 1)
+        missing = _write_probabilities(stream, source, public)
     else:
-        if public is not None or min_count is not None:
+        if public is not None:
             raise ExportError(
-                "public and min_count must be left out for a release of n-grams, whose model is made "
-                "of the release alone; only releases of beam-dpne bayesian have public counts."
+                "public must be left out for a release of n-grams, whose model is made of the release "
+                "alone; only releases of beam-dpne bayesian have public counts."
             )
-        missing = _write_weights(stream, source, KEPT_BACK if kept_back is None else kept_back)
+        missing = _write_weights(stream, source)
     return stream.getvalue(), {_BROKEN: missing} if missing else {}
 
 
-def _write_probabilities(stream: TextIO, source: Source, public: str, min_count: int) -> int:
+def _write_probabilities(stream: TextIO, source: Source, public: str) -> int:
     """Writes the model of n-gram probabilities; returns how many of them no line can hold."""
     plan, used = source.ledger["plan"], source.ledger["mechanism"]["public"]
     reading = {"length": plan["length"], "tokenizer": source.ledger["tokenizer"]}
     longest = read_public_counts(public, **reading)
+    if (longest.grams < 0).any():
+        raise ExportError("public must have n-grams of one length for arpa, got several lengths.")
     released = longest.most_frequent(plan["vocabulary_size"])
     if released.fingerprint() != used["sha256"]:
         raise ExportError(
@@ -237,7 +232,7 @@ def _write_probabilities(stream: TextIO, source: Source, public: str, min_count:
     probability = dict(zip(source.texts, source.weights.tolist(), strict=True))
     written = _written(released)
     joint = np.array([probability[text] for text in written.texts().to_pylist()])
-    orders, unknown = adapted_model(grams, grams.rows_of(written), joint, min_count=min_count)
+    orders, unknown = adapted_model(grams, grams.rows_of(written), joint)
     texts = [escape_token(word) for word in grams.words.to_pylist()]
     write_orders(stream, orders, texts, unknown=unknown)
     return len(released) - len(written)
@@ -261,7 +256,7 @@ def _fits(word: str) -> bool:
     return is_unbroken(escape_token(word))
 
 
-def _write_weights(stream: TextIO, source: Source, kept_back: float) -> int:
+def _write_weights(stream: TextIO, source: Source) -> int:
     """Writes the model of a release of n-grams; returns how many of them no line can hold.
 
     A release without rows has order 1 alone.
@@ -276,6 +271,6 @@ def _write_weights(stream: TextIO, source: Source, kept_back: float) -> int:
         ids = [[number[word] for word in source.tokens[row]] for row in rows]
         tables.append(np.array(ids, np.int64).reshape(-1, size))
         weights.append(source.weights[rows])
-    orders = weighted_model(len(words), tables, weights, kept_back)
+    orders = weighted_model(len(words), tables, weights, KEPT_BACK)
     write_orders(stream, orders, list(map(escape_token, words)))
     return len(source.rows) - len(kept)

@@ -1,21 +1,50 @@
-"""Exports: the release that they are made from, their kinds, and the function that writes one."""
+"""Exports: the release that they are made from, their kinds, those of rows and of the ledger, writing.
 
+Documents for Elasticsearch are NDJSON for the _bulk interface. Their completion field has as `input`
+the text that a person types: the words, joined by blanks, without escapes. `weight` must be a whole
+number from 0 to 2^31 − 1. A completion field refuses the characters U+0000, U+001E and U+001F, and
+ignores an input of blanks, so such rows are left out.
+
+The card is the README.md of a data set on the Hugging Face Hub, made from the ledger alone: it names no
+n-gram and no item. Its front matter lists the parts, so that `datasets.load_dataset` loads the release
+from the repository that has its files and this card.
+"""
+
+import csv
 import dataclasses
 import functools
+import hashlib
 import importlib
+import io
+import json
+import re
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import yaml
 
-from beam_dpne.elements.rows import split_ngram
+from beam_dpne.elements.rows import SEPARATOR, escape_item, split_ngram
 from beam_dpne.errors import ExportError
 from beam_dpne.release.publishing import write_file
 from beam_dpne.release.reading import Release, read_ledger
+from beam_dpne.report.document import environment
 from beam_dpne.storage.directories import check_access
 
+# Spreadsheets take a cell that begins with one of these as a formula; the last four are the full-width
+# forms of the first four. With the apostrophe, a reader knows which ones were added.
+_FORMULA = re.compile("[=+\\-@\t\r'\uff1d\uff0b\uff0d\uff20]")
+_REFUSED = re.compile("[\x00\x1e\x1f]")
+_MOST_WEIGHT = 2**31 - 1
+_UNSEARCHABLE = "rows of blanks or with a character that a completion field refuses"
+_LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
+# A file of tabs has no quotes; 3 is `csv.QUOTE_NONE`.
+_TABS = {"sep": "\t", "quoting": 3}
 Floats = npt.NDArray[np.float64]
 
 
@@ -26,6 +55,22 @@ class Source(Release):
     def title(self) -> str:
         """Title that the operator gave the release, or else a name of its program."""
         return self.ledger.get("notes", {}).get("title") or f"A private release of {self.noun}"
+
+    def of_group(self, group: str | None) -> "Source":
+        """Returns the rows of one group; None stands for a release without groups.
+
+        Raises:
+          ExportError: The release has groups and none of them is named, or it has none.
+        """
+        rows = self.rows.filter(pc.field("group") == group) if self.has_groups else self.rows
+        if self.has_groups != (group is not None) or (group is not None and not len(rows)):
+            raise ExportError(
+                "group must name a group of a release with groups, and be left out for others, got "
+                f"group={group}."
+            )
+        chosen = dataclasses.replace(self)
+        vars(chosen)["rows"] = rows
+        return chosen
 
     @functools.cached_property
     def texts(self) -> list[str]:
@@ -99,28 +144,29 @@ KINDS: Mapping[str, Kind] = {
     "tokenizers": Kind(
         holds="a tokenizer.json of Hugging Face's library tokenizers",
         made_by="language:tokenizer",
+        settings=("group",),
         programs=_FOUND,
     ),
     "arpa": Kind(
         holds="a back-off language model in ARPA format",
         made_by="language:arpa",
-        settings=("kept_back", "public", "min_count"),
+        settings=("group", "public"),
         programs=("ngrams", "bayesian"),
     ),
     "aosp": Kind(
         holds="a word list for Android's LatinIME keyboard",
         made_by="language:keyboard",
-        settings=("locale",),
+        settings=("group", "locale"),
         programs=_FOUND,
     ),
     "elasticsearch": Kind(
         holds="documents with a completion field, as NDJSON for _bulk",
-        made_by="tables:suggestions",
+        made_by="writing:suggestions",
     ),
-    "csv": Kind(holds="a CSV that spreadsheets can open without risk", made_by="tables:csv_file"),
+    "csv": Kind(holds="a CSV that spreadsheets can open without risk", made_by="writing:csv_file"),
     "card": Kind(
         holds="a data card, the README.md of a data set on the Hugging Face Hub",
-        made_by="tables:card",
+        made_by="writing:card",
         settings=("license",),
     ),
 }
@@ -139,11 +185,11 @@ def export(
       to: Name of the kind, see `KINDS`.
       output: Path of the file; folders that are missing are made.
       overwrite: Whether a file that exists is replaced.
-      **settings: Choices that only some kinds know; None leaves one out. `locale` of a keyboard's word
-        list, which "aosp" needs; `kept_back`, the share of probability that each context of "arpa"
-        keeps for other words, in [0, 1); `public`, the path of the public counts of a release of
-        probabilities, for "arpa"; `min_count`, the least public count of n-grams that "arpa" lists
-        beside those of the release; `license`, the Hugging Face Hub's name of a licence, for "card".
+      **settings: Choices that only some kinds know; None leaves one out. `group`, the group whose
+        n-grams are exported where a release has groups and the format has no place for them; `locale`
+        of a keyboard's word list, which "aosp" needs; `public`, the path of the public counts of a
+        release of probabilities, for "arpa"; `license`, the Hugging Face Hub's name of a licence, for
+        "card".
 
     Raises:
       ReleaseError: The release is incomplete or damaged.
@@ -171,7 +217,114 @@ def export(
     module, _, function = kind.made_by.partition(":")
     make = getattr(importlib.import_module(f"beam_dpne.exports.{module}"), function)
     source = Source.read(release)
+    if "group" in kind.settings:
+        source = source.of_group(given.pop("group", None))
     text, left_out = make(source, **given)
     inside = to == "card"
     write_file(output, text.encode(), release=release, overwrite=overwrite, may_be_inside=inside)
     return Exported(source.ledger_sha256, left_out)
+
+
+def csv_file(source: Source) -> tuple[str, Mapping[str, int]]:
+    """Returns the rows with one line of headings; texts are one line each and are no formulas."""
+    return csv_text(source.rows), {}
+
+
+def csv_text(rows: pa.Table) -> str:
+    """Returns rows of a release as CSV."""
+    stream = io.StringIO(newline="")
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(rows.column_names)
+    # The text of an n-gram is one line already.
+    line = escape_item if "item" in rows.column_names else str
+    for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+        writer.writerow([guard(line(cell)) if isinstance(cell, str) else cell for cell in row])
+    return stream.getvalue()
+
+
+def guard(text: str) -> str:
+    """Returns a text that a spreadsheet shows instead of computing.
+
+    >>> guard("=1+1"), guard("it's"), guard("'tis")
+    ("'=1+1", "it's", "''tis")
+    """
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def suggestions(source: Source) -> tuple[str, Mapping[str, int]]:
+    """Returns two lines for each row: an action with the row's id, and the document."""
+    left_out: Counter[str] = Counter()
+    lines = []
+    rows = source.rows.to_pylist()
+    for row, text, tokens, weight in zip(
+        rows, source.texts, source.tokens, _suggestion_weights(source), strict=True
+    ):
+        typed = SEPARATOR.join(tokens)
+        if not typed.strip() or _REFUSED.search(typed):
+            left_out[_UNSEARCHABLE] += 1
+            continue
+        suggestion = {"input": typed, "weight": weight}
+        document = {"suggest": suggestion, **row, "ledger_sha256": source.ledger_sha256}
+        # The id depends on the group and the text alone, so that sending a file again adds nothing.
+        named = f"{row['group']}\x1f{text}" if "group" in row else text
+        row_id = hashlib.sha256(named.encode()).hexdigest()[:32]
+        lines += [{"index": {"_id": row_id}}, document]
+    return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines), left_out
+
+
+def _suggestion_weights(source: Source) -> list[int]:
+    """Returns the users of each row, or else millionths of the largest weight of its length."""
+    weights = source.weights
+    if source.value_column != "users":
+        largest = np.zeros(int(source.lengths.max(initial=0)) + 1)
+        np.maximum.at(largest, source.lengths, weights)
+        weights = np.maximum(1.0, weights / largest[source.lengths] * 1e6)
+    return np.rint(weights).clip(0, _MOST_WEIGHT).astype(np.int64).tolist()
+
+
+def card(source: Source, license: str | None = None) -> tuple[str, Mapping[str, int]]:
+    """Returns the card.
+
+    Args:
+      source: A release of any program.
+      license: The Hub's name of the licence, or None to leave it out.
+
+    Raises:
+      ExportError: The licence has another form.
+    """
+    if license is not None and not _LICENSE.fullmatch(license):
+        raise ExportError(
+            f"license must be the Hub's name of a licence like cc-by-4.0, got license={license}."
+        )
+    head = _front_matter(source, license)
+    text = (
+        environment("markdown")
+        .get_template("card.jinja")
+        .render(
+            head=yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=1000),
+            title=source.title,
+            ledger=source.ledger,
+            rows=len(source.rows),
+            noun=source.noun,
+            sha256=source.ledger_sha256,
+        )
+    )
+    return text, {}
+
+
+def _front_matter(source: Source, license_name: str | None) -> dict[str, Any]:
+    ledger = source.ledger
+    names = [part["name"] for part in ledger["parts"]]
+    config = {"config_name": "default", "data_files": [{"split": "train", "path": names}]}
+    return {
+        "pretty_name": source.title,
+        **({"license": license_name} if license_name is not None else {}),
+        "tags": ["differential-privacy", source.program],
+        "configs": [config | (_TABS if names[0].endswith(".tsv") else {})],
+        "differential_privacy": {
+            "epsilon": ledger["guarantee"]["epsilon"],
+            "delta": ledger["guarantee"]["delta"],
+            "unit": ledger["guarantee"]["user"],
+            "ledger_sha256": source.ledger_sha256,
+        },
+    }

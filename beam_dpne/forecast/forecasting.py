@@ -25,6 +25,7 @@ from scipy import optimize
 from beam_dpne.evaluation.corpus import Corpus, index_corpus
 from beam_dpne.forecast.needed_users import UsersNeeded, needs, simulate
 from beam_dpne.ngrams.elements import GramSet
+from beam_dpne.ngrams.known import KnownNgrams
 from beam_dpne.ngrams.plan import PrivacyPlan
 
 # For more users than 8 times the public ones, the forecast is a continued curve.
@@ -91,6 +92,7 @@ class Forecaster:
       crowd: public users.
       users: N ≥ 1, a public number.
       seed: the seed of all samples and runs; equal arguments give equal forecasts.
+      known: what the run knows, which must not come from the same text.
 
     Example:
       >>> from beam_dpne.evaluation.corpus import corpus_of
@@ -103,6 +105,7 @@ class Forecaster:
     crowd: Corpus
     users: int
     seed: int = 0
+    known: KnownNgrams | None = None
 
     def __post_init__(self):
         rng = np.random.default_rng([self.seed, 1])
@@ -177,7 +180,9 @@ class Forecaster:
 
     def _run(self, plan: PrivacyPlan, crowd: Corpus, repeats: float, number: int) -> _Outcome:
         """Simulates one of the crowds."""
-        grams = simulate(crowd, plan, repeats=repeats, seed=self.seed * 1000 + number)
+        root = self.known.root(plan.max_length) if self.known else None
+        seed = self.seed * 1000 + number
+        grams = simulate(crowd, plan, repeats=repeats, seed=seed, root=root)
         needed = needs(index_corpus(crowd, plan.max_length), grams, repeats)
         sizes = np.array([len(each) for each in grams], dtype=np.float64)
         return _Outcome(sizes, np.array(needed, dtype=np.float64), grams)
@@ -198,7 +203,7 @@ def _continued(distances: np.ndarray, numbers: np.ndarray) -> float:
     columns = np.stack((np.ones(steps.size), steps, steps**2 / 2), axis=1)
     rows = np.append(columns / stddevs[:, np.newaxis], [[0, 0, 1 / _CURVATURE_STDDEV]], axis=0)
     values = np.append(np.log2(numbers + 0.5) / stddevs, _CURVATURE / _CURVATURE_STDDEV)
-    level, slope, curvature = np.linalg.lstsq(rows, values)[0]
+    level, slope, curvature = np.linalg.lstsq(rows, values, rcond=None)[0]
     rest = -distances.max()
     return float(max(0.0, 2 ** (level + slope * rest + curvature * rest**2 / 2) - 0.5))
 

@@ -82,7 +82,9 @@ def _times(values: np.ndarray, factor: float) -> np.ndarray:
     return np.rint(values * factor).astype(np.int64)
 
 
-def simulate(crowd: Corpus, plan: PrivacyPlan, *, repeats: float, seed: int) -> Sequence[GramSet]:
+def simulate(
+    crowd: Corpus, plan: PrivacyPlan, *, repeats: float, seed: int, root: GramSet | None = None
+) -> Sequence[GramSet]:
     """Returns S_1, …, S_T of a crowd in which every user stands for `repeats` users.
 
     Args:
@@ -90,9 +92,10 @@ def simulate(crowd: Corpus, plan: PrivacyPlan, *, repeats: float, seed: int) -> 
       plan: the plan of the run.
       repeats: number of users for whom each of them stands, > 0.
       seed: the seed of the run key; equal arguments give an equal result.
+      root: the root of known n-grams, if there are any.
     """
     run_key = RunKey(np.random.default_rng(seed).bytes(32))
-    run = _Repeated(plan=plan, run_key=run_key, repeats=repeats)
+    run = _Repeated(plan=plan, run_key=run_key, repeats=repeats, root=root)
     return run.release([crowd.batch(run_key)])
 
 

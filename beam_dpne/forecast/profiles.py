@@ -24,7 +24,7 @@ from beam_dpne.ngrams.plan import PrivacyPlan
 PROFILES = ("titles",)
 # Parameters that a plan for a profile may have, since μ stands for them or they change nothing.
 _FREE = ("epsilon", "delta", "public_user_count", "max_tokens_per_user")
-_WIDTHS = (100, 1000, 10_000, 100_000)
+WIDTHS = (100, 1000, 10_000, 100_000)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -63,7 +63,7 @@ class Profile:
             half, nearly, *ends = (None if math.isnan(each) else each for each in others)
             widths = (
                 Width(number, low, high)
-                for number, low, high in zip(_WIDTHS, ends[::2], ends[1::2], strict=True)
+                for number, low, high in zip(WIDTHS, ends[::2], ends[1::2], strict=True)
                 if low is not None and high is not None
             )
             lengths.append(LengthForecast(released, UsersNeeded(half, nearly), tuple(widths)))
@@ -107,16 +107,6 @@ def read_profile(name: str) -> Profile:
     """Returns a built-in profile, one of `PROFILES`."""
     file = importlib.resources.files("beam_dpne.forecast") / f"{name}.json"
     return Profile(**json.loads(file.read_text("utf-8")))
-
-
-def numbers_of(length: LengthForecast) -> list[float | None]:
-    """Returns the numbers of one length as they stand in the table of a profile."""
-    known = {width.users: width for width in length.widths}
-    ends = [known.get(users, Width(users, math.nan, math.nan))[1:] for users in _WIDTHS]
-    # Less than a tenth of an n-gram or a user is not more than 0.
-    numbers = [max(0.1, length.released), *length.needed]
-    numbers += [max(0.1, end) for pair in ends for end in pair]
-    return [None if not each or math.isnan(each) else float(f"{each:.4g}") for each in numbers]
 
 
 def _between(points: Sequence[float], at: float, values: np.ndarray) -> np.ndarray:

@@ -58,7 +58,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from beam_dpne.validation import DELTA, check_budget
+from beam_dpne.validation import DELTA, EPSILON
 
 # Plans raise noise by this much, relatively: more than the errors of the root and of sums of shares.
 ROOT_MARGIN = 1e-10
@@ -153,7 +153,8 @@ def gaussian_noise_stddev(*, epsilon: float, delta: float) -> float:
     >>> round(gaussian_noise_stddev(epsilon=1, delta=0.5e-7), 5)
     4.8087
     """
-    check_budget(epsilon, delta)
+    EPSILON.checked(epsilon)
+    DELTA.checked(delta)
     target = math.log(delta)
 
     def excess(log_stddev: float) -> float:

@@ -12,7 +12,6 @@ N(0, ℓ_r²) and cut to (b_r, ρ_r]. It is computed by quadrature from public n
 import dataclasses
 import functools
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,8 @@ UNITS = 2**32
 CELLS_PER_STDDEV = 64
 PANEL = 0.5
 NODES = 20
+# The class of a known n-gram has the number of its prediction plus this; those are from −154 to 269.
+KNOWN_CLASS = 2**10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,6 +80,11 @@ class ClassRule:
     rounds: tuple[RoundRule, ...]
 
     @property
+    def is_known(self) -> bool:
+        """Whether its candidates are known n-grams."""
+        return self.number > KNOWN_CLASS // 2
+
+    @property
     def null_probability(self) -> float:
         """The probability Σ_r P_r that an n-gram of the class without weight is released."""
         return math.fsum(rule.null_probability for rule in self.rounds)
@@ -96,6 +102,8 @@ class GroupRule:
         weighted by ω; `candidates` if the group was not counted.
       unheld: N, by which the tolerated number is divided.
       probability: P, with which a candidate of the best class without weight is released, at most.
+      noisy_held: of known words, the lower edge of the cell of a second count, of those that somebody
+        holds, from which the tolerated number follows.
     """
 
     lowest: int
@@ -104,14 +112,15 @@ class GroupRule:
     noisy_unheld: float
     unheld: float
     probability: float = 0.0
+    noisy_held: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LengthRule:
     """The public numbers that decide one length; they are known before its data are used.
 
-    All classes have the same number of rounds, with the same loadings and noise; they differ in
-    thresholds, cuts and null probabilities.
+    All classes have the same number of rounds, with the same noise, and the same loadings but for those
+    of known words (`families`); they differ in thresholds, cuts and null probabilities.
 
     Attributes:
       length: k.
@@ -122,6 +131,7 @@ class LengthRule:
       by_prediction: whether candidates are sorted into classes by a public prediction; else there is
         one class of all.
       pruning: "both" or "single", the rule by which n-grams are valid.
+      is_grouped: whether words have groups in front of them (k = 1, and before it).
     """
 
     length: int
@@ -130,19 +140,25 @@ class LengthRule:
     groups: tuple[GroupRule, ...] = ()
     by_prediction: bool = False
     pruning: str = "both"
-
-    @classmethod
-    def of_rounds(
-        cls, *, rounds: tuple[RoundRule, ...], valid: int | None = None, **fields: Any
-    ) -> "LengthRule":
-        """Returns the rule of a length with one class; `rounds` is empty if no n-gram is valid."""
-        classes = (ClassRule(rounds=rounds, valid=valid),) if rounds else ()
-        return cls(classes=classes, **fields)
+    is_grouped: bool = False
 
     @property
     def rounds(self) -> tuple[RoundRule, ...]:
-        """The rules of the rounds of the best class; other classes differ as the class says."""
-        return self.classes[-1].rounds if self.classes else ()
+        """The rules of the rounds of the best class; at k = 1 of words that are not known."""
+        return next((best.rounds for best, _ in self.families), ())
+
+    @property
+    def families(self) -> list[tuple[ClassRule, np.ndarray]]:
+        """Classes with equal loadings: the best one, and which classes they are, (classes,) bool.
+
+        At k = 1 the evidence of known words adds up over the rounds, and that of others does not.
+        """
+        if not self.classes:
+            return []
+        known = np.array([each.is_known for each in self.classes])
+        if self.length > 1 or known.all() or not known.any():
+            return [(self.classes[-1], np.ones(known.size, bool))]
+        return [(self.classes[0], ~known), (self.classes[-1], known)]
 
     @property
     def valid(self) -> int | None:
@@ -154,8 +170,12 @@ class LengthRule:
 
     @property
     def threshold(self) -> float | None:
-        """The lowest threshold of the last round, in units of weight; None if no n-gram is valid."""
-        return min((each.rounds[-1].threshold for each in self.classes), default=None)
+        """The lowest threshold of the last round, in units of weight; None if no n-gram is valid.
+
+        At k = 1 it is that of words that are not known.
+        """
+        own = [each for each in self.classes if self.length > 1 or not each.is_known]
+        return min((each.rounds[-1].threshold for each in own), default=None)
 
     @property
     def expected_spurious(self) -> float:
@@ -254,16 +274,13 @@ def length_rule(
       valid: |V_k|; None at k = 1.
       pruning: "both" or "single".
     """
-    rounds = ()
+    classes = ()
     if threshold is not None:
         units = math.ceil(threshold * UNITS)
         tail = float(NOTHING_YET.tail(noise_stddev, units / UNITS))
-        rounds = (
-            RoundRule(evidence_stddev=noise_stddev, threshold_units=units, null_probability=tail),
-        )
-    return LengthRule.of_rounds(
-        length=length, noise_stddev=noise_stddev, rounds=rounds, valid=valid, pruning=pruning
-    )
+        only = RoundRule(evidence_stddev=noise_stddev, threshold_units=units, null_probability=tail)
+        classes = (ClassRule(rounds=(only,), valid=valid),)
+    return LengthRule(length=length, noise_stddev=noise_stddev, classes=classes, pruning=pruning)
 
 
 def cell_units(stddev: float) -> int:

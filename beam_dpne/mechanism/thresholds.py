@@ -23,13 +23,7 @@ import numpy as np
 import scipy
 
 from beam_dpne.mechanism import randomness
-from beam_dpne.mechanism.rules import (
-    CELLS_PER_STDDEV,
-    NOTHING_YET,
-    UNITS,
-    NullLaw,
-    RoundRule,
-)
+from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, NOTHING_YET, UNITS, NullLaw, RoundRule
 
 GRID_BITS = 50
 EXACT_HELD = 1_000_000

@@ -133,10 +133,8 @@ def grams_ahead(present: np.ndarray, offsets: np.ndarray, longer: int) -> np.nda
     # (b,) int64: Σ_{d=1}^{longer} max(n − d, 0) for a run of n positions.
     terms = np.minimum(np.maximum(lengths - 1, 0), longer)
     places = terms * lengths - (terms * (terms + 1) >> 1)
-    before = np.concatenate(([0], np.cumsum(places)))
-    # (p + 1,) int32: breaks before each position; a run belongs to the user with whose break it ends.
-    breaks_before = np.concatenate(([0], np.cumsum(~present, dtype=np.int32)))
-    return np.diff(before[breaks_before[offsets]])
+    # A run belongs to the user with whose break it ends.
+    return _sums(places, np.searchsorted(breaks, offsets))
 
 
 def spends(
@@ -163,7 +161,7 @@ def spends(
 # Step 2.
 
 
-def preferences(predictions: np.ndarray, nearness: np.ndarray | float) -> np.ndarray:
+def preferences(predictions: np.ndarray | float, nearness: np.ndarray) -> np.ndarray:
     """Returns a_g = pred_g^-¼ (1 − f p_g) with f = NEARLY_OVER, shares before scaling: (m,) float64.
 
     `predictions` are the lower scores of prefix and suffix (1 at k = 2); p_g is 0 in round 1.

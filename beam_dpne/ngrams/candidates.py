@@ -14,26 +14,23 @@ from beam_dpne.elements.arrays import (
     offsets_of,
     places_among,
     places_in,
-    rows_of_entries,
+    rows_of_places,
 )
-from beam_dpne.elements.batches import NO_GRAM, UserBatch, apply
+from beam_dpne.elements.batches import NO_GRAM, UnhintedTransform, UserBatch, apply
 from beam_dpne.elements.coders import cached_for_sets
-from beam_dpne.ngrams.elements import (
-    Contributions,
-    GramSet,
-    PresentGrams,
-    pack_pairs,
-)
+from beam_dpne.ngrams.elements import Contributions, GramSet, PresentGrams, pack_pairs
 from beam_dpne.validation import check_choice
 
 # A set of so many n-grams has a table for look-ups, of up to 256 MB; a larger one is searched.
 _MOST_HASHED = 2**24
 # The tables of 16 sets up to this size are kept, at most 36 MB each, and one of larger sets.
 _SMALL_SET = 2**20
+# Up to this part of a batch's positions they are copied when others fall away.
+_WORTH_COPYING = 0.75
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class ExtractGrams(beam.PTransform):
+class ExtractGrams(UnhintedTransform):
     """Lists each user's distinct candidate n-grams of one length.
 
     At length 1 candidates are the user's words. At length k ≥ 2 they are two neighbouring released
@@ -62,9 +59,6 @@ class ExtractGrams(beam.PTransform):
 
     References: DPNE Algorithm 1, "W_i^k ← G_k(w_i)" and "U_i ← W_i^k ∩ V_k".
     """
-
-    def __post_init__(self):
-        super().__init__()
 
     def expand(self, users: PCollection[UserBatch]) -> PCollection[Contributions]:
         """Applies `extract_grams` to each batch."""
@@ -133,7 +127,7 @@ def extract_grams(batch: UserBatch) -> Contributions:
     place, ids, sizes = candidate_places(batch)
     # Each occurrence of a candidate is a tuple of its user's row, its first and its second id; at
     # length 1 there is no second. Sorted and distinct tuples are each user's candidates in order.
-    user = rows_of_entries(batch.offsets)[place]
+    user = rows_of_places(batch.offsets, place)
     (user, *ids), _ = distinct((user, *ids), (len(batch.users), *sizes))
     return contributions_of(batch, user, ids)
 
@@ -184,7 +178,7 @@ def prune_invalid(
     if batch.round:
         _check_round(batch, present)
         # An id of −1 takes the table's last place, which is −1 again.
-        ids = _rows_in(present, released)[batch.ids]
+        ids = _rows_in(present, released).take(batch.ids)
     elif ids is None:
         ids = rows_at_positions(batch, released)
     word_ids = batch.word_ids
@@ -209,7 +203,7 @@ def keep_present(
         ids = rows_at_positions(batch, present)
     else:
         _check_round(batch, before)
-        ids = _rows_in(before, present)[batch.ids]
+        ids = _rows_in(before, present).take(batch.ids)
     if batch.word_ids is None:
         # (p,) bool: positions of present grams, and one −1 after each run of them, so that runs
         # of different documents stay apart.
@@ -246,7 +240,7 @@ def rows_at_positions(batch: UserBatch, grams: GramSet | PresentGrams) -> np.nda
     if batch.length == 0:
         places = places_in(batch.words, grams.words)
         # An id of −1 takes the appended last place, which is −1 again.
-        return np.append(places, NO_GRAM).astype(np.int32)[batch.ids]
+        return np.append(places, NO_GRAM).astype(np.int32).take(batch.ids)
     ids = np.full(batch.ids.size, NO_GRAM, dtype=np.int32)
     place, first, second = _neighbours(batch)
     ids[place] = _look_up(grams, first, second)
@@ -331,18 +325,23 @@ def _select_positions(
     word_ids: np.ndarray | None,
     keep: np.ndarray,
 ) -> UserBatch:
-    """Returns the kept positions of a batch with new ids, without users that have no position left."""
-    place = np.flatnonzero(keep)
-    # (p + 1,) int32: kept positions before each one; differences at users' borders count theirs.
-    kept_before = np.concatenate(([0], np.cumsum(keep, dtype=np.int32)))
-    counts = np.diff(kept_before[batch.offsets])
-    staying = np.flatnonzero(counts)
+    """Returns a batch with new ids: its kept positions, of the users that have some, or nearly all.
+
+    If nearly all are kept, those that are not stay, which costs less than to copy the others.
+    """
+    place = staying = slice(None)
+    offsets = batch.offsets
+    if np.count_nonzero(keep) <= _WORTH_COPYING * keep.size:
+        place = np.flatnonzero(keep)
+        counts = np.diff(np.searchsorted(place, batch.offsets))
+        staying = np.flatnonzero(counts)
+        offsets = offsets_of(counts[staying])
     return UserBatch(
         length=grams.length,
         round=grams.round if isinstance(grams, PresentGrams) else 0,
         size=len(grams),
         users=batch.users[staying],
-        offsets=np.concatenate(([0], np.cumsum(counts[staying]))),
+        offsets=offsets,
         ids=ids[place],
         word_ids=None if word_ids is None else word_ids[place],
         vocabulary_size=grams.vocabulary_size,

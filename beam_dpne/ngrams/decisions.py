@@ -4,13 +4,15 @@ The decisions are plain functions of a hash range, its rule and the run key. Bot
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from beam_dpne.documents.blocks import split_groups
 from beam_dpne.elements import progress
-from beam_dpne.elements.arrays import byte_order, join_words, places_among
+from beam_dpne.elements.arrays import byte_order, join_words, places_among, places_in
 from beam_dpne.mechanism import randomness, thresholds
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
@@ -18,8 +20,7 @@ from beam_dpne.ngrams.elements import (
     GramSet,
     HistogramShard,
     PresentGrams,
-    SpuriousGrams,
-    join_columns,
+    pack_pairs,
 )
 from beam_dpne.ngrams.histogram import hash_ranges, join_open
 from beam_dpne.ngrams.valid import suffix_bins
@@ -27,21 +28,21 @@ from beam_dpne.ngrams.valid import suffix_bins
 
 def decide(
     shard: HistogramShard,
-    drawn: SpuriousGrams | None = None,
+    drawn: HistogramShard | None = None,
     *,
     rule: LengthRule | None = None,
     run_key: RunKey,
 ) -> HistogramShard:
-    """Decides a round of one hash range, in round 1 of k ≥ 2 together with its spurious n-grams.
+    """Decides a round of one hash range, in round 1 together with its spurious n-grams, if any.
 
     Args:
       shard: the sums of the round.
-      drawn: the spurious n-grams of the length, with its rule (round 1 of k ≥ 2).
-      rule: the rule of words, which depends on no data (k = 1).
+      drawn: the spurious n-grams of the length, with its rule (round 1 of k ≥ 2, and of known words).
+      rule: the rule of words, if none are known; it depends on no data (k = 1).
       run_key: the secret of the run.
     """
-    progress.enter("decide", shard.length)
-    if shard.length == 1 or shard.round > 1:
+    progress.enter("decide", shard.length, shard.round)
+    if drawn is None and (shard.length == 1 or shard.round > 1):
         rule = shard.rule or rule
         if rule is None:
             raise ValueError("Words are decided by a rule: rule=rule_for(plan).")
@@ -52,20 +53,13 @@ def decide(
             "without them a released n-gram reveals that somebody holds it."
         )
     number, ranges = shard.hash_range
-    own = hash_ranges(drawn.keys.view(np.uint64), ranges) == number
+    if drawn.word_hashes is None:
+        hashes, places = drawn.keys.view(np.uint64), places_among(drawn.keys, shard.keys)
+    else:
+        hashes, places = drawn.word_hashes[:, 0], places_in(drawn.words, shard.words)
     # A drawn n-gram that somebody holds is decided by the noise on its weight, and nothing else.
-    unheld = np.flatnonzero(own & (places_among(drawn.keys, shard.keys) < 0))
-    nobodys = HistogramShard(
-        length=shard.length,
-        round=2,
-        keys=drawn.keys[unheld],
-        weights=np.zeros(unheld.size, np.int64),
-        classes=drawn.classes[unheld] if drawn.rule.by_prediction else None,
-        earlier=np.zeros((1, unheld.size), np.int64),
-        found=drawn.rounds[unheld],
-        cells=drawn.cells[unheld],
-    )
-    return join_open([decide_round(shard, rule=drawn.rule, run_key=run_key), nobodys])
+    unheld = np.flatnonzero((hash_ranges(hashes, ranges) == number) & (places < 0))
+    return join_open([decide_round(shard, rule=drawn.rule, run_key=run_key), drawn.select(unheld)])
 
 
 def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) -> HistogramShard:
@@ -80,25 +74,26 @@ def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) ->
         weights = np.concatenate((shard.earlier, weights))
     # (m,) bool: the n-grams that stay; without valid n-grams there are none, and no rounds.
     present = np.zeros(size, bool)
-    if rule.classes:
-        this_round = rule.rounds[shard.round - 1]
+    # (m,) int64: the place of each n-gram's class; each class has other thresholds and cuts.
+    places = rule.places(shard.classes, size)
+    for best, of_family in rule.families:
+        this_round = best.rounds[shard.round - 1]
         # Found n-grams keep their cell: nobody sends weight for them any more.
-        judged = np.flatnonzero(found == 0)
+        judged = np.flatnonzero((found == 0) & of_family[places])
         # (judged,) float64 in units of weight: the noise of all rounds so far, by their loadings.
         noise = thresholds.evidence_noise(
             [noise_bits(shard, run_key, number, judged) for number in range(1, shard.round + 1)],
             this_round,
             rule.noise_stddev,
         )
-        # (m,) int64: the place of each n-gram's class, which has thresholds and cuts of its own.
-        places = rule.places(shard.classes, size)
         own = rule.thresholds(shard.round)[places[judged]]
         cells[judged] = thresholds.noisy_cells(list(weights[:, judged]), noise, this_round, own)
         over = cells[judged] >= 0
         # The threshold for words of one user covers only words to which this round gives weight.
-        if shard.length == 1:
+        if shard.length == 1 and not best.is_known:
             over &= shard.weights[judged] > 0
         found[judged[over]] = shard.round
+    if rule.classes:
         # N-grams below the cut are closed: neither users nor later rounds see them again.
         present = (found > 0) | (cells >= rule.cut_cells(shard.round)[places])
     staying = np.flatnonzero(present)
@@ -154,10 +149,11 @@ def released_part(after: HistogramShard) -> GramSet:
     places = rule.places(part.classes, chosen.size)
     # (chosen,) float64, in units of weight: the middle of each cell in its round.
     scores = np.zeros(chosen.size)
-    for number, round_rule in enumerate(rule.rounds, start=1):
-        inside = rounds == number
-        own = rule.thresholds(number)[places[inside]]
-        scores[inside] = thresholds.scores(cells[inside], round_rule, own)
+    for best, of_family in rule.families:
+        for number, round_rule in enumerate(best.rounds, start=1):
+            inside = (rounds == number) & of_family[places]
+            own = rule.thresholds(number)[places[inside]]
+            scores[inside] = thresholds.scores(cells[inside], round_rule, own)
     return GramSet(length=after.length, keys=part.keys, scores=scores, words=part.words, rule=rule)
 
 
@@ -189,62 +185,141 @@ def merge_released(
       previous: S_{k−1}.
       rule: the rule of words, where no hash range has any.
     """
-    parts = list(parts)
-    rule = parts[0].rule if parts else rule
+    columns, words, rule = _in_order(parts, previous.length + 1, {"scores": np.float64}, rule)
     if rule is None:
         raise ValueError("A released set needs the rule by which it was decided.")
     progress.enter(progress.RELEASED, rule.length)
-    keys, words, order = _in_order(parts, rule.length)
-    scores = np.concatenate([np.zeros(0), *(part.scores for part in parts)])
+    keys = columns["keys"]
     return GramSet(
         length=rule.length,
-        keys=keys,
-        scores=scores[order],
         words=words,
         parent_size=len(previous),
         vocabulary_size=keys.size if rule.length == 1 else previous.vocabulary_size,
         rule=rule,
         suffix_bins=suffix_bins(previous, keys) if rule.by_prediction else None,
+        **columns,
+        **_known_after(previous, keys, words),
     )
+
+
+def _known_rows(root: GramSet, words: pa.Array) -> list[np.ndarray]:
+    """Returns the rows in S_1 of the words of known n-grams, −1 for others: (w,) integers each.
+
+    With groups there is a table for words that have one, and one for each group of S_1 in which all
+    other words are known.
+    """
+    tables = [np.append(places_in(root.words, words), -1)]
+    if root.is_grouped and root.words is not None:
+        groups, plain = split_groups(words)
+        places, group = places_in(plain, root.words), groups.dictionary_encode().indices.to_numpy()
+        for number in range(1 + int(group.max(initial=-1))):
+            rows = np.flatnonzero((group == number) & (places >= 0))
+            tables.append(np.full(len(root.words), -1, np.int64))
+            tables[-1][places[rows]] = rows
+    return tables
+
+
+def _known_after(previous: GramSet, keys: np.ndarray, words: pa.Array | None) -> dict[str, Any]:
+    """Returns the known n-grams that S_k leaves, as fields of its `GramSet`.
+
+    Those of k + 1 words are candidates if both of their parts are in S_k, and longer ones are kept
+    while all of their parts of k words are.
+
+    Args:
+      previous: S_{k−1}.
+      keys: (n,) int64, the n-grams of S_k.
+      words: the words of S_1 (k = 1 only).
+    """
+    if previous.known_longer is None or previous.known_counts is None:
+        return {}
+    tables = [] if words is None else _known_rows(previous, words)
+    left, start = [], 0
+    for longer, count in enumerate(previous.known_counts.tolist()):
+        # A known n-gram of n words has n ids at first, and n − k + 1 in S_k.
+        width = longer + 2 + (previous.length > 0)
+        ids = previous.known_longer[start : start + count * width].reshape(count, width)
+        start += count * width
+        if words is not None:
+            found = [table[ids] for table in tables]
+            ids = np.concatenate([each[(each >= 0).all(axis=1)] for each in found])
+            ids = np.unique(ids, axis=0) if previous.is_grouped else ids
+        else:
+            pairs = pack_pairs(ids[:, :-1].reshape(-1), ids[:, 1:].reshape(-1))
+            ids = places_among(pairs, keys).reshape(count, width - 1)
+        left.append(ids[(ids >= 0).all(axis=1)].astype(np.int32))
+    known = left.pop(0) if left else np.zeros((0, 2))
+    return {
+        "known": np.sort(pack_pairs(*known.T)) if len(known) else None,
+        "known_longer": np.concatenate([np.zeros(0, np.int32), *(ids.reshape(-1) for ids in left)]),
+        "known_counts": np.array([len(ids) for ids in left], np.int64),
+    }
 
 
 def merge_present(
     parts: Iterable[PresentGrams], previous: GramSet, round_number: int
 ) -> PresentGrams:
     """Sorts the present n-grams of all hash ranges after a round into one set, which may be empty."""
-    parts = list(parts)
-    length = previous.length + 1
     # Users look up their n-grams in this order, so it is one order for all hash ranges.
-    keys, words, order = _in_order(parts, length)
-    cells = np.concatenate([np.zeros(0, np.int32), *(part.cells for part in parts)])
-    found = np.concatenate([np.zeros(0, np.int8), *(part.found for part in parts)])
-    classes = join_columns([part.classes for part in parts if part.keys.size])
+    kinds = {"cells": np.int32, "found": np.int8}
+    columns, words, rule = _in_order(parts, previous.length + 1, kinds)
     return PresentGrams(
-        length=length,
+        length=previous.length + 1,
         round=round_number,
-        keys=keys,
-        cells=cells[order],
-        found=found[order],
-        classes=None if classes is None else classes[order],
         words=words,
         parent_size=len(previous),
         vocabulary_size=previous.vocabulary_size,
-        rule=parts[0].rule if parts else None,
+        rule=rule,
+        **columns,
     )
 
 
 def _in_order(
-    parts: Sequence[GramSet | PresentGrams], length: int
-) -> tuple[np.ndarray, pa.Array | None, np.ndarray]:
-    """Returns the sorted keys and words of all parts, and the order that sorts them.
+    parts: Iterable[GramSet | PresentGrams],
+    length: int,
+    kinds: dict[str, type],
+    rule: LengthRule | None = None,
+) -> tuple[dict[str, Any], pa.Array | None, LengthRule | None]:
+    """Returns the sorted columns of all parts, their words, and the rule of the first part.
 
     The rank in this order becomes the n-gram's id at the next length. Words are sorted by UTF-8 bytes,
     which every runner sorts alike.
+
+    Args:
+      parts: hash ranges, or pieces of them.
+      length: k.
+      kinds: the types of the columns beside the keys; `classes` are there if parts have them.
+      rule: what is returned without any part.
     """
+    columns, words, rules = _joined(parts, {"keys": np.int64, **kinds})
     if length == 1:
-        words = join_words(part.words for part in parts if part.words is not None)
-        order = byte_order(words)
-        return np.arange(order.size), words.take(pa.array(order)), order
-    keys = np.concatenate([np.zeros(0, np.int64), *(part.keys for part in parts)])
-    order = np.argsort(keys)
-    return keys[order], None, order
+        joined = join_words(words)
+        order = byte_order(joined)
+        columns["keys"], words = np.arange(order.size), [joined.take(pa.array(order))]
+    else:
+        order = np.argsort(columns["keys"])
+        columns["keys"].sort()
+    for name in columns.keys() - {"keys"}:
+        columns[name] = columns[name][order]
+    return columns, words[0] if words else None, [*rules, rule][0]
+
+
+def _joined(
+    parts: Iterable[GramSet | PresentGrams], kinds: dict[str, type]
+) -> tuple[dict[str, np.ndarray], list[pa.Array], list[LengthRule | None]]:
+    """Returns the columns of all parts, one after the other, the parts' words, and their rules.
+
+    A part is copied before the next one is taken: it may be a view of a much larger shard.
+    """
+    columns = {name: np.zeros(0, kind) for name, kind in kinds.items()}
+    words, rules = [], []
+    for part in parts:
+        words += [] if part.words is None else [part.words]
+        rules.append(part.rule)
+        for name in columns.keys() | {"classes"}:
+            added = getattr(part, name, None)
+            if added is not None and added.size:
+                # The memory grows where it is, so that no column is there twice.
+                column = columns.setdefault(name, np.zeros(0, added.dtype))
+                column.resize(column.size + added.size, refcheck=False)
+                column[-added.size :] = added
+    return columns, words, rules

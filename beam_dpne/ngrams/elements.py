@@ -7,7 +7,7 @@ sort like its n-grams, word by word. At k = 1 n-grams are strings in Arrow array
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -110,27 +110,6 @@ class HistogramShard:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class SpuriousGrams:
-    """N-grams that noise alone lifts over the threshold, including some that somebody holds.
-
-    Attributes:
-      length: k.
-      keys: (s,) int64, ascending, distinct.
-      cells: (s,) int64, the cells of their noise.
-      rounds: (s,) int8, the rounds in which they are found.
-      classes: (s,) int16, the numbers of their classes; 0 where there are none.
-      rule: the rule by which they were drawn; it decides the n-grams that somebody holds as well.
-    """
-
-    length: int
-    keys: np.ndarray
-    cells: np.ndarray
-    rounds: np.ndarray
-    classes: np.ndarray
-    rule: LengthRule | None = None
-
-
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class SortedGrams:
     """N-grams of one length in the order of their ids, and the numbers that led to them.
 
@@ -174,11 +153,6 @@ class PresentGrams(SortedGrams):
     found: np.ndarray
     classes: np.ndarray | None = None
 
-    @property
-    def file_name(self) -> str:
-        """The beginning of the name of a file that holds this set."""
-        return f"present-{self.round}-{self.length}"
-
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class GramSet(SortedGrams):
@@ -190,11 +164,19 @@ class GramSet(SortedGrams):
         length 1, and where there are no classes.
       users: (n, 3) int64, the estimated number of users who hold each n-gram, and the ends of its 95 %
         interval; None if they are not measured, and until `CountUsers` has measured them.
+      known: (c,) int64, ascending, distinct: the known candidates that follow this set, as keys; of the
+        root row numbers of its `words`, which are then all words of known n-grams. None without any.
+      known_longer: (m,) int32, the longer known n-grams, one length after the other: each is its ids in
+        this set, or of the root its row numbers of `words`. None where nothing is known.
+      known_counts: (l,) int64, how many of each length, from k + 2 on, `known_longer` has.
     """
 
     scores: np.ndarray
     suffix_bins: np.ndarray | None = None
     users: np.ndarray | None = None
+    known: np.ndarray | None = None
+    known_longer: np.ndarray | None = None
+    known_counts: np.ndarray | None = None
 
     @property
     def pruning(self) -> str:
@@ -202,12 +184,14 @@ class GramSet(SortedGrams):
         return "both" if self.rule is None else self.rule.pruning
 
     @property
-    def file_name(self) -> str:
-        """The beginning of the name of a file that holds this set."""
-        return f"released-{self.length}"
+    def is_grouped(self) -> bool:
+        """Whether words have groups in front of them (of S_1 and the root)."""
+        return self.rule is not None and self.rule.is_grouped
 
 
 ROOT = GramSet(length=0, keys=np.zeros(1, np.int64), scores=np.zeros(1, np.float64))
+_BEFORE_WORDS = LengthRule(length=0, noise_stddev=0.0, classes=(), is_grouped=True)
+GROUPED_ROOT = dataclasses.replace(ROOT, rule=_BEFORE_WORDS)
 
 
 def join_columns(columns: Iterable[np.ndarray | None]) -> np.ndarray | None:
@@ -226,4 +210,27 @@ def unpack_pairs(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return keys >> SECOND_BITS, keys & ((1 << SECOND_BITS) - 1)
 
 
-register_batches(Contributions, HistogramShard, SpuriousGrams, PresentGrams, GramSet)
+register_batches(Contributions, HistogramShard, PresentGrams, GramSet)
+
+
+def word_ids(sets: Sequence[GramSet], place: int, rows: np.ndarray) -> list[np.ndarray]:
+    """Returns the ids in S_1 of the words of some rows of a set, one array for each word.
+
+    An n-gram is its prefix and one more word, which is given by its id or as the suffix's last word.
+    """
+    words = []
+    while sets[place].length > 1:
+        prefixes, _ = unpack_pairs(sets[place].keys[rows])
+        words.append(_last_words(sets, place, rows))
+        rows, place = prefixes, place - 1
+    return [rows, *reversed(words)]
+
+
+def _last_words(sets: Sequence[GramSet], place: int, rows: np.ndarray) -> np.ndarray:
+    """Returns the ids in S_1 of the last words of some n-grams: (m,) int64."""
+    while sets[place].length > 1:
+        _, rows = unpack_pairs(sets[place].keys[rows])
+        if sets[place].pruning == "single":
+            return rows
+        place -= 1
+    return rows

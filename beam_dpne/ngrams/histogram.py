@@ -134,9 +134,14 @@ def sum_contributions(contributions: Contributions) -> HistogramShard:
 
 def empty_ranges(previous: GramSet, ranges: int) -> Iterator[tuple[int, HistogramShard]]:
     """Yields a piece without n-grams for every hash range of H_k, so that none is missing."""
-    none = np.zeros(0, np.int64)
+    empty = HistogramShard(
+        length=previous.length + 1, keys=np.zeros(0, np.int64), weights=np.zeros(0, np.int64)
+    )
+    if empty.length == 1:
+        hashes = np.zeros((0, 2), np.uint64)
+        empty = dataclasses.replace(empty, words=pa.array([], pa.string()), word_hashes=hashes)
     for number in range(ranges):
-        yield number, HistogramShard(length=previous.length + 1, keys=none, weights=none)
+        yield number, empty
 
 
 def shard_open(shard: HistogramShard) -> Iterator[tuple[int, HistogramShard]]:
@@ -173,22 +178,18 @@ def sum_pieces(pieces: list[HistogramShard]) -> HistogramShard | None:
     if not pieces:
         return None
     weights = np.concatenate([piece.weights for piece in pieces])
-    if pieces[0].length == 1:
-        return _merge_words(pieces, weights)
     # A piece without n-grams need not say whether there are classes.
     classes = join_columns([piece.classes for piece in pieces if piece.keys.size])
     tallies = join_columns([piece.tallies for piece in pieces if piece.keys.size])
-    keys = np.concatenate([piece.keys for piece in pieces])
-    return _sum_by_key(
-        HistogramShard(
-            length=pieces[0].length,
-            round=pieces[0].round,
-            keys=keys,
-            weights=weights,
-            classes=classes,
-            tallies=tallies,
-        )
+    entries = HistogramShard(
+        length=pieces[0].length,
+        round=pieces[0].round,
+        keys=np.concatenate([piece.keys for piece in pieces]),
+        weights=weights,
+        classes=classes,
+        tallies=tallies,
     )
+    return _merge_words(pieces, entries) if entries.length == 1 else _sum_by_key(entries)
 
 
 def join_open(pieces: list[HistogramShard]) -> HistogramShard:
@@ -248,7 +249,7 @@ def _bounded_pieces(piece: HistogramShard) -> Iterator[HistogramShard]:
         start = int(places[0]) if places.size else 0
         return piece.select(slice(start, start + places.size))
 
-    return bounded_parts(np.arange(piece.keys.size), take)
+    return bounded_parts(np.arange(piece.keys.size), take, piece)
 
 
 def hash_ranges(keys: np.ndarray, ranges: int) -> np.ndarray:
@@ -264,20 +265,26 @@ def hash_ranges(keys: np.ndarray, ranges: int) -> np.ndarray:
     return (mixed % np.uint64(ranges)).astype(np.int64)
 
 
-def _merge_words(pieces: list[HistogramShard], weights: np.ndarray) -> HistogramShard:
-    """Adds up pieces at k = 1, where an n-gram is a string."""
+def _merge_words(pieces: list[HistogramShard], entries: HistogramShard) -> HistogramShard:
+    """Adds up the entries of pieces at k = 1, where an n-gram is a string."""
     words, codes = merge_words(piece.words for piece in pieces if piece.words is not None)
     hashes = [piece.word_hashes for piece in pieces if piece.word_hashes is not None]
     # (words,) int64 in units of 2^-32; integers, so that the order of the pieces does not matter.
-    sums = np.zeros(len(words), dtype=np.int64)
-    np.add.at(sums, codes, weights)
-    return HistogramShard(
-        length=1,
-        round=pieces[0].round,
-        keys=np.arange(sums.size),
-        weights=sums,
+    columns = {"weights": np.zeros(len(words), np.int64)}
+    np.add.at(columns["weights"], codes, entries.weights)
+    if entries.classes is not None and entries.tallies is not None:
+        columns |= {
+            "classes": np.zeros(len(words), np.int16),
+            "tallies": np.zeros(len(words), np.int64),
+        }
+        columns["classes"][codes] = entries.classes
+        np.add.at(columns["tallies"], codes, entries.tallies)
+    return dataclasses.replace(
+        entries,
+        keys=np.arange(len(words)),
         words=words,
-        word_hashes=merge_hashes(hashes, codes, sums.size),
+        word_hashes=merge_hashes(hashes, codes, len(words)),
+        **columns,
     )
 
 
@@ -287,18 +294,16 @@ def _sum_by_key(entries: HistogramShard) -> HistogramShard:
         return dataclasses.replace(entries, classes=None, tallies=None)
     # Equal keys become neighbours, so that one pass adds up each n-gram's weights.
     order = _ascending_order(entries.keys)
-    keys = entries.keys[order]
-    fresh = np.ones(keys.size, dtype=bool)
-    np.not_equal(keys[1:], keys[:-1], out=fresh[1:])
-    starts = np.flatnonzero(fresh)
+    keys = entries.keys.take(order)
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
     classes, tallies = entries.classes, entries.tallies
     return dataclasses.replace(
         entries,
         keys=keys[starts],
-        weights=np.add.reduceat(entries.weights[order], starts),
+        weights=np.add.reduceat(entries.weights.take(order), starts),
         # A class is a function of the n-gram, so that all of its entries say the same.
         classes=None if classes is None else classes[order[starts]],
-        tallies=None if tallies is None else np.add.reduceat(tallies[order], starts),
+        tallies=None if tallies is None else np.add.reduceat(tallies.take(order), starts),
     )
 
 

@@ -9,7 +9,7 @@ release in memory equals the pipeline's, bit for bit, under the same run key.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from beam_dpne.counts.measuring import count_in_memory
@@ -18,25 +18,25 @@ from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import decisions, histogram
 from beam_dpne.ngrams.elements import (
+    GROUPED_ROOT,
     ROOT,
     Contributions,
     GramSet,
     HistogramShard,
     PresentGrams,
-    SpuriousGrams,
 )
 from beam_dpne.ngrams.length_rules import counted_classes, held_sums, rule_for
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.released_rows import GramRows
 from beam_dpne.ngrams.spending import contribute
-from beam_dpne.ngrams.valid import sample_spurious
+from beam_dpne.ngrams.spurious import sample_spurious
 
 # Sums of one hash range, with its number.
 Piece = tuple[int, HistogramShard]
 
 
 def release_ngrams(
-    users: Iterable[UserBatch], plan: PrivacyPlan, run_key: RunKey
+    users: Iterable[UserBatch], plan: PrivacyPlan, run_key: RunKey, *, is_grouped: bool = False
 ) -> tuple[GramSet, ...]:
     """Releases S_1, …, S_T of users in memory: the mechanism of `PrivateNgrams` without Beam.
 
@@ -44,6 +44,7 @@ def release_ngrams(
       users: positions of length 0; each user is in one batch only.
       plan: the plan of the run.
       run_key: a key that is bound to the run's parameters, see `key_context`.
+      is_grouped: whether words have groups in front of them, as `GroupByUser` puts them there.
 
     Example:
       >>> import numpy as np, pyarrow as pa
@@ -58,7 +59,16 @@ def release_ngrams(
 
     References: DPNE Algorithm 1.
     """
-    return InMemory(plan=plan, run_key=run_key).release(list(users))
+    start = GROUPED_ROOT if is_grouped else ROOT
+    return InMemory(plan=plan, run_key=run_key, start=start).release(list(users))
+
+
+class _Waiting(list[UserBatch]):
+    """Batches that are let go when they are taken."""
+
+    def __iter__(self) -> Iterator[UserBatch]:
+        while self:
+            yield self.pop(0)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -68,12 +78,17 @@ class InMemory:
     Attributes:
       plan: the parameters of the run.
       run_key: a key that is bound to the run's parameters.
+      root: the root of known n-grams, if there are any.
+      start: the root without known n-grams: `ROOT`, or `GROUPED_ROOT` if words have groups in front of
+        them.
       histogram_ranges: the number of hash ranges of a histogram; it changes no release.
       workers: the number of threads that work on batches and hash ranges; it changes no release.
     """
 
     plan: PrivacyPlan
     run_key: RunKey = dataclasses.field(repr=False)
+    root: GramSet | None = None
+    start: GramSet = ROOT
     histogram_ranges: int = 1
     workers: int = 1
 
@@ -86,11 +101,9 @@ class InMemory:
         before: PresentGrams | None = None
         released: list[GramSet] = []
         for length in range(1, self.plan.max_length + 1):
-            previous = released[-1] if released else None
+            previous = released[-1] if released else self.root
             # Batches are let go one by one, so that those of the length before are not kept.
-            waiting = list(users)
-            users = (waiting.pop(0) for _ in range(len(waiting)))
-            found, users, before = self.release_length(length, users, previous, before)
+            found, users, before = self.release_length(length, _Waiting(users), previous, before)
             released.append(found)
         return tuple(self.count(everybody, released) if self.plan.count_share else released)
 
@@ -108,7 +121,7 @@ class InMemory:
 
         References: DPNE Algorithm 1, the body of the loop.
         """
-        known = ROOT if previous is None else previous
+        after = ROOT if previous is None else previous
         present: PresentGrams | None = None
         shards: list[HistogramShard] = []
         for number in range(1, self.plan.rounds_of(length) + 1):
@@ -121,18 +134,14 @@ class InMemory:
             shards = self.decide(shards, drawn)
             if number < self.plan.rounds_of(length):
                 present = decisions.merge_present(
-                    map(decisions.present_part, shards), known, number
+                    map(decisions.present_part, shards), after, number
                 )
-        rule = rule_for(self.plan) if previous is None else None
-        found = decisions.merge_released(map(decisions.released_part, shards), known, rule)
+        rule = rule_for(self.plan, self.start) if previous is None else None
+        found = decisions.merge_released(map(decisions.released_part, shards), after, rule)
         return found, users, before
 
     def contribute(
-        self,
-        length: int,
-        round_number: int,
-        users: Iterable[UserBatch],
-        **beside: Any,
+        self, length: int, round_number: int, users: Iterable[UserBatch], **beside: Any
     ) -> tuple[list[Piece], list[UserBatch]]:
         """Returns the sums of what users send to a round, and the users with what they have left.
 
@@ -163,7 +172,8 @@ class InMemory:
     ) -> list[HistogramShard]:
         """Returns the sums of a round, beside those of rounds before, by hash range.
 
-        In the first round of k ≥ 2, every hash range has a shard; then S_{k−1} is given.
+        In the first round of k ≥ 2, and of known words, every hash range has a shard; then S_{k−1} is
+        given, or the root.
         """
         ranges: dict[int, list[HistogramShard]] = {}
         empty = () if previous is None else histogram.empty_ranges(previous, self.histogram_ranges)
@@ -176,7 +186,7 @@ class InMemory:
 
         return map_in_threads(merge, ranges, self.workers)
 
-    def draw(self, previous: GramSet, shards: list[HistogramShard]) -> SpuriousGrams:
+    def draw(self, previous: GramSet, shards: list[HistogramShard]) -> HistogramShard:
         """Returns the spurious n-grams of a length, with the rule that follows from its first round."""
         held: list[list[int]] = []
         if self.plan.is_adaptive:
@@ -186,10 +196,10 @@ class InMemory:
         return sample_spurious(previous, rule=rule, run_key=self.run_key)
 
     def decide(
-        self, shards: list[HistogramShard], drawn: SpuriousGrams | None
+        self, shards: list[HistogramShard], drawn: HistogramShard | None
     ) -> list[HistogramShard]:
         """Returns the n-grams of each hash range that are open or found after a round."""
-        how = {"drawn": drawn, "rule": rule_for(self.plan), "run_key": self.run_key}
+        how = {"drawn": drawn, "rule": rule_for(self.plan, self.start), "run_key": self.run_key}
         return map_in_threads(functools.partial(decisions.decide, **how), shards, self.workers)
 
     def count(self, users: list[UserBatch], released: Sequence[GramSet]) -> Sequence[GramSet]:

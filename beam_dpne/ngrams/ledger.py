@@ -1,11 +1,10 @@
 """The ledger of a release of n-grams: each length's limits, budget, noise and released number."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
-from beam_dpne.mechanism.rules import ClassRule, LengthRule
+from beam_dpne.mechanism.rules import KNOWN_CLASS, ClassRule, GroupRule, LengthRule
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.release.ledger import Contents
@@ -34,43 +33,38 @@ _TEXT = (
     r"the words, joined by one blank; within a word, backslash is written \\, a blank \s, a tab \t, a "
     r"line feed \n and a carriage return \r, and the empty word \e (beam_dpne.split_ngram reads it)"
 )
+_GROUP = (
+    "the group of the texts that have the n-gram, the value of their group field; the same words in "
+    "another group are another n-gram"
+)
 _SCORES = {
     "one_round": "the noisy weight, as the middle of a cell one 64th of noise_stddev wide, rounded to "
     "six decimals; it is above the threshold of the length",
     "adaptive": "the noisy weight, estimated from the evidence of all rounds until the n-gram was "
-    "found (of single words from that round alone), in units of the weights of round 1, "
-    "as the middle of a cell one 64th of the evidence's standard deviation wide, rounded to six "
-    "decimals",
+    "found (of single words that no list has, from that round alone), in units of the weights of "
+    "round 1, as the middle of a cell one 64th of the evidence's standard deviation wide, rounded to "
+    "six decimals",
 }
 
 
 def ngrams_contents(plan: PrivacyPlan, released: Sequence[GramSet]) -> Contents:
-    """Returns the contents of the ledger of S_1, …, S_T; see `reported_contents`.
-
-    Raises:
-      ValueError: The sets are not those of one run under this plan.
-    """
-    counted = {grams.users is not None for grams in released}
-    if counted - {plan.count_share > 0}:
-        raise ValueError(
-            "released sets must have numbers of users if, and only if, count_share of the plan is "
-            f"above 0, got count_share={plan.count_share}."
-        )
-    return reported_contents(plan, [length_section(plan, grams) for grams in released])
+    """Returns the contents of the ledger of S_1, …, S_T; see `reported_contents`."""
+    is_grouped = any(grams.is_grouped for grams in released)
+    sections = [length_section(plan, grams) for grams in released]
+    return reported_contents(plan, sections, is_grouped=is_grouped)
 
 
-def reported_contents(plan: PrivacyPlan, reports: Sequence[Length]) -> Contents:
+def reported_contents(
+    plan: PrivacyPlan, reports: Sequence[Length], *, is_grouped: bool = False
+) -> Contents:
     """Returns the contents of the ledger of a release of n-grams.
 
     Args:
       plan: Plan of the run.
       reports: The section of each length, in any order.
-
-    Raises:
-      ValueError: The reports are not those of one run under this plan.
+      is_grouped: Whether n-grams have groups.
     """
     ordered = sorted(reports, key=lambda report: report.length)
-    _check_reports(plan, ordered)
     grounds = {}
     if plan.is_adaptive:
         argument = {"statement": _INDIVIDUAL_BUDGETS, "mu": 1 / plan.noise_stddev}
@@ -80,33 +74,13 @@ def reported_contents(plan: PrivacyPlan, reports: Sequence[Length]) -> Contents:
         spent={"composed_noise_stddev": plan.noise_stddev},
         columns={
             "length": "number of words in the n-gram",
+            **({"group": _GROUP} if is_grouped else {}),
             "ngram": _TEXT,
             "score": _SCORES[plan.strategy],
         },
         grounds=grounds,
         found_alone="word",
     )
-
-
-def _check_reports(plan: PrivacyPlan, reports: Sequence[Length]) -> None:
-    """Raises ValueError if the ledger would claim a guarantee that the run did not have."""
-    reported = [report.length for report in reports]
-    if reported != [length.length for length in plan.lengths]:
-        raise ValueError(
-            f"reports must be of the plan's lengths 1 to {plan.max_length}, got {reported}."
-        )
-    planned = [length.noise_stddev for length in plan.lengths]
-    for noise_stddev, report in zip(planned, reports, strict=True):
-        if not math.isclose(noise_stddev, report.noise_stddev, rel_tol=1e-12):
-            raise ValueError(
-                f"reports must be of a run under this plan: at length {report.length} the noise has "
-                f"standard deviation {report.noise_stddev}, and the plan requires {noise_stddev}."
-            )
-    lowest, used = plan.lengths[0].threshold, reports[0].threshold
-    if lowest is not None and (used is None or used < lowest):
-        raise ValueError(
-            "reports must be of a run under this plan: the threshold of the words is below the plan's."
-        )
 
 
 def length_section(plan: PrivacyPlan, grams: GramSet) -> Length:
@@ -119,7 +93,7 @@ def length_section(plan: PrivacyPlan, grams: GramSet) -> Length:
         details = {
             "rounds": _rounds(rule),
             "classes": [_class(own) for own in rule.classes] if rule.by_prediction else [],
-            "groups": [dataclasses.asdict(each) for each in rule.groups],
+            "groups": [_group(each) for each in rule.groups],
         }
     return Length(
         length=grams.length,
@@ -150,9 +124,20 @@ def _rounds(rule: LengthRule) -> list[dict[str, Any]]:
 
 def _class(own: ClassRule) -> dict[str, Any]:
     return {
-        "number": own.number,
+        **_class_number(own.number),
         "valid": own.valid or 0,
         "thresholds": [each.threshold for each in own.rounds],
         "cuts": [*(each.cut for each in own.rounds[:-1]), None],
         "null_probabilities": [each.null_probability for each in own.rounds],
     }
+
+
+def _class_number(number: int, name: str = "number") -> dict[str, Any]:
+    """Returns the number of a class, and that it is of known n-grams, if it is."""
+    is_known = number > KNOWN_CLASS // 2
+    return {name: number - KNOWN_CLASS, "known": True} if is_known else {name: number}
+
+
+def _group(own: GroupRule) -> dict[str, Any]:
+    fields = {name: value for name, value in dataclasses.asdict(own).items() if value is not None}
+    return {**_class_number(fields.pop("lowest"), "lowest"), **fields}

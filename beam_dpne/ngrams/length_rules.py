@@ -10,6 +10,9 @@ is released as a cell of width s/64. One user moves (h_G)_G by at most t·√q i
 send, since min(1, ·) moves by no more than its argument. So (t·√q/s)² of the user's budget is charged
 first: the bound, never the shift itself, which depends on the others. It is computed in integers.
 
+Of known words (k = 1) the sum is released twice, each time with noise √2·s, which costs as much as once
+with s: the first count gives N, and the second what is tolerated.
+
 N_G is an estimate of the number of candidates that nobody holds, weighted by ω, with E[1/N_G] at most
 one over it (Voinov 1985): s·φ(X/s)/Φ̄(X/s), and at least s/4. Thresholds and cuts then follow from N_G,
 |V_c| and |S_{k−1}|; with "one_round" from |V_k| and |S_{k−1}| alone.
@@ -18,155 +21,39 @@ one over it (Voinov 1985): s·φ(X/s)/Φ̄(X/s), and at least s/4. Thresholds an
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import scipy
 
-from beam_dpne.elements.arrays import rows_of_entries
 from beam_dpne.elements.coders import cached_for_sets
 from beam_dpne.mechanism import randomness, thresholds
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import (
     CELLS_PER_STDDEV,
-    UNITS,
+    KNOWN_CLASS,
     ClassRule,
     GroupRule,
     LengthRule,
     length_rule,
 )
 from beam_dpne.ngrams import adaptive, tolerances
-from beam_dpne.ngrams.adaptive import BUDGET_BITS
+from beam_dpne.ngrams.contributions import SUM_BITS, Counted, counted_of
 from beam_dpne.ngrams.elements import ROOT, GramSet, HistogramShard
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.tolerances import (
-    COUNT_COST,
-    FACTOR_BITS,
-    LEAST_ESTIMATE,
-    TALLY_BITS,
-    Group,
-)
+from beam_dpne.ngrams.tolerances import LEAST_ESTIMATE, TALLY_BITS, Group
 from beam_dpne.ngrams.valid import class_sizes, estimate_valid_kgrams
 
-# Sums of ω·t are in units of 2^-40.
-SUM_BITS = FACTOR_BITS + TALLY_BITS
-_MOST = 2**62 - 1
 # Floating point is right to less than that where an estimate must not be too low.
 _ESTIMATE_MARGIN = 1 + 1e-9
-
-
-class Counted(NamedTuple):
-    """What users and shards need to know of the counted groups of a length.
-
-    Attributes:
-      groups: all groups, the best one first.
-      numbers: (c,) int64, the classes in counted groups, ascending.
-      factors: (c,) int64, ω of each, in units of 2^-16.
-      places: (c,) int64, the place of each class's group in `groups`.
-    """
-
-    groups: Sequence[Group]
-    numbers: np.ndarray
-    factors: np.ndarray
-    places: np.ndarray
-
-    def rows(self, classes: np.ndarray) -> np.ndarray:
-        """Returns the place of each n-gram's class in `numbers`, −1 if it is not counted."""
-        if not self.numbers.size:
-            return np.full(classes.size, -1)
-        # A table of all classes from the lowest counted one to the highest, and one place on each side.
-        lowest, highest = int(self.numbers[0]), int(self.numbers[-1])
-        table = np.full(highest - lowest + 3, -1)
-        table[self.numbers - lowest + 1] = np.arange(self.numbers.size)
-        return table[np.clip(classes, lowest - 1, highest + 1) - (lowest - 1)]
 
 
 @cached_for_sets(maxsize=4)
 def counted_classes(previous: GramSet, stddev: float) -> Counted:
     """Returns the counted groups of length k, a function of S_{k−1} and s."""
     sizes = class_sizes(previous)
+    if previous.length == 0:
+        return counted_of([tolerances.word_group(size, stddev) for size in sizes.values()])
     return counted_of(tolerances.groups_of(sizes, len(previous), stddev))
-
-
-def counted_of(groups: Sequence[Group]) -> Counted:
-    """Returns the counted classes of groups."""
-    rows = sorted(
-        (number, factor, place)
-        for place, group in enumerate(groups)
-        if group.is_counted
-        for number, factor in group.factors.items()
-    )
-    columns = np.array(rows, np.int64).reshape(-1, 3).T
-    return Counted(groups, *columns)
-
-
-def tallies(
-    classes: np.ndarray, offsets: np.ndarray, left: np.ndarray, counted: Counted, stddev: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns t for each candidate, and what it costs each user.
-
-    Args:
-      classes: (m,) int16, the class of each user's distinct candidates.
-      offsets: (n + 1,) int64, where each user's candidates begin.
-      left: (n,) int64, in units of 2^-56.
-      counted: the counted groups.
-      stddev: s.
-
-    Returns:
-      (m,) int64 in units of 2^-24, 0 outside counted groups; costs, (n,) int64 in units of 2^-56.
-    """
-    rows = counted.rows(classes)
-    inside = np.flatnonzero(rows >= 0)
-    user = rows_of_entries(offsets)[inside]
-    size, groups = left.size, 1 + int(counted.places.max(initial=-1))
-    # (n, groups) int64 in units of 2^-16: n_G; sums of floats are exact below 2^53.
-    sums = np.bincount(
-        user * groups + counted.places[rows[inside]],
-        weights=counted.factors[rows[inside]].astype(np.float64),
-        minlength=size * groups,
-    )
-    sums = sums.astype(np.int64).reshape(size, groups)
-    # (n,) float64: q, group by group, since the order decides the last digits.
-    squares = np.zeros(size)
-    for column in (sums * 2.0**-FACTOR_BITS).T:
-        squares += column * column
-    allowed = COUNT_COST * left * 2.0**-BUDGET_BITS
-    root = np.sqrt(np.divide(allowed, squares, out=np.ones(size), where=squares > 0))
-    own = np.floor(np.minimum(1.0, stddev * root) * 2.0**TALLY_BITS).astype(np.int64)
-    # Only where s > 2^21 this is less: so small a budget must not overflow 64 bits.
-    own = np.minimum(own, _MOST // np.maximum(1, sums.max(axis=1, initial=0)))
-    # What is charged follows from these integers alone, so floats above need not be right.
-    own, cost = affordable(own, sums, left, stddev)
-    sent = np.zeros(classes.size, np.int64)
-    sent[inside] = own[user]
-    return sent, cost
-
-
-def affordable(
-    own: np.ndarray, sums: np.ndarray, left: np.ndarray, stddev: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns t of each user, or 0 where it would cost more than the user has, and what it costs.
-
-    A user's distances t·n_G/s are weights like all others, in units of 2^-32 and rounded up, and cost
-    the sum of their squares.
-
-    Args:
-      own: (n,) int64, t in units of 2^-24; t·n_G < 2^62 in units of 2^-40.
-      sums: (n, groups) int64, n_G in units of 2^-16.
-      left: (n,) int64, in units of 2^-56.
-      stddev: s.
-
-    Returns:
-      (n,) int64 in units of 2^-24; costs, (n,) int64 in units of 2^-56.
-    """
-    # s·2^(8 + shift) is an integer, since s has 24 binary digits. With more of them, costs were higher.
-    shift = max(0, 21 - math.frexp(stddev)[1])
-    divisor = math.floor(math.ldexp(stddev / UNITS, SUM_BITS + shift))
-    # (n, groups) int64: ⌈t·n_G/s⌉ in units of 2^-32.
-    distances = -((-(own[:, np.newaxis] * sums) << shift) // divisor)
-    cost = adaptive.costs(distances.reshape(-1), np.arange(own.size + 1) * sums.shape[1])
-    fits = cost <= left
-    return np.where(fits, own, 0), np.where(fits, cost, 0)
 
 
 def held_sums(shard: HistogramShard, counted: Counted) -> list[int]:
@@ -186,11 +73,7 @@ def held_sums(shard: HistogramShard, counted: Counted) -> list[int]:
 
 
 def estimates(
-    counted: Counted,
-    parts: Iterable[Sequence[int]],
-    length: int,
-    stddev: float,
-    run_key: RunKey,
+    counted: Counted, parts: Iterable[Sequence[int]], length: int, stddev: float, run_key: RunKey
 ) -> list[int | None]:
     """Returns the cell of X_G of each group, None for groups that are not counted.
 
@@ -262,13 +145,17 @@ def rule_for(
 
     Args:
       plan: the plan of the run.
-      previous: S_{k−1}.
+      previous: S_{k−1}; at k = 1 the root, with known words if any are given.
       run_key: the secret of the run; counts of held candidates and the estimate of |V_k| draw from it.
       held: `held_sums` of all hash ranges ("adaptive" only); without them nothing is counted.
     """
     length, held = previous.length + 1, list(held)
     if length == 1:
-        return rule_of_sizes(plan, 1, released=1, sizes={})
+        rule = rule_of_sizes(plan, 1, released=1, sizes={})
+        rule = dataclasses.replace(rule, is_grouped=previous.is_grouped)
+        if previous.known is None or run_key is None:
+            return rule
+        return _with_known_words(rule, plan, previous.known.size, held, run_key)
     sizes = class_sizes(previous, plan.pruning, by_prediction=plan.is_adaptive)
     estimated_valid, cells = None, None
     if plan.valid_count == "estimate" and run_key is not None and sizes:
@@ -281,6 +168,45 @@ def rule_for(
     released = len(previous)
     return rule_of_sizes(
         plan, length, released=released, sizes=sizes, estimated_valid=estimated_valid, cells=cells
+    )
+
+
+def _with_known_words(
+    rule: LengthRule, plan: PrivacyPlan, known: int, held: Sequence[Sequence[int]], run_key: RunKey
+) -> LengthRule:
+    """Returns the rule of words with a second class, of known ones.
+
+    Their held ones are counted twice: the first count says how many nobody holds, and the second how
+    many spurious ones are tolerated, since the two must not share their noise.
+
+    Args:
+      rule: that of other words.
+      plan: the plan of the run.
+      known: how many words are known.
+      held: `held_sums` of all hash ranges.
+      run_key: the secret of the run.
+    """
+    group, stddev = tolerances.word_group(known, plan.held_stddev), plan.held_stddev
+    stddev *= tolerances.WORD_NOISE
+    twice = counted_of([group, dataclasses.replace(group, factors={}, candidates=0)])
+    sums = [(own, own) for (own,) in held]
+    unheld, of_held = estimates(twice, sums, 1, stddev, run_key)
+    (described,) = describe([group], [unheld], stddev)
+    words = 1.0
+    if of_held is not None:
+        # The lower edge of the cell of h + noise.
+        noisy_held = -(of_held + 1) * cell_units(stddev) / 2**SUM_BITS
+        words = tolerances.tolerated_words(noisy_held, stddev)
+        described = dataclasses.replace(described, noisy_held=noisy_held)
+    tolerated = plan.spurious_fraction * words
+    (chance,) = tolerances.group_probabilities([group], [described.unheld], tolerated)
+    rounds = adaptive.gram_rounds(tolerances.round_down(chance), adaptive.WORD_ROUNDS)
+    own = ClassRule(number=KNOWN_CLASS, valid=known, rounds=rounds)
+    return dataclasses.replace(
+        rule,
+        classes=(*rule.classes, own),
+        groups=(dataclasses.replace(described, probability=chance),),
+        by_prediction=True,
     )
 
 
@@ -306,7 +232,8 @@ def rule_of_sizes(
     """
     numbers, valid = plan.lengths[length - 1], sum(sizes.values())
     if length == 1 and plan.is_adaptive:
-        return LengthRule.of_rounds(length=1, noise_stddev=1.0, rounds=numbers.word_rules)
+        words = ClassRule(rounds=numbers.word_rules)
+        return LengthRule(length=1, noise_stddev=1.0, classes=(words,))
     if not plan.is_adaptive:
         threshold = numbers.threshold
         if valid:

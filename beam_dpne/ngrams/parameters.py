@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from beam_dpne.counts.rule import COUNT_SHARE, CountShare
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.plan import GaussianPlan, TokensPerUser
-from beam_dpne.validation import Parameter, check_count
+from beam_dpne.validation import Parameter, Parameters, check_count
 
 # Defaults that depend on the strategy; a parameter that only one of them has is None with the other.
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -18,16 +18,46 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "rounds": 3,
         "favour": "balanced",
     },
-    "one_round": {
-        "max_contributions": 100,
-        "vocabulary_delta_share": 0.5,
-        "noise_growth": 1.0,
-    },
+    "one_round": {"max_contributions": 100, "vocabulary_delta_share": 0.5, "noise_growth": 1.0},
 }
 _OF_ONE_STRATEGY = ("noise_growth", "rounds", "favour")
 # Beyond it some thresholds of rounds do not exist.
 _MAX_ADAPTIVE_FRACTION = 0.5
 _MIN_SHARE = 1e-9
+
+
+# Also of a forecast.
+Known = Annotated[
+    str | tuple[str, ...] | None,
+    Parameter(
+        "Likely n-grams or items, which need less evidence: a public text, one document a line, a "
+        "table with a column ngram or item (csv, tsv, jsonl, parquet), or the directory of a release. "
+        "Never a sample of the private data.",
+        path="files",
+    ),
+]
+KNOWN_MIN_COUNT = 5
+MIN_COUNT = Parameter(
+    "Least count of a known n-gram: how often it stands in its text, or the number in the column "
+    "count of its table.",
+    least=1,
+    rare=True,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KnownLists(Parameters):
+    """The lists of n-grams or items that a run knows."""
+
+    known: Known = None
+    known_min_count: Annotated[int, MIN_COUNT] = KNOWN_MIN_COUNT
+    known_same_people: Annotated[
+        bool,
+        Parameter(
+            "Known releases are of the same users: users of this input, so that the budgets of all "
+            "add up (beam-dpne account)."
+        ),
+    ] = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,8 +84,8 @@ class NgramsParameters(GaussianPlan):
         str,
         Parameter(
             choices=("adaptive", "one_round"),
-            help="adaptive: each user divides one budget among lengths and rounds, which "
-            "releases two to three times as much. one_round: the mechanism of the paper.",
+            help="How users spend their budget: with adaptive each divides one budget among lengths "
+            "and rounds, which releases two to three times as much; one_round is that of the paper.",
         ),
     ] = "adaptive"
     max_contributions: Annotated[
@@ -63,8 +93,8 @@ class NgramsParameters(GaussianPlan):
         Parameter(
             least=1,
             default_text="1000, one_round 100",
-            help="Largest number of distinct n-grams that one user adds at one length, or in one "
-            "round of it, Δ: one number, or one for each length. Never compute it from the data.",
+            help="Largest number of distinct n-grams that one user adds, Δ, at one length or in one "
+            "round of it: one number, or one for each length. Never compute it from the data.",
         ),
     ] = None
     count_share: CountShare = COUNT_SHARE
@@ -169,6 +199,14 @@ class NgramsParameters(GaussianPlan):
     def is_adaptive(self) -> bool:
         """Whether each user divides one budget among rounds, and candidates have classes."""
         return self.strategy == "adaptive"
+
+    def check_known(self) -> None:
+        """Raises ValueError if a run of the strategy can have no known n-grams."""
+        if not self.is_adaptive:
+            raise ValueError(
+                "known must be left out with another strategy than adaptive, got strategy="
+                f"{self.strategy!r}."
+            )
 
     @property
     def shares(self) -> tuple[float, ...]:

@@ -5,7 +5,7 @@ import functools
 import math
 from typing import Any
 
-from beam_dpne.counts.rule import MOST_TOTALS, CountNoise
+from beam_dpne.counts.rule import SUMS_OF_A_ROW, SUMS_OF_A_USER, noise_of_budget
 from beam_dpne.mechanism import gaussian, thresholds
 from beam_dpne.mechanism.rules import RoundRule
 from beam_dpne.ngrams import adaptive, tolerances
@@ -71,9 +71,8 @@ class PrivacyPlan(NgramsParameters):
         if self.is_adaptive:
             adaptive.user_budget(self.ngrams_noise_stddev)
             # No class has a larger probability; without thresholds a run would stop in its middle.
-            adaptive.gram_rounds(
-                tolerances.LARGEST_PROBABILITY, adaptive.GRAM_ROUNDS[self.rounds or 1]
-            )
+            for rounds in (adaptive.GRAM_ROUNDS[self.rounds or 1], adaptive.WORD_ROUNDS):
+                adaptive.gram_rounds(tolerances.LARGEST_PROBABILITY, rounds)
 
     def rounds_of(self, length: int) -> int:
         """Returns the number of rounds of a length."""
@@ -98,11 +97,13 @@ class PrivacyPlan(NgramsParameters):
     def decisions(self) -> int:
         """The number of decisions and numbers that one user changes, at most.
 
-        A user changes at most max_tokens_per_user decisions in a round, and of each length k ≥ 2 the
-        counts of held candidates.
+        A user changes at most max_tokens_per_user decisions in a round, and of each length the counts
+        of held candidates, if known n-grams are given both of known ones and of others.
         """
         rounds = sum(map(self.rounds_of, range(1, self.max_length + 1)))
-        held = tolerances.MOST_COUNTED * (self.max_length - 1) if self.is_adaptive else 0
+        held = 0
+        if self.is_adaptive:
+            held = 2 * tolerances.MOST_COUNTED * (self.max_length - 1) + tolerances.COUNTS_OF_WORDS
         return rounds * self.max_tokens_per_user + self.count_decisions + held
 
     @property
@@ -110,7 +111,8 @@ class PrivacyPlan(NgramsParameters):
         """The numbers that the measurement of users releases and that one user changes, at most."""
         if not self.count_share:
             return 0
-        return self.max_length * self.max_tokens_per_user + MOST_TOTALS * self.max_length
+        rows = self.max_length * self.max_tokens_per_user
+        return SUMS_OF_A_ROW * rows + SUMS_OF_A_USER
 
     @property
     def ngrams_noise_stddev(self) -> float:
@@ -118,11 +120,11 @@ class PrivacyPlan(NgramsParameters):
         return self.noise_stddev / math.sqrt(1 - self.count_share)
 
     @property
-    def count_noise(self) -> CountNoise | None:
+    def count_noise(self) -> float | None:
         """The noise of the measurement of users; None if nothing is measured."""
         if not self.count_share:
             return None
-        return CountNoise.of_budget(math.sqrt(self.count_share) / self.noise_stddev)
+        return noise_of_budget(math.sqrt(self.count_share) / self.noise_stddev)
 
     @functools.cached_property
     def lengths(self) -> tuple[LengthPlan, ...]:

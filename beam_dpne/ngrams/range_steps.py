@@ -2,8 +2,8 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable
-from typing import NamedTuple, cast
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, cast
 
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
@@ -13,17 +13,11 @@ from beam_dpne.elements.coders import SetStore, spill
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams import decisions
-from beam_dpne.ngrams.elements import (
-    ROOT,
-    GramSet,
-    HistogramShard,
-    PresentGrams,
-    SpuriousGrams,
-)
+from beam_dpne.ngrams.elements import ROOT, GramSet, HistogramShard, PresentGrams
 from beam_dpne.ngrams.histogram import shard_open
 from beam_dpne.ngrams.length_rules import counted_classes, held_sums, rule_for
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.valid import sample_spurious
+from beam_dpne.ngrams.spurious import sample_spurious
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -38,7 +32,8 @@ class SampleSpurious(UnhintedTransform):
 
     Input: PCollection of one `GramSet`, S_{k−1}, k ≥ 2.
 
-    Output: PCollection of one `SpuriousGrams`, with the rule of the length.
+    Output: PCollection of one `HistogramShard`, what was drawn of all hash ranges, with the rule of the
+    length.
 
     Privacy: for one round, a function of a released set. With "adaptive", counts have noise of standard
     deviation s, and `SpendBudgets` charges each user for the distance by which the user moves them. The
@@ -49,10 +44,8 @@ class SampleSpurious(UnhintedTransform):
     Attributes:
       plan: the plan of the run.
       run_key: the secret of the run.
-      histogram: `HistogramShard` of round 1 with tallies, one for each hash range ("adaptive" only).
-
-    Raises:
-      ValueError: if the histogram is missing, or given with another strategy.
+      histogram: `HistogramShard` of round 1 with tallies, one for each hash range ("adaptive" only);
+        without it nothing is counted.
 
     Example:
       >>> import numpy as np
@@ -73,22 +66,14 @@ class SampleSpurious(UnhintedTransform):
     run_key: RunKey = dataclasses.field(repr=False)
     histogram: PCollection[HistogramShard] | None = None
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.plan.is_adaptive != (self.histogram is not None):
-            raise ValueError(
-                "histogram must be given with strategy='adaptive', and only there, got "
-                f"strategy={self.plan.strategy!r}."
-            )
-
-    def expand(self, previous: PCollection[GramSet]) -> PCollection[SpuriousGrams]:
+    def expand(self, previous: PCollection[GramSet]) -> PCollection[HistogramShard]:
         """Adds up the hash ranges' parts of the counts, and draws by the rule that follows."""
         counts = []
         if self.histogram is not None:
             held = beam.Map(_held, AsSingleton(previous), stddev=self.plan.held_stddev)
             counts = [AsIter(apply(self.histogram, "Held", held, str))]
         draw = beam.Map(_draw, *counts, plan=self.plan, run_key=self.run_key)
-        return apply(previous, "Draw", draw, SpuriousGrams)
+        return apply(previous, "Draw", draw, HistogramShard)
 
 
 class RoundResult(NamedTuple):
@@ -111,13 +96,14 @@ class _Decision(UnhintedTransform):
     run_key: RunKey = dataclasses.field(repr=False)
     rule: LengthRule | None = None
     previous: PCollection[GramSet] | None = None
-    spurious: PCollection[SpuriousGrams] | None = None
+    spurious: PCollection[HistogramShard] | None = None
     store: SetStore | None = None
 
-    def _decided(self, histogram: PCollection[HistogramShard]) -> PCollection[HistogramShard]:
+    def _decided(self, histogram: PCollection[HistogramShard], then: Any, kind: Any) -> Any:
+        """Decides each shard, and returns what `then` yields of it: elements of one type."""
         drawn = [] if self.spurious is None else [AsSingleton(self.spurious)]
-        step = beam.Map(decisions.decide, *drawn, rule=self.rule, run_key=self.run_key)
-        return apply(histogram, "Decide", step, HistogramShard)
+        step = beam.FlatMap(_decide, *drawn, then=then, rule=self.rule, run_key=self.run_key)
+        return apply(histogram, "Decide", step, kind)
 
     def _before(self, histogram: PCollection[HistogramShard]) -> PCollection[GramSet]:
         """Returns S_{k−1}, or at length 1 `ROOT`, the empty n-gram alone."""
@@ -174,9 +160,7 @@ class NoisyThreshold(_Decision):
 
     def expand(self, histogram: PCollection[HistogramShard]) -> PCollection[GramSet]:
         """Decides each shard, then sorts the released n-grams into one set."""
-        parts = apply(
-            self._decided(histogram), "Released", beam.Map(decisions.released_part), GramSet
-        )
+        parts = self._decided(histogram, _released_parts, GramSet)
         sort = beam.Map(_merge_released, AsIter(parts), rule=self.rule, store=self.store)
         return apply(self._before(histogram), "Sort", sort, GramSet)
 
@@ -226,8 +210,7 @@ class DecideRound(_Decision):
     def expand(self, histogram: PCollection[HistogramShard]) -> RoundResult:
         """Decides each shard, then sorts the n-grams that are open or found into one set."""
         # The pieces are the only output of the stage that decides, so that engines write them once.
-        cut, kind = beam.FlatMap(shard_open), tuple[int, HistogramShard]
-        pieces = apply(self._decided(histogram), "ShardOpen", cut, kind)
+        pieces = self._decided(histogram, shard_open, tuple[int, HistogramShard])
         sort = beam.Map(
             _merge_present,
             AsIter(pieces),
@@ -238,6 +221,14 @@ class DecideRound(_Decision):
         return RoundResult(apply(self._before(histogram), "Sort", sort, PresentGrams), pieces)
 
 
+def _decide(shard: HistogramShard, *drawn: Any, then: Any, **by: Any) -> Iterator[Any]:
+    return then(decisions.decide(shard, *drawn, **by))
+
+
+def _released_parts(decided: HistogramShard) -> Iterator[GramSet]:
+    yield decisions.released_part(decided)
+
+
 def _held(shard: HistogramShard, previous: GramSet, *, stddev: float) -> str:
     # Integers of any size, as text.
     return json.dumps(held_sums(shard, counted_classes(previous, stddev)))
@@ -245,7 +236,7 @@ def _held(shard: HistogramShard, previous: GramSet, *, stddev: float) -> str:
 
 def _draw(
     previous: GramSet, counts: Iterable[str] = (), *, plan: PrivacyPlan, run_key: RunKey
-) -> SpuriousGrams:
+) -> HistogramShard:
     rule = rule_for(plan, previous, run_key, [json.loads(part) for part in counts])
     return sample_spurious(previous, rule=rule, run_key=run_key)
 
@@ -258,17 +249,14 @@ def _merge_present(
     store: SetStore | None,
     run_key: RunKey,
 ) -> PresentGrams:
-    parts = [decisions.present_part(shard) for _, shard in pieces]
+    # One part at a time, since a shard is larger than what stands of it.
+    parts = (decisions.present_part(shard) for _, shard in pieces)
     # The set is as secret as the data: a file's name made of its content alone would confirm a guess.
     key = run_key.sub_key("stored", previous.length + 1, round_number)
     return spill(decisions.merge_present(parts, previous, round_number), store, key)
 
 
 def _merge_released(
-    previous: GramSet,
-    parts: Iterable[GramSet],
-    *,
-    rule: LengthRule | None,
-    store: SetStore | None,
+    previous: GramSet, parts: Iterable[GramSet], *, rule: LengthRule | None, store: SetStore | None
 ) -> GramSet:
     return spill(decisions.merge_released(parts, previous, rule), store)

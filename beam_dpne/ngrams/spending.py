@@ -19,8 +19,9 @@ from beam_dpne.elements.arrays import (
     hash_words,
     offsets_of,
     rows_of_entries,
+    used_words,
 )
-from beam_dpne.elements.batches import NO_GRAM, UnhintedTransform, UserBatch
+from beam_dpne.elements.batches import UnhintedTransform, UserBatch
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.candidates import (
@@ -31,17 +32,11 @@ from beam_dpne.ngrams.candidates import (
     present_positions,
     prune_invalid,
 )
-from beam_dpne.ngrams.contributions import limit_contributions, outside_subset
-from beam_dpne.ngrams.elements import (
-    Contributions,
-    GramSet,
-    PresentGrams,
-    pack_pairs,
-    unpack_pairs,
-)
-from beam_dpne.ngrams.length_rules import counted_classes, tallies
+from beam_dpne.ngrams.contributions import limit_contributions, outside_subset, tallies
+from beam_dpne.ngrams.elements import Contributions, GramSet, PresentGrams, pack_pairs, unpack_pairs
+from beam_dpne.ngrams.length_rules import counted_classes
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.valid import class_numbers
+from beam_dpne.ngrams.valid import classes_of
 from beam_dpne.validation import check_choice, check_integer
 
 
@@ -76,7 +71,7 @@ class SpendBudgets(UnhintedTransform):
       length: k.
       round_number: r ≥ 1.
       run_key: the secret of the run.
-      previous: PCollection of one `GramSet`, S_{k−1} (k ≥ 2).
+      previous: PCollection of one `GramSet`, S_{k−1} (k ≥ 2), or the root of known n-grams (k = 1).
       present: PCollection of one `PresentGrams` after round r−1 (r ≥ 2).
       before: the `present` of the round before, to whose rows positions refer; None if it had none.
 
@@ -159,10 +154,10 @@ def contribute(
 
     It is None if no user has a position left. Other arguments are the attributes of `SpendBudgets`.
     """
-    progress.enter("users", length)
+    progress.enter("users", length, round_number * plan.is_adaptive)
     if present is not None:
         batch = keep_present(batch, present, before)
-    elif previous is not None:
+    elif previous is not None and previous.length:
         batch = prune_invalid(batch, previous, pruning=plan.pruning, present=before)
     if not len(batch.users):
         return None
@@ -177,9 +172,11 @@ def contribute(
     grams, own = _open_grams(batch, run_key, round_number, present=present, alone=alone)
     # (n,) int64 in units of 2^-56: the budget for squared weights that earlier rounds have left.
     left = _left(batch, plan, length, round_number)
+    if not grams.keys.size:
+        return dataclasses.replace(grams, weights=grams.keys), dataclasses.replace(batch, left=left)
     if previous is not None and round_number == 1:
         # All own candidates of counted groups count, also those beyond Δ.
-        classes = class_numbers(previous, grams.keys)
+        classes = classes_of(previous, grams)
         counted = counted_classes(previous, plan.held_stddev)
         sent, cost = tallies(classes, grams.offsets, left, counted, plan.held_stddev)
         grams, left = dataclasses.replace(grams, classes=classes, tallies=sent), left - cost
@@ -206,16 +203,30 @@ def _stand_alone(present: np.ndarray) -> np.ndarray:
     return ~beside
 
 
-def _places_apart(batch: UserBatch, place: np.ndarray, ids: Sequence[np.ndarray]) -> np.ndarray:
-    """Counts each user's places but those whose n-gram stands at one of the NEARBY places before."""
-    keys = np.full(batch.ids.size, NO_GRAM, np.int64)
-    keys[place] = ids[0] if len(ids) == 1 else pack_pairs(*ids)
-    # (p,) int64: the number of borders up to each position, which differs between texts.
-    text = np.cumsum(batch.ids < 0)
-    apart = keys >= 0
+def _places_apart(
+    batch: UserBatch, place: np.ndarray, offsets: np.ndarray, ids: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Counts each user's places but those whose n-gram stands at one of the NEARBY places before.
+
+    Args:
+      batch: the users' positions.
+      place: (m,) int64, ascending, the places.
+      offsets: (n + 1,) int64, where each user's places begin.
+      ids: one or two ids of the n-gram at each place, (m,) int32 each.
+    """
+    if not place.size:
+        return np.zeros(offsets.size - 1, np.int32)
+    own = ids[0] if len(ids) == 1 else pack_pairs(*ids)
+    # (m,) int32: the places, if borders were so wide that no place of another text is near.
+    widths = np.where(batch.ids < 0, np.int32(adaptive.NEARBY + 1), np.int32(1))
+    at = np.cumsum(widths, dtype=np.int32)[place]
+    apart = np.ones(place.size, dtype=bool)
     for step in range(1, adaptive.NEARBY + 1):
-        apart[step:] &= (keys[step:] != keys[:-step]) | (text[step:] != text[:-step])
-    return np.diff(offsets_of(apart)[batch.offsets])
+        is_far = at[step:] - at[:-step] > adaptive.NEARBY
+        apart[step:] &= (own[step:] != own[:-step]) | is_far
+    before = np.zeros(apart.size + 1, np.int32)
+    np.cumsum(apart.astype(np.int32), out=before[1:])
+    return np.diff(before[offsets])
 
 
 def _spent(
@@ -274,11 +285,12 @@ def _open_grams(
         place, ids, sizes = candidate_places(batch)
     else:
         # Positions of open n-grams: neither borders nor found n-grams, on which nothing is spent.
-        place = np.flatnonzero(batch.ids >= 0)
-        place = place[present.found[batch.ids[place]] == 0]
+        # An id of −1 takes the last place.
+        place = np.flatnonzero(np.append(present.found == 0, False).take(batch.ids))
         ids, sizes = (batch.ids[place],), (batch.size,)
-    user = rows_of_entries(batch.offsets)[place]
-    places = _places_apart(batch, place, ids)
+    offsets = np.searchsorted(place, batch.offsets)
+    user = rows_of_entries(offsets)
+    places = _places_apart(batch, place, offsets, ids)
     columns, sizes = (user, *ids), (len(batch.users), *sizes)
     if alone is None:
         (user, *ids), _ = distinct(columns, sizes)
@@ -295,11 +307,11 @@ def _open_grams(
     if present.words is None:
         return dataclasses.replace(contributions, keys=present.keys[rows]), own
     # Words travel with the batch, but only those that are open for some user of it.
-    used, places = np.unique(rows, return_inverse=True)
+    used, places = used_words(len(present), rows)
     words = present.words.take(pa.array(used))
     contributions = dataclasses.replace(
         contributions,
-        keys=places.reshape(-1),
+        keys=places.astype(np.int64),
         words=words,
         word_hashes=hash_words(run_key.sub_key("word"), words),
     )
@@ -307,10 +319,7 @@ def _open_grams(
 
 
 def _preferences(
-    grams: Contributions,
-    rows: np.ndarray,
-    previous: GramSet | None,
-    present: PresentGrams | None,
+    grams: Contributions, rows: np.ndarray, previous: GramSet | None, present: PresentGrams | None
 ) -> np.ndarray:
     """Returns a_g of each entry of `grams`; it is 1 at k = 1, where the threshold needs equal weights.
 
@@ -319,13 +328,14 @@ def _preferences(
     if grams.length == 1:
         return np.ones(grams.keys.size)
     # (m,) float64 in units of weight: the n-gram's expected weight; 1 where nothing is known.
-    predictions = np.ones(grams.keys.size)
+    predictions: np.ndarray | float = 1.0
     if previous is not None and grams.length > 2:
         prefixes, seconds = unpack_pairs(grams.keys)
         # An n-gram is at most as frequent as its prefix and its suffix: the lower score predicts.
-        predictions = np.minimum(previous.scores[prefixes], previous.scores[seconds])
-    if present is None or present.rule is None:
-        return adaptive.preferences(predictions, 0.0)
-    classes = None if present.classes is None else present.classes[rows]
-    cuts = present.rule.cut_cells(present.round)[present.rule.places(classes, rows.size)]
-    return adaptive.preferences(predictions, adaptive.nearness(present.cells[rows], cuts))
+        predictions = np.minimum(previous.scores.take(prefixes), previous.scores.take(seconds))
+    nearness = np.zeros(grams.keys.size)
+    if present is not None and present.rule is not None:
+        classes = None if present.classes is None else present.classes.take(rows)
+        cuts = present.rule.cut_cells(present.round)[present.rule.places(classes, rows.size)]
+        nearness = adaptive.nearness(present.cells.take(rows), cuts)
+    return adaptive.preferences(predictions, nearness)

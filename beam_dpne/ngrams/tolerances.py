@@ -10,9 +10,12 @@ the best class down, classes form *groups*; each group G has a probability P_G, 
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+
+from beam_dpne.mechanism.rules import KNOWN_CLASS
 
 # Scores have two bins an octave. Those up to 0.01, also negative ones, are in the lowest bin, and those
 # from 2^64 on in the highest.
@@ -40,8 +43,17 @@ LEAST_CANDIDATES = 3.0
 COUNTED_CANDIDATES = 20
 # An estimate of unheld candidates is at least this part of s.
 LEAST_ESTIMATE = 0.25
-# Borders |S_{k−1}|·2^i up to COUNTED_CANDIDATES, and one group that ends before a border.
+# A known candidate is predicted to be 2^(KNOWN_LEAD/2) times as frequent as a new one of its class.
+KNOWN_LEAD = 8
+# Known words are counted twice, each time with √2·s, so that both cost what one count with s would.
+WORD_NOISE = 1.4142136
+# Of the second count, what is tolerated takes so many deviations of noise off, and leaves one word.
+WORD_MARGIN = 2.0
+# Borders |S_{k−1}|·2^i up to COUNTED_CANDIDATES, and one group that ends before a border, of each of
+# the two families.
 MOST_COUNTED = 6
+# Known words have two numbers.
+COUNTS_OF_WORDS = 2
 _SHARE_BITS = 64
 # Bins j and j + 1 meet at 2^((j + ½)/2). The two roots are written out, since borders must be the same
 # on every machine.
@@ -96,8 +108,19 @@ def groups_of(
     [{9: 65536, 7: 32768, 6: 23170}, {2: 65536}]
     """
     numbers = sorted(sizes, reverse=True)
-    cap = _cap(numbers, sizes, released)
+    cap = _cap(sizes, released)
     least = LEAST_CANDIDATES * held_stddev * 2**FACTOR_BITS
+    known = [number for number in numbers if number > KNOWN_CLASS // 2]
+    groups = []
+    for family in (known, numbers[len(known) :]):
+        groups += _of_family(family, sizes, released, cap, least)
+    return groups
+
+
+def _of_family(
+    numbers: Sequence[int], sizes: Mapping[int, int], released: int, cap: int, least: float
+) -> list[Group]:
+    """Returns the groups of known classes, or of the others, by falling numbers."""
     groups, group, reached, border = [], [], 0, released
     for number in numbers:
         group.append(number)
@@ -113,20 +136,54 @@ def groups_of(
     return groups
 
 
-def _cap(numbers: Sequence[int], sizes: Mapping[int, int], released: int) -> int:
-    """Returns the lowest class down to which at most CAP_SHARE·|S_{k−1}| candidates lie."""
-    cap, reached = max(numbers, default=0), 0
-    for number in numbers:
-        reached += sizes[number]
+def prediction(number: int) -> int:
+    """Returns log₂ λ_c of a class in half octaves: its number, for known candidates with the lead."""
+    return number - KNOWN_CLASS + KNOWN_LEAD if number > KNOWN_CLASS // 2 else number
+
+
+def _cap(sizes: Mapping[int, int], released: int) -> int:
+    """Returns the lowest prediction down to which at most CAP_SHARE·|S_{k−1}| candidates lie."""
+    of_prediction = Counter[int]()
+    for number, size in sizes.items():
+        of_prediction[prediction(number)] += size
+    cap, reached = max(of_prediction, default=0), 0
+    for predicted in sorted(of_prediction, reverse=True):
+        reached += of_prediction[predicted]
         if reached > CAP_SHARE * released:
             break
-        cap = number
+        cap = predicted
     return cap
+
+
+def word_group(known: int, held_stddev: float = math.inf) -> Group:
+    """Returns the group of the known words, which is counted if they are many.
+
+    Args:
+      known: how many there are, at least 1.
+      held_stddev: s; each of the two counts has the noise √2·s.
+    """
+    is_counted = known >= LEAST_CANDIDATES * WORD_NOISE * held_stddev
+    return dataclasses.replace(
+        _group([KNOWN_CLASS], {KNOWN_CLASS: known}, 0), is_counted=is_counted
+    )
+
+
+def tolerated_words(noisy_held: float, stddev: float) -> float:
+    """Returns how many held known words count, of each of which η spurious ones are tolerated.
+
+    It must not follow from the count of unheld ones: then it would be large where that is small, and
+    the mean of their ratio would have no bound.
+
+    Args:
+      noisy_held: the second noisy count of held known words.
+      stddev: the standard deviation of its noise.
+    """
+    return max(1.0, noisy_held - WORD_MARGIN * stddev)
 
 
 def _group(numbers: Sequence[int], sizes: Mapping[int, int], cap: int) -> Group:
     # Half octaves by which a class is below the cap; classes above it count as the cap.
-    below = {number: max(0, cap - number) for number in numbers}
+    below = {number: max(0, cap - prediction(number)) for number in numbers}
     best = min(below.values())
     factors = {number: _power(below[number] - best, FACTOR_BITS) for number in numbers}
     return Group(

@@ -3,21 +3,21 @@
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import apache_beam as beam
-from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
+from apache_beam.pvalue import AsIter, AsSingleton, PCollection, TaggedOutput
 
 from beam_dpne.documents.blocks import lay_out
-from beam_dpne.documents.transform import DocumentsTransform
+from beam_dpne.documents.transform import DocumentsTransform, create_public
 from beam_dpne.elements.arrays import map_in_threads
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
 from beam_dpne.elements.coders import SetStore, spill
-from beam_dpne.elements.rows import CountedNgram, ReleasedNgram
+from beam_dpne.elements.rows import CountedGroupedNgram, CountedNgram, GroupedNgram, ReleasedNgram
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.candidates import ExtractGrams, PruneInvalid
 from beam_dpne.ngrams.contributions import LimitContributions
-from beam_dpne.ngrams.elements import GramSet
+from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet
 from beam_dpne.ngrams.histogram import WeightedHistogram
 from beam_dpne.ngrams.in_memory import InMemory
 from beam_dpne.ngrams.ledger import ngrams_contents
@@ -26,8 +26,12 @@ from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.range_steps import DecideRound, NoisyThreshold, SampleSpurious
 from beam_dpne.ngrams.released_rows import CountUsers, ReleasedRows
 from beam_dpne.ngrams.spending import SpendBudgets
+from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run
 from beam_dpne.release.result import Form, Result
+
+if TYPE_CHECKING:
+    from beam_dpne.ngrams.known import KnownNgrams
 
 # Hash ranges of a histogram for each thread, so that threads have about the same work.
 _RANGES_OF_A_THREAD = 2
@@ -48,11 +52,22 @@ class PrivateNgramsResult(Result[ReleasedNgram | CountedNgram], _Released):
     Its `rows` are `CountedNgram`, or `ReleasedNgram` with count_share=0.
 
     Attributes:
-      released: S_1, …, S_T, a PCollection of one `GramSet` for each, which `DecodeGrams` takes.
+      released: S_1, …, S_T, a PCollection of one `GramSet` for each.
       run: the public facts of the run, for the ledger.
     """
 
     form = Form(_row_type, ReleasedRows.of, ngrams_contents)
+
+
+class GroupedNgramsResult(PrivateNgramsResult):
+    """The result of `PrivateNgrams` with a group_field.
+
+    Its `rows` are `CountedGroupedNgram`, or `GroupedNgram` with count_share=0.
+    """
+
+    form = PrivateNgramsResult.form._replace(
+        row_type=lambda plan: CountedGroupedNgram if plan.count_share else GroupedNgram
+    )
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -60,7 +75,8 @@ class PrivateNgrams(DocumentsTransform):
     """Releases n-grams of up to T words that many users share.
 
     Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`,
-    dict), `pyarrow.RecordBatch`, or plain tuples of (user, text); bounded and in the global window.
+    dict), `pyarrow.RecordBatch`, or plain tuples of (user, text), with a group_field of (user, text,
+    group); bounded and in the global window.
 
     Output: `PrivateNgramsResult`.
 
@@ -73,6 +89,8 @@ class PrivateNgrams(DocumentsTransform):
 
     Attributes:
       plan: the parameters of the run.
+      known: n-grams that are likely by what is public, never by the private data; they need less
+        evidence. Only the strategy adaptive takes them.
       tokenizer: "words", "whitespace", "tokens", "package.module:function", or a function.
       partitions: the number of hash partitions of users; a histogram, which is smaller, has a quarter
         as many.
@@ -85,6 +103,9 @@ class PrivateNgrams(DocumentsTransform):
         as private as the data. With None every set is one element.
       user_field: the name of the field with the user, which defines whom the guarantee protects.
       text_field: the name of the field with the text, or several names, of which each is a document.
+      group_field: the name of the field with the group of a text, or None. N-grams of different groups
+        are different n-grams, and rows have the column group. Nobody lists the groups; a group is
+        released only with an n-gram of it.
       workers: with None, as with --workers 0 on the command line, every step is spread over the
         workers of the runner. With a number, which must be at least 1, one step does all lengths on
         so many threads of one worker, which holds the whole corpus: some 75 bytes for each token. The
@@ -111,20 +132,42 @@ class PrivateNgrams(DocumentsTransform):
     """
 
     plan: PrivacyPlan
-    plan_type = PrivacyPlan
+    known: "KnownNgrams | None" = None
     store: SetStore | None = None
+    group_field: str | None = None
+
+    @property
+    def row_description(self) -> InputDescription:
+        """The fields by which the elements of the pipeline are read."""
+        return dataclasses.replace(super().row_description, group_field=self.group_field)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.known is not None:
+            self.plan.check_known()
+        if self.group_field is not None and self.plan.pruning == "single":
+            raise ValueError("pruning must be 'both' with group_field, got pruning='single'.")
 
     def expand(self, documents: PCollection) -> PrivateNgramsResult:
         """Brings users together and unrolls the loop over lengths and rounds."""
-        run_key = self.bound_key()
+        is_grouped = self.group_field is not None
+        known, longest = self.known, self.plan.max_length
+        root = known.root(longest, is_grouped=is_grouped) if known else None
+        # An empty list decides nothing, so that it must not change the noise either.
+        run_key = self.bound_key(known.sha256 if known and root else "")
+        result = PrivateNgramsResult if self.group_field is None else GroupedNgramsResult
         if self.workers is not None:
-            released = self._released_in_one_step(documents, run_key, self.workers)
-            return PrivateNgramsResult(released, Run.of(self))
+            released = self._released_in_one_step(documents, run_key, self.workers, root)
+            return result(released, Run.of(self))
         users = self.grouped_by_user(documents, run_key, self.plan.max_tokens_per_user)
-        return PrivateNgramsResult(self._released(users, run_key), Run.of(self))
+        return result(self._released(users, run_key, root), Run.of(self))
+
+    def _root(self, documents: PCollection, root: GramSet | None) -> Any:
+        """Returns the PCollection of the root of known n-grams, which is public; None without any."""
+        return root and documents.pipeline | "Known" >> create_public(root, self.store)
 
     def _released_in_one_step(
-        self, documents: PCollection, run_key: RunKey, workers: int
+        self, documents: PCollection, run_key: RunKey, workers: int, root: GramSet | None
     ) -> tuple[PCollection[GramSet], ...]:
         """Brings all blocks to one worker; the loop over k has an output for each length."""
         group = self.group_by_user(run_key, self.plan.max_tokens_per_user)
@@ -132,11 +175,14 @@ class PrivateNgrams(DocumentsTransform):
         run = InMemory(
             plan=self.plan,
             run_key=run_key,
+            start=ROOT if self.group_field is None else GROUPED_ROOT,
             histogram_ranges=_RANGES_OF_A_THREAD * workers,
             workers=workers,
         )
         names = [str(length) for length in range(1, self.plan.max_length + 1)]
-        release = beam.FlatMap(_release_all, AsIter(blocks), run=run, store=self.store)
+        known = self._root(documents, root)
+        beside = {} if known is None else {"root": AsSingleton(known)}
+        release = beam.FlatMap(_release_all, AsIter(blocks), run=run, store=self.store, **beside)
         # Without documents there is no block, and the sets are released all the same: empty ones.
         once = documents.pipeline | "Once" >> beam.Create([None])
         released = once | "ReleaseLengths" >> release.with_outputs(*names)
@@ -145,13 +191,13 @@ class PrivateNgrams(DocumentsTransform):
         return tuple(released[name] for name in names)
 
     def _released(
-        self, users: PCollection[UserBatch], run_key: RunKey
+        self, users: PCollection[UserBatch], run_key: RunKey, root: GramSet | None
     ) -> tuple[PCollection[GramSet], ...]:
         """Returns S_1, …, S_T, with numbers of users if the plan has a count_share."""
         released: list[PCollection[GramSet]] = []
-        everybody, before = users, None
+        everybody, before, first_of_all = users, None, self._root(users, root)
         for length in range(1, self.plan.max_length + 1):
-            previous = released[-1] if released else None
+            previous = released[-1] if released else first_of_all
             found, users, before, first = self._released_length(
                 length, users, previous, before, run_key
             )
@@ -173,7 +219,8 @@ class PrivateNgrams(DocumentsTransform):
           S_k, the users, the set to which their positions refer, and the users after the first round.
         """
         last = self.plan.rounds_of(length)
-        rule = rule_for(self.plan) if previous is None else None
+        start = ROOT if self.group_field is None else GROUPED_ROOT
+        rule = rule_for(self.plan, start) if previous is None else None
         deciding: dict[str, Any] = {"rule": rule, "run_key": run_key, "store": self.store}
         present: Any = None
         still_open: Any = None
@@ -229,6 +276,7 @@ def _release_all(
     *,
     run: InMemory,
     store: SetStore | None,
+    root: GramSet | None = None,
 ) -> Iterator[Any]:
     partitions: dict[int, list[DocumentBlock]] = {}
     for number, block in blocks:
@@ -238,5 +286,5 @@ def _release_all(
     partitions.clear()
     users = [batch for part in laid for batch in part]
     laid.clear()
-    for grams in run.release(users):
+    for grams in dataclasses.replace(run, root=root).release(users):
         yield TaggedOutput(str(grams.length), spill(grams, store))

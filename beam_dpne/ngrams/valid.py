@@ -22,12 +22,14 @@ import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+import pyarrow as pa
 
+from beam_dpne.documents.blocks import split_groups
+from beam_dpne.elements.arrays import KeyTable, places_in
 from beam_dpne.elements.coders import cached_for_sets
-from beam_dpne.mechanism import randomness, thresholds
-from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.mechanism.rules import ClassRule, LengthRule
-from beam_dpne.ngrams.elements import GramSet, SpuriousGrams, pack_pairs, unpack_pairs
+from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism.rules import KNOWN_CLASS
+from beam_dpne.ngrams.elements import Contributions, GramSet, pack_pairs, unpack_pairs
 from beam_dpne.ngrams.plan import ESTIMATE_SAMPLES
 from beam_dpne.ngrams.tolerances import bins_of
 
@@ -61,7 +63,31 @@ def class_numbers(previous: GramSet, keys: np.ndarray) -> np.ndarray:
     """
     left, right = sides_of(previous)
     first, second = unpack_pairs(keys)
-    return (left[first] + right[second]).astype(np.int16)
+    numbers = (left.take(first) + right.take(second)).astype(np.int16)
+    if previous.known is not None:
+        numbers[_known_table(previous).places(keys) >= 0] += KNOWN_CLASS
+    return numbers
+
+
+def classes_of(previous: GramSet, grams: Contributions) -> np.ndarray:
+    """Returns the class of each candidate of users: (m,) int16; of words, whether they are known."""
+    if previous.length or grams.words is None:
+        return class_numbers(previous, grams.keys)
+    is_known = places_in(grams.words, known_words(previous)) >= 0
+    return np.where(is_known, KNOWN_CLASS, 0).astype(np.int16)[grams.keys]
+
+
+@cached_for_sets(maxsize=4)
+def _known_table(previous: GramSet) -> KeyTable:
+    return KeyTable(np.zeros(0, np.int64) if previous.known is None else previous.known)
+
+
+@cached_for_sets(maxsize=1)
+def known_words(root: GramSet) -> pa.Array:
+    """Returns the words that are known by themselves, from the root of the known n-grams."""
+    if root.known is None or root.words is None:
+        return pa.array([], pa.string())
+    return root.words.take(pa.array(root.known))
 
 
 def suffix_bins(previous: GramSet, keys: np.ndarray) -> np.ndarray | None:
@@ -95,9 +121,7 @@ class Lists:
         Args:
           names: (n,) int64, ascending, of each row.
         """
-        is_first = np.ones(names.size, dtype=bool)
-        np.not_equal(names[1:], names[:-1], out=is_first[1:])
-        starts = np.flatnonzero(is_first)
+        starts = np.flatnonzero(np.diff(names, prepend=-1))
         return cls(names[starts], np.diff(starts, append=names.size).astype(np.int32))
 
     @functools.cached_property
@@ -176,8 +200,12 @@ def class_sizes(
       pruning: "both" or "single"; "both" with predictions.
       by_prediction: whether classes are those of the prediction; else there is class 0 alone.
 
+    Known candidates have classes of their own; of words only known ones are counted.
+
     References: DPNE section 2, "Pruning using valid k-grams"; exact count by middles.
     """
+    if previous.length == 0:
+        return {} if previous.known is None else {KNOWN_CLASS: previous.known.size}
     sides, total = [], dict[int, int]()
     for names in _names(previous, pruning, by_prediction=by_prediction):
         names.sort()
@@ -185,7 +213,12 @@ def class_sizes(
     for cells in _blocks(*sides):
         for number, size in cells.sizes().items():
             total[number] = total.get(number, 0) + size
-    return dict(sorted(total.items()))
+    if previous.known is not None:
+        known, counts = np.unique(class_numbers(previous, previous.known), return_counts=True)
+        for number, size in zip(known.tolist(), counts.tolist(), strict=True):
+            total[number] = size
+            total[number - KNOWN_CLASS] -= size
+    return {number: size for number, size in sorted(total.items()) if size}
 
 
 def members(
@@ -197,7 +230,8 @@ def members(
 ) -> dict[int, np.ndarray]:
     """Returns members of classes by their numbers: for each class (n,) int64, packed pairs.
 
-    A class's members are numbered by its cells, then by the rows of both sides.
+    Classes are those of the prediction, known members included. Their members are numbered by cells,
+    then by the rows of both sides.
 
     Args:
       previous: S_{k−1}, k ≥ 2.
@@ -250,6 +284,11 @@ def _names(previous: GramSet, pruning: str, *, by_prediction: bool) -> Iterator[
             names = unpack_pairs(previous.keys)[0 if is_right else 1] << _BIN_BITS
         else:
             names = np.zeros(bins.size, np.int64)
+            if previous.is_grouped:
+                # Pairs of words are of one group, since a text has one, as longer ones have one middle.
+                groups, _ = split_groups(previous.words)
+                names += groups.dictionary_encode().indices.to_numpy()
+                names <<= _BIN_BITS
         names += bins
         names -= _LOWEST_BIN
         yield names
@@ -285,56 +324,3 @@ def estimate_valid_kgrams(previous: GramSet, sub_key: bytes) -> int:
     # (|S_{k−2}|,) int64: L(m), how many n-grams of S_{k−1} end with m.
     left = np.bincount(suffixes, minlength=previous.parent_size)
     return math.ceil(np.count_nonzero(words < left[prefixes[grams]]) / probability)
-
-
-def sample_spurious(previous: GramSet, *, rule: LengthRule, run_key: RunKey) -> SpuriousGrams:
-    """Draws each member of V_c with Σ_r P_{r,c}, with the round and the cell of its noise."""
-    sizes = class_sizes(previous, rule.pruning, by_prediction=rule.by_prediction)
-    present = {own: sizes[own.number] for own in rule.classes if own.number in sizes}
-    chosen = {own.number: _chosen(size, own, rule.length, run_key) for own, size in present.items()}
-    drawn = members(previous, chosen, rule.pruning, by_prediction=rule.by_prediction)
-    parts = [_sampled_class(drawn[own.number], own, rule, run_key) for own in present]
-    kinds = {"keys": np.int64, "cells": np.int64, "rounds": np.int8, "classes": np.int16}
-    columns = {
-        name: np.concatenate([np.zeros(0, kind), *(part[name] for part in parts)])
-        for name, kind in kinds.items()
-    }
-    order = np.argsort(columns["keys"])
-    columns = {name: column[order] for name, column in columns.items()}
-    return SpuriousGrams(length=rule.length, **columns, rule=rule)
-
-
-def _chosen(size: int, own: ClassRule, length: int, run_key: RunKey) -> np.ndarray:
-    """Returns a Poisson number of uniform draws from a class's numbers: (draws,) int64."""
-    number, mean = np.int64(own.number), -size * math.log1p(-own.null_probability)
-    blocks = np.arange(randomness.poisson_blocks(mean), dtype=np.uint64)
-    count_bits = randomness.keyed_bits(run_key.sub_key("spurious count", length), number, blocks)
-    draws = np.arange(randomness.poisson(count_bits, mean), dtype=np.uint64)
-    bits = randomness.keyed_bits(run_key.sub_key("spurious draw", length), number, draws)
-    return randomness.scaled_integers(bits, size)
-
-
-def _sampled_class(
-    drawn: np.ndarray, own: ClassRule, rule: LengthRule, run_key: RunKey
-) -> dict[str, np.ndarray]:
-    """Returns drawn members of one class, each once, with the round and the cell of their noise."""
-    length = rule.length
-    # (s,) int64: draws of the same member are merged.
-    keys = np.sort(drawn)
-    keys = keys[np.diff(keys, prepend=-1) != 0]
-    # (s,) int8: the round in which each is found, r with probability P_r/p.
-    round_bits = randomness.keyed_bits(
-        run_key.sub_key("spurious round", length), np.uint64(0), keys
-    )
-    borders = np.cumsum([each.null_probability for each in own.rounds[:-1]])
-    places = randomness.uniforms(round_bits) * own.null_probability
-    rounds = (1 + np.searchsorted(borders, places)).astype(np.int8)
-    noise = randomness.keyed_bits(run_key.sub_key("spurious noise", length), np.uint64(0), keys)
-    drawn_cells = np.zeros(keys.size, dtype=np.int64)
-    for found in np.unique(rounds).tolist():
-        inside = rounds == found
-        drawn_cells[inside] = thresholds.spurious_cells(
-            noise[inside], own.rounds, found, rule.noise_stddev
-        )
-    classes = np.full(keys.size, own.number, np.int16)
-    return {"keys": keys, "cells": drawn_cells, "rounds": rounds, "classes": classes}

@@ -1,7 +1,12 @@
-"""Arrow columns of users and texts: their types, documents of records, and row groups of Parquet."""
+"""Columns of users and texts: their types, those of JSON objects, documents, row groups of Parquet."""
 
+import itertools
+import json
+import re
 from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,12 +14,27 @@ import pyarrow.parquet as pq
 
 from beam_dpne.errors import InputError
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.rejects import BAD_TOKENS, EMPTY_USER, NO_TEXT, NO_USER, TOO_LONG
+from beam_dpne.reading.rejects import (
+    BAD_GROUP,
+    BAD_TEXT,
+    BAD_TOKENS,
+    BAD_USER,
+    EMPTY_USER,
+    NO_GROUP,
+    NO_TEXT,
+    NO_USER,
+    NOT_OBJECT,
+    OF_LISTS,
+    OF_TEXTS,
+    TOO_LONG,
+)
 
 _MAX_ROWS = 65536
 # Type of the users of `sequences`, where each line of each file is a user: the file's index, and the
 # line's offset.
 NAMED_USER = pa.binary(16)
+# A group stands in each of its words, before a control character that ends it.
+GROUP = re.compile(r"\A[^\x00-\x1f\x7f]{1,256}\Z")
 _REMEDY = (
     "Convert it before, copy a field within a field into a field of the document, and drop documents "
     "without a user, whose integers become floats in a data frame."
@@ -40,14 +60,53 @@ def user_column(users: pa.Array, name: str) -> pa.Array:
     >>> user_column(pa.array([7, -1]), "user").to_pylist()
     ['7', '-1']
     """
-    kind = _plain(users.type)
-    if kind == NAMED_USER:
-        return users
+    return users if _plain(users.type) == NAMED_USER else _names(users, name, "user")
+
+
+def group_column(groups: pa.Array, name: str) -> pa.Array:
+    """Returns groups as strings, with integers as decimal digits, and keeps nulls.
+
+    Raises:
+      InputError: The column has another type.
+    """
+    return _names(groups, name, "group")
+
+
+def _names(values: pa.Array, name: str, noun: str) -> pa.Array:
+    kind = _plain(values.type)
     if not (_may_be_text(kind) or pa.types.is_integer(kind)):
         raise InputError(
-            f"A user must be text or an integer, got {_name_of(kind)} in {name!r}. {_REMEDY}"
+            f"A {noun} must be text or an integer, got {_name_of(kind)} in {name!r}. {_REMEDY}"
         )
-    return as_strings(users)
+    return as_strings(values)
+
+
+def group_fault(group: Any) -> str:
+    """Returns the reason why a record with this group cannot be used, or ""."""
+    if group is None or group == "":
+        return NO_GROUP
+    is_name = isinstance(group, str | int) and not isinstance(group, bool)
+    return "" if is_name and GROUP.match(str(group)) else BAD_GROUP
+
+
+# The rows that cannot be used for one reason, (n,) bool, and the reason.
+Fault = tuple[np.ndarray, str]
+
+
+def row_faults(users: pa.Array, texts: Sequence[pa.Array]) -> list[Fault]:
+    """Returns which rows have no user, or no text in any of the columns of texts."""
+    no_text = np.logical_and.reduce([_mask(text.is_null()) for text in texts])
+    is_null = _mask(users.is_null())
+    is_empty = ~is_null & (_lengths(users) == 0)
+    return [(is_null, NO_USER), (no_text, NO_TEXT), (is_empty, EMPTY_USER)]
+
+
+def group_faults(groups: pa.Array) -> list[Fault]:
+    """Returns which rows have no group, or one that cannot be used."""
+    encoded = groups.fill_null("").dictionary_encode()
+    reasons = np.array([group_fault(group) for group in encoded.dictionary.to_pylist()], object)
+    found = reasons[encoded.indices.to_numpy()]
+    return [(found == reason, reason) for reason in (NO_GROUP, BAD_GROUP)]
 
 
 def text_column(texts: pa.Array, name: str) -> pa.Array:
@@ -74,6 +133,70 @@ def as_strings(values: pa.Array) -> pa.Array:
     return (values if kind == values.type else values.cast(kind)).cast(pa.string())
 
 
+def json_text(value: Any) -> str | None:
+    """Returns the value of a further field: text as it is, null as None, anything else as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=float)
+
+
+def field_values(value: Any, options: ReadOptions) -> tuple[Sequence[Any], str]:
+    """Returns what a value in JSON has in the wanted fields, and why it cannot be used or ""."""
+    if not isinstance(value, dict):
+        return (), NOT_OBJECT
+    user, texts = value.get(options.user_field), [value.get(name) for name in options.text_fields]
+    present = [text for text in texts if text is not None]
+    tokens = [text if isinstance(text, list) else [None] for text in present]
+    words = itertools.chain(*tokens) if options.text_is_tokens else present
+    bad = BAD_TOKENS if options.text_is_tokens else BAD_TEXT
+    groups = [value.get(name) for name in (options.group_field,) if name is not None]
+    for is_faulty, reason in (
+        (user is None, NO_USER),
+        (user == "", EMPTY_USER),
+        (isinstance(user, bool) or not isinstance(user, str | int), BAD_USER),
+        (not present, NO_TEXT),
+        (not all(isinstance(word, str) for word in words), bad),
+        *((fault, fault) for fault in map(group_fault, groups)),
+    ):
+        if is_faulty:
+            return (), reason
+    others = (json_text(value.get(name)) for name in options.fields or ())
+    return (str(user), *texts, *map(str, groups), *others), ""
+
+
+def record_type(options: ReadOptions) -> type[msgspec.Struct]:
+    """Returns a type that only usable objects have, and most of them do (f0, f1 and so on)."""
+    kind: Any = list[str] if options.text_is_tokens else str
+    user = Annotated[str, msgspec.Meta(min_length=1)] | int
+    group = Annotated[str, msgspec.Meta(pattern=GROUP.pattern)]
+    kinds = {"user_field": user, "text_field": kind, "group_field": group, "fields": str}
+    wanted = enumerate(options.wanted_fields)
+    fields = [(f"f{place}", kinds[x], msgspec.field(name=name)) for place, (x, name) in wanted]
+    return msgspec.defstruct("Record", fields, gc=False)
+
+
+def whole_records(decoder: msgspec.json.Decoder, lines: str, limit: int) -> list[Any]:
+    """Returns the records of JSON lines if each line is a usable one, else nothing.
+
+    The decoder takes lines' ends for blanks, which may stand within a record, or be missing between
+    two. But where one stands between } and {, one record ends and the next begins.
+
+    Args:
+      decoder: A decoder of `record_type`.
+      lines: At least one line.
+      limit: Bytes of the longest line.
+    """
+    try:
+        data = (lines.replace("\r\n", "\n") if "\r" in lines else lines).encode()
+        raw = np.frombuffer(data, np.uint8)
+        starts = np.append(0, np.flatnonzero(raw[:-1] == ord("\n")) + 1)
+        is_usual = (raw[starts] == ord("{")).all() and (raw[starts[1:] - 2] == ord("}")).all()
+        records = decoder.decode_lines(data) if raw.size <= limit and is_usual else []
+    except (UnicodeEncodeError, msgspec.MsgspecError, RecursionError):
+        return []
+    return records if len(records) == starts.size else []
+
+
 def _plain(kind: pa.DataType) -> pa.DataType:
     """Returns the type of a dictionary's values, and other types as they are."""
     return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
@@ -89,20 +212,25 @@ def _name_of(kind: pa.DataType) -> str:
     return str(kind).partition("<")[0]
 
 
-def interleaved(user: pa.Array, texts: Sequence[pa.Array]) -> pa.RecordBatch:
-    """Makes each text of a record that is not null a document of its user.
+def interleaved(
+    user: pa.Array, texts: Sequence[pa.Array], group: pa.Array | None = None
+) -> pa.RecordBatch:
+    """Makes each text of a record that is not null a document of its user, and of its group if any.
 
     >>> interleaved(pa.array(["ann"]), [pa.array(["a"]), pa.array(["b"])])["text"].to_pylist()
     ['a', 'b']
     """
     if len(texts) == 1:
-        return pa.RecordBatch.from_arrays([user, texts[0]], names=["user", "text"])
+        columns = {"user": user, "text": texts[0], "group": group}
+        return pa.RecordBatch.from_pydict({name: x for name, x in columns.items() if x is not None})
     # Texts are concatenated field by field, so that text f of record r is at f · rows + r. `order`,
     # (rows · fields,), sorts these indices by record, then by field.
     order = np.arange(len(user) * len(texts)).reshape(len(texts), len(user)).T.ravel()
     text = pa.concat_arrays(list(texts)).take(pa.array(order))
     present = np.flatnonzero(text.is_valid().to_numpy(zero_copy_only=False))
-    return interleaved(user.take(pa.array(present // len(texts))), [text.take(pa.array(present))])
+    record = pa.array(present // len(texts))
+    group = None if group is None else group.take(record)
+    return interleaved(user.take(record), [text.take(pa.array(present))], group)
 
 
 def row_group_ranges(file: pq.ParquetFile, split_bytes: int) -> list[tuple[int, int]]:
@@ -149,17 +277,19 @@ def _checked(
     texts = [text_column(column, name) for column, name in names]
     if any(is_list(text.type) != options.text_is_tokens for text in texts):
         raise InputError(
-            "Texts must be lists of texts for tokenizer 'tokens', and text for others."
+            f"The field {' and '.join(options.text_fields)} must hold lists of texts. {OF_TEXTS}"
+            if options.text_is_tokens
+            else f"The field {' and '.join(options.text_fields)} must hold text. {OF_LISTS}"
         )
-    columns = [user, *texts, *map(as_strings, others[count:])]
+    further = list(others[count:])
+    if options.group_field is not None:
+        further[0] = group_column(further[0], options.group_field)
+    columns = [user, *texts, *map(as_strings, further)]
     for column in columns:
         column.validate(full=True)
-    no_text = np.logical_and.reduce([_mask(text.is_null()) for text in texts])
-    # Each fault is a mask of the rows that have it, (rows,) bool, and the reason of their rejection.
-    faults = [(_mask(user.is_null()), NO_USER), (no_text, NO_TEXT)]
+    faults = row_faults(user, texts)
     # (rows,) bytes of each record.
     length = _lengths(user)
-    faults.append((length == 0, EMPTY_USER))
     for text in texts:
         if options.text_is_tokens:
             tokens = text.flatten()
@@ -169,6 +299,8 @@ def _checked(
             length = length + np.bincount(rows, _lengths(tokens) + 1, len(text))
         else:
             length = length + _lengths(text)
+    if options.group_field is not None:
+        faults += group_faults(columns[count + 1])
     faults.append((length > options.max_record_bytes, TOO_LONG))
     bad = np.logical_or.reduce([fault for fault, _ in faults])
     rejects = [
@@ -185,4 +317,4 @@ def _mask(values: pa.Array) -> np.ndarray:
 
 def _lengths(values: pa.Array) -> np.ndarray:
     """Returns the bytes of each value, 0 for nulls: (n,) int64."""
-    return pc.call_function("binary_length", [values.fill_null("")]).to_numpy().astype(np.int64)
+    return pc.call_function("binary_length", [values]).fill_null(0).to_numpy().astype(np.int64)

@@ -4,6 +4,7 @@ import codecs
 import contextlib
 import functools
 import glob
+import hashlib
 import io
 import os
 import re
@@ -14,7 +15,7 @@ import pyarrow as pa
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from beam_dpne.errors import InputError
+from beam_dpne.errors import InputError, UsageError
 from beam_dpne.reading.options import canonical_encoding, codec_of
 from beam_dpne.reading.rejects import NOT_DECODED, TOO_LONG
 from beam_dpne.storage.directories import absolute_path, reason, require_file_system
@@ -23,6 +24,7 @@ from beam_dpne.storage.directories import absolute_path, reason, require_file_sy
 _STREAM_BUFFER = 4 * 2**20
 _RANGE_BUFFER = 2**20
 _BUFFER = 2**17
+_BLOCK_SIZE = 16 * 2**20
 # Bytes of a line's end, which do not count as the record's.
 LINE_END_BYTES = 2
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -66,11 +68,9 @@ def match_inputs(patterns: Sequence[str]) -> list[InputFile]:
 
     Raises:
       FileNotFoundError: A path does not exist, or there are no files for it.
-      InputError: There is no pattern, or a path cannot be read.
+      InputError: A path cannot be read.
       AccessError: Beam has no file system for a path.
     """
-    if isinstance(patterns, str) or not patterns:
-        raise InputError(f"inputs must be a list of at least one path, got inputs={patterns!r}.")
     sizes: dict[str, int] = {}
     for named in patterns:
         sizes.update(_match(absolute_path(named), named))
@@ -184,6 +184,8 @@ class TextFile:
       offset: Offset in the text, as UTF-8, of what is read next.
       head: The beginning of the text.
       is_plain: Whether offsets are those in the file, so that reading may start anywhere.
+      block: Characters from which a block of lines goes on to the end of its last line. With 1, no
+        line is read in advance.
     """
 
     def __init__(
@@ -214,6 +216,7 @@ class TextFile:
         if start:
             data.seek(start)
         self._start = self.offset = start
+        self.block = 1
         peeked = data.peek(1)
         if codec and not peeked and not self.taken:
             raise EOFError("a compressed file has no bytes")
@@ -228,37 +231,38 @@ class TextFile:
             self.head = self.head[1:]
         errors = "surrogateescape" if name == "utf-8" else _UNKNOWN_BYTES
         self._text = io.TextIOWrapper(data, name, errors, newline)
-        self.readline = self._text.readline
+        self.read, self.readline = self._text.read, self._text.readline
 
     @property
     def taken(self) -> int:
         """Number of bytes of the stored file that were read."""
         return self._raw.tell() - self._start
 
-    def read(self, size: int) -> str:
-        """Reads `size` characters, or fewer at the end of the text."""
-        return self._text.read(size)
-
-    def lines(self, limit: int, stop: int | None = None) -> Iterator[tuple[int, str, str]]:
-        """Yields offset, text and fault ("" if there is none) of each line.
+    def blocks(self, limit: int, stop: int | None = None) -> Iterator[tuple[int, str]]:
+        """Yields offset and text of blocks of whole lines.
 
         Args:
-          limit: Bytes above which a line has the fault `TOO_LONG`, and is not held in memory.
+          limit: Bytes above which a line is too long, and only parts of it are held in memory.
           stop: Offset from which lines belong to another range; None if the range has no end.
         """
-        most = limit + LINE_END_BYTES
-        readline = functools.partial(self.readline, most + 1)
-        while (stop is None or self.offset < stop) and (line := readline()):
-            start = self.offset
-            size, fault = (len(line), "") if line.isascii() else size_of(line)
-            self.offset = start + size
-            if size <= most:
-                yield start, line, fault
-                continue
-            while line and line[-1] != "\n":
-                line = readline()
-                self.offset += size_of(line)[0]
-            yield start, "", TOO_LONG
+        readline = functools.partial(self.readline, limit + LINE_END_BYTES + 1)
+        while stop is None or self.offset < stop:
+            # A character has at most four bytes, so that each of these begins before `stop`.
+            size = min(self.block, -((self.offset - stop) // 4)) if stop else self.block
+            start, text = self.offset, self.read(size)
+            self.offset += size_of(text)[0]
+            while text[-1:] not in ("", "\n") and (rest := readline()):
+                # The beginning is enough to see that the line is too long.
+                text = text[: size + limit + LINE_END_BYTES + 1] + rest
+                self.offset += size_of(rest)[0]
+            if not text:
+                return
+            yield start, text
+
+    def lines(self, limit: int, stop: int | None = None) -> Iterator[tuple[int, str, str]]:
+        """Yields the lines of all blocks, as `lines_of` does."""
+        for start, text in self.blocks(limit, stop):
+            yield from lines_of(start, text, limit)
 
     def __enter__(self) -> "TextFile":
         return self
@@ -266,6 +270,17 @@ class TextFile:
     def __exit__(self, *_: object) -> None:
         self._text.close()
         self._raw.close()
+
+
+def lines_of(start: int, text: str, limit: int) -> Iterator[tuple[int, str, str]]:
+    """Yields offset, text and fault ("" if there is none) of each line of a block.
+
+    A line of more than `limit` bytes has the fault `TOO_LONG` and no text.
+    """
+    for line in io.StringIO(text, "\n"):
+        size, fault = (len(line), "") if line.isascii() else size_of(line)
+        yield (start, line, fault) if size <= limit + LINE_END_BYTES else (start, "", TOO_LONG)
+        start += size
 
 
 def size_of(text: str) -> tuple[int, str]:
@@ -276,3 +291,50 @@ def size_of(text: str) -> tuple[int, str]:
         return len(text.encode()), ""
     except UnicodeEncodeError:
         return len(text.encode(errors="surrogateescape")), NOT_DECODED
+
+
+def line_blocks(path: str) -> Iterator[list[str]]:
+    """Yields the lines of successive blocks of a text, at least one block.
+
+    Raises:
+      InputError: The file cannot be read, or is not UTF-8.
+    """
+    rest = ""
+    with guarded(path), TextFile(path) as text:
+        while data := text.read(_BLOCK_SIZE):
+            if size_of(data)[1]:
+                raise InputError(f"{path} is not UTF-8; convert it.")
+            whole, _, rest = (rest + data).rpartition("\n")
+            yield [line.removesuffix("\r") for line in whole.split("\n")]
+        yield [rest]
+
+
+def refuse_input(name: str, path: str, inputs: Sequence[InputFile]) -> None:
+    """Refuses a file of the input as public: by its path, and by its content where sizes are equal.
+
+    Args:
+      name: The parameter that names the file.
+      path: The file.
+      inputs: The files of the input.
+
+    Raises:
+      UsageError: It is a file of the input, or has the same bytes.
+    """
+    with open_raw(path) as file:
+        size = file.seek(0, os.SEEK_END)
+    for each in inputs:
+        is_same = os.path.realpath(each.path) == os.path.realpath(path)
+        if is_same or (each.size == size and sha256_of(each.path) == sha256_of(path)):
+            raise UsageError(
+                f"{name} must not be private data, got {name}={path}, which is an input: what follows "
+                "from the data voids the guarantee."
+            )
+
+
+def sha256_of(path: str) -> str:
+    """Returns the SHA-256 of a file as it is stored."""
+    digest = hashlib.sha256()
+    with guarded(path), open_raw(path) as file:
+        while data := file.read(_BLOCK_SIZE):
+            digest.update(data)
+    return digest.hexdigest()

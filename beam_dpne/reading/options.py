@@ -34,7 +34,6 @@ ENCODINGS = (
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "colon": ":", "space": " "}
 _DELIMITERS["\\t"] = "\t"
-_DELIMITED = ("csv", "tsv")
 _MEBIBYTE = 2**20
 _DEFAULT_RECORD_BYTES = 16 * _MEBIBYTE
 _FIELD = r"[^\x00-\x1f\"\\]+"
@@ -125,6 +124,7 @@ class InputDescription:
     Attributes:
       user_field: Name of the field that holds the user; it defines the privacy unit.
       text_fields: Names of the fields that hold text; each text is a document of the user.
+      group_field: Name of the field that holds the group of a document, or None without groups.
       format: Format of the files (see `FORMATS`), "auto" for the format of their extension, or "rows"
         for the elements of a pipeline.
       details: Other options that decide how files are read (encoding, delimiter, quoting, columns), as
@@ -138,13 +138,17 @@ class InputDescription:
 
     user_field: str = "user"
     text_fields: tuple[str, ...] = ("text",)
+    group_field: str | None = None
     format: str = "rows"
     details: tuple[tuple[str, str], ...] = ()
 
     def to_dict(self) -> dict[str, object]:
-        """Returns the description as JSON types, in the order of its attributes."""
+        """Returns the description as JSON types, without a group if there is none."""
         lists = {"text_fields": list(self.text_fields), "details": dict(self.details)}
-        return {**vars(self), **lists}
+        given = {**vars(self), **lists}
+        return {
+            name: value for name, value in given.items() if (name, value) != ("group_field", None)
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -153,6 +157,7 @@ class ReadOptions(Parameters):
 
     Attributes:
       text_is_tokens: Whether texts are lists of tokens (JSON and Parquet).
+      group_field: Field that holds the group of a record, or None.
       fields: Further fields, for steps that look at them before the texts become documents. With a
         list, even an empty one, each record is one row of a batch with the columns `user_field`, each
         of `text_field`, and these fields, all under their names in the files.
@@ -173,8 +178,9 @@ class ReadOptions(Parameters):
         Parameter(
             pattern=_FIELD,
             requirement=_FIELD_NAME,
-            help="Field that names the user of a record. All records with one value are protected "
-            "together, so it must identify a person.",
+            essential=True,
+            help="Field with the user of a record. All records with one value are protected together, "
+            "so it must identify a person.",
         ),
     ] = "user"
     text_field: Annotated[
@@ -182,8 +188,9 @@ class ReadOptions(Parameters):
         Parameter(
             pattern=_FIELD,
             requirement=_FIELD_NAME,
-            help="Field that holds the text of a record, or several: each text is then a document of "
-            "its user, and a text that is null or missing is skipped.",
+            essential=True,
+            help="Field with the text, or several. Each text is then a document of the record's "
+            "user, and a text that is null or missing is skipped.",
         ),
     ] = "text"
     encoding: Annotated[
@@ -232,15 +239,13 @@ class ReadOptions(Parameters):
         ),
     ] = _DEFAULT_RECORD_BYTES
     text_is_tokens: bool = False
+    group_field: str | None = None
     fields: Sequence[str] | None = None
     block_bytes: int = 8 * _MEBIBYTE
     split_bytes: int = 64 * _MEBIBYTE
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("block_bytes", "split_bytes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {name}={getattr(self, name)}.")
         if self.encoding is not None:
             canonical_encoding(self.encoding)
         if self.input_format != "auto":
@@ -262,10 +267,11 @@ class ReadOptions(Parameters):
 
     @property
     def wanted_fields(self) -> tuple[tuple[str, str], ...]:
-        """Pairs of a parameter and the field that it names: the user's, the texts', the others."""
+        """Pairs of a parameter and its field: the user's, the texts', the group's, the others."""
         texts = (("text_field", name) for name in self.text_fields)
+        group = (("group_field", name) for name in (self.group_field,) if name is not None)
         others = (("fields", name) for name in self.fields or ())
-        return (("user_field", self.user_field), *texts, *others)
+        return (("user_field", self.user_field), *texts, *group, *others)
 
     def delimiter_of(self, kind: str) -> str:
         """Returns the character between the fields of a format, `csv` or `tsv`."""
@@ -295,6 +301,7 @@ class ReadOptions(Parameters):
         return InputDescription(
             user_field=self.user_field,
             text_fields=self.text_fields,
+            group_field=self.group_field,
             format=self.input_format,
             details=tuple(sorted((name, value) for name, value in details.items() if value)),
         )
@@ -307,8 +314,26 @@ class ReadOptions(Parameters):
     def check_kind(self, kind: str) -> None:
         """Raises InputError if texts or fields cannot be read from this format."""
         has_tokens, has_fields = kind in ("json", "jsonl", "parquet"), kind != "sequences"
-        if (self.text_is_tokens and not has_tokens) or (self.fields is not None and not has_fields):
+        wants_fields = self.fields is not None or self.group_field is not None
+        if (self.text_is_tokens and not has_tokens) or (wants_fields and not has_fields):
             raise InputError(
                 f"a file of {kind} must be read without text_is_tokens (tokenizer 'tokens' is for JSON "
-                "and Parquet), and sequences without fields. Name the format with input_format."
+                "and Parquet), and sequences without fields and group_field. Name the format with "
+                "input_format."
             )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Grouping(Parameters):
+    """Groups of texts."""
+
+    group_field: Annotated[
+        str | None,
+        Parameter(
+            "Field that names the group of a text, e.g. country: n-grams of different groups are "
+            "different n-grams, and a row has its group. All groups share the budget.",
+            pattern=_FIELD,
+            requirement=_FIELD_NAME,
+            default_text="no groups",
+        ),
+    ] = None

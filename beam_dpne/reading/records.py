@@ -1,13 +1,14 @@
 """Records of files become batches of documents: pieces of work, formats, and checks of fields.
 
 `_parts` chooses the reader of a text format, and `_read_parquet` reads Parquet. Errors name the fields
-of a file only if they cannot be data: the first line of a CSV file without a header line is a user's
-record.
+of a file only if they cannot be data, or are nearly what was asked for: the first line of a CSV file
+without a header line is a user's record.
 """
 
 import contextlib
 import dataclasses
 import itertools
+import json
 import re
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
@@ -19,9 +20,18 @@ from beam_dpne.elements import progress
 from beam_dpne.errors import InputError
 from beam_dpne.reading import text_formats
 from beam_dpne.reading.columns import NAMED_USER, interleaved, read_row_groups, row_group_ranges
-from beam_dpne.reading.files import InputFile, TextFile, guarded, open_raw
+from beam_dpne.reading.files import BrokenText, InputFile, TextFile, guarded, open_raw
 from beam_dpne.reading.options import ReadOptions, codec_of, format_of
-from beam_dpne.reading.rejects import NO_TEXT, NO_USER
+from beam_dpne.reading.rejects import (
+    BAD_TEXT,
+    BAD_TOKENS,
+    NO_GROUP,
+    NO_TEXT,
+    NO_USER,
+    OF_LISTS,
+    OF_TEXTS,
+)
+from beam_dpne.validation import did_you_mean
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_.\-]{1,64}", re.ASCII)
 _SHOWN = 30
@@ -34,23 +44,25 @@ class Batch(NamedTuple):
     """The documents and rejects of some records.
 
     Attributes:
+      path: Path of the file.
       documents: Documents of the usable records; a record with several texts has several documents.
       rejects: Position and reason of each record that cannot be used.
       usable: Number of records that the documents come from.
       unit: Unit of the positions: `byte` or `row`.
     """
 
+    path: str
     documents: pa.RecordBatch
     rejects: list[tuple[int, str]]
     usable: int
     unit: str
 
-    def require_none_rejected(self, path: str) -> None:
+    def require_none_rejected(self) -> None:
         """Raises InputError for the first reject, as a strict run does."""
         for position, reason in self.rejects[:1]:
             raise InputError(
-                f"{path} must hold only usable records (strict), got one at {self.unit} {position}: "
-                f"{reason}."
+                f"{self.path} must hold only usable records (strict), got one at {self.unit} "
+                f"{position}: {reason}."
             )
 
 
@@ -111,17 +123,18 @@ def read_item(item: WorkItem, options: ReadOptions) -> Generator[Batch, None, No
             progress.advance_bytes(done - reported)
             reported = done
             if options.fields is None:
-                found = interleaved(columns[0], columns[1:])
+                last = 1 + len(options.text_fields)
+                found = interleaved(columns[0], columns[1:last], *columns[last:])
             else:
                 names = [name for _, name in options.wanted_fields]
                 found = pa.RecordBatch.from_arrays(list(columns), names=names)
-            yield Batch(found, rejects, len(columns[0]), unit)
+            yield Batch(item.file.path, found, rejects, len(columns[0]), unit)
 
 
 def _read_parquet(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
     with open_raw(item.file.path) as raw:
         file = pq.ParquetFile(raw)
-        _require_fields(file.schema_arrow.names, item.file.path, options)
+        _require_fields(file.schema_arrow.names, item, options)
         groups = range(item.start, item.stop or file.metadata.num_row_groups)
         size_of_row = item.file.size / max(1, file.metadata.num_rows)
         first = None
@@ -161,7 +174,7 @@ def _begin(text: TextFile, item: WorkItem, options: ReadOptions) -> Sequence[str
     if item.kind not in ("csv", "tsv") or options.columns:
         return options.columns or ()
     columns = text_formats.header(text, item.file.path, item.kind, options)
-    _require_fields(columns, item.file.path, options)
+    _require_fields(columns, item, options)
     return columns
 
 
@@ -169,32 +182,34 @@ def _parts(
     text: TextFile, item: WorkItem, names: Sequence[str], options: ReadOptions
 ) -> Iterator[_Part]:
     """Yields columns, rejects, the unit of positions, and the number of stored bytes that were read."""
-    into = text_formats.Gathered(text, options)
+    into, is_array = text_formats.Gathered(text, options), _is_array(text, item.kind)
     if item.kind == "sequences":
         reading = text_formats.read_sequences(into, item.file.number, item.stop)
     elif names:
         reading = text_formats.read_delimited(into, names, item.kind, item.stop)
-    elif _is_array(text, item.kind):
+    elif is_array:
         reading = text_formats.read_json_array(into)
     else:
         reading = text_formats.read_json_lines(into, item.stop)
     user = NAMED_USER if item.kind == "sequences" else pa.string()
     text_kind = pa.list_(pa.string()) if options.text_is_tokens else pa.string()
-    others = [pa.string()] * len(options.fields or ())
+    others = [pa.string()] * (len(options.wanted_fields) - 1 - len(options.text_fields))
     kinds = [user, *[text_kind] * len(options.text_fields), *others]
     # The reader goes beyond the piece to the end of its last record.
     size = min(item.file.size, item.stop or item.file.size) - item.start
     # What is left after the last yield is the last batch.
     for _ in itertools.chain(reading, [None]):
         columns = [pa.array(each, kind) for each, kind in zip(into.columns, kinds, strict=True)]
-        yield columns, into.rejects, "row" if into.is_array else "byte", min(text.taken, size)
+        yield columns, into.rejects, "row" if is_array else "byte", min(text.taken, size)
         into.clear()
     if text.taken < size and codec_of(item.file.path) is None:
         raise InputError(f"{item.file.path} is shorter than when the run began.")
 
 
-def check_fields(files: Sequence[InputFile], options: ReadOptions) -> None:
+def check_fields(files: Sequence[InputFile], options: ReadOptions) -> pa.Array:
     """Reads the beginnings of the first eight files, so that wrong options are an error before a run.
+
+    Returns their texts, as secret as the data.
 
     Args:
       files: The files that `match_inputs` found.
@@ -202,47 +217,72 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> None:
 
     Raises:
       InputError: All files are empty, a file cannot be opened or decompressed, its format is unknown or
-        excludes an option, or a wanted field does not exist.
+        excludes an option, or a wanted field does not exist or holds no texts.
     """
     if not any(file.size for file in files):
         raise InputError(f"input must have records, got {files[0].path}, which is an empty file.")
     items = [WorkItem(file, format_of(file.path, options.input_format)) for file in files]
     for item in items:
         options.check_kind(item.kind)
-    usable, reasons = 0, set[str]()
+    usable, reasons, texts = 0, set[str](), list[pa.Array]()
     for item in items[:_CHECKED_FILES]:
         beginning = dataclasses.replace(options, block_bytes=_CHECKED_BYTES)
         with contextlib.closing(read_item(item, beginning)) as batches:
             for batch in itertools.islice(batches, 1):
                 usable += batch.usable
+                texts.append(batch.documents.column(1))
                 reasons.update(reason for _, reason in batch.rejects)
-    for option, reason in (("user_field", NO_USER), ("text_field", NO_TEXT)):
+    missing = {"user_field": NO_USER, "text_field": NO_TEXT, "group_field": NO_GROUP}
+    for option, reason in missing.items():
+        if not usable and reasons == {reason}:
+            field = dict(reversed(options.wanted_fields))[option]
+            why = "which its first records do not have"
+            raise _absent(option, field, why, items[0], _common_names(items[0], options))
+    for reason, remedy in ((BAD_TEXT, OF_LISTS), (BAD_TOKENS, OF_TEXTS)):
         if not usable and reasons == {reason}:
             raise InputError(
-                f"{option} must name a field of {files[0].path}, got {option}="
-                f"{getattr(options, option)!r}, which its first records do not have. Name their fields "
-                "with user_field and text_field."
+                f"text_field must be right for the tokenizer in {files[0].path}, got text_field="
+                f"{options.text_field!r}: {reason}. {remedy}"
             )
+    return pa.concat_arrays(texts) if texts else pa.array([], pa.string())
 
 
-def _require_fields(names: Sequence[str], path: str, options: ReadOptions) -> None:
-    """Raises InputError unless a file's columns have each wanted field once.
+def _common_names(item: WorkItem, options: ReadOptions) -> Sequence[str]:
+    """Returns the fields that several JSON records have in common, which are names and no data."""
+    found: list[set[str]] = []
+    with contextlib.suppress(ValueError, BrokenText), _opened(item, options) as text:
+        lines = text.lines(options.max_record_bytes)
+        records = (json.loads(line) for _, line, _ in lines if line.strip())
+        if _is_array(text, item.kind):
+            records = itertools.chain.from_iterable(text_formats.elements(text))
+        found.extend(map(set, itertools.islice(records, _SHOWN)))
+    return sorted(set.intersection(*found)) if len(found) > 1 else ()
 
-    The error names the columns, unless they may be the first record of a file without a header line:
-    if none of the usual fields is there, and the operator has not chosen others.
-    """
-    wanted = {options.user_field, *options.text_fields}
-    fields = (
-        "Its fields are not shown, since they may be data. Name its fields with user_field and "
-        "text_field, those of a file without a header line with columns, and the sign between them "
-        "with delimiter."
-    )
-    are_names = wanted != {"user", "text"} or not wanted.isdisjoint(names)
-    if are_names and all(_IDENTIFIER.fullmatch(name) for name in names):
-        fields = f"It has the fields {', '.join(names[:_SHOWN])}."
+
+def _require_fields(names: Sequence[str], item: WorkItem, options: ReadOptions) -> None:
+    """Raises InputError unless a file's columns have each wanted field once."""
     for option, field in options.wanted_fields:
         if (count := names.count(field)) != 1:
-            found = f"is there {count} times" if count else "is absent"
-            raise InputError(
-                f"{option} must name a field of {path}, got {option}={field!r}, which {found}. {fields}"
-            )
+            why = f"which is there {count} times" if count else "which is absent"
+            raise _absent(option, field, why, item, names)
+
+
+def _absent(option: str, field: str, why: str, item: WorkItem, names: Sequence[str]) -> InputError:
+    """Returns the error about a field, which names the fields that are there.
+
+    The first line of CSV may be a user's record instead of a header. Of it only such fields are named
+    as are nearly what the operator has asked for.
+    """
+    names = [name for name in names if _IDENTIFIER.fullmatch(name)]
+    told = "" if field in names else did_you_mean(field, names)
+    if not told and item.kind in ("csv", "tsv"):
+        told = (
+            " Its fields are not shown, since they may be data: look at its first line. Name them with "
+            "user_field and text_field, those of a file without a header line with columns, and the "
+            "sign between them with delimiter."
+        )
+    elif not told and names:
+        told = f" It has the fields {', '.join(names[:_SHOWN])}."
+    return InputError(
+        f"{option} must name a field of {item.file.path}, got {option}={field!r}, {why}.{told}"
+    )

@@ -5,18 +5,15 @@ data and are for the operator only.
 """
 
 import collections
-import dataclasses
 import json
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics.metric import Metrics
-from apache_beam.pvalue import AsIter, PCollection
 
 from beam_dpne.errors import TooManyRejectedError
 
@@ -32,6 +29,11 @@ BAD_USER = "user is not text or an integer"
 NO_TEXT = "text is null or missing"
 BAD_TEXT = "text is not text"
 BAD_TOKENS = "text is not a list of texts"
+NO_GROUP = "group is null, missing or empty"
+BAD_GROUP = "group is neither an integer nor at most 256 characters without control characters"
+# What is to be done about texts of the other kind.
+OF_LISTS = "Lists of words or items need the tokenizer tokens."
+OF_TEXTS = "Take another tokenizer than tokens, such as words, for plain text."
 _NAME = "rejects-00000-of-00001.jsonl"
 
 
@@ -52,64 +54,15 @@ class Reject(NamedTuple):
     reason: str
 
 
-@dataclasses.dataclass(eq=False, kw_only=True)
-class WriteRejects(beam.PTransform):
-    """Writes rejects to the operator's directory, with one JSON object on each line.
+def write_rejects(directory: str, rejects: Iterable[Reject]) -> str:
+    """Writes rejects as lines of JSON into a file of a directory, and returns the file's path.
 
-    Input:
-      A PCollection of `Reject`.
-
-    Output:
-      The path of the file `rejects-00000-of-00001.jsonl`. Each of its lines has `file`, `position`,
-      `unit` and `reason`, and without rejects it is empty. A second run replaces the file of the first.
-
-    Privacy:
-      Not private: the number of malformed records and their positions depend on single users. The
-      file holds no text of any record, but it is for the operator and must not be part of a release.
-      A local file has mode 600.
-
-    Cost:
-      One short line for each reject; one worker writes all of them.
-
-    Attributes:
-      path: Directory, local or on any Beam file system.
-
-    Raises:
-      ValueError: `path` is empty.
-
-    Example:
-      >>> import pathlib, tempfile
-      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> with tempfile.TemporaryDirectory() as folder:
-      ...     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-      ...         rejects = pipeline | beam.Create([Reject("a.jsonl", 17, "byte", NOT_JSON)])
-      ...         paths = rejects | WriteRejects(path=folder)
-      ...     print(pathlib.Path(folder, "rejects-00000-of-00001.jsonl").read_text().strip())
-      {"file": "a.jsonl", "position": 17, "unit": "byte", "reason": "malformed JSON"}
-
-    References: none.
+    On a local file system only its owner can read it. A second run replaces the file of the first.
     """
-
-    path: str
-
-    def __post_init__(self) -> None:
-        super().__init__()
-        if not self.path:
-            raise ValueError(f"path must name a directory, got path={self.path!r}.")
-
-    def expand(self, input_or_inputs: PCollection[Reject]) -> PCollection[str]:
-        """Writes the rejects in one step."""
-        path = FileSystems.join(self.path, _NAME)
-        once = input_or_inputs.pipeline | "Path" >> beam.Create([path])
-        written = once | "Write" >> beam.Map(_write, AsIter(input_or_inputs))
-        return cast("PCollection[str]", written)
-
-
-def _write(path: str, rejects: Iterable[Reject]) -> str:
-    """Writes rejects as lines into a file, which on a local file system only its owner can read."""
+    path = FileSystems.join(directory, _NAME)
     is_local = FileSystems.get_scheme(path) is None
     if is_local:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.makedirs(directory, exist_ok=True)
     with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         if is_local:
             os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
@@ -134,14 +87,6 @@ class Tally(NamedTuple):
 
     records: int
     rejected: Mapping[str, int]
-
-
-def check_max_rejected(max_rejected: float) -> None:
-    """Raises ValueError unless `max_rejected` is in [0, 1]."""
-    if not 0 <= max_rejected <= 1:
-        raise ValueError(
-            f"max_rejected must be a share of the records in [0, 1], got max_rejected={max_rejected}."
-        )
 
 
 def require_few_rejected(tallies: Iterable[Tally], max_rejected: float) -> None:

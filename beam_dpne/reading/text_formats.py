@@ -8,36 +8,29 @@ import contextlib
 import csv
 import functools
 import itertools
-import json
 import operator
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import ijson
 import msgspec
 
 from beam_dpne.errors import InputError
-from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, TextFile, size_of
+from beam_dpne.reading.columns import field_values, group_fault, record_type, whole_records
+from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, TextFile, lines_of, size_of
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import (
-    BAD_TEXT,
-    BAD_TOKENS,
-    BAD_USER,
     EMPTY_USER,
-    NO_TEXT,
-    NO_USER,
     NOT_CSV,
     NOT_JSON,
-    NOT_OBJECT,
     RAGGED,
     TOO_LONG,
 )
 
 _HEADER_BYTES = 65536
-_PIECE = 65536
-_BLANKS = " \t\r\n"
-_BAD = {False: BAD_TEXT, True: BAD_TOKENS}
+# Characters that are read at a time, of an array or of lines. A batch is several times as large.
+_PIECE = 32768
 
 
 class Gathered:
@@ -48,14 +41,13 @@ class Gathered:
       options: How the file is read.
       columns: The values of each wanted field of the usable records.
       rejects: Position and reason of each record that cannot be used.
-      is_array: Whether positions are numbers of an array's elements.
     """
 
     def __init__(self, text: TextFile, options: ReadOptions) -> None:
         self.text = text
+        text.block = min(_PIECE, 1 + options.block_bytes // 8)
         self.options = options
         self.columns = [list[Any]() for _ in options.wanted_fields]
-        self.is_array = False
         self.clear()
 
     def clear(self) -> None:
@@ -73,6 +65,13 @@ class Gathered:
             for column, value in zip(self.columns, values, strict=True):
                 column.append(value)
 
+    def take(self, records: list[Any]) -> None:
+        """Adds records of `record_type`, and empties the list of them."""
+        for place, column in enumerate(self.columns):
+            values = map(operator.attrgetter(f"f{place}"), records)
+            column.extend(values if place else map(str, values))
+        records.clear()
+
 
 def read_delimited(
     into: Gathered, names: Sequence[str], kind: str, stop: int | None
@@ -84,6 +83,8 @@ def read_delimited(
     for offset, row, fault in _rows(text, kind, options, options.max_record_bytes, stop):
         values = wanted(row) if len(row) == width else ()
         reason = fault or ("" if values and values[0] else EMPTY_USER if values else RAGGED)
+        if not reason and options.group_field is not None:
+            reason = group_fault(values[1 + len(options.text_fields)])
         into.add(offset, values, reason)
         if text.offset >= into.end:
             yield
@@ -244,90 +245,47 @@ def read_sequences(into: Gathered, number: int, stop: int | None) -> Iterator[No
 
 def read_json_lines(into: Gathered, stop: int | None) -> Iterator[None]:
     """Reads the JSON lines that begin before `stop`; blank lines are skipped."""
-    strict = msgspec.json.Decoder(_record_type(into.options)).decode
-    lines = into.text.lines(into.options.max_record_bytes, stop)
-    found = (line for line in lines if line[2] or line[1].strip(_BLANKS))
-    return _read_json(into, found, strict, msgspec.json.decode)
+    decoder = msgspec.json.Decoder(record_type(into.options))
+    text, limit = into.text, into.options.max_record_bytes
+    for start, block in text.blocks(limit, stop):
+        records = whole_records(decoder, block, limit)
+        for position, line, fault in () if records else lines_of(start, block, limit):
+            if fault:
+                into.rejects.append((position, fault))
+            elif line.strip(" \t\r\n"):
+                try:
+                    records.append(decoder.decode(line))
+                except (msgspec.MsgspecError, RecursionError):
+                    into.take(records)
+                    into.add(position, *_checked(line, into.options))
+        into.take(records)
+        if text.offset >= into.end:
+            yield
 
 
 def read_json_array(into: Gathered) -> Iterator[None]:
     """Reads the elements of a JSON array; positions are their numbers, from 0."""
-    into.is_array = True
-    strict = functools.partial(msgspec.convert, type=_record_type(into.options))
-    found = ((number, element, "") for number, element in enumerate(elements(into.text)))
-    return _read_json(into, found, strict, lambda element: element)
-
-
-def _record_type(options: ReadOptions) -> type[msgspec.Struct]:
-    """Returns a type that only usable records have, and most of them do."""
-    kind: Any = list[str] if options.text_is_tokens else str
-    user = Annotated[str, msgspec.Meta(min_length=1)] | int
-    names = [name for _, name in options.wanted_fields]
-    fields = [("f0", user), *((f"f{place}", kind) for place in range(1, len(names)))]
-    renamed = {name: names[place] for place, (name, _) in enumerate(fields)}
-    return msgspec.defstruct("Record", fields, rename=renamed, gc=False)
-
-
-def _read_json(
-    into: Gathered,
-    found: Iterator[tuple[int, Any, str]],
-    strict: Callable[[Any], Any],
-    value_of: Callable[[Any], Any],
-) -> Iterator[None]:
-    """Reads records of which `strict` makes `_record_type`, and others after a closer look."""
-    add_user, *columns = [column.append for column in into.columns]
-    texts = [(add, operator.attrgetter(f"f{place}")) for place, add in enumerate(columns, 1)]
-    for position, data, fault in found:
+    kind, number = list[record_type(into.options)], 0
+    for found in elements(into.text):
         try:
-            record = None if fault else strict(data)
+            into.take(msgspec.convert(found, kind))
         except (msgspec.MsgspecError, RecursionError):
-            record = None
-        if record is None:
-            into.add(position, *(((), fault) if fault else _checked(data, value_of, into.options)))
-        else:
-            add_user(str(record.f0))
-            for add, text_of in texts:
-                add(text_of(record))
+            for place, element in enumerate(found, number):
+                into.add(place, *field_values(element, into.options))
+        number += len(found)
         if into.text.offset >= into.end:
             yield
 
 
-def _checked(
-    data: Any, value_of: Callable[[Any], Any], options: ReadOptions
-) -> tuple[Sequence[Any], str]:
-    """Returns the values of an object's wanted fields, and why it cannot be used or ""."""
+def _checked(line: str, options: ReadOptions) -> tuple[Sequence[Any], str]:
     try:
-        value = value_of(data)
+        return field_values(msgspec.json.decode(line), options)
     except (msgspec.MsgspecError, RecursionError):
         return (), NOT_JSON
-    if not isinstance(value, dict):
-        return (), NOT_OBJECT
-    user, texts = value.get(options.user_field), [value.get(name) for name in options.text_fields]
-    present = [text for text in texts if text is not None]
-    tokens = [text if isinstance(text, list) else [None] for text in present]
-    words = itertools.chain(*tokens) if options.text_is_tokens else present
-    for is_faulty, reason in (
-        (user is None, NO_USER),
-        (user == "", EMPTY_USER),
-        (isinstance(user, bool) or not isinstance(user, str | int), BAD_USER),
-        (not present, NO_TEXT),
-        (not all(isinstance(word, str) for word in words), _BAD[options.text_is_tokens]),
-    ):
-        if is_faulty:
-            return (), reason
-    others = (_text_of(value.get(name)) for name in options.fields or ())
-    return (str(user), *texts, *others), ""
 
 
-def _text_of(value: Any) -> str | None:
-    """Returns the value of a further field: text as it is, null as None, anything else as JSON."""
-    if value is None or isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False, default=float)
-
-
-def elements(text: TextFile) -> Iterator[Any]:
-    """Yields the elements of a JSON array.
+def elements(text: TextFile) -> Iterator[list[Any]]:
+    """Yields the elements of a JSON array, of one piece of the text after another.
 
     Raises:
       BrokenText: The array is malformed. An element that is malformed cannot be told from those beside
@@ -339,7 +297,7 @@ def elements(text: TextFile) -> Iterator[Any]:
         while piece := text.read(_PIECE):
             text.offset += len(piece)
             parser.send(piece.encode())
-            yield from found
+            yield found
             del found[:]
         parser.close()
     except (ijson.JSONError, RecursionError, UnicodeEncodeError):

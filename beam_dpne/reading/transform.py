@@ -4,19 +4,20 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
-from collections.abc import Generator, Iterator, Sequence
+import itertools
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.metrics.metric import Metrics
-from apache_beam.pvalue import PCollection, TaggedOutput
-from apache_beam.typehints.decorators import IOTypeHints
+from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
+from beam_dpne.elements.batches import UnhintedTransform, apply
 from beam_dpne.reading.files import has_glob, match_inputs
 from beam_dpne.reading.options import InputDescription, ReadOptions, extension_of, format_of
 from beam_dpne.reading.records import WorkItem, plan_reads, read_item
-from beam_dpne.reading.rejects import REJECTED_RECORDS, Reject, Tally
+from beam_dpne.reading.rejects import REJECTED_RECORDS, Reject, Tally, write_rejects
 
 _REJECTS = "rejects"
 _TALLY = "tally"
@@ -44,7 +45,7 @@ class ReadResult(_Outputs):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class ReadDocuments(beam.PTransform):
+class ReadDocuments(UnhintedTransform):
     r"""Reads users' texts from files into Arrow record batches.
 
     Input:
@@ -56,7 +57,7 @@ class ReadDocuments(beam.PTransform):
       the byte offset of the line in the decompressed text, 8 bytes each, little-endian) and `text`
       (string, or list<string> if `text_is_tokens`), without nulls; with `fields` the records as they
       are. `rejects`: a `Reject` for each record that cannot be used; Beam's counter
-      `beam_dpne:rejected_records` counts them. `tally`: a `Tally` for each piece of work;
+      `beam_dpne:rejected_records` counts them. `tally`: a `Tally` for each piece of work, or for all;
       `WriteRelease(tally=…)` adds them up and publishes nothing
       if too large a share was rejected.
 
@@ -74,9 +75,15 @@ class ReadDocuments(beam.PTransform):
       inputs: Paths or globs of files, or folders whose files are all of one format, local or on any
         Beam file system. Files ending in `.gz`, `.bz2`, `.zst` and `.zstd` are decompressed.
       strict: Whether the first reject fails the run.
+      rejects: Directory, outside releases, for the file `rejects-00000-of-00001.jsonl`, in which each
+        reject is a line of JSON; `tally` waits for it. It is as private as the data, and on a local
+        file system only its owner can read it.
       input_format, user_field, text_field, encoding: As in `ReadOptions`.
       delimiter, quoting, columns, max_record_bytes: As in `ReadOptions`.
-      text_is_tokens, block_bytes, split_bytes: As in `ReadOptions`.
+      text_is_tokens, group_field, block_bytes, split_bytes: As in `ReadOptions`. With a group_field the
+        batches have a third column `group` (string).
+      workers: With None, the default, the pieces of work are spread over the workers of the runner.
+        With a number one worker reads all of them, so many at the same time.
       fields: Further fields, as in `ReadOptions`; one is text as it is, null if it is null or missing,
         and any other value as text. Then name the fields with `PrivateNgrams(user_field=…,
         text_field=…)`, too, and leave `described` out.
@@ -110,13 +117,16 @@ class ReadDocuments(beam.PTransform):
     columns: Sequence[str] | None = ReadOptions.columns
     max_record_bytes: int = ReadOptions.max_record_bytes
     strict: bool = False
+    rejects: str | None = None
     text_is_tokens: bool = ReadOptions.text_is_tokens
+    group_field: str | None = ReadOptions.group_field
     fields: Sequence[str] | None = ReadOptions.fields
     block_bytes: int = ReadOptions.block_bytes
     split_bytes: int = ReadOptions.split_bytes
+    workers: int | None = None
 
     def __post_init__(self) -> None:
-        super().__init__()
+        super().__post_init__()
         if isinstance(self.inputs, str) or not self.inputs:
             raise ValueError(
                 f"inputs must be a list of at least one path, got inputs={self.inputs!r}."
@@ -132,68 +142,91 @@ class ReadDocuments(beam.PTransform):
         names = [field.name for field in dataclasses.fields(ReadOptions)]
         return ReadOptions(**{name: getattr(self, name) for name in names})
 
-    def default_type_hints(self) -> IOTypeHints:
-        """Returns empty hints, since Beam would log a warning about a named tuple as result."""
-        return IOTypeHints.empty()
-
     def expand(self, input_or_inputs: beam.Pipeline) -> ReadResult:
         """Adds the steps that find the files when the pipeline runs, and read them."""
         options = self.options
         inputs = input_or_inputs | "Inputs" >> beam.Create([tuple(self.inputs)])
         items = (
-            inputs | "Match" >> beam.FlatMap(_work_items, options) | "Spread" >> beam.Reshuffle()
+            inputs
+            | "Match" >> beam.FlatMap(_work_items, options, self.workers)
+            | "Spread" >> beam.Reshuffle()
         )
-        read = items | "Read" >> beam.ParDo(_ReadItem(options, self.strict)).with_outputs(
-            _REJECTS, _TALLY, main="documents"
-        )
-        result = ReadResult(read["documents"], read[_REJECTS], read[_TALLY])
+        read = items | "Read" >> beam.ParDo(
+            _ReadItems(options, self.strict, self.workers or 1)
+        ).with_outputs(_REJECTS, _TALLY, main="documents")
+        tally = read[_TALLY]
+        if self.rejects is not None:
+            once = input_or_inputs | "Rejects" >> beam.Create([self.rejects])
+            write = beam.Map(write_rejects, AsIter(read[_REJECTS]))
+            written = apply(once, "WriteRejects", write, str)
+            after = beam.Map(lambda tally, _written: tally, AsIter(written))
+            tally = apply(tally, "AfterRejects", after, Tally)
+        result = ReadResult(read["documents"], read[_REJECTS], tally)
         # A format that no path names shows when the pipeline runs.
         is_named = not any(has_glob(path) or not extension_of(path) for path in self.inputs)
         result.described = options.describe(self.inputs) if is_named else options.description
         return result
 
 
-def read_ahead(items: Generator[_Item, None, None]) -> Generator[_Item, None, None]:
-    """Yields the same items, and reads the next one in a thread while the caller uses one.
+def read_ahead(
+    reads: Iterable[Generator[_Item, None, None]], workers: int = 1
+) -> Generator[_Item, None, None]:
+    """Yields the items of generators, of which so many are read at the same time, in threads.
 
-    At its end, also after an error or if it is closed, the thread has ended and `items` is closed.
+    The next item of each is read while the caller uses one. At the end, also after an error or if this
+    is closed, the threads have ended and the generators are closed.
     """
-    with (
-        contextlib.closing(items),
-        concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool,
-    ):
-        next_item = pool.submit(next, items, None)
-        while (item := next_item.result()) is not None:
-            next_item = pool.submit(next, items, None)
-            yield item
+    left = iter(reads)
+    with contextlib.ExitStack() as opened, concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        waiting: dict[concurrent.futures.Future[_Item | None], Generator[_Item, None, None]] = {}
+        for read in itertools.islice(left, workers):
+            opened.enter_context(contextlib.closing(read))
+            waiting[pool.submit(next, read, None)] = read
+        while waiting:
+            done, _ = concurrent.futures.wait(waiting, return_when="FIRST_COMPLETED")
+            for future in done:
+                read, item = waiting.pop(future), future.result()
+                if item is None and (read := next(left, None)) is not None:
+                    opened.enter_context(contextlib.closing(read))
+                if read is not None:
+                    waiting[pool.submit(next, read, None)] = read
+                if item is not None:
+                    yield item
 
 
-def _work_items(patterns: tuple[str, ...], options: ReadOptions) -> Iterator[WorkItem]:
-    """Yields the pieces of work of all inputs."""
-    for file in match_inputs(patterns):
-        yield from plan_reads(file, options)
+def _work_items(
+    patterns: tuple[str, ...], options: ReadOptions, workers: int | None
+) -> Iterator[tuple[WorkItem, ...]]:
+    """Yields the pieces of work of all inputs, one by one or, with workers, all together."""
+    pieces = (item for file in match_inputs(patterns) for item in plan_reads(file, options))
+    if workers is None:
+        yield from ((item,) for item in pieces)
+    else:
+        yield tuple(pieces)
 
 
-class _ReadItem(beam.DoFn):
-    """Reads one piece of work."""
+class _ReadItems(beam.DoFn):
+    """Reads some pieces of work, so many at the same time."""
 
-    def __init__(self, options: ReadOptions, strict: bool) -> None:
+    def __init__(self, options: ReadOptions, strict: bool, workers: int) -> None:
         self._options = options
         self._strict = strict
+        self._workers = workers
         self._rejected = Metrics.counter("beam_dpne", REJECTED_RECORDS)
 
-    def process(self, element: WorkItem) -> Iterator[Any]:
+    def process(self, element: tuple[WorkItem, ...]) -> Iterator[Any]:
         """Yields batches of documents, and yields rejects and the tally to further outputs."""
         usable, reasons = 0, collections.Counter[str]()
-        for batch in read_ahead(read_item(element, self._options)):
+        reads = (read_item(item, self._options) for item in element)
+        for batch in read_ahead(reads, self._workers):
             if batch.documents.num_rows:
                 yield batch.documents
             usable += batch.usable
             reasons.update(reason for _, reason in batch.rejects)
             self._rejected.inc(len(batch.rejects))
             if self._strict:
-                batch.require_none_rejected(element.file.path)
+                batch.require_none_rejected()
             for position, reason in batch.rejects:
-                reject = Reject(element.file.path, position, batch.unit, reason)
+                reject = Reject(batch.path, position, batch.unit, reason)
                 yield TaggedOutput(_REJECTS, reject)
         yield TaggedOutput(_TALLY, Tally(usable + reasons.total(), dict(reasons)))

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET
 
+from beam_dpne import __version__
 from beam_dpne.counts.estimates import CONFIDENCE
 from beam_dpne.documents.run_keys import MECHANISM_VERSION
 from beam_dpne.documents.tokenizers import tokenizer_name
@@ -28,16 +29,8 @@ from beam_dpne.mechanism.gaussian import GaussianNoise, group_sizes
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release import schema
 from beam_dpne.release.parts import PROGRAMS
-from beam_dpne.release.schema import (
-    NO_NOTES,
-    AnyLedger,
-    Counts,
-    Length,
-    ReleaseNotes,
-    Section,
-)
+from beam_dpne.release.schema import NO_NOTES, AnyLedger, Counts, Length, ReleaseNotes, Section
 from beam_dpne.validation import about_large_delta
-from beam_dpne.version import __version__
 
 _PACKAGES = ("apache-beam", "numpy", "scipy", "pyarrow", "cryptography", "msgspec")
 
@@ -81,7 +74,7 @@ _NOT_PROTECTED = (
     "from random bits.",
     "Facts that are true of many users, whether or not one of them takes part, are not protected.",
     "Third parties are not protected: a name or an address that many users wrote is released, also if "
-    "it is that of somebody whose data is not in the input.",
+    "it is that of somebody whose data is not in the input, unless text_rules leave it out.",
 )
 _GROUPS = (
     "For any two inputs that differ in g users with all of their documents, parts and ledger together "
@@ -90,10 +83,11 @@ _GROUPS = (
     "nothing."
 )
 _FOUND_ALONE = (
-    "vocabulary_delta bounds the probability that anything is released which only one user holds. It "
-    "does not bound that of {noun}s which only the g ids of one person, or only the members of one "
-    "group, hold: together they may give them g times the weight of one user, and the threshold is the "
-    "same. The columns epsilon and delta cover these {noun}s; no other column does."
+    "vocabulary_delta bounds the probability that a {noun} is released which only one user holds, and "
+    "no known list has. It does not bound that of {noun}s which only the g ids of one person, or only "
+    "the members of one group, hold: together they may give them g times the weight of one user, and "
+    "the threshold is the same. The columns epsilon and delta cover these {noun}s; no other column "
+    "does."
 )
 _GAUSSIAN = (
     "A group of g users counts as one user with g times the sensitivity: mu, the sensitivity over the "
@@ -113,21 +107,28 @@ class Run:
       tokenizer: Name of the tokenizer (see `tokenizer_name`).
       run_key_given: Whether the run key was given instead of fresh; the key is not here.
       described: How records became documents, which says what one user is; None if that is unknown.
+      rules: What the tokenizer leaves out of texts, and how it cuts them into items.
+      known: What the ledger says of lists of known n-grams, if there are any.
     """
 
     plan: Any
     tokenizer: str
     run_key_given: bool
     described: InputDescription | None = None
+    rules: Mapping[str, Any] | None = None
+    known: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, transform: DocumentsTransform) -> "Run":
         """Returns the facts of the runs of a private transform."""
+        known = getattr(transform, "known", None)
         return cls(
             plan=transform.plan,
             tokenizer=tokenizer_name(transform.tokenizer),
             run_key_given=transform.run_key is not None,
-            described=transform.input_description,
+            described=transform.described or transform.row_description,
+            rules=getattr(transform.tokenizer, "rules", None),
+            known={} if known is None else known.section,
         )
 
 
@@ -179,9 +180,10 @@ def whole_ledger(
         gaussian_noise=_GAUSSIAN,
         sizes=[schema.GroupSize(**each) for each in sizes],
     )
-    own = {"mechanism": found} if isinstance(found, Section) else {"lengths": list(found)}
+    parts = {"mechanism": found} if isinstance(found, Section) else {"lengths": list(found)}
+    own = parts | ({"known": dict(run.known)} if run.known else {})
     counted = {} if plan.count_noise is None else {"counts": _counts(plan)}
-    explained = {"spent": spent, **own, "groups": groups.sizes, **counted}
+    explained = {"spent": spent, **parts, "groups": groups.sizes, **counted}
     ledger = schema.LEDGERS[plan.program](
         **own,
         **counted,
@@ -205,12 +207,11 @@ def whole_ledger(
         plan=json.loads(plan.to_json()),
         spent=spent,
         run_key=schema.Key(
-            given=run.run_key_given,
-            mechanism_version=MECHANISM_VERSION,
-            warning=_ONE_KEY_ONE_INPUT,
+            given=run.run_key_given, mechanism_version=MECHANISM_VERSION, warning=_ONE_KEY_ONE_INPUT
         ),
         input=input_section(run.described),
         tokenizer=run.tokenizer,
+        text_rules=UNSET if run.rules is None else dict(run.rules),
         columns=_columns(contents.columns, is_counted=bool(counted)),
         meanings={name: _meanings(section) for name, section in explained.items()},
         versions={"beam_dpne": __version__, **packages, "python": platform.python_version()},
@@ -271,8 +272,7 @@ def input_section(described: InputDescription | None) -> dict[str, Any]:
 def _counts(plan: Any) -> Counts:
     return Counts(
         budget_share=plan.count_share,
-        row_noise_stddev=plan.count_noise.row_stddev,
-        group_noise_stddev=plan.count_noise.group_stddev,
+        row_noise_stddev=plan.count_noise,
         confidence=CONFIDENCE,
     )
 
@@ -289,6 +289,6 @@ def _columns(given: Mapping[str, str], *, is_counted: bool) -> dict[str, str]:
             "users_high": f"upper end of the {CONFIDENCE:.0%} interval of users",
         }
     rising = {"length": "by length", "ngram": f"by the bytes of the {row}"}
-    rising["item"] = rising["ngram"]
+    rising |= {"item": rising["ngram"], "group": "by the bytes of the group"}
     keys = [rising.get(name, f"by falling {name}") for name in ORDER if name in columns]
     return {**columns, "order": ", then ".join(keys)}

@@ -1,9 +1,11 @@
-"""The parts of a release: files with its rows, as JSON lines, tabs or Parquet."""
+"""The parts of a release: files with its rows, as JSON lines, CSV, tabs or Parquet."""
 
+import csv
 import hashlib
+import io
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -14,6 +16,7 @@ import pyarrow.parquet
 from beam_dpne.elements.rows import (
     COUNTED_ITEM_SCHEMA,
     COUNTED_ROW_SCHEMA,
+    GROUP_FIELD,
     PROBABILITY_SCHEMA,
     Rows,
     escape_item,
@@ -24,9 +27,12 @@ from beam_dpne.release.schema import PART_PATTERN, AnyLedger, Part
 from beam_dpne.release.schema import Rows as RowsSection
 
 PART_NAME = re.compile(PART_PATTERN)
-OUTPUT_FORMATS = ("jsonl", "tsv", "parquet")
-_COLUMNS = pa.unify_schemas([COUNTED_ROW_SCHEMA, COUNTED_ITEM_SCHEMA, PROBABILITY_SCHEMA])
-_WRITERS = {"jsonl": "jsonl/1", "tsv": "tsv/1", "parquet": f"parquet/1/{pa.__version__}"}
+OUTPUT_FORMATS = ("jsonl", "csv", "tsv", "parquet")
+_COLUMNS = pa.unify_schemas(
+    [COUNTED_ROW_SCHEMA, COUNTED_ITEM_SCHEMA, PROBABILITY_SCHEMA, pa.schema([GROUP_FIELD])]
+)
+_WRITERS = {each: f"{each}/1" for each in OUTPUT_FORMATS}
+_WRITERS["parquet"] += f"/{pa.__version__}"
 
 
 class Program(NamedTuple):
@@ -35,8 +41,8 @@ class Program(NamedTuple):
     Attributes:
       stem: Beginning of the names of the parts.
       noun: Name of the released rows, in the plural.
-      text: Name of the column of text. N-grams are one line in every format, see `join_tokens`; items
-        may have tabs and line ends, which tsv escapes.
+      text: Name of the column of text. N-grams are one line in every format, see `join_tokens`, and so
+        are their groups; items may have tabs and line ends, which tsv escapes.
     """
 
     stem: str
@@ -45,7 +51,8 @@ class Program(NamedTuple):
 
     def lines(self, rows: pa.Table, name: str) -> list[str]:
         """Returns a column's values as they are written in tsv."""
-        form = repr if name != self.text else escape_item if name == "item" else str
+        is_number = rows.schema.field(name).type != pa.string()
+        form = repr if is_number else escape_item if name == "item" else str
         return list(map(form, rows.column(name).to_pylist()))
 
 
@@ -116,13 +123,15 @@ def _content_hash(program: Program, rows: Rows, output_format: str, rows_per_par
     """
     cut = min(rows_per_part, len(rows))
     digest = hashlib.sha256(f"{_WRITERS[output_format]} {len(rows)} {cut}\n".encode())
+    texts = [field.name for field in rows.schema if field.type == pa.string()]
     for name in rows.schema.names:
-        if name != program.text:
+        if name not in texts:
             for piece in pieces(rows.select([name])):
                 digest.update(piece.column(name).to_numpy())
-    for piece in pieces(rows.select([program.text])):
-        lines = program.lines(piece, program.text)
-        digest.update("".join(f"{line}\n" for line in lines).encode())
+    for name in texts:
+        for piece in pieces(rows.select([name])):
+            lines = program.lines(piece, name)
+            digest.update("".join(f"{line}\n" for line in lines).encode())
     return digest.hexdigest()[:16]
 
 
@@ -140,6 +149,16 @@ def _write_tsv(program: Program, schema: pa.Schema, rows: Iterable[pa.Table]) ->
     return "".join(written).encode()
 
 
+def _write_csv(_: Program, schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:
+    """Writes all texts in quotes (RFC 4180), so that any of them is read back as it is."""
+    stream = io.StringIO(newline="")
+    writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer.writerow(schema.names)
+    for piece in rows:
+        writer.writerows(zip(*(column.to_pylist() for column in piece.columns), strict=True))
+    return stream.getvalue().encode()
+
+
 def _write_parquet(_: Program, schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:
     sink = pa.BufferOutputStream()
     table = pa.concat_tables([schema.empty_table(), *rows]).combine_chunks()
@@ -155,13 +174,16 @@ def _parse_jsonl(_: Program, data: bytes, schema: pa.Schema) -> pa.Table:
     return pyarrow.json.read_json(pa.BufferReader(data), whole, columns)
 
 
+def _parse_csv(_: Program, data: bytes, schema: pa.Schema, **form: Any) -> pa.Table:
+    whole = pyarrow.csv.ReadOptions(block_size=len(data))
+    types = pyarrow.csv.ConvertOptions(column_types=schema)
+    parse = pyarrow.csv.ParseOptions(**{"newlines_in_values": True, **form})
+    return pyarrow.csv.read_csv(pa.BufferReader(data), whole, parse, types)
+
+
 def _parse_tsv(program: Program, data: bytes, schema: pa.Schema) -> pa.Table:
-    rows = pyarrow.csv.read_csv(
-        pa.BufferReader(data),
-        parse_options=pyarrow.csv.ParseOptions(
-            delimiter="\t", quote_char=False, escape_char=False, newlines_in_values=False
-        ),
-        convert_options=pyarrow.csv.ConvertOptions(column_types=schema),
+    rows = _parse_csv(
+        program, data, schema, delimiter="\t", quote_char=False, newlines_in_values=False
     )
     if program.text != "item":
         return rows
@@ -174,5 +196,5 @@ def _parse_parquet(_: Program, data: bytes, schema: pa.Schema) -> pa.Table:
     return pyarrow.parquet.read_table(pa.BufferReader(data)).cast(schema)
 
 
-_WRITE = {"jsonl": _write_jsonl, "tsv": _write_tsv, "parquet": _write_parquet}
-_PARSE = {"jsonl": _parse_jsonl, "tsv": _parse_tsv, "parquet": _parse_parquet}
+_WRITE = {"jsonl": _write_jsonl, "csv": _write_csv, "tsv": _write_tsv, "parquet": _write_parquet}
+_PARSE = {"jsonl": _parse_jsonl, "csv": _parse_csv, "tsv": _parse_tsv, "parquet": _parse_parquet}

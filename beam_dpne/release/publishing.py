@@ -16,16 +16,15 @@ import apache_beam as beam
 import msgspec
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsIter, PCollection, PValue
-from apache_beam.typehints.decorators import IOTypeHints
 from msgspec import UNSET
 
 from beam_dpne.elements import progress
+from beam_dpne.elements.batches import UnhintedTransform
 from beam_dpne.elements.rows import Rows, longest_beside_shorter
 from beam_dpne.errors import ReleaseError
 from beam_dpne.reading.rejects import (
     DEFAULT_MAX_REJECTED,
     Tally,
-    check_max_rejected,
     require_few_rejected,
 )
 from beam_dpne.release.ledger import ledger_bytes
@@ -34,7 +33,7 @@ from beam_dpne.release.reading import LEDGER_NAME, as_release_error, check_outsi
 from beam_dpne.release.result import Result, described, described_rows
 from beam_dpne.release.schema import NO_NOTES, AnyLedger, Part, ReleaseNotes
 from beam_dpne.storage.directories import Directory, check_access, directory_at, require_file_system
-from beam_dpne.validation import check_choice, check_integer
+from beam_dpne.validation import check_choice, check_integer, check_share
 
 # What a killed run leaves of a file that it was writing.
 _TEMPORARY_NAME = re.compile(
@@ -43,7 +42,7 @@ _TEMPORARY_NAME = re.compile(
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class WriteRelease(beam.PTransform):
+class WriteRelease(UnhintedTransform):
     """Writes a release as files that a ledger lists; the last step of a pipeline.
 
     Input: the result of `PrivateNgrams`, `PrivateSetUnion` or `BayesianCounts`. Where only PCollections
@@ -52,7 +51,8 @@ class WriteRelease(beam.PTransform):
     Output: PCollection of one str, the path of the ledger. Under `output` are `ledger.json` and the
     parts, `ngrams-<hash of content>-NNNNN-of-NNNNN.<format>` (`items-…`, `probabilities-…`). Their rows
     are in one order, which the ledger states with the meaning of each column. A line of jsonl is
-    `{"length":1,"ngram":"a","score":7.5}`; tsv has a header line and no quoting.
+    `{"length":1,"ngram":"a","score":7.5}`; csv (with texts in quotes) and tsv (without) have a header
+    line.
 
     Privacy: post-processing of released sets; the ledger adds only public numbers. Rows that are not
     exactly those that the ledger describes are refused.
@@ -61,7 +61,7 @@ class WriteRelease(beam.PTransform):
 
     Attributes:
       output: Directory, local or on any Beam file system; created if missing.
-      output_format: "jsonl", "tsv" or "parquet".
+      output_format: "jsonl", "csv", "tsv" or "parquet".
       notes: The operator's notes on the release (title, contact, privacy unit); for the ledger.
       overwrite: Whether a release that exists is replaced. It stays whole until the new ledger
         replaces its ledger. Then its parts are deleted, and so are files that a killed run has left;
@@ -107,14 +107,10 @@ class WriteRelease(beam.PTransform):
     max_rejected: float = DEFAULT_MAX_REJECTED
 
     def __post_init__(self):
-        super().__init__()
-        check_max_rejected(self.max_rejected)
+        super().__post_init__()
+        check_share("max_rejected", self.max_rejected)
         check_choice("output_format", self.output_format, OUTPUT_FORMATS)
         check_integer("rows_per_part", self.rows_per_part, 1)
-
-    def default_type_hints(self) -> IOTypeHints:
-        """Returns empty hints, since Beam would log a warning about a named tuple as input."""
-        return IOTypeHints.empty()
 
     def _extract_input_pvalues(self, pvalueish: Any) -> tuple[Any, dict[str, PValue]]:
         """Leaves out the other fields of a result, of which Beam would make PCollections."""
@@ -299,8 +295,8 @@ def write_file(
         is_file = output[-1:] not in ("", "/") and name not in ("", LEDGER_NAME)
         if not is_file or (name in directory.names() and not overwrite):
             raise ReleaseError(
-                f"output must be a new file, got output={output}. Choose another name, or give "
-                "--overwrite."
+                f"output must be a new file, got output={output}. Choose another name, or set "
+                "overwrite."
             )
         with directory.locked():
             directory.put(name, data)

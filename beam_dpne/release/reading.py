@@ -144,6 +144,18 @@ def has_ledger(folder: str) -> bool:
     return FileSystems.exists(f"{folder}/{LEDGER_NAME}")
 
 
+def is_release(name: str, path: str) -> bool:
+    """Returns whether a parameter names a ledger or a directory, which if remote must have a ledger.
+
+    Raises:
+      FileNotFoundError: The path is local, and nothing is there.
+    """
+    if is_local(path) and not os.path.exists(path):
+        raise FileNotFoundError(f"{name} must name an existing file or directory, got {path}.")
+    is_folder = os.path.isdir(path) if is_local(path) else has_ledger(path)
+    return is_folder or path.endswith(LEDGER_NAME)
+
+
 def check_outside(name: str, path: str, release: str | None = None) -> None:
     """Checks that a path is neither a release nor inside one; links are followed.
 
@@ -224,6 +236,11 @@ class Release:
         return PROGRAMS[self.program].text
 
     @property
+    def has_groups(self) -> bool:
+        """Whether each row has a group."""
+        return "group" in self.ledger["columns"]
+
+    @property
     def value_column(self) -> str:
         """Name of the column by which rows of one length can be compared.
 
@@ -242,8 +259,8 @@ class Release:
 
         Returns:
           Columns length (int32), ngram (string) and score (float64), or item (string) and score, or
-          ngram and probability, in the order of the release. Releases with numbers of users also have
-          users, users_low and users_high (int64).
+          ngram and probability, in the order of the release. Releases with groups also have group
+          (string), those with numbers of users also users, users_low and users_high (int64).
 
         Raises:
           ReleaseError: A file is missing, damaged or unreadable.

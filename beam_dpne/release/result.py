@@ -4,7 +4,6 @@
 above this one, and each has the part of a ledger that differs between programs.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -14,7 +13,7 @@ import msgspec
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
-from beam_dpne.elements.batches import UnhintedTransform, apply
+from beam_dpne.elements.batches import apply
 from beam_dpne.elements.rows import Rows, in_order, longest_beside_shorter, pieces
 from beam_dpne.errors import ReleaseError
 from beam_dpne.release import schema
@@ -82,7 +81,8 @@ class Result(Generic[_Row]):
         """Adds a step to the pipeline, named after the step that released the last set."""
         producer = self.sets[-1].producer
         label = f"{producer.full_label}/{name}" if producer else name
-        return self.sets | label >> _FromSets(name=name, make=make, kind=kind, facts=facts)
+        longest, shorter = longest_beside_shorter(self.sets, label)
+        return apply(longest, label, beam.FlatMap(make, shorter, **facts), kind)
 
 
 def described(
@@ -122,21 +122,6 @@ def described_rows(
             "rows in other steps."
         )
     return table, with_notes(ledger, notes)
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class _FromSets(UnhintedTransform):
-    """Brings the sets of one release to one worker, which makes something of all of them."""
-
-    name: str
-    make: Callable[..., Any]
-    kind: type[Any]
-    facts: Mapping[str, Any]
-
-    def expand(self, released: tuple[PCollection[Any], ...]) -> PCollection[Any]:
-        longest, shorter = longest_beside_shorter(released)
-        made = beam.FlatMap(self.make, shorter, **self.facts)
-        return apply(longest, self.name, made, self.kind)
 
 
 def _rows(longest: Any, shorter: Iterable[Any], *, form: Form, row_type: Any) -> Iterator[Any]:

@@ -14,7 +14,9 @@ from beam_dpne.validation import Parameter, Parameters
 
 SCHEMA = "beam_dpne/ledger/3"
 SCHEMA_FAMILY = "beam_dpne/ledger/"
-PART_PATTERN = r"(ngrams|items|probabilities)-[0-9a-f]{16}-\d{5,}-of-\d{5,}\.(jsonl|tsv|parquet)"
+PART_PATTERN = (
+    r"(ngrams|items|probabilities)-[0-9a-f]{16}-\d{5,}-of-\d{5,}\.(jsonl|csv|tsv|parquet)"
+)
 
 _Count = Annotated[int, Meta(ge=0)]
 _Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
@@ -126,7 +128,7 @@ class Spent(Section):
         integer to 2e-12, or to 1e-13 * sigma if that is more. Noise is calibrated for 999/1000 of
         epsilon, so that a thousandth of epsilon is left for it.
       vocabulary_delta: Part of delta that bounds the probability that a word or an item is found
-        which one user alone has.
+        which one user alone has, and no known list.
       composed_noise_stddev: Standard deviation of the noise of one Gaussian mechanism of
         sensitivity 1 that is as private as the whole run; mu is 1 divided by it.
     """
@@ -151,7 +153,8 @@ class Length(Section):
         weights that one user sends, over all lengths and rounds, add up to at most (1 -
         count_share) / composed_noise_stddev^2.
       threshold: N-grams with a noisy weight above it are released; that of the last round, and
-        the lowest of all classes; null if no n-gram of this length could be released.
+        the lowest of all classes but those of known words; null if no n-gram of this length could
+        be released.
       released: Number of n-grams of this length in the release.
       valid: Number of candidates of this length, whether or not anybody has them; null for single
         words.
@@ -167,7 +170,8 @@ class Length(Section):
       classes: Candidates of two words and more are sorted into classes by a prediction from the
         scores of released n-grams one and two words shorter. One entry for each class. number:
         twice the logarithm to base 2 of the prediction; valid: number of candidates of the class;
-        thresholds, cuts, null_probabilities: for each round, as in rounds.
+        thresholds, cuts, null_probabilities: for each round, as in rounds. Known n-grams, if there
+        are any, have classes and groups of their own, which say so.
       groups: Groups of neighbouring classes, the best one first, which have one probability.
         lowest: the lowest class; candidates: number of candidates, weighted by their predictions;
         noise_stddev: standard deviation of the noise of a private count of those that somebody has,
@@ -209,6 +213,9 @@ class UnionMechanism(Section):
         threshold: items with a noisy weight above it and a positive weight are released; cutoff:
         users add nothing beyond it; cut: items with a noisy weight below it are closed and get no
         further weight, null in rounds that close nothing but what they find.
+      known_thresholds: With lists of known items, their threshold in each round, which follows from
+        noisy weights; they are released whether or not their weight is positive. Where a round has
+        a cut, theirs is -0.35 times noise_stddev instead.
       released: Number of items in the release.
     """
 
@@ -222,6 +229,7 @@ class UnionMechanism(Section):
     shards: int | None
     rounds: list[dict[str, Any]]
     released: _Count
+    known_thresholds: list[float] | UnsetType = UNSET
 
 
 class ProbabilityMechanism(Section):
@@ -252,19 +260,14 @@ class Counts(Section):
 
     Attributes:
       budget_share: Part of the budget mu^2 of the run that the measurement of users has.
-      row_noise_stddev: Standard deviation of the noise on the sum of each row; every user adds a
-        vector of length 1 at most to these sums.
-      group_noise_stddev: Standard deviation of the noise on the sums of groups of rows, to which
-        every user adds a vector of length 1 at most as well; they translate sums into numbers of
-        users.
-      confidence: Share of rows whose interval contains the number of users, as far as the model
-        holds: the sums of rows with similar scores are spread around a curve, and the number of
-        users divided by the sum varies slowly.
+      row_noise_stddev: Standard deviation of the noise on each sum, of rows and of classes of users;
+        every user adds a vector of length 1 at most to all of them together.
+      confidence: Share of rows whose interval is meant to contain the number of users. How rows
+        differ is learned from the noisy sums, so the share varies with the text.
     """
 
     budget_share: float
     row_noise_stddev: float
-    group_noise_stddev: float
     confidence: float
 
 
@@ -316,6 +319,7 @@ class Ledger(Section):
     columns: dict[str, str]
     meanings: dict[str, dict[str, str]]
     versions: dict[str, str]
+    text_rules: dict[str, Any] | UnsetType = UNSET
     counts: Counts | UnsetType = UNSET
     rows: Rows | UnsetType = UNSET
     parts: Annotated[list[Part], Meta(min_length=1)] | UnsetType = UNSET
@@ -325,12 +329,14 @@ class NgramsLedger(Ledger, tag_field="program", tag="ngrams", kw_only=True):
     """The ledger of a release of n-grams."""
 
     lengths: Annotated[list[Length], Meta(min_length=1)]
+    known: dict[str, Any] | UnsetType = UNSET
 
 
 class UnionLedger(Ledger, tag_field="program", tag="set-union", kw_only=True):
     """The ledger of a release of items."""
 
     mechanism: UnionMechanism
+    known: dict[str, Any] | UnsetType = UNSET
 
 
 class ProbabilitiesLedger(Ledger, tag_field="program", tag="bayesian", kw_only=True):

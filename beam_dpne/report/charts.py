@@ -20,8 +20,9 @@ _FLOOR = _TOP + _INNER_HEIGHT
 _MOST_LABELS, _MOST_TICKS = 12, 8
 _POINTS = 80
 _BAR_WIDTH = 100
-# The first digit of a linear axis's upper end, and into how many parts its grid divides the axis.
-_GRID_LINES = {1: 5, 2: 4, 3: 3, 4: 4, 5: 5, 6: 3, 8: 4, 10: 5}
+_LETTER = 6.3  # the width of a digit in these units, rounded up
+# The first digits of a linear axis's upper end, and into how many parts its grid divides the axis.
+_GRID_LINES = {1: 5, 1.2: 4, 1.5: 3, 2: 4, 3: 3, 4: 4, 5: 5, 6: 3, 8: 4, 10: 5}
 # Where a logarithmic axis may begin, end and have lines.
 _STEPS = [float(f"{factor}e{power}") for power in range(-307, 308) for factor in (1, 2, 5)]
 
@@ -45,6 +46,9 @@ def columns(
         shapes += [_line(y), _text(_LEFT - 5, y + 4, label(top * part / parts), "end")]
     step = _INNER_WIDTH / len(values)
     width, every = min(48.0, step * 0.7), -(-len(values) // _MOST_LABELS)
+    above = [label(float(f"{value:.2g}") if percent else value) for value in values]
+    above = [text.removesuffix(" %") for text in above]  # The axis has the sign.
+    fits = max(map(len, above)) * _LETTER <= step
     said = []
     for position, (name, value) in enumerate(zip(names, values, strict=True)):
         middle, height = _LEFT + step * (position + 0.5), _INNER_HEIGHT * value / top
@@ -56,8 +60,8 @@ def columns(
         )
         if position % every == 0:
             shapes.append(_text(middle, _FLOOR + 15, name))
-        if every == 1:
-            shapes.append(_text(middle, _FLOOR - height - 4, text, kind="value"))
+        if fits:
+            shapes.append(_text(middle, _FLOOR - height - 4, above[position], kind="value"))
     shapes.append(_text(_LEFT + _INNER_WIDTH / 2, _HEIGHT - 6, "words in the n-gram"))
     return _svg(title, ", ".join(said), shapes)
 
@@ -190,6 +194,8 @@ def _line(y: float) -> str:
 
 
 def _text(x: float, y: float, text: str, anchor: str = "middle", kind: str = "tick") -> str:
+    if anchor == "middle":  # The label of an axis's end stays within the plot.
+        x = min(x, _WIDTH - len(text) * _LETTER / 2)
     return (
         f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
     )

@@ -6,6 +6,7 @@ escaped. Rows for the search box are JSON in a script element that no browser ru
 """
 
 import base64
+import collections
 import dataclasses
 import functools
 import hashlib
@@ -17,9 +18,13 @@ from typing import Any, NamedTuple
 
 import jinja2
 import pyarrow as pa
+import pyarrow.compute as pc
 from markupsafe import Markup, escape
 
+from beam_dpne import __version__
+from beam_dpne.release.reading import Release
 from beam_dpne.report import PARTS, charts
+from beam_dpne.report.changes import compare_releases, told_changes
 from beam_dpne.report.facts import (
     Facts,
     detection_bound,
@@ -30,7 +35,6 @@ from beam_dpne.report.facts import (
     percent,
     shown,
 )
-from beam_dpne.version import __version__
 
 _TITLES = {
     "ngrams": "Released n-grams",
@@ -40,6 +44,7 @@ _TITLES = {
 _SECTIONS = {
     "summary": "Summary",
     "released": "What was released",
+    "changes": "What changed",
     "guarantee": "The guarantee in plain words",
     "limits": "What is not protected",
     "top": "Top rows",
@@ -59,8 +64,11 @@ _PARAMETERS = {
 }
 _FALSE_ALARMS = (0.001, 0.01, 0.05)
 _MOST_PLOTS = 12
+_MOST_GROUPS, _OF_A_GROUP = 50, 5
 # The end of the longest bar's scale, as a multiple of the largest value.
 _WIDEST = 2.0
+# An interval that is wider than this factor is marked.
+_ROUGH, _ROUGHLY = 10, "; order of magnitude"
 _BLANKS = re.compile(r"\n\s*\n")
 _BIBTEX = str.maketrans(
     {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -79,6 +87,7 @@ class _Row(NamedTuple):
 def render_report(
     facts: Facts,
     *,
+    since: Release | None = None,
     output_format: str = "html",
     left_out: Collection[str] = (),
     top_rows: int = 20,
@@ -90,6 +99,7 @@ def render_report(
 
     Args:
       facts: The release (see `Facts.read`).
+      since: An earlier release with which it is compared, or None.
       output_format: "html" or "markdown".
       left_out: Names of what is left out, keys of `PARTS`.
       top_rows: Largest number of rows of each length in the tables of top rows.
@@ -101,6 +111,7 @@ def render_report(
     has_search = is_html and "search" not in left_out
     budget = {name: facts.ledger["guarantee"][name] for name in ("epsilon", "delta")}
     words = {
+        "changes": None if since is None else told_changes(compare_releases(since, facts), 10),
         "charts": {"lengths": _length_charts(facts), "ranks": _rank_charts(facts, groups)},
         "facts": facts,
         "format": output_format,
@@ -111,17 +122,21 @@ def render_report(
             for length, rows in groups.items()
             if len(top := rows.slice(0, top_rows))
         ],
+        "since": since,
         "search": _search(facts, groups, search_rows) if has_search else None,
         "sections": {
             name: f"Top {facts.row_noun}s" if name == "top" else heading
             for name, heading in _SECTIONS.items()
-            if name not in left_out and (is_html or name != "search")
+            if name not in left_out
+            and (is_html or name != "search")
+            and (since or name != "changes")
         },
         "tables": {
             "detection": [
                 (percent(alarms), percent(detection_bound(**budget, false_alarms=alarms)))
                 for alarms in _FALSE_ALARMS
             ],
+            "groups": _groups(facts) if facts.has_groups else [],
             "parameters": _parameters(facts.ledger),
         },
         "title": shown(facts.ledger["notes"]["title"] or _TITLES[facts.program]),
@@ -145,6 +160,7 @@ def _without(facts: Facts, left_out: Collection[str]) -> Facts:
         del ledger["input"], ledger["guarantee"]["user"]
     if "tokenizer" in left_out:
         del ledger["tokenizer"]
+        ledger.pop("text_rules", None)
     if "versions" in left_out:
         ledger["versions"] = {"beam_dpne": ledger["versions"]["beam_dpne"]}
     return dataclasses.replace(facts, ledger=ledger)
@@ -246,7 +262,7 @@ def _rows(facts: Facts, rows: pa.Table) -> list[_Row]:
     largest = max([*columns[0], 0.0])
     top = min(max([*columns[-1], 0.0]), _WIDEST * largest) or 1.0
     shares = [[min(max(value, 0.0) / top, 1.0) for value in column] for column in columns]
-    texts = rows.column(facts.text_column).to_pylist()
+    texts = facts.texts(rows)
     bars = [charts.bar(*each) for each in zip(*shares, strict=True)]
     return list(map(_Row, texts, _shown_values(facts, columns), bars))
 
@@ -257,7 +273,7 @@ def _shown_values(facts: Facts, columns: Sequence[Sequence[float]]) -> list[str]
     if not facts.has_counts:
         return [f"{value:,.2f}" for value in columns[0]]
     return [
-        f"{value:,.0f} ({low:,.0f} to {high:,.0f})"
+        f"{value:,.0f} ({low:,.0f} to {high:,.0f}{_ROUGHLY if high > _ROUGH * max(low, 1) else ''})"
         for value, low, high in zip(*columns, strict=True)
     ]
 
@@ -273,18 +289,33 @@ def _search(facts: Facts, groups: Mapping[int | None, pa.Table], limit: int) -> 
     for length, rows in groups.items():
         kept = rows.slice(0, most)
         if len(kept):
-            texts = [shown(text) for text in kept.column(facts.text_column).to_pylist()]
+            texts = list(map(shown, facts.texts(kept)))
             values = _shown_values(facts, _values(facts, kept))
             embedded.append(["" if length is None else str(length), texts, values])
     left_out = len(ranks) - sum(len(texts) for _, texts, _ in embedded)
     return {"groups": embedded, "limit": limit, "left_out": left_out}
 
 
+def _groups(facts: Facts) -> list[list[str]]:
+    """Returns for each of the largest groups its name, its number of rows, and its first rows."""
+    rows, found = facts.rows.sort_by([(facts.value_column, "descending")]), []
+    sizes = collections.Counter(rows["group"].to_pylist())
+    for group in sorted(sizes, key=lambda group: (-sizes[group], group))[:_MOST_GROUPS]:
+        own = rows.filter(pc.field("group") == group)
+        parts = own.filter(pc.field("length") == 1), own.filter(pc.field("length") > 1)
+        tops = [", ".join(part["ngram"].slice(0, _OF_A_GROUP).to_pylist()) for part in parts]
+        found.append([group, number(sizes[group]), *tops])
+    return found
+
+
 def _parameters(ledger: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
     """Returns the rows of one table for each section of parameters."""
     sections = {name: ledger[name] for name in _PARAMETERS if name in ledger}
     if "input" in sections and "tokenizer" in ledger:
-        sections["input"] = sections["input"] | {"tokenizer": ledger["tokenizer"]}
+        sections["input"] = sections["input"] | {
+            "tokenizer": ledger["tokenizer"],
+            **ledger.get("text_rules", {}),
+        }
     return [(_PARAMETERS[name], _flat(each)) for name, each in sections.items()]
 
 

@@ -54,6 +54,14 @@ class Facts(Release):
         """The ledger's entry of each length; none unless the release is of n-grams."""
         return self.ledger.get("lengths", ())
 
+    def texts(self, rows: pa.Table) -> list[str]:
+        """Returns the texts of rows, behind their groups if they have any."""
+        texts = rows.column(self.text_column).to_pylist()
+        if not self.has_groups:
+            return texts
+        groups = rows.column("group").to_pylist()
+        return [f"{group}: {text}" for group, text in zip(groups, texts, strict=True)]
+
     def groups(self) -> dict[int | None, pa.Table]:
         """Returns the rows by their length, ranked by their values; None stands for all lengths."""
         order = [(self.value_column, "descending")]

@@ -6,6 +6,33 @@ user adds vectors of length 1 at most, given the released items: they are a func
 each user's own items, under all policies. All items of a user that were released count, also those
 beyond max_contributions.
 
+**Known items.** L is a public list. Its members are in the sums of every round, with weight 0 if
+nobody has them, until a round finds or closes them, and all of them get noise. So what is decided of L
+is a function of Z_r = H_r + N(0, σ_r²) on a fixed set, and none of it needs δ_T. Members that users
+have differ from the others by their weight alone. δ_T is for items outside L; their threshold is the
+same as without a list. The comparison is with the run that finds only items of L, and items of
+positive weight in H, the histogram without the user.
+
+How low ρ may be follows from L and from what the rounds before have shown of it, so that it spends
+nothing. Let noise alone be above `KNOWN_CUT` with probability q. Let C be the number of members that a
+round has below it, C_u and B the numbers of those that nobody has below and above it, and T what is
+tolerated of spurious ones. (The border is that of a cell, up to σ/64 higher: q is lower then, and so is
+all that follows from it.) The next round finds each open member that nobody has with probability
+E_r T/N. If the round before closes what is below, at most B of these are left, and
+N = (C + 1) q/(1 − q). Else they are B + C_u, and N = (C + 1)/(1 − q). For binomial B and any f ≥ 0,
+E[f(C) B/(C_u + 1)] ≤ q/(1 − q) · E[f(C − 1)]. So E_r E[T'] of them are found in
+the mean, at most, where T' is T with one less below.
+
+T is the larger of min(1, η|L|) and η(|L| − (C_1 + √|L|)/(1 − q)). Without the root, the bracket
+estimates h, the number of members that users have: its mean is at most h, and its standard deviation is
+at most s = √|L|/(2(1 − q)). The root subtracts 2s, and the mean of what is above 0 is then at most
+h + s/8, as x − 2s ≤ x²/(8s). So all rounds together find at most min(1, η|L|) + η(h + 0.18 √|L| + 3)
+spurious items in the mean.
+
+A descent policy has one cutoff Γ, that of items outside L. The sensitivity, and the decisions that may
+depend on a user, are as without a list: members that nobody has are decided alike with the user and
+without.
+
 **The items and the numbers of users.** Given the past, a user moves the weights of round r by at most S
 in ℓ2, and then the sums of users by vectors of length 1 at most. These are rounds of one adaptive
 composition of Gaussian mechanisms, with Σ_r (S/σ_r)² ≤ (1 − c) μ² for the items and c μ² for the sums:
@@ -23,21 +50,15 @@ import pyarrow as pa
 
 from beam_dpne.counts.measuring import Held, count_in_memory
 from beam_dpne.elements import coders
-from beam_dpne.elements.arrays import join_words, places_in, rows_of_entries
-from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.arrays import byte_order, join_words, places_in, rows_of_places
+from beam_dpne.elements.batches import DocumentBlock, UserBatch
 from beam_dpne.mechanism import randomness, thresholds
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.mechanism.thresholds import GRID_BITS
 from beam_dpne.set_union import weights as union_weights
-from beam_dpne.set_union.elements import (
-    ItemSet,
-    ItemSums,
-    UserItems,
-    items_of_users,
-    left_open,
-)
-from beam_dpne.set_union.plan import SetUnionPlan, UnionRound
+from beam_dpne.set_union.elements import ItemSet, ItemSums, KnownItems, items_of_users, left_open
+from beam_dpne.set_union.plan import KNOWN_CUT, SetUnionPlan, UnionRound
 
 # Weights in units of 2^-50 are a whole number of units of 2^-32 and a rest of so many bits.
 _FINE_BITS = GRID_BITS - 32
@@ -50,51 +71,69 @@ class Decision(NamedTuple):
       found: the items that are released, unsorted, with their scores.
       still_open: the items that the next round decides. They may include items of one user alone, and
         are never released. None in rounds without a cut: whatever they do not find stays open.
+      known: the known items that the next round decides, with weight 0.
+      low: the number of known items with a noisy weight below `KNOWN_CUT`.
     """
 
     found: ItemSet
     still_open: pa.Array | None
+    known: ItemSums
+    low: int
 
 
-def decide(sums: ItemSums, plan: SetUnionPlan, run_key: RunKey, number: int = 1) -> Decision:
-    """Finds the items of positive weight whose weight plus noise exceeds the threshold.
+def decide(
+    sums: ItemSums,
+    plan: SetUnionPlan,
+    run_key: RunKey,
+    number: int = 1,
+    known_threshold: float = 0.0,
+) -> Decision:
+    """Finds the items whose weight plus noise exceeds their threshold.
 
-    The noise is keyed by the item's 128-bit hash and the round. Only the cell of a noisy weight is
-    released.
+    Items without weight are found only if they are known. The noise is keyed by the item's 128-bit hash
+    and the round. Only the cell of a noisy weight is released.
 
     Args:
-      sums: all sums of one hash range.
+      sums: all sums of one hash range, also those of known items that nobody has.
       plan: the plan of the run.
       run_key: bound to the run's parameters.
       number: the round's number, from 1.
+      known_threshold: ρ of known items, in units of weight.
 
     References: DPSU Algorithm 1.
     """
     rule = plan.union_rounds[number - 1]
-    # (n,) int64 each: weights in units of 2^-32, and the rest in units of 2^-50.
+    is_known, cut = sums.is_known, KNOWN_CUT * rule.noise_stddev
+    of_known = rule._replace(threshold=known_threshold, cut=cut)
+    lowest = of_known.cut_cell or 0
+    # (n,) int64 each: ρ of each item, and weights in units of 2^-32, with the rest in units of 2^-50.
+    borders = np.where(is_known, of_known.threshold_units, rule.threshold_units)
     bits = _FINE_BITS if plan.has_cutoff else 0
     weights, fractions = sums.sums >> bits, sums.sums & ((1 << bits) - 1)
     draws = randomness.encrypt_blocks(run_key.sub_key("item noise", 0, number), sums.word_hashes)
-    cells = noisy_cells(weights, fractions, draws, rule)
-    is_found = (cells >= 0) & ((weights > 0) | (fractions > 0))
+    cells = noisy_cells(weights - borders, fractions, draws, rule)
+    is_found = (cells >= 0) & ((weights > 0) | (fractions > 0) | is_known)
     chosen = np.flatnonzero(is_found)
-    scores = thresholds.middles(cells[chosen], rule.threshold_units, rule.cell_units)
+    scores = thresholds.middles(cells[chosen], borders[chosen], rule.cell_units)
     found = ItemSet(items=sums.words.take(pa.array(chosen)), scores=scores)
-    if rule.cut_cell is None:
-        return Decision(found, None)
-    still_open = np.flatnonzero((cells >= rule.cut_cell) & ~is_found)
-    return Decision(found, sums.words.take(pa.array(still_open)))
+    is_open, still_open = ~is_found, None
+    if rule.cut_cell is not None:
+        is_open &= cells >= np.where(is_known, lowest, rule.cut_cell)
+        still_open = sums.words.filter(pa.array(is_open))
+    known = sums.take(np.flatnonzero(is_open & is_known))
+    low = np.count_nonzero(is_known & (cells < lowest))
+    return Decision(found, still_open, dataclasses.replace(known, sums=0 * known.sums), int(low))
 
 
 def noisy_cells(
-    weights: np.ndarray, fractions: np.ndarray, bits: np.ndarray, rule: UnionRound
+    distances: np.ndarray, fractions: np.ndarray, bits: np.ndarray, rule: UnionRound
 ) -> np.ndarray:
     """Returns the cell of each weight plus its noise: ≥ 0 exactly when weight + noise > ρ.
 
     Whole cells are split off in integers before the floating noise is added.
 
     Args:
-      weights: (n,) int64, in units of 2^-32.
+      distances: (n,) int64, weights less their thresholds ρ, in units of 2^-32.
       fractions: (n,) int64 in range(2^18), in units of 2^-50.
       bits: (n, 2) uint64, the keyed bits of each item's noise.
       rule: the rule of the round.
@@ -102,7 +141,7 @@ def noisy_cells(
     Returns:
       (n,) int64, the number of the cell, counted from the threshold.
     """
-    whole, rest = np.divmod(weights - rule.threshold_units, rule.cell_units)
+    whole, rest = np.divmod(distances, rule.cell_units)
     noise = randomness.normals(bits) * (rule.noise_stddev * UNITS)
     fine = fractions / 2.0**_FINE_BITS
     return thresholds.cells_above(whole, rest + fine, noise, rule.cell_units)
@@ -118,46 +157,61 @@ def bounded_parts(found: ItemSet) -> Iterator[ItemSet]:
         yield from coders.bounded_parts(np.arange(len(found)), take)
 
 
-def merge_released(parts: Iterable[ItemSet]) -> ItemSet:
-    """Sorts the released items of all hash ranges into one set."""
+def merge_released(
+    parts: Iterable[ItemSet], plan: SetUnionPlan, size: int, past: Sequence[int]
+) -> ItemSet:
+    """Sorts the released items of all hash ranges into one set.
+
+    Args:
+      parts: the items.
+      plan: the plan of the run.
+      size: the number of known items.
+      past: as in `SetUnionPlan.known_threshold`, of all rounds.
+    """
     parts = list(parts)
     items = join_words(part.items for part in parts)
     values = np.concatenate([np.zeros(0), *(part.scores for part in parts)])
-    rows = pa.table({"item": items.cast(pa.binary()), "score": values}).sort_by("item")
-    return ItemSet(
-        items=rows["item"].cast(pa.string()).combine_chunks(),
-        scores=rows["score"].to_numpy(),
-    )
+    order = byte_order(items)
+    known = [plan.known_threshold(size, past[:number]) for number in range(len(past))]
+    rho = np.array(known) if size else None
+    return ItemSet(items=items.take(pa.array(order)), scores=values[order], known_thresholds=rho)
 
 
-def release_items(items: UserItems, plan: SetUnionPlan, run_key: RunKey) -> ItemSet:
+def release_items(
+    items: DocumentBlock, plan: SetUnionPlan, run_key: RunKey, known: KnownItems | None = None
+) -> ItemSet:
     """Releases the union of users in memory: the mechanism of `PrivateSetUnion` without Beam.
 
     Args:
       items: all users, not yet limited.
       plan: the plan of the run.
       run_key: bound to the run's parameters; see `key_context`.
+      known: items that are likely by what is public.
 
     Example:
       >>> import hashlib
       >>> words = pa.array(["a", "b"])
-      >>> crowd = UserItems(users=np.arange(200, dtype=np.uint64).reshape(-1, 2), words=words,
-      ...                   offsets=np.arange(0, 202, 2), items=np.tile([0, 1], 100),
-      ...                   word_hashes=np.eye(2, dtype=np.uint64))
+      >>> crowd = DocumentBlock(users=np.arange(200, dtype=np.uint64).reshape(-1, 2), words=words,
+      ...                       offsets=np.arange(0, 202, 2), codes=np.tile([0, 1], 100),
+      ...                       word_hashes=np.eye(2, dtype=np.uint64))
       >>> plan = SetUnionPlan(epsilon=10, delta=1e-4, policy="sips")
       >>> release_items(crowd, plan, RunKey(bytes(32))).items.to_pylist()
       ['a', 'b']
     """
-    parts, left = [], items
+    parts, left, past, size = [], items, [], len(known or ())
+    rest = [known.sums(run_key)] if known else []
     for decider in plan.union_rounds:
-        sums = union_weights.histogram(left, plan, run_key, decider.round)
-        decision = decide(sums, plan, run_key, decider.round)
+        sums = union_weights.histogram(left, plan, run_key, decider.round, rest)
+        threshold = plan.known_threshold(size, past)
+        decision = decide(sums, plan, run_key, decider.round, threshold)
         parts.append(decision.found)
+        past.append(decision.low)
+        rest = [decision.known]
         if decider.round < len(plan.union_rounds):
             still_open = decision.still_open
-            known = decision.found.items if still_open is None else still_open
-            left = left_open(left, known, is_open=still_open is not None)
-    found = merge_released(parts)
+            named = decision.found.items if still_open is None else still_open
+            left = left_open(left, named, is_open=still_open is not None)
+    found = merge_released(parts, plan, size, past)
     if not plan.count_share:
         return found
     (counted,) = count_in_memory(
@@ -170,24 +224,21 @@ def release_items(items: UserItems, plan: SetUnionPlan, run_key: RunKey) -> Item
 class ItemRows:
     """The released items as rows whose users are counted, in their order."""
 
-    def held(self, users: UserBatch | UserItems, released: Sequence[ItemSet]) -> Held:
+    def held(self, users: UserBatch | DocumentBlock, released: Sequence[ItemSet]) -> Held:
         """Returns the released items that each user of a batch has."""
-        items = users if isinstance(users, UserItems) else items_of_users(users)
+        items = users if isinstance(users, DocumentBlock) else items_of_users(users)
         return held_items(items, released[0])
 
     def scores(self, released: Sequence[ItemSet]) -> list[np.ndarray]:
         """Returns the scores of the items, which are rows of one length."""
         return [released[0].scores]
 
-    def parents(self, released: Sequence[ItemSet]) -> None:
-        """Returns None, since no item implies another one."""
-
     def with_users(self, released: Sequence[ItemSet], users: np.ndarray) -> list[ItemSet]:
         """Returns the set with its numbers of users."""
         return [dataclasses.replace(released[0], users=users)]
 
 
-def held_items(items: UserItems, released: ItemSet) -> Held:
+def held_items(items: DocumentBlock, released: ItemSet) -> Held:
     """Returns the distinct released items of each user, as rows of the released set.
 
     Args:
@@ -196,14 +247,14 @@ def held_items(items: UserItems, released: ItemSet) -> Held:
 
     Example:
       >>> import pyarrow as pa
-      >>> two = UserItems(users=np.arange(4, dtype=np.uint64).reshape(2, 2), items=np.array([1, 0, 1]),
-      ...                 offsets=np.array([0, 2, 3]),
-      ...                 words=pa.array(["tea", "rye"]), word_hashes=np.eye(2, dtype=np.uint64))
+      >>> two = DocumentBlock(users=np.arange(4, dtype=np.uint64).reshape(2, 2),
+      ...                     offsets=np.array([0, 2, 3]), codes=np.array([1, 0, 1]),
+      ...                     words=pa.array(["tea", "rye"]), word_hashes=np.eye(2, dtype=np.uint64))
       >>> held = held_items(two, ItemSet(items=pa.array(["milk", "rye"]), scores=np.ones(2)))
       >>> held.offsets, held.rows
       (array([0, 1, 2]), array([1, 1]))
     """
-    rows = places_in(items.words, released.items).astype(np.int64)[items.items]
+    rows = places_in(items.words, released.items).astype(np.int64)[items.codes]
     place = np.flatnonzero(rows >= 0)
-    users = rows_of_entries(items.offsets)[place]
+    users = rows_of_places(items.offsets, place)
     return Held.of(users, rows[place], user_count=len(items.users), row_count=len(released))

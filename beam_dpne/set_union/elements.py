@@ -4,35 +4,18 @@ Each element has arrays for many users or many items.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from beam_dpne.elements import arrays
-from beam_dpne.elements.arrays import merge_hashes, merge_words, places_in
-from beam_dpne.elements.batches import UserBatch
-from beam_dpne.elements.coders import bounded_parts, register_batches
+from beam_dpne.elements.arrays import hash_words, merge_hashes, merge_words, places_in
+from beam_dpne.elements.batches import DocumentBlock, UserBatch
+from beam_dpne.elements.coders import StoredFile, bounded_parts, register_batches
 from beam_dpne.elements.rows import COUNTED_ITEM_SCHEMA, ITEM_SCHEMA, in_order, with_rounded_scores
-
-
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class UserItems:
-    """The distinct items of each user (CSR).
-
-    Attributes:
-      users: (n, 2) uint64, 128-bit keyed hashes; a user is in one batch only.
-      offsets: (n + 1,) int64, where each user's entries begin in `items`.
-      items: (m,) int32, indices into `words`, distinct within a user.
-      words: the batch's distinct items, Arrow strings.
-      word_hashes: (words, 2) uint64, the keyed hash of each item.
-    """
-
-    users: np.ndarray
-    offsets: np.ndarray
-    items: np.ndarray
-    words: pa.Array
-    word_hashes: np.ndarray
+from beam_dpne.mechanism.randomness import RunKey
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -44,14 +27,30 @@ class ItemSums:
       word_hashes: (words, 2) uint64, the keyed hash of each item.
       sums: (words,) int64, weights in units of 2^-50 in policies with a cutoff, whose weights are
         at most 2^13, and of 2^-32 in others.
+      known: (words,) uint8, 1 for known items; None if there are none.
     """
 
     words: pa.Array
     word_hashes: np.ndarray
     sums: np.ndarray
+    known: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.words)
+
+    @property
+    def is_known(self) -> np.ndarray:
+        """Which of the items are known: (words,) bool."""
+        return np.zeros(len(self.words), bool) if self.known is None else self.known > 0
+
+    def take(self, rows: np.ndarray) -> "ItemSums":
+        """Returns the sums of some items."""
+        return ItemSums(
+            words=self.words.take(pa.array(rows)),
+            word_hashes=self.word_hashes[rows],
+            sums=self.sums[rows],
+            known=None if self.known is None else self.known[rows],
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -63,21 +62,52 @@ class ItemSet:
       scores: (n,) float64, noisy weights in units of weight, rounded to the middle of a cell.
       users: (n, 3) int64, the estimated number of users who have each item, and the ends of its 95 %
         interval; None if they are not measured, and before.
+      known_thresholds: (rounds,) float64, ρ of known items; None if the run knew none, and before.
     """
 
     items: pa.Array
     scores: np.ndarray
     users: np.ndarray | None = None
+    known_thresholds: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.items)
 
 
-register_batches(UserItems, ItemSums, ItemSet)
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class KnownItems:
+    """Items that are likely by what is public, as `KnownNgrams.items` gives them.
+
+    Attributes:
+      words: (n,) Arrow strings, distinct.
+      sha256: their digest, to which the run key is bound.
+      section: what the ledger says of their lists.
+      stored: the file that holds them, if they were too large for an element (`spill`).
+    """
+
+    words: pa.Array
+    sha256: str
+    section: Mapping[str, Any]
+    stored: StoredFile | None = None
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def sums(self, run_key: RunKey) -> ItemSums:
+        """Returns them with weight 0, as if somebody had them."""
+        return ItemSums(
+            words=self.words,
+            word_hashes=hash_words(run_key.sub_key("word"), self.words),
+            sums=np.zeros(len(self), np.int64),
+            known=np.ones(len(self), np.uint8),
+        )
 
 
-def items_of_users(batch: UserBatch) -> UserItems:
-    """Returns each user's distinct items.
+register_batches(ItemSums, ItemSet, KnownItems)
+
+
+def items_of_users(batch: UserBatch) -> DocumentBlock:
+    """Returns each user's distinct items, as one document of each.
 
     Raises:
       ValueError: if the batch's positions are not of length 0.
@@ -88,16 +118,16 @@ def items_of_users(batch: UserBatch) -> UserItems:
     # A pair (user, word) for each position.
     pairs = (arrays.rows_of_entries(batch.offsets)[inside], batch.ids[inside])
     (user, items), _ = arrays.distinct(pairs, (len(batch.users), batch.size))
-    return UserItems(
+    return DocumentBlock(
         users=batch.users,
         offsets=arrays.offsets_of(np.bincount(user, minlength=len(batch.users))),
-        items=items.astype(np.int32),
+        codes=items.astype(np.int32),
         words=batch.words,
         word_hashes=batch.word_hashes,
     )
 
 
-def left_open(items: UserItems, known: pa.Array, *, is_open: bool) -> UserItems:
+def left_open(items: DocumentBlock, known: pa.Array, *, is_open: bool) -> DocumentBlock:
     """Keeps what a round leaves open of users' items, and drops users who have none of it.
 
     Args:
@@ -106,65 +136,24 @@ def left_open(items: UserItems, known: pa.Array, *, is_open: bool) -> UserItems:
       is_open: whether `known` are the open ones.
     """
     chosen = (places_in(items.words, known) >= 0) == is_open
-    kept = chosen[items.items]
+    kept = chosen[items.codes]
     user = arrays.rows_of_entries(items.offsets)
     sizes = np.bincount(user[kept], minlength=len(items.users))
-    return take_users(take_entries(items, kept, sizes), np.flatnonzero(sizes))
+    return take_entries(items, kept, sizes).take(np.flatnonzero(sizes))
 
 
-def join_items(parts: Iterable[UserItems]) -> UserItems:
-    """Joins batches over one dictionary of words.
-
-    Raises:
-      ValueError: if there is no batch.
-    """
-    parts = list(parts)
-    if len(parts) == 1:
-        return parts[0]
-    # `codes` are the indices in the joined dictionary of each part's words, part by part.
-    words, codes = merge_words(part.words for part in parts)
-    first = np.cumsum([0, *(len(part.words) for part in parts)])
-    shifts = np.cumsum([0, *(part.items.size for part in parts)])
-    offsets = [part.offsets[1:] + shift for part, shift in zip(parts, shifts, strict=False)]
-    return UserItems(
-        users=np.concatenate([part.users for part in parts]),
-        offsets=np.concatenate(([0], *offsets)),
-        items=np.concatenate(
-            [codes[base + part.items] for part, base in zip(parts, first, strict=False)]
-        ),
-        words=words,
-        word_hashes=merge_hashes([part.word_hashes for part in parts], codes, len(words)),
-    )
-
-
-def take_users(items: UserItems, users: np.ndarray) -> UserItems:
-    """Selects users, in ascending order, and only the words that they use."""
-    sizes = np.diff(items.offsets)
-    chosen = np.zeros(sizes.size, dtype=bool)
-    chosen[users] = True
-    part = take_entries(items, np.repeat(chosen, sizes), np.where(chosen, sizes, 0))
-    kept, codes = arrays.used_words(len(items.words), part.items)
-    return UserItems(
-        users=items.users[users],
-        offsets=arrays.offsets_of(sizes[users]),
-        items=codes,
-        words=items.words.take(pa.array(kept)),
-        word_hashes=items.word_hashes[kept],
-    )
-
-
-def take_entries(items: UserItems, kept: np.ndarray, sizes: np.ndarray) -> UserItems:
+def take_entries(items: DocumentBlock, kept: np.ndarray, sizes: np.ndarray) -> DocumentBlock:
     """Selects (user, item) entries; `sizes`, (n,), are the numbers of entries that users keep."""
-    return UserItems(
+    return DocumentBlock(
         users=items.users,
         offsets=arrays.offsets_of(sizes),
-        items=items.items[kept],
+        codes=items.codes[kept],
         words=items.words,
         word_hashes=items.word_hashes,
     )
 
 
-def sum_by_item(items: UserItems, weights: np.ndarray) -> ItemSums:
+def sum_by_item(items: DocumentBlock, weights: np.ndarray) -> ItemSums:
     """Sums weights over users.
 
     Args:
@@ -175,12 +164,13 @@ def sum_by_item(items: UserItems, weights: np.ndarray) -> ItemSums:
       The sums of the items that some user has.
     """
     is_present = np.zeros(len(items.words), dtype=bool)
-    is_present[items.items] = True
+    is_present[items.codes] = True
     present = np.flatnonzero(is_present)
     # (words,) also for words of the batch that no entry names.
     sums = np.zeros(is_present.size, dtype=np.int64)
-    np.add.at(sums, items.items, weights)
-    return _rows_of(items, present, sums[present])
+    np.add.at(sums, items.codes, weights)
+    words, hashes = items.words.take(pa.array(present)), items.word_hashes[present]
+    return ItemSums(words=words, word_hashes=hashes, sums=sums[present])
 
 
 def merge_sums(parts: Iterable[ItemSums]) -> ItemSums:
@@ -195,10 +185,13 @@ def merge_sums(parts: Iterable[ItemSums]) -> ItemSums:
     words, codes = merge_words(part.words for part in parts)
     sums = np.zeros(len(words), dtype=np.int64)
     np.add.at(sums, codes, np.concatenate([part.sums for part in parts]))
+    known = np.zeros(len(words), np.uint8)
+    known[codes[np.concatenate([part.is_known for part in parts])]] = 1
     return ItemSums(
         words=words,
         word_hashes=merge_hashes([part.word_hashes for part in parts], codes, len(words)),
         sums=sums,
+        known=known if known.any() else None,
     )
 
 
@@ -208,12 +201,8 @@ def cut_by_hash_range(whole: ItemSums, ranges: int) -> Iterator[tuple[int, ItemS
     The range of an item follows from its keyed hash alone.
     """
     number = (whole.word_hashes[:, 1] % np.uint64(ranges)).astype(np.int64)
-
-    def take(rows: np.ndarray) -> ItemSums:
-        return _rows_of(whole, rows, whole.sums[rows])
-
     for label, inside in arrays.group_places(number, ranges):
-        for part in bounded_parts(inside, take):
+        for part in bounded_parts(inside, whole.take):
             yield label, part
 
 
@@ -225,12 +214,3 @@ def item_table(released: Sequence[ItemSet]) -> pa.Table:
         users = [pa.array(column) for column in found.users.T]
         rows = pa.table([*rows.columns, *users], schema=COUNTED_ITEM_SCHEMA)
     return in_order(with_rounded_scores(rows))
-
-
-def _rows_of(whole: UserItems | ItemSums, rows: np.ndarray, sums: np.ndarray) -> ItemSums:
-    """Returns sums for some words of an element."""
-    return ItemSums(
-        words=whole.words.take(pa.array(rows)),
-        word_hashes=whole.word_hashes[rows],
-        sums=sums,
-    )

@@ -3,9 +3,18 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, NamedTuple
 
-from beam_dpne.counts.rule import COUNT_SHARE, MOST_TOTALS, CountNoise, CountShare
+import scipy
+
+from beam_dpne.counts.rule import (
+    COUNT_SHARE,
+    SUMS_OF_A_ROW,
+    SUMS_OF_A_USER,
+    CountShare,
+    noise_of_budget,
+)
 from beam_dpne.mechanism import gaussian, thresholds
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.rules import UNITS, cell_units
@@ -13,8 +22,11 @@ from beam_dpne.validation import MAX_USERS, Parameter
 
 _MAX_CUTOFF = 8000.0
 _ERROR = gaussian.RELATIVE_ERROR
-# More shards are never taken by default: 8 release 3 % less than one, but 64 release 38 % less.
-MOST_DEFAULT_SHARDS = 8
+# More shards are never taken: 8 release 3 % less than one, but 64 release 38 % less.
+MOST_SHARDS = 8
+# η, spurious known items over those that users have; the largest probability of each in a round; and
+# the standard deviations of noise below which they are closed in rounds with a cut, and else counted.
+SPURIOUS_SHARE, MOST_SPURIOUS, KNOWN_CUT = 0.01, 0.35, -0.35
 # The probability ν that the errors of many decisions add up to more than the numerical slack, over
 # δ·e^−ε; see `SetUnionPlan.numerical_slack`.
 SPARE = 1e-12
@@ -125,8 +137,8 @@ class SetUnionPlan(GaussianPlan):
         Parameter(
             least=1,
             most=10_000_000,
-            help="Largest number of distinct items that one user adds, Δ; the number that a typical "
-            "user has is sensible. It must not be computed from the private data.",
+            help="Largest number of items of one user, Δ; the number of distinct items that a "
+            "typical user has is sensible. It must not be computed from the private data.",
         ),
     ] = 100
     count_share: CountShare = COUNT_SHARE
@@ -141,34 +153,23 @@ class SetUnionPlan(GaussianPlan):
         ),
     ] = 10_000_000
     cutoff_margin: Annotated[
-        float | None,
+        float,
         Parameter(
             least=0,
             rare=True,
-            default_text="5, policies without a cutoff none",
             help="Distance above the threshold up to which items are filled, in standard deviations "
-            "of the noise. Only policy_gaussian and screened_gaussian have it.",
+            "of the noise. Policies without a cutoff ignore it.",
         ),
-    ] = None
-    shards: Annotated[
-        int | None,
-        Parameter(
-            least=1,
-            most=2**16,
-            rare=True,
-            default_text="max_users/max_shard_users, at most 8; other policies none",
-            help="Number of parts into which users are divided, each on one worker. More of them "
-            "release a little less. Only policy_gaussian and screened_gaussian have it.",
-        ),
-    ] = None
+    ] = 5.0
     max_shard_users: Annotated[
         int,
         Parameter(
             least=1,
             most=MAX_USERS,
             rare=True,
-            help="Largest number of users that one worker takes in sequence. Raise it where workers "
-            "have the memory and the time.",
+            help="Largest number of users that one worker takes in sequence: users are divided into "
+            "max_users over it shards, at most 8, and more shards release a little less. Policies "
+            "without a cutoff ignore it.",
         ),
     ] = 5_000_000
     vocabulary_delta_share: Annotated[
@@ -203,12 +204,6 @@ class SetUnionPlan(GaussianPlan):
         return self.policy in DESCENT_POLICIES
 
     @property
-    def margin(self) -> float | None:
-        """The distance of cutoff and threshold in standard deviations; None without a cutoff."""
-        given = self.cutoff_margin
-        return 5.0 if given is None and self.has_cutoff else given
-
-    @property
     def contribution_limit(self) -> int:
         """Δ_0; no user has more items than max_items_per_user."""
         return min(self.max_contributions, self.max_items_per_user)
@@ -216,9 +211,8 @@ class SetUnionPlan(GaussianPlan):
     @property
     def shard_count(self) -> int:
         """M: the number of histograms; 1 for policies in which users have no order."""
-        if self.shards is not None or not self.has_cutoff:
-            return self.shards or 1
-        return min(-(-self.max_users // self.max_shard_users), MOST_DEFAULT_SHARDS)
+        shards = -(-self.max_users // self.max_shard_users) if self.has_cutoff else 1
+        return min(shards, MOST_SHARDS)
 
     @property
     def decision_count(self) -> int:
@@ -233,7 +227,9 @@ class SetUnionPlan(GaussianPlan):
     @property
     def count_decisions(self) -> int:
         """The numbers that the measurement of users releases and that one user changes, at most."""
-        return self.max_items_per_user + MOST_TOTALS if self.count_share else 0
+        if not self.count_share:
+            return 0
+        return SUMS_OF_A_ROW * self.max_items_per_user + SUMS_OF_A_USER
 
     @property
     def rounding_bound(self) -> float:
@@ -281,11 +277,11 @@ class SetUnionPlan(GaussianPlan):
         return gaussian.far_tails(draws, epsilon=self.epsilon) + 3 * SPARE * self.delta
 
     @functools.cached_property
-    def count_noise(self) -> CountNoise | None:
+    def count_noise(self) -> float | None:
         """The noise of the measurement of users; None if nothing is measured."""
         if not self.count_share:
             return None
-        return CountNoise.of_budget(math.sqrt(self.count_share) * self.mu)
+        return noise_of_budget(math.sqrt(self.count_share) * self.mu)
 
     @functools.cached_property
     def union_rounds(self) -> tuple[UnionRound, ...]:
@@ -302,26 +298,38 @@ class SetUnionPlan(GaussianPlan):
                 delta=self.vocabulary_delta * share.delta,
                 max_contributions=self.contribution_limit,
             )
-            cutoff = None if self.margin is None else threshold + self.margin * stddev
+            cutoff = threshold + self.cutoff_margin * stddev if self.has_cutoff else None
             cut = None if share.cut is None else share.cut * stddev
             rounds.append(UnionRound(number, stddev, threshold, cutoff, cut))
         return tuple(rounds)
 
+    def known_threshold(self, size: int, past: Sequence[int]) -> float:
+        """Returns ρ of known items in the round that follows the past; `decisions` has the argument.
+
+        Args:
+          size: |L|, the number of known items; without any the result means nothing.
+          past: for each round before, the number of known items with a weight below `KNOWN_CUT`.
+        """
+        number, unheld = len(past), max(1.0, size)
+        tolerated = min(1.0, SPURIOUS_SHARE * unheld)
+        if past:
+            null = float(scipy.special.ndtr(-KNOWN_CUT))
+            held = size - (past[0] + math.sqrt(size)) / (1 - null)
+            tolerated = max(tolerated, SPURIOUS_SHARE * held)
+            left = 1.0 if self.union_rounds[number - 1].cut is None else null
+            unheld = (past[-1] + 1) * left / (1 - null)
+        chance = min(MOST_SPURIOUS, ROUNDS[self.policy][number].delta * tolerated / unheld)
+        return self.union_rounds[number].noise_stddev * -float(scipy.special.ndtri(chance))
+
     def _check_shards(self) -> None:
-        """Checks that shards and cutoff are of a descent policy, and the users of a shard."""
-        for name in ("cutoff_margin", "shards"):
-            if getattr(self, name) is not None and not self.has_cutoff:
-                raise ValueError(
-                    f"{name} must not be given with policy={self.policy!r}, which has none; it belongs "
-                    f"to {', '.join(DESCENT_POLICIES)}."
-                )
+        """Checks the users of a shard."""
         users_of_shard = -(-self.max_users // self.shard_count)
         if self.has_cutoff and users_of_shard > self.max_shard_users:
             raise ValueError(
-                f"max_shard_users must be at least max_users/shards={users_of_shard}, since a shard's "
-                f"users meet on one worker, got max_shard_users={self.max_shard_users}; raise shards, "
-                "or lower max_users to a public bound of the users, or choose policy='sips', which has "
-                "no shards and releases more than many of them."
+                f"max_shard_users must be at least max_users/{MOST_SHARDS}={users_of_shard}, since a "
+                f"shard's users meet on one worker, got max_shard_users={self.max_shard_users}; or "
+                "lower max_users to a public bound of the users, or choose policy='sips', which has no "
+                "shards and releases more than many of them."
             )
 
     def _check_noise(self) -> None:

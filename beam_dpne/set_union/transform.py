@@ -7,15 +7,16 @@ from typing import Any, NamedTuple, cast
 
 import apache_beam as beam
 import numpy as np
-import pyarrow as pa
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
+from msgspec import UNSET
 
 from beam_dpne.counts.measuring import count_in_beam
 from beam_dpne.documents.tokenizers import Tokenizer
-from beam_dpne.documents.transform import DocumentsTransform
+from beam_dpne.documents.transform import DocumentsTransform, create_public
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import join_words
-from beam_dpne.elements.batches import SumBundle, UserBatch
+from beam_dpne.elements.batches import DocumentBlock, SumBundle, UnhintedTransform, UserBatch, apply
+from beam_dpne.elements.coders import SetStore
 from beam_dpne.elements.rows import CountedItem, ReleasedItem
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.release.ledger import Contents, Run
@@ -25,7 +26,7 @@ from beam_dpne.set_union import decisions, elements, weights
 from beam_dpne.set_union.elements import (
     ItemSet,
     ItemSums,
-    UserItems,
+    KnownItems,
     cut_by_hash_range,
     item_table,
     merge_sums,
@@ -33,7 +34,7 @@ from beam_dpne.set_union.elements import (
 from beam_dpne.set_union.plan import SetUnionPlan
 
 _KeyedSums = tuple[int, ItemSums]
-_OPEN = "open"
+_OPEN, _KNOWN, _PAST = _ASIDE = ("open", "known", "past")
 _SHARDS = (
     "Users are divided among shards by a keyed hash, and each shard fills a separate histogram, up to "
     "cutoff / shards."
@@ -81,6 +82,7 @@ def set_union_contents(plan: SetUnionPlan, released: Sequence[ItemSet]) -> Conte
         grounds["composition"] = _COUNTED_TOGETHER
     if plan.has_cutoff:
         grounds["promise"] = {"max_users": plan.max_users, "meaning": _PROMISE}
+    known = items.known_thresholds
     mechanism = UnionMechanism(
         policy=plan.policy,
         meaning=_POLICIES[plan.policy.partition("_")[0]],
@@ -88,9 +90,10 @@ def set_union_contents(plan: SetUnionPlan, released: Sequence[ItemSet]) -> Conte
         sensitivity=plan.sensitivity,
         rounding_bound=plan.rounding_bound,
         composed_noise_scale=plan.noise_stddev,
-        cutoff_margin=plan.margin,
+        cutoff_margin=plan.cutoff_margin if plan.has_cutoff else None,
         shards=plan.shard_count,
         rounds=[each._asdict() for each in plan.union_rounds],
+        known_thresholds=UNSET if known is None else known.tolist(),
         released=len(items),
     )
     columns = {"item": _ITEM, "score": _SCORE}
@@ -140,8 +143,11 @@ class PrivateSetUnion(DocumentsTransform):
 
     Attributes:
       plan: the parameters of the run.
+      known: items that are likely by what is public, never by the private data; they need less
+        evidence. `KnownNgrams.items` gives them.
       tokenizer: "tokens", "words", "whitespace", "package.module:function", or a function.
-      partitions, run_key, described, user_field, text_field: as in `PrivateNgrams`.
+      partitions, run_key, described, store, user_field, text_field: as in `PrivateNgrams`; the store
+        is for known items only.
       workers: the number of threads in which a worker tokenizes; None means one.
 
     Raises:
@@ -164,20 +170,24 @@ class PrivateSetUnion(DocumentsTransform):
     """
 
     plan: SetUnionPlan
-    plan_type = SetUnionPlan
     tokenizer: str | Tokenizer = "tokens"
+    known: KnownItems | None = None
+    store: SetStore | None = None
 
     def expand(self, items_of_users: PCollection) -> PrivateSetUnionResult:
         """Groups by user and releases."""
-        run_key = self.bound_key()
+        # An empty list decides nothing, so that it must not change the noise either.
+        known = self.known or None
+        run_key = self.bound_key(known.sha256 if known else "")
         users = self.grouped_by_user(items_of_users, run_key, self.plan.max_items_per_user)
-        release = ReleaseItems(plan=self.plan, run_key=run_key, ranges=self.histogram_ranges)
+        how = {"plan": self.plan, "run_key": run_key, "ranges": self.histogram_ranges}
+        release = ReleaseItems(**how, known=known, store=self.store)
         found = cast("PCollection[ItemSet]", users | "ReleaseItems" >> release)
         return PrivateSetUnionResult(found, Run.of(self))
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class ReleaseItems(beam.PTransform):
+class ReleaseItems(UnhintedTransform):
     """Releases the union of users' items, after their grouping.
 
     Input: `UserBatch` of length 0.
@@ -192,9 +202,7 @@ class ReleaseItems(beam.PTransform):
       plan: the parameters of the run.
       run_key: the secret of the run, bound to its parameters (`key_context`).
       ranges: the number of hash ranges of the histogram.
-
-    Raises:
-      ValueError: if ranges < 1.
+      known, store: as in `PrivateSetUnion`.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -215,113 +223,108 @@ class ReleaseItems(beam.PTransform):
     plan: SetUnionPlan
     run_key: RunKey = dataclasses.field(repr=False)
     ranges: int = 1
-
-    def __post_init__(self):
-        super().__init__()
-        if self.ranges < 1:
-            raise ValueError(f"ranges must be at least 1, got ranges={self.ranges}.")
+    known: KnownItems | None = None
+    store: SetStore | None = None
 
     def expand(self, users: PCollection[UserBatch]) -> PCollection[ItemSet]:
         """Unrolls the rounds, joins the items found in each into one set, and counts their users."""
-        items: Any = users | "Items" >> beam.Map(elements.items_of_users).with_output_types(
-            UserItems
-        )
+        items = apply(users, "Items", beam.Map(elements.items_of_users), DocumentBlock)
+        run_key, ranges, known = self.run_key, self.ranges, self.known
+        how = {"plan": self.plan, "size": len(known or ())}
         found: list[Any] = []
+        past: list[AsIter] = []
+        rest: list[Any] = []
+        if known:
+            listed = users.pipeline | "Known" >> create_public(known, self.store)
+            cut = beam.FlatMap(lambda known: cut_by_hash_range(known.sums(run_key), ranges))
+            rest = [apply(listed, "KnownSums", cut, _KeyedSums)]
         for decider in self.plan.union_rounds:
             number = decider.round
-            decide = beam.FlatMap(_decide, plan=self.plan, run_key=self.run_key, number=number)
-            decided = (
-                self._sums(items, number)
-                | f"{number}/ByRange" >> beam.GroupByKey()
-                | f"{number}/Decide" >> decide.with_outputs(_OPEN, main="found")
-            )
+            sums = self._sums(items, number)
+            if known:
+                sums = (sums, *rest) | f"{number}/WithKnown" >> beam.Flatten()
+            own = {"run_key": run_key, "ranges": ranges, "number": number}
+            decide = beam.FlatMap(_decide, *past, **how, **own)
+            by_range = sums | f"{number}/ByRange" >> beam.GroupByKey()
+            decided = by_range | f"{number}/Decide" >> decide.with_outputs(*_ASIDE, main="found")
             found.append(decided["found"])
+            if known:
+                decided[_KNOWN].element_type = _KeyedSums
+                rest, past = [decided[_KNOWN]], [*past, AsIter(decided[_PAST])]
             if number < len(self.plan.union_rounds):
                 has_cut = decider.cut is not None
-                known = AsIter(decided[_OPEN if has_cut else "found"])
-                left = beam.ParDo(_Narrow(is_open=has_cut), known).with_output_types(UserItems)
-                items = items | f"{number}/LeftOpen" >> left
-        together = found | "Found" >> beam.Flatten()
+                named = AsIter(decided[_OPEN if has_cut else "found"])
+                narrow = beam.FlatMap(_left_open, named, is_open=has_cut)
+                items = apply(items, f"{number}/LeftOpen", narrow, DocumentBlock)
+        together: Any = found | "Found" >> beam.Flatten()
         once = users.pipeline | "Once" >> beam.Create([None])
-        sort = beam.Map(_merge, AsIter(together))
-        released: Any = once | "Sort" >> sort.with_output_types(ItemSet)
-        if self.plan.count_share:
-            released = count_in_beam(
-                decisions.ItemRows(),
-                users,
-                [released],
-                kind=ItemSet,
-                noise=self.plan.count_noise,
-                run_key=self.run_key,
-            )
-        return cast("PCollection[ItemSet]", released)
+        merge = beam.Map(_merge, AsIter(together), *past, **how)
+        released = apply(once, "Sort", merge, ItemSet)
+        if not self.plan.count_share:
+            return released
+        return count_in_beam(
+            decisions.ItemRows(),
+            users,
+            [released],
+            kind=ItemSet,
+            noise=self.plan.count_noise,
+            run_key=self.run_key,
+        )
 
-    def _sums(self, items: Any, number: int) -> Any:
-        """Turns items into parts of a round's histogram, keyed by hash range."""
-        limited = items | f"{number}/Limit" >> beam.Map(
-            weights.limit_items, plan=self.plan, run_key=self.run_key, number=number
-        ).with_output_types(UserItems)
-        if self.plan.has_cutoff:
-            return self._descended(limited, items, number)
-        weigh = beam.ParDo(self._sum_bundle(weights.weigh_items, plan=self.plan))
-        return limited | f"{number}/Weigh" >> weigh.with_output_types(_KeyedSums)
+    def _sums(self, items: PCollection[DocumentBlock], number: int) -> Any:
+        """Turns items into parts of a round's histogram, keyed by hash range.
 
-    def _descended(self, limited: Any, items: Any, number: int) -> Any:
-        """Takes users in sequence, shard by shard.
-
-        Before a cut, items that users have but gave no weight are added with weight 0.
+        In policies with a cutoff users come in sequence, shard by shard. Before a cut, items that users
+        have but gave no weight are added with weight 0.
         """
         how = {"plan": self.plan, "run_key": self.run_key}
+        limit = beam.Map(weights.limit_items, **how, number=number)
+        limited = apply(items, f"{number}/Limit", limit, DocumentBlock)
+        if not self.plan.has_cutoff:
+            weigh = functools.partial(weights.weigh_items, plan=self.plan)
+            return self._summed(limited, f"{number}/Weigh", weigh)
         split = beam.FlatMap(weights.split_to_shards, **how)
+        shards = apply(limited, f"{number}/ToShards", split, tuple[int, DocumentBlock])
         run = beam.FlatMap(_run_shard, **how, number=number, ranges=self.ranges)
-        sums = (
-            limited
-            | f"{number}/ToShards" >> split.with_output_types(tuple[int, UserItems])
-            | f"{number}/ByShard" >> beam.GroupByKey()
-            | f"{number}/Descend" >> run.with_output_types(_KeyedSums)
-        )
+        by_shard = shards | f"{number}/ByShard" >> beam.GroupByKey()
+        sums = apply(by_shard, f"{number}/Descend", run, _KeyedSums)
         if self.plan.union_rounds[number - 1].cut is None:
             return sums
-        list_present = beam.ParDo(self._sum_bundle(weights.present_items))
-        present = items | f"{number}/Present" >> list_present.with_output_types(_KeyedSums)
+        present = self._summed(items, f"{number}/Present", weights.present_items)
         return (sums, present) | f"{number}/Sums" >> beam.Flatten()
 
-    def _sum_bundle(self, weigh: Callable[..., ItemSums], **parameters: Any) -> SumBundle:
-        return SumBundle(
-            sum_batch=functools.partial(weigh, **parameters),
-            merge=merge_sums,
-            cut=functools.partial(cut_by_hash_range, ranges=self.ranges),
-        )
+    def _summed(self, items: Any, label: str, weigh: Callable[..., ItemSums]) -> Any:
+        cut = functools.partial(cut_by_hash_range, ranges=self.ranges)
+        bundle = SumBundle(sum_batch=weigh, merge=merge_sums, cut=cut)
+        return apply(items, label, beam.ParDo(bundle), _KeyedSums)
 
 
-class _Narrow(beam.DoFn):
-    """Keeps what a round left open of users' items, and drops users who have none of it.
-
-    The side input, sets of items in parts, is joined once per bundle and not once per batch.
-    """
-
-    def __init__(self, *, is_open: bool):
-        self._is_open = is_open
-
-    def start_bundle(self):
-        super().start_bundle()
-        self._known: pa.Array | None = None
-
-    def process(self, element: UserItems, known: Iterable[ItemSet]) -> Iterator[UserItems]:
-        if self._known is None:
-            self._known = join_words(part.items for part in known)
-        left = elements.left_open(element, self._known, is_open=self._is_open)
-        if len(left.users):
-            yield left
+def _left_open(
+    items: DocumentBlock, known: Iterable[ItemSet], *, is_open: bool
+) -> Iterator[DocumentBlock]:
+    """Keeps what a round left open of users' items, and drops users who have none of it."""
+    left = elements.left_open(items, join_words(part.items for part in known), is_open=is_open)
+    if len(left.users):
+        yield left
 
 
 def _decide(
-    keyed: tuple[int, Iterable[ItemSums]], *, plan: SetUnionPlan, run_key: RunKey, number: int
+    keyed: tuple[int, Iterable[ItemSums]],
+    *past: Any,
+    plan: SetUnionPlan,
+    run_key: RunKey,
+    ranges: int,
+    size: int,
+    number: int,
 ) -> Iterator[Any]:
-    """Decides the items of a hash range, and sends those that stay open to a separate output."""
-    progress.enter("decide", None)
-    decision = decisions.decide(merge_sums(keyed[1]), plan, run_key, number)
+    """Decides the items of a hash range, and sends those that stay open to separate outputs."""
+    progress.enter("decide", None, number)
+    threshold = plan.known_threshold(size, list(map(sum, past)))
+    decision = decisions.decide(merge_sums(keyed[1]), plan, run_key, number, threshold)
     yield from decisions.bounded_parts(decision.found)
+    yield TaggedOutput(_PAST, decision.low)
+    for part in cut_by_hash_range(decision.known, ranges):
+        yield TaggedOutput(_KNOWN, part)
     if decision.still_open is not None:
         words = decision.still_open
         for part in decisions.bounded_parts(ItemSet(items=words, scores=np.zeros(len(words)))):
@@ -329,18 +332,18 @@ def _decide(
 
 
 def _run_shard(
-    keyed: tuple[int, Iterable[UserItems]],
+    keyed: tuple[int, Iterable[DocumentBlock]],
     *,
     plan: SetUnionPlan,
     run_key: RunKey,
     number: int,
     ranges: int,
 ) -> Iterator[_KeyedSums]:
-    progress.enter("users", None)
+    progress.enter("users", None, number)
     sums = weights.run_shard(keyed[1], plan, run_key, number)
     return cut_by_hash_range(sums, ranges)
 
 
-def _merge(_: None, parts: Iterable[ItemSet]) -> ItemSet:
+def _merge(_: None, parts: Iterable[ItemSet], *past: Any, plan: SetUnionPlan, size: int) -> ItemSet:
     progress.enter(progress.RELEASED, None)
-    return decisions.merge_released(parts)
+    return decisions.merge_released(parts, plan, size, list(map(sum, past)))

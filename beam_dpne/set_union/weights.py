@@ -50,24 +50,22 @@ import importlib
 import importlib.util
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from beam_dpne.elements import arrays, coders
+from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.thresholds import GRID_BITS, equal_weights
 from beam_dpne.set_union.elements import (
     ItemSums,
-    UserItems,
-    join_items,
     merge_sums,
     sum_by_item,
     take_entries,
-    take_users,
 )
 from beam_dpne.set_union.plan import SetUnionPlan
 
@@ -78,8 +76,8 @@ _Loop = Callable[[Any, Any, Any, int, int], None]
 
 
 def limit_items(
-    items: UserItems, plan: SetUnionPlan, run_key: RunKey, number: int = 1
-) -> UserItems:
+    items: DocumentBlock, plan: SetUnionPlan, run_key: RunKey, number: int = 1
+) -> DocumentBlock:
     """Keeps at most Δ_0 items of each user, a keyed uniform subset.
 
     The bound on a user holds for any choice that is a function of this user's items and of the key.
@@ -99,15 +97,15 @@ def limit_items(
     sub_key = run_key.sub_key("item subset", 0, number)
 
     def draw(user: np.ndarray, entries: np.ndarray) -> np.ndarray:
-        hashes = items.word_hashes[items.items[entries], 0]
+        hashes = items.word_hashes[items.codes[entries], 0]
         return randomness.keyed_bits(sub_key, items.users[user, 0], hashes)[:, 0]
 
-    kept = np.ones(items.items.size, dtype=bool)
+    kept = np.ones(items.codes.size, dtype=bool)
     kept[arrays.outside_limit(items.offsets, limit, draw)] = False
     return take_entries(items, kept, np.minimum(sizes, limit))
 
 
-def weigh_items(items: UserItems, plan: SetUnionPlan) -> ItemSums:
+def weigh_items(items: DocumentBlock, plan: SetUnionPlan) -> ItemSums:
     """Returns the sums of a batch under a policy in which weights depend on the user alone.
 
     Weights are 1/√n for a user's n items, rounded down to units of 2^-32, so that their ℓ2-norm is at
@@ -125,18 +123,18 @@ def weigh_items(items: UserItems, plan: SetUnionPlan) -> ItemSums:
 
 
 def split_to_shards(
-    items: UserItems, plan: SetUnionPlan, run_key: RunKey
-) -> Iterator[tuple[int, UserItems]]:
+    items: DocumentBlock, plan: SetUnionPlan, run_key: RunKey
+) -> Iterator[tuple[int, DocumentBlock]]:
     """Yields the users of each of the M shards, in parts that are small enough for an element."""
     draws = _order_draws(items, run_key)[:, 1]
     shard = (draws % np.uint64(plan.shard_count)).astype(np.int64)
     for number, users in arrays.group_places(shard, plan.shard_count):
-        for part in coders.bounded_parts(users, functools.partial(take_users, items)):
+        for part in coders.bounded_parts(users, items.take):
             yield number, part
 
 
 def run_shard(
-    parts: Iterable[UserItems], plan: SetUnionPlan, run_key: RunKey, number: int = 1
+    parts: Iterable[DocumentBlock], plan: SetUnionPlan, run_key: RunKey, number: int = 1
 ) -> ItemSums:
     """Lets a shard's users pour, in keyed order, into a histogram of this shard up to Γ/M.
 
@@ -151,7 +149,9 @@ def run_shard(
 
     References: DPSU Algorithm 2.
     """
-    items = join_items(parts)
+    items = DocumentBlock.joined(parts)
+    # Γ in units of 2^-50, rounded down.
+    cutoff = int((plan.union_rounds[number - 1].cutoff or 0.0) * 2.0**GRID_BITS)
     order = _order_draws(items, run_key)
     users = np.lexsort((order[:, 1], order[:, 0]))
     # The inverse permutations: (n,) each user's turn, and (words,) each item's rank by keyed hash.
@@ -165,12 +165,12 @@ def run_shard(
     # (m,) the turn of each entry's user. `ordered` are the ranks of items in the order of turns; a turn
     # and a rank are packed into one integer, since sorting values is faster than sorting positions.
     user = np.repeat(turn, sizes)
-    ordered = np.sort((user << 32) | rank[items.items]) & 0xFFFFFFFF
+    ordered = np.sort((user << 32) | rank[items.codes]) & 0xFFFFFFFF
     weights = descend(
         arrays.offsets_of(sizes[users]),
         ordered,
         size=by_hash.size,
-        cutoff=cutoff_units(plan, number) // plan.shard_count,
+        cutoff=cutoff // plan.shard_count,
     )
     return ItemSums(
         words=items.words.take(pa.array(by_hash)),
@@ -179,21 +179,22 @@ def run_shard(
     )
 
 
-def cutoff_units(plan: SetUnionPlan, number: int) -> int:
-    """Returns Γ of a round in units of 2^-50, rounded down."""
-    return int((plan.union_rounds[number - 1].cutoff or 0.0) * 2.0**GRID_BITS)
-
-
-def present_items(items: UserItems) -> ItemSums:
+def present_items(items: DocumentBlock) -> ItemSums:
     """Returns all items that some user of a batch has, with weight 0.
 
     Which items a round closes must not depend on the subsets that were drawn: an item that is
     in no user's subset is decided by its noise like any other.
     """
-    return sum_by_item(items, np.zeros(items.items.size, np.int64))
+    return sum_by_item(items, np.zeros(items.codes.size, np.int64))
 
 
-def histogram(items: UserItems, plan: SetUnionPlan, run_key: RunKey, number: int = 1) -> ItemSums:
+def histogram(
+    items: DocumentBlock,
+    plan: SetUnionPlan,
+    run_key: RunKey,
+    number: int = 1,
+    known: Sequence[ItemSums] = (),
+) -> ItemSums:
     """Returns the whole histogram of a round in memory, as the transforms would.
 
     Args:
@@ -201,10 +202,11 @@ def histogram(items: UserItems, plan: SetUnionPlan, run_key: RunKey, number: int
       plan: the plan of the run.
       run_key: bound to the run's parameters.
       number: the round's number, from 1.
+      known: the known items that are open, with weight 0.
     """
     limited = limit_items(items, plan, run_key, number)
     if plan.has_cutoff:
-        shards: dict[int, list[UserItems]] = {}
+        shards: dict[int, list[DocumentBlock]] = {}
         for shard, part in split_to_shards(limited, plan, run_key):
             shards.setdefault(shard, []).append(part)
         sums = [run_shard(parts, plan, run_key, number) for parts in shards.values()]
@@ -212,21 +214,16 @@ def histogram(items: UserItems, plan: SetUnionPlan, run_key: RunKey, number: int
         sums = [weigh_items(limited, plan)]
     if plan.union_rounds[number - 1].cut is not None:
         sums.append(present_items(items))
-    return merge_sums(sums)
+    return merge_sums([*sums, *known])
 
 
-def _order_draws(items: UserItems, run_key: RunKey) -> np.ndarray:
+def _order_draws(items: DocumentBlock, run_key: RunKey) -> np.ndarray:
     """Returns 128 keyed bits for each user: the first half orders them, the second picks a shard."""
     return randomness.encrypt_blocks(run_key.sub_key("user order"), items.users)
 
 
 def descend(
-    offsets: np.ndarray,
-    items: np.ndarray,
-    *,
-    size: int,
-    cutoff: int,
-    compiled: bool | None = None,
+    offsets: np.ndarray, items: np.ndarray, *, size: int, cutoff: int, compiled: bool | None = None
 ) -> np.ndarray:
     """Returns the histogram after all users, in their order.
 

@@ -18,6 +18,7 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 
 from beam_dpne.cli.runners import is_classic_template
 from beam_dpne.documents.batch import (
+    GROUP,
     TEXT,
     USER,
     BatchDocuments,
@@ -28,17 +29,13 @@ from beam_dpne.documents.batch import (
 )
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.errors import UsageError
-from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.files import match_inputs, refuse_input
 from beam_dpne.reading.options import InputDescription, ReadOptions
 from beam_dpne.reading.records import check_fields
-from beam_dpne.reading.rejects import (
-    Tally,
-    WriteRejects,
-    require_few_rejected,
-)
+from beam_dpne.reading.rejects import Tally, require_few_rejected
 from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.release.publishing import WriteRelease
-from beam_dpne.release.reading import check_outside
+from beam_dpne.release.reading import check_outside, is_release
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -74,17 +71,12 @@ class ReadRows(beam.PTransform):
         self.description = options.describe(paths)
         root: Any = pipeline
         read = root | "Read" >> ReadDocuments(
-            inputs=paths,
-            strict=self.strict,
-            **dataclasses.asdict(options),
+            inputs=paths, strict=self.strict, rejects=self.rejects, **dataclasses.asdict(options)
         )
-        batches, waited_for = read.documents, [AsIter(read.tally)]
-        if self.rejects is not None:
-            rejects = read.rejects | "WriteRejects" >> WriteRejects(path=self.rejects)
-            waited_for.append(AsIter(rejects))
+        batches = read.documents
         if self.max_rejected < 1:
             # Batches wait until all records are counted, so that too many rejects leave no release.
-            check = beam.Map(_check, self.max_rejected, *waited_for)
+            check = beam.Map(_check, self.max_rejected, AsIter(read.tally))
             checked = batches.pipeline | "Once" >> beam.Create([None]) | "Check" >> check
             after = beam.Map(lambda batch, _: batch, AsIter(checked))
             batches = batches | "AfterCheck" >> after.with_output_types(pa.RecordBatch)
@@ -92,9 +84,7 @@ class ReadRows(beam.PTransform):
         return batches | "Rows" >> rows.with_output_types(_row_type(options))
 
 
-def _check(
-    _: None, max_rejected: float, tallies: Iterable[Tally], rejects: Iterable[str] = ()
-) -> None:
+def _check(_: None, max_rejected: float, tallies: Iterable[Tally]) -> None:
     """Raises TooManyRejectedError if too many records were rejected, when their list is written."""
     require_few_rejected(tallies, max_rejected)
 
@@ -111,10 +101,9 @@ def _row_type(options: ReadOptions) -> Any:
     text: Any = Sequence[str] if options.text_is_tokens else str
     if len(options.text_fields) > 1:
         text = text | None
-    further: Any = [(name, str | None) for name in options.fields or ()]
-    return RowTypeConstraint.from_fields(
-        [(options.user_field, str), *((name, text) for name in options.text_fields), *further]
-    )
+    kinds = {"user_field": str, "text_field": text, "group_field": str, "fields": str | None}
+    fields: Any = [(name, kinds[option]) for option, name in options.wanted_fields]
+    return RowTypeConstraint.from_fields(fields)
 
 
 def _readers_before(rows: PCollection) -> list[ReadRows]:
@@ -135,9 +124,15 @@ def _in_field(name: str) -> beam.PTransform:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class PrivateRows(beam.PTransform):
-    """Applies a private transform of documents to rows, and returns rows."""
+    """Applies a private transform of documents to rows, and returns rows.
+
+    Attributes:
+      transform: the private transform.
+      known: its known lists, none of which may be a file from which the rows come.
+    """
 
     transform: DocumentsTransform
+    known: Sequence[str] = ()
 
     def __post_init__(self):
         super().__init__(type(self.transform).__name__)
@@ -162,9 +157,10 @@ class PrivateRows(beam.PTransform):
         the description also says how the files were read, since other options may give other documents.
         """
         transform = self.transform
-        names = checked_names(transform.user_field, transform.text_field)
+        group_field = transform.row_description.group_field
+        names = checked_names(transform.user_field, transform.text_field, group_field)
         # Batches, which are checked while they are read only, have the fields of the rows.
-        check_known_fields(rows.element_type, names)
+        check_known_fields(rows.element_type, names, group_field is not None)
         readers = _readers_before(rows)
         if any(transform.user_field in (reader.options.fields or ()) for reader in readers):
             raise UsageError(
@@ -172,14 +168,22 @@ class PrivateRows(beam.PTransform):
                 f"{transform.user_field!r}: only its own user_field is checked, so that 7, 7.0 and [7] "
                 f"would be three users. Give ReadDocuments user_field: {transform.user_field}."
             )
+        files = [file for reader in readers for file in match_inputs(reader.inputs)]
+        for path in self.known if files else ():
+            if not is_release("known", path):
+                refuse_input("known", path, files)
         step: Any = rows.producer
         reader = step and step.parent and step.parent.transform
         is_straight = isinstance(reader, ReadRows)
         records = step.inputs[0] if is_straight else rows
-        if is_straight and names == (reader.options.user_field, *reader.options.text_fields):
-            batch = BatchDocuments(user_field=transform.user_field, text_field=transform.text_field)
+        read = reader.options if is_straight else ReadOptions()
+        known = checked_names(read.user_field, read.text_field, read.group_field)
+        if is_straight and (known, read.group_field) == (names, group_field):
+            fields = {"user_field": transform.user_field, "text_field": transform.text_field}
+            batch = BatchDocuments(**fields, group_field=group_field)
             records = records | "Documents" >> batch
             as_program = {"user_field": USER, "text_field": TEXT, "described": reader.description}
+            as_program |= {} if group_field is None else {"group_field": GROUP}
             transform = dataclasses.replace(transform, **as_program)
         elif readers:
             described = _described(transform.row_description, readers)

@@ -14,8 +14,9 @@ import apache_beam as beam
 
 from beam_dpne.bayesian import transform as bayesian
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.bayesian.public_counts import read_public_counts
+from beam_dpne.bayesian.public_files import read_public_counts
 from beam_dpne.cli.commands import Made, with_file
+from beam_dpne.cli.inputs import with_rules
 from beam_dpne.cli.parameters import (
     Input,
     PlanFile,
@@ -31,8 +32,10 @@ from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.ngrams import transform as ngrams
+from beam_dpne.ngrams.known import KnownNgrams, read_known
+from beam_dpne.ngrams.parameters import KnownLists
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.reading.options import ReadOptions, names_of
+from beam_dpne.reading.options import Grouping, ReadOptions, names_of
 from beam_dpne.release import publishing
 from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.set_union import transform as set_union
@@ -61,7 +64,7 @@ class RowFields(Parameters):
             "e.g. country. A value that is null or missing is null, and every other value is text: "
             "numbers, times and truth values of Parquet files as Arrow writes them, and lists, "
             "objects, numbers and truth values of JSON as JSON. A field that does not exist is "
-            "refused.",
+            "refused."
         ),
     ] = None
     text_is_tokens: Annotated[
@@ -69,7 +72,7 @@ class RowFields(Parameters):
         Parameter(
             help="Whether each text is a list of tokens, in JSON or Parquet. Then give the private "
             "transform the tokenizer tokens. Texts of the other kind are rejected, and columns of it "
-            "are refused.",
+            "are refused."
         ),
     ] = False
 
@@ -152,6 +155,8 @@ def _private_rows(
     fields: ReadOptions,
     tokenizing: Tokenizing,
     running: Running,
+    *,
+    lists: KnownLists | None = None,
     **others: Any,
 ) -> PrivateRows:
     """Returns a transform of rows from the objects of its keys."""
@@ -162,12 +167,12 @@ def _private_rows(
         check_access([running.run_key_file], [])
         own["run_key"] = RunKeyFile.checked(absolute_path(running.run_key_file))
     transform = make(
-        tokenizer=tokenizing.tokenizer or "words",
+        tokenizer=with_rules(tokenizing, tokenizing.name()),
         partitions=running.partitions or make.partitions,
         text_field=fields.text_field,
         **own,
     )
-    return PrivateRows(transform=transform)
+    return PrivateRows(transform=transform, known=names_of((lists and lists.known) or ()))
 
 
 def _private_keys(plan: type) -> Groups:
@@ -181,9 +186,9 @@ def _private_keys(plan: type) -> Groups:
     }
 
 
-@_keys({Input: (), ReadOptions: (), RowFields: (), Rejecting: ()})
+@_keys({Input: (), ReadOptions: (), Grouping: (), RowFields: (), Rejecting: ()})
 def ReadDocuments(
-    files: Input, reading: ReadOptions, fields: RowFields, rejecting: Rejecting
+    files: Input, reading: ReadOptions, grouping: Grouping, fields: RowFields, rejecting: Rejecting
 ) -> beam.PTransform:
     r"""Reads users' texts from files into rows, by the names of fields.
 
@@ -210,7 +215,10 @@ def ReadDocuments(
     inputs = names_of(files.input)
     check_access(inputs, [rejecting.rejects] if rejecting.rejects else [])
     options = dataclasses.replace(
-        reading, fields=tuple(fields.fields or ()), text_is_tokens=fields.text_is_tokens
+        reading,
+        fields=tuple(fields.fields or ()),
+        text_is_tokens=fields.text_is_tokens,
+        group_field=grouping.group_field,
     )
     return ReadRows(
         inputs=[absolute_path(path) for path in inputs],
@@ -221,15 +229,15 @@ def ReadDocuments(
     )
 
 
-@_keys(_private_keys(PrivacyPlan))
+@_keys({**_private_keys(PrivacyPlan), Grouping: (), KnownLists: ()})
 def PrivateNgrams(*parameters: Any) -> beam.PTransform:
     """Releases n-grams of up to max_length words that many users share.
 
     Input: rows with a schema, one for each document or record, bounded and in the global window.
 
-    Outputs: `rows` has one row for each released n-gram, with the fields `length`, `ngram`, `score`
-    and, unless count_share is 0, `users`, `users_low` and `users_high`. `ledger` has one row with the
-    field `ledger`, the public account of the release as JSON.
+    Outputs: `rows` has one row for each released n-gram, with the fields `length`, with a group_field
+    `group`, `ngram`, `score` and, unless count_share is 0, `users`, `users_low` and `users_high`.
+    `ledger` has one row with the field `ledger`, the public account of the release as JSON.
 
     Privacy: both outputs together are user-level (epsilon, delta)-differentially private, when one
     user with all rows is added or removed. Nothing else that the pipeline writes is private.
@@ -246,10 +254,20 @@ def PrivateNgrams(*parameters: Any) -> beam.PTransform:
       ...         lambda row: print(row.ngram))
       good morning
     """
-    return _private_rows(ngrams.PrivateNgrams, *parameters)
+    *given, grouping, asked = parameters
+    plan, _, tokenizing, _ = given
+    known = _known(asked, plan.max_length, tokenizing)
+    more = {"group_field": grouping.group_field, "known": known}
+    return _private_rows(ngrams.PrivateNgrams, *given, lists=asked, **more)
 
 
-@_keys(_private_keys(SetUnionPlan))
+def _known(asked: KnownLists, max_length: int, tokenizing: Tokenizing) -> KnownNgrams | None:
+    """Returns the n-grams of the lists that keys name; None if they name none."""
+    tokenizer = with_rules(tokenizing, tokenizing.name())
+    return None if asked.known is None else read_known(asked, max_length, tokenizer)
+
+
+@_keys({**_private_keys(SetUnionPlan), KnownLists: ()})
 def PrivateSetUnion(*parameters: Any) -> beam.PTransform:
     """Releases items that many users have: words, queries, product names, any strings.
 
@@ -262,7 +280,10 @@ def PrivateSetUnion(*parameters: Any) -> beam.PTransform:
     Privacy: both outputs together are user-level (epsilon, delta)-differentially private, when one
     user with all rows is added or removed. Nothing else that the pipeline writes is private.
     """
-    return _private_rows(set_union.PrivateSetUnion, *parameters)
+    *given, asked = parameters
+    known = _known(asked, 1, given[2])
+    items = None if known is None else known.items
+    return _private_rows(set_union.PrivateSetUnion, *given, lists=asked, known=items)
 
 
 @_keys({PublicCounting: ("public",), **_private_keys(BayesianPlan)})
@@ -287,7 +308,7 @@ def BayesianCounts(
     counts = read_public_counts(
         public.public,
         length=plan.length,
-        tokenizer=tokenizing.tokenizer or "words",
+        tokenizer=with_rules(tokenizing, tokenizing.name()),
         vocabulary_size=plan.vocabulary_size,
     )
     given = (plan, fields, tokenizing, running)

@@ -15,7 +15,6 @@ from beam_dpne.evaluation.corpus import Corpus, GramIndex, index_corpus, read_co
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.set_union.elements import UserItems
 from pipelines.experiments.union_policies import Holdings
 
 _TOKENS_A_PARTITION = 1_000_000
@@ -78,7 +77,9 @@ class Data:
         """Yields the users under a run key, as `PrivateNgrams` lays them out."""
         corpus = self.corpus
         block = DocumentBlock(
-            users=hash_users(corpus.users, run_key.sub_key("user"))[corpus.document_users],
+            users=hash_users(corpus.users, run_key.sub_key("user"))[
+                corpus.user_of_position[corpus.codes < 0]
+            ],
             offsets=arrays.offsets_of(corpus.document_lengths),
             codes=corpus.codes[corpus.codes >= 0],
             words=corpus.words.cast(pa.string()),
@@ -98,13 +99,13 @@ class Data:
         sizes = np.bincount(users, minlength=len(corpus.users))
         return Holdings(arrays.offsets_of(sizes), items.astype(np.int32), counts, len(corpus.words))
 
-    def user_items(self, run_key: RunKey) -> UserItems:
+    def user_items(self, run_key: RunKey) -> DocumentBlock:
         """Returns each user's distinct words under a run key, as `PrivateSetUnion` groups them."""
         words = self.corpus.words.cast(pa.string())
-        return UserItems(
+        return DocumentBlock(
             users=hash_users(self.corpus.users, run_key.sub_key("user")),
             offsets=self.holdings.offsets,
-            items=self.holdings.items,
+            codes=self.holdings.items,
             words=words,
             word_hashes=arrays.hash_words(run_key.sub_key("word"), words),
         )

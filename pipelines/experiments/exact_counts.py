@@ -137,4 +137,7 @@ def public_rows(corpus: Corpus, public: PublicCounts) -> npt.NDArray[np.int32]:
     """Returns the public gram that begins at each position of a corpus, −1 where none does."""
     known = arrays.places_in(corpus.words.cast(pa.string()), public.words)
     # A border has the code −1, which reads the last entry, −1.
-    return public.rows_of(np.append(known, np.int32(-1))[corpus.codes])
+    starts, found = public.find(np.append(known, np.int32(-1))[corpus.codes])
+    rows = np.full(corpus.codes.size, -1, np.int32)
+    rows[starts] = found
+    return rows

@@ -170,7 +170,7 @@ def union_plan(policy: str, limit: int) -> SetUnionPlan | UnionParameters:
         return UnionParameters(**UNION, policy=policy, max_contributions=limit)
     published: dict[str, Any] = {}
     if policy in DESCENT_POLICIES and policy in PUBLISHED:
-        published = {"shards": 1, "max_shard_users": 10_000_000, "cutoff_margin": 5.0}
+        published = {"max_shard_users": 10_000_000, "cutoff_margin": 5.0}
     return SetUnionPlan(
         **UNION, policy=policy, max_contributions=limit, count_share=0.0, **published
     )

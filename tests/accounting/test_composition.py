@@ -124,11 +124,6 @@ def test_a_delta_out_of_range_is_refused(delta):
         compose([spent], delta=delta)
 
 
-def test_nothing_to_compose_is_refused():
-    with pytest.raises(BudgetError, match="at least one release"):
-        compose([])
-
-
 def test_events_outside_the_slack_cost_more_at_a_larger_total_epsilon():
     spent = replace(expense_of_plan(PrivacyPlan(epsilon=1, delta=1e-6)), remainder=1e-9)
     without = compose([replace(spent, remainder=0.0)] * 4)
@@ -174,3 +169,9 @@ def test_no_single_number_of_a_ledger_can_make_a_total_smaller(section, name, va
     except BudgetError:
         return
     assert compose([changed] * 4).epsilon >= honest * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("delta", [None, 1e-3])
+def test_nothing_to_compose_is_refused(delta):
+    with pytest.raises(BudgetError, match="at least one release"):
+        compose([], delta=delta)

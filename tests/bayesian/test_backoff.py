@@ -85,10 +85,7 @@ def perplexity(model, orders, lines, length):
 
 @pytest.mark.parametrize("length", [1, 2, 3])
 @pytest.mark.parametrize("is_whole", [True, False])
-@pytest.mark.parametrize("min_count", [1, 3])
-def test_the_probabilities_after_every_context_sum_to_what_other_words_leave(
-    length, is_whole, min_count
-):
+def test_the_probabilities_after_every_context_sum_to_what_other_words_leave(length, is_whole):
     orders, longest = public_of(length, 40)
     if not is_whole:
         few = longest.counts >= 2
@@ -96,7 +93,7 @@ def test_the_probabilities_after_every_context_sum_to_what_other_words_leave(
         orders = PublicGrams([longest])
     released = longest.most_frequent(len(longest) // 2)
     joint = np.random.default_rng(0).random(len(released)) ** 3
-    model = adapted_model(orders, orders.rows_of(released), joint, min_count=min_count)
+    model = adapted_model(orders, orders.rows_of(released), joint)
     words = len(orders.words)
     sums = [sum(probability(model, [], word) for word in range(words)) + model[1]]
     rng = np.random.default_rng(3)
@@ -261,21 +258,6 @@ def test_words_count_as_much_as_the_public_ones_where_nothing_but_sampling_sets_
     assert backoff._prior_counts(before, unlike) == pytest.approx(1 / 0.09, rel=0.5)
     assert backoff._prior_counts(before, before * rng.lognormal(0, 2, before.size)) == 5
     assert backoff._prior_counts(np.ones(3), np.ones(3)) == 5
-
-
-def test_min_count_leaves_rare_public_grams_out_and_keeps_those_of_the_release():
-    orders, longest = public_of(3)
-    released = longest.most_frequent(50)
-    rows = orders.rows_of(released)
-    joint = np.ones(50)
-    whole = adapted_model(orders, rows, joint)
-    cut = adapted_model(orders, rows, joint, min_count=10**6)
-    assert [len(order.grams) for order in whole[0]] == [len(each) for each in orders.counts]
-    assert len(cut[0][2].grams) == 50
-    assert len(cut[0][1].grams) < len(whole[0][1].grams)
-    listed = {tuple(gram) for gram in cut[0][1].grams.tolist()}
-    for gram in cut[0][2].grams.tolist():
-        assert {tuple(gram[:2]), tuple(gram[1:])} <= listed
 
 
 # The tree of n-grams

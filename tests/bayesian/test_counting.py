@@ -5,9 +5,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne.bayesian import counting
-from beam_dpne.bayesian.counting import UserGrams
+from beam_dpne.bayesian import transform as counting
 from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.transform import UserGrams
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import rounded_probabilities
 from beam_dpne.mechanism.randomness import RunKey
@@ -72,12 +72,14 @@ def test_the_ledgers_numbers_are_the_plans():
 def test_the_coder_keeps_everything():
     found = counting.NgramProbabilities(
         ngrams=pa.array(["a b c", "b c d"]),
+        noisy=np.array([3, -1]),
         probabilities=np.array([0.75, 0.25]),
         public={"ngrams": 2, "length": 3, "sha256": "0" * 64},
     )
     coder = BatchCoder(counting.NgramProbabilities)
     decoded = coder.decode(coder.encode(found))
     assert decoded.ngrams.to_pylist() == found.ngrams.to_pylist()
+    assert decoded.noisy.tolist() == found.noisy.tolist()
     assert decoded.probabilities.tolist() == found.probabilities.tolist()
     assert decoded.public == found.public
 

@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_dpne.bayesian import posterior
-from beam_dpne.bayesian.counting import NgramProbabilities, NoisyCounts
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.bayesian.transform import BayesianCounts
+from beam_dpne.bayesian.transform import BayesianCounts, NgramProbabilities
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.elements import batches
 from beam_dpne.elements.coders import SetStore
@@ -78,12 +77,7 @@ def as_batches(documents: Documents, rng: random.Random) -> list[pa.RecordBatch]
     return cut
 
 
-_noisy: list[NoisyCounts] = []
 _released: list[NgramProbabilities] = []
-
-
-def _collect_noisy(part: NoisyCounts) -> None:
-    _noisy.append(part)
 
 
 def _collect_released(found: NgramProbabilities) -> None:
@@ -94,7 +88,6 @@ def run_beam(
     elements, public, plan, *, partitions=3, repeats=0, tokenizer="tokens", store=None
 ) -> tuple[list[int], NgramProbabilities]:
     """Runs the pipeline; repeated bundles must repeat their results."""
-    _noisy.clear()
     _released.clear()
     counts = PublicCounts.of(public.keys(), public.values())
     with beam.Pipeline(runner=FnApiRunner(bundle_repeat=repeats)) as pipeline:
@@ -110,13 +103,12 @@ def run_beam(
                 store=store,
             )
         )
-        _ = result.noisy | "Noisy" >> beam.Map(_collect_noisy)
         _ = result.released | "Released" >> beam.Map(_collect_released)
     first = _released[0]
     assert all((other.probabilities == first.probabilities).all() for other in _released)
     assert first.ngrams.to_pylist() == counts.texts().to_pylist()[: plan.vocabulary_size]
-    assert all((other.values == _noisy[0].values).all() for other in _noisy)
-    return _noisy[0].values.tolist(), first
+    assert all((other.noisy == first.noisy).all() for other in _released)
+    return first.noisy.tolist(), first
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])
@@ -253,7 +245,7 @@ def test_neighbours_under_one_key_differ_by_no_more_than_the_sensitivity(max_tok
 
 def test_what_cannot_be_is_refused_when_the_pipeline_is_built():
     public = PublicCounts.of([("a", "b")], [1])
-    with pytest.raises(ValueError, match=r"length=3 words, as the plan says, got grams of 2"):
+    with pytest.raises(ValueError, match="longest n-gram of public, 2, got length=3"):
         BayesianCounts(plan=plan_of(length=3), public=public)
     with pytest.raises(ValueError, match="partitions must be an integer of at least 1"):
         BayesianCounts(plan=plan_of(), public=public, partitions=0)

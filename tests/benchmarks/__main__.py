@@ -152,15 +152,15 @@ def table(titles: pathlib.Path, work: pathlib.Path) -> Mapping[str, tuple[Comman
             Ratio(part, ONE_ROUND, FLOOR, most),
             Ratio(part, ONE_ROUND, FLOOR, is_work=True),
             Ratio(part, ONE_ROUND, FLOOR, of="cpu"),
-            Ratio(part, DEFAULT, ONE_ROUND, 1.5),
-            Ratio(part, DEFAULT, ONE_ROUND, 1.5, of="cpu"),
+            Ratio(part, DEFAULT, ONE_ROUND, 1.35),
+            Ratio(part, DEFAULT, ONE_ROUND, 1.4, of="cpu"),
             Ratio(part, DEFAULT, ONE_ROUND, 1.3, of="megabytes"),
         ]
         parts[part] = commands, rows
     workers = {f"{DEFAULT}, {n} workers": f"--workers={n}" for n in (0, 1, 2)}
     commands = {name: product("titles", data, DEFAULT, flag) for name, flag in workers.items()}
     graph, one_worker, two = workers
-    rows = [Ratio("workers", graph, two, 1.6), Ratio("workers", one_worker, two)]
+    rows = [Ratio("graph", graph, one_worker, 1.4), Ratio("workers", one_worker, two, 1.6)]
     return {**parts, "workers": (commands, rows)}
 
 

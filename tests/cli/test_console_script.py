@@ -2,15 +2,16 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
-import venv
 import zipfile
 
 import pytest
+import yaml
 
-from beam_dpne.version import __version__
+from beam_dpne import __version__
 from tests.conftest import ROOT
 
 BUDGET = [
@@ -82,21 +83,36 @@ def test_the_wheel_holds_the_package_alone(wheel):
     assert others == {f"beam_dpne/{name}" for name in named}
 
 
+DATA_FRAME = """
+import apache_beam as beam
+from apache_beam.dataframe.convert import to_dataframe
+from beam_dpne import PrivacyPlan, PrivateNgrams
+plan = PrivacyPlan(epsilon=8, delta=1e-5, max_length=1)
+with beam.Pipeline() as pipeline:
+    rows = (pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(300)])
+            | PrivateNgrams(plan=plan)).rows
+    to_dataframe(rows).to_csv("frame.csv", index=False)
+"""
+
+
 @pytest.mark.slow
-def test_the_installed_program_releases_ngrams(wheel, notes, tmp_path):
-    venv.create(tmp_path / "venv", with_pip=True)
-    python = next((tmp_path / "venv").glob("*/python"))
+def test_the_quickstart_in_an_empty_environment_as_it_is_written(tmp_path):
+    source = tmp_path / "source"
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info"))
+    page = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert "pip install ." in blocks[0]
+    (source / "all.sh").write_text("\n".join(blocks), encoding="utf-8")
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    run(python, "-m", "pip", "install", "-q", wheel, env=clean)
-    program = python.parent / "beam-dpne"
-    assert run(program, "--version", env=clean) == f"beam-dpne {__version__}\n"
-    files = ("--input", notes, "--output", "release")
-    shown = run(program, "ngrams", *files, *BUDGET, cwd=tmp_path, env=clean)
-    assert "Released" in shown
-    assert released(tmp_path / "release") == {
-        *("good", "morning", "you", "good morning", "morning you"),
-    }
-    missing = subprocess.run([program, "ngrams"], env=clean, capture_output=True, check=False)
+    shown = run("bash", "-euo", "pipefail", "all.sh", cwd=source, env=clean)
+    for expected in ("rows in", "most_users", "users_high"):
+        assert expected in shown
+    here = {"cwd": source / "docs", "env": clean}
+    program = source / ".venv" / "bin" / "beam-dpne"
+    assert run(program, "--version", **here) == f"beam-dpne {__version__}\n"
+    run(program.parent / "python", "-c", DATA_FRAME, **here)
+    assert "good" in "".join(path.read_text() for path in (source / "docs").glob("frame.csv*"))
+    missing = subprocess.run([program, "ngrams"], capture_output=True, check=False, **here)
     assert missing.returncode == 2
 
 
@@ -106,3 +122,30 @@ def test_the_launcher_of_the_repository_releases_ngrams(notes, tmp_path):
     files = ("--input", notes, "--output", tmp_path / "release")
     assert "Released" in run(sys.executable, launcher, *files, *BUDGET, env=environment)
     assert "good morning" in released(tmp_path / "release")
+
+
+@pytest.mark.slow
+def test_beam_installs_the_wheel_for_a_pipeline_in_yaml(wheel, tmp_path):
+    """What Beam's starter for providers in Python does with its own package."""
+    listing = run(sys.executable, "-m", "beam_dpne.yaml", "--package", wheel)
+    rows = [{"user": f"u{place}", "text": "see you"} for place in range(300)]
+    budget = {"epsilon": 10, "delta": 1e-4, "count_share": 0}
+    steps = [
+        {"type": "Create", "config": {"elements": rows}},
+        {"type": "PrivateNgrams", "input": "Create", "config": {**budget, "max_length": 2}},
+        {
+            "type": "MapToFields",
+            "input": "PrivateNgrams.rows",
+            "config": {"fields": {"ngram": "ngram"}},
+        },
+        {
+            "type": "AssertEqual",
+            "input": "MapToFields",
+            "config": {"elements": [{"ngram": each} for each in ("see", "you", "see you")]},
+        },
+    ]
+    spec = {"pipeline": {"type": "composite", "transforms": steps}}
+    spec["providers"] = yaml.safe_load(listing)
+    (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(spec))
+    file = f"--yaml_pipeline_file={tmp_path / 'pipeline.yaml'}"
+    run(sys.executable, "-m", "apache_beam.yaml.main", file, "--runner=FnApiRunner")

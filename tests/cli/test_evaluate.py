@@ -1,9 +1,11 @@
 """`beam-dpne evaluate`: what it prints and writes of real releases, and where it must not write."""
 
 import csv
+import importlib
 import json
 import random
 import shutil
+import sys
 
 import pandas
 import pyarrow as pa
@@ -148,7 +150,7 @@ def test_tables_say_the_same_as_the_json_and_every_file_that_it_is_not_private(j
     total = by_length(whole)["all"]
     for name in ("released", "real", "spurious"):
         assert f"{total[name]:,}" in flat
-    assert f"{total['spurious_ratio']:.3g}" in flat
+    assert f"{total['spurious_ratio']:.4g}" in flat
     assert "Files, not private either" in flat
 
 
@@ -194,8 +196,8 @@ def test_counts_are_compared_with_a_plain_count_over_the_files(judged, made):
     assert counts[-1]["coverage"] == pytest.approx(covered / counts[-1]["real"])
     assert counts[-1]["top"] is None
     flat = " ".join(ended.out.replace("│", " ").split())
-    assert f"1 {counts[0]['coverage']:.3g}" in flat
-    assert f"{counts[1]['rank_correlation']:.3g} 4 {counts[1]['top']}" in flat
+    assert f"1 {counts[0]['coverage']:.4g}" in flat
+    assert f"{counts[1]['rank_correlation']:.4g} 4 {counts[1]['top']}" in flat
     lines = (folder / f"{PREFIX}counts.csv").read_text().splitlines()
     table = [dict(row) for row in csv.DictReader(lines)]
     for row, quality in zip(table, counts, strict=True):
@@ -274,11 +276,40 @@ def test_an_earlier_evaluation_is_not_replaced_and_other_files_stay(judge, judge
     assert len(list(folder.iterdir())) == len(FILES) + 2
 
 
-def test_another_tokenizer_is_told_of(judge, judged, judged_items):
-    ended = judge("--tokenizer", "whitespace")
-    assert ended.status == 0
-    assert "The tokenizer is whitespace and the release's was words" in ended.out
-    assert "The tokenizer" not in judged[0].out + judged_items[0].out
+@pytest.mark.parametrize(
+    "others", [("--tokenizer", "whitespace"), ("--user_field", "who"), ("--text_field", "body")]
+)
+def test_what_changes_the_users_or_the_words_of_the_release_is_refused(judge, others):
+    ended = judge(*others)
+    assert (ended.status, ended.out) == (2, "")
+    assert f"{others[0]} must be that of the release" in ended.err
+    assert judge("--user_field", "user", "--text_field", "text", "--tokenizer", "words").status == 0
+
+
+def test_a_release_of_sequences_is_judged(cli, tmp_path):
+    path, release = tmp_path / "lines.seq", tmp_path / "release"
+    path.write_text("see you soon\n" * 300)
+    files = ("--input", path, "--input_format", "sequences")
+    assert cli("ngrams", *files, "--output", release, *RUN, "--quiet").status == 0
+    ended = cli("evaluate", "--input", path, "--release", release)
+    assert (ended.status, ended.err) == (0, "")
+    assert "│ 3      │        1 │" in ended.out
+
+
+def test_an_evaluation_reads_the_input_as_the_release_did(cli, tmp_path):
+    """Fields, format and the sign between fields are those of the ledger."""
+    rows = [f"u{place % 150};{' '.join(text)}" for place, (_, text) in enumerate(documents())]
+    (tmp_path / "notes.data").write_text("\n".join(rows) + "\n", encoding="utf-16-le")
+    read = {"columns": ["who", "said"], "delimiter": "semicolon", "encoding": "utf-16-le"}
+    read |= {"input_format": "csv", "user_field": "who", "text_field": "said"}
+    (tmp_path / "plan.json").write_text(json.dumps(read))
+    files = ("--input", tmp_path / "notes.data", "--output", tmp_path / "out")
+    ended = cli("ngrams", *files, *RUN[:4], "--plan", tmp_path / "plan.json", "--quiet")
+    assert ended.status == 0, ended.err
+    given = ("--release", tmp_path / "out", "--input", tmp_path / "notes.data")
+    ended = cli("evaluate", *given, "--input_format", "csv")
+    assert ended.status == 0, ended.err
+    assert " of 150 users." in " ".join(ended.out.split())
 
 
 QUOTING = """
@@ -307,12 +338,21 @@ def returns_an_object(texts):
 
 
 @pytest.mark.parametrize("function", ["raises", "raises_a_subclass", "returns_an_object"])
-def test_a_tokenizer_that_quotes_texts_shows_none(judge, tmp_path, monkeypatch, function):
-    (tmp_path / "indiscreet_splitter.py").write_text(QUOTING)
+def test_a_tokenizer_that_quotes_texts_shows_none(
+    cli, judge, made, tmp_path, monkeypatch, function
+):
+    name = f"indiscreet_{function}"
+    path = tmp_path / f"{name}.py"
+    path.write_text(f"from beam_dpne.documents.tokenizers import whitespace as {function}")
     monkeypatch.syspath_prepend(tmp_path)
-    ended = judge("--tokenizer", f"indiscreet_splitter:{function}")
+    given = ("--tokenizer", f"{name}:{function}", "--output", tmp_path / "out")
+    assert cli("ngrams", "--input", made / "notes.jsonl", *RUN[:4], *given).status == 0
+    path.write_text(QUOTING)
+    del sys.modules[name]
+    importlib.invalidate_caches()
+    ended = judge(release=tmp_path / "out")
     assert ended.status != 0
-    assert "tokenizer indiscreet_splitter:" in ended.err
+    assert f"tokenizer {name}:" in ended.err
     assert not any(word in ended.err for word in WORDS[2:])
 
 
@@ -329,6 +369,47 @@ def test_a_message_of_others_is_withheld_after_the_data_were_read(judge, monkeyp
     assert ended.status == 1
     assert "its message is withheld, since it may quote the data" in ended.err
     assert "Smith" not in ended.err
+
+
+def test_known_and_new_n_grams_are_told_apart_by_the_lists_of_the_run(cli, judge, made, tmp_path):
+    lists = {
+        "words.tsv": ["see", "you", "see you", "you see soon", *(f"no{i}" for i in range(300))]
+    }
+    lists["more.tsv"] = ["dear friend", "dear"]
+    for name, ngrams in lists.items():
+        rows = [f"{ngram}\t{count}" for count, ngram in enumerate(ngrams, 2)]
+        (tmp_path / name).write_text("\n".join(["ngram\tcount", *rows]) + "\n")
+    known = [part for name in lists for part in ("--known", tmp_path / name)]
+    plan = {"epsilon": 6, "delta": 1e-3, "max_length": 3, "spurious_fraction": 0.5}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    files = ("--input", made / "notes.jsonl", "--run_key_file", made / "key", "--quiet")
+    given = (*files, "--plan", tmp_path / "plan.json", *known, "--known_min_count", 3)
+    ended = cli("ngrams", *given, "--output", tmp_path / "out")
+    assert ended.status == 0, ended.err
+    ended = judge(*known, "--output", tmp_path / "judged", release=tmp_path / "out")
+    assert ended.status == 0, ended.err
+    # "see" stands there twice, less than the run asked for.
+    names = {*lists["words.tsv"], *lists["more.tsv"]} - {"see", "dear friend"}
+    held = {
+        join_tokens(text[start : start + length])
+        for _, text in documents()
+        for length in (1, 2, 3)
+        for start in range(len(text) - length + 1)
+    }
+    own = [row["ngram"] for row in read_release(str(tmp_path / "out")).table().to_pylist()]
+    found = evaluation_of(tmp_path / "judged")["families"]
+    for row in found[-2:]:
+        expected = [ngram for ngram in own if (ngram in names) == (row["family"] == "known")]
+        assert (row["length"], row["released"]) == ("all", len(expected))
+        assert row["real"] == len(held.intersection(expected)) > 0
+        assert row["spurious"] == row["released"] - row["real"]
+    assert found[0]["spurious"] > 0
+    assert sum(row["released"] for row in found[:-2]) == len(own)
+    for others in (known[:2], [*known[:2], *known[:2]]):
+        ended = judge(*others, release=tmp_path / "out")
+        assert (ended.status, ended.out) == (2, "")
+        assert "known must be the lists of the run" in ended.err
+    assert judge(*known).status == 2
 
 
 # Where it must not write

@@ -36,7 +36,7 @@ def test_each_policy_releases_what_many_share_and_nothing_of_one_user(cli, data,
     ended = cli("set-union", *given, *BUDGET, *key, "--policy", policy)
     assert ended.status == 0, ended.err
     assert {row["item"] for row in rows_of(tmp_path)} == {"tea", "green tea"}
-    assert policy in ended.out
+    assert read_ledger(str(tmp_path))["mechanism"]["policy"] == policy
 
 
 def test_one_key_gives_one_set_however_the_work_is_divided(cli, data, tmp_path):
@@ -49,9 +49,11 @@ def test_one_key_gives_one_set_however_the_work_is_divided(cli, data, tmp_path):
 
 def test_rare_parameters_reach_the_ledger(cli, data, tmp_path):
     given = ("--input", data / "items.jsonl", "--tokenizer", "tokens", "--output", tmp_path)
-    ended = cli("set-union", *given, *BUDGET, "--policy", "policy_gaussian", "--shards", 3)
+    ended = cli(
+        "set-union", *given, *BUDGET, "--policy", "policy_gaussian", "--max_shard_users", 3_000_000
+    )
     assert ended.status == 0, ended.err
-    assert read_ledger(str(tmp_path))["plan"]["shards"] == 3
+    assert read_ledger(str(tmp_path))["plan"]["max_shard_users"] == 3_000_000
 
 
 def test_probabilities_are_those_of_the_public_n_grams(cli, data, tmp_path):
@@ -66,14 +68,38 @@ def test_probabilities_are_those_of_the_public_n_grams(cli, data, tmp_path):
     assert min(rows, key=lambda row: row["probability"])["ngram"] == "you there"
 
 
+def test_a_public_list_of_several_lengths_has_probabilities_in_one_run(cli, data, tmp_path):
+    (tmp_path / "list.tsv").write_text("tea\t9\ngreen tea\t5\nblack tea with milk\t2\nmilk\t1\n")
+    given = ("--input", data / "items.jsonl", "--tokenizer", "tokens", *BUDGET)
+    given = (*given, "--public", tmp_path / "list.tsv", "--output", tmp_path / "out")
+    ended = cli("bayesian", *given)
+    assert ended.status == 2
+    assert "--length must be the number of words in the longest n-gram of public, 4" in ended.err
+    texts = [{"user": f"u{n}", "text": "Green tea or milk"} for n in range(200)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, texts)))
+    ended = cli("bayesian", *given[4:], "--input", tmp_path / "a.jsonl", "--length", 4)
+    assert ended.status == 0, ended.err
+    found = {row["ngram"]: row["probability"] for row in rows_of(tmp_path / "out")}
+    assert sum(found.values()) == pytest.approx(1)
+    assert all(
+        found[name] == pytest.approx(1 / 3, abs=0.05) for name in ("tea", "green tea", "milk")
+    )
+    model = ("--public", tmp_path / "list.tsv", "--output", tmp_path / "a.arpa")
+    ended = cli("export", tmp_path / "out", "--to", "arpa", *model)
+    assert ended.status == 2
+    assert "n-grams of one length for arpa" in ended.err
+
+
 @pytest.mark.parametrize(
     ("public", "message"),
     [
         ("items.jsonl", "public must not be private data"),
+        ("copy.txt", "public must not be private data"),
         ("none.tsv", "public"),
     ],
 )
 def test_public_counts_that_cannot_be_used_are_refused(cli, data, tmp_path, public, message):
+    (data / "copy.txt").write_bytes((data / "items.jsonl").read_bytes())
     given = ("--input", data / "items.jsonl", "--text_field", "words", "--length", 2)
     ended = cli("bayesian", *given, "--public", data / public, *BUDGET, "--output", tmp_path / "o")
     assert ended.status == 2

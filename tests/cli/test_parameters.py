@@ -1,6 +1,10 @@
 """The one definition of parameters: command lines, files of parameters, and what they refuse."""
 
 import json
+import os
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -18,20 +22,41 @@ def options(command):
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)
-def test_the_help_shows_each_option_with_its_sentences_and_its_default(cli, command):
-    ended = cli(command.name, "--help")
+def test_the_whole_help_shows_each_parameter_with_its_sentences_and_its_default(cli, command):
+    ended = cli(command.name, "--help-all")
     assert (ended.status, ended.err) == (0, "")
     text = " ".join(ended.out.split())
     for name, each in command.parameters.items():
-        assert name in text
-        assert each.rare or each.help.split()[-1] in text
-        assert each.rare or f"default: {each.shown_default}"[:30] in text
+        assert (name.upper() if name == command.positional else name) in text
+        assert each.help in text
+        assert (
+            each.shown_default in ("none", "required") or f"default: {each.shown_default}" in text
+        )
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)
+def test_the_help_is_two_screens_with_what_must_be_given_first(cli, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    ended = cli(command.name, "--help")
+    lines = ended.out.splitlines()
+    assert (ended.status, ended.err) == (0, "")
+    assert len(lines) <= 2 * 24
+    assert max(map(len, lines)) < 80
+    assert f"beam-dpne {command.name} " in lines[4] + lines[5] + lines[6]
+    shown = {name: at for at, line in enumerate(lines) for name in re.findall(r"^  --(\w+)", line)}
+    assert {*shown, command.positional} >= {*options(command)}
+    required = {name for name, each in command.parameters.items() if each.required} & {*shown}
+    assert all(lines[shown[name]].startswith(f"  --{name} ") for name in required)
+    others = [shown[name] for name in options(command) if name in {*shown} - required]
+    assert max((shown[name] for name in required), default=0) < max(others, default=1)
+    first = " ".join(lines[: min(others, default=0)])
+    assert all(f"--{name} " in first for name in required)
 
 
 def test_there_are_few_options():
     slots = {command.name: len(options(command)) for command in COMMANDS}
-    assert slots["ngrams"] <= 22
-    assert sum(slots.values()) <= 130
+    assert slots["ngrams"] <= 30
+    assert sum(slots.values()) <= 155
     for command in COMMANDS:
         names = [
             each.name
@@ -55,46 +80,47 @@ def test_commands_and_the_version_are_listed(cli):
     assert ended.status == 0
     assert all(command.name in ended.out for command in COMMANDS)
     assert cli("--version").out.startswith("beam-dpne ")
-    assert cli().status == 2
-    assert cli("nothing").status == 2
+    alone = cli()
+    assert (alone.status, alone.out) == (2, ended.out)
+    assert "there is no command ngram. Did you mean ngrams?" in cli("ngram", *RUN).err
 
 
 @pytest.mark.parametrize(
     ("command", "arguments", "message"),
     [
-        ("ngrams", (), "input and epsilon and delta and output must be given"),
-        ("ngrams", FILES, "epsilon and delta must be given"),
-        ("ngrams", (*RUN, "--max_length", "0"), "max_length must be an integer from 1 to 100"),
-        ("ngrams", (*RUN, "--max_length", "2_0"), "max_length must be an integer"),
-        ("ngrams", (*RUN, "--epsilon", "inf"), "epsilon must be a number > 0"),
-        ("ngrams", (*RUN, "--delta", "1"), "delta must be a number in (0, 1), got delta=1.0"),
-        ("ngrams", (*RUN, "--delta", "1e-21"), "delta must be at least 1e-20"),
-        ("ngrams", (*RUN, "--strategy", "greedy"), "strategy must be one of adaptive, one_round"),
-        ("ngrams", (*RUN, "--max_contributions", "1,2"), "max_contributions must have one value for"),
-        ("ngrams", (*RUN, "--workers", "257"), "workers must be an integer from 0 to 256"),
-        ("ngrams", (*RUN, "--tokenizer", "wrds"), "tokenizer must be words, unicode_words"),
-        ("ngrams", (*RUN, "--user_field", "text"), "user_field must name each field once"),
-        ("ngrams", (*RUN, "--encoding", "utf-99"), "encoding must be"),
-        ("ngrams", (*RUN, "--overwrite=yes"), "overwrite must be true or false"),
+        ("ngrams", (), "--input and --epsilon and --delta and --output must be given"),
+        ("ngrams", FILES, "--epsilon and --delta must be given"),
+        ("ngrams", (*RUN, "--max_length", "0"), "--max_length must be an integer from 1 to 100"),
+        ("ngrams", (*RUN, "--max_length", "2_0"), "--max_length must be an integer"),
+        ("ngrams", (*RUN, "--epsilon", "inf"), "--epsilon must be a number > 0"),
+        ("ngrams", (*RUN, "--delta", "1"), "--delta must be a number in (0, 1), got --delta=1.0"),
+        ("ngrams", (*RUN, "--delta", "1e-21"), "--delta must be at least 1e-20"),
+        ("ngrams", (*RUN, "--strategy", "greedy"), "--strategy must be one of adaptive, one_round"),
+        ("ngrams", (*RUN, "--max_contributions", "1,2"), "--max_contributions must have one value for"),
+        ("ngrams", (*RUN, "--workers", "257"), "--workers must be an integer from 0 to 256"),
+        ("ngrams", (*RUN, "--tokenizer", "wrds"), "--tokenizer must be words, unicode_words"),
+        ("ngrams", (*RUN, "--user_field", "text"), "--user_field must name each field once"),
+        ("ngrams", (*RUN, "--encoding", "utf-99"), "--encoding must be"),
+        ("ngrams", (*RUN, "--overwrite=yes"), "--overwrite must be true or false"),
         ("ngrams", (*RUN, "--max_rejected", "2"), "max_rejected must be a number in [0, 1]"),
         ("ngrams", (*RUN, "--title", "  "), "title must be one line"),
-        ("ngrams", (*RUN, "--noise_growth", "2"), "noise_growth must be left out with strategy="),
-        ("set-union", (*RUN, "--policy", "none"), "policy must be one of "),
-        ("set-union", (*RUN, "--policy", "sips", "--shards", "2"), "shards must not be given"),
-        ("bayesian", RUN, "public must be given"),
-        ("bayesian", (*RUN, "--public", "p", "--length", "6"), "length must be an integer from 1 to 5"),
-        ("plan", (*BUDGET, "--users", "10"), "users, documents_per_user and epsilons belong"),
-        ("plan", (*BUDGET, "--releases", "0"), "releases must be an integer of at least 1"),
+        ("ngrams", (*RUN, "--noise_growth", "2"), "noise_growth must be left out with --strategy="),
+        ("set-union", (*RUN, "--policy", "none"), "--policy must be one of "),
+        ("bayesian", RUN, "--public must be given"),
+        ("bayesian", (*RUN, "--public", "p", "--length", "6"), "--length must be an integer from"),
+        ("plan", (*BUDGET, "--users", "10"), "--users, documents_per_user, --epsilons and --known"),
+        ("plan", (*BUDGET, "--releases", "0"), "--releases must be an integer of at least 1"),
         ("plan", (*BUDGET, "--runner", "X"), "there is no option --runner"),
-        ("evaluate", ("--input", "x"), "release must be given"),
-        ("report", (), "release must be given"),
-        ("export", ("r",), "to and output must be given"),
-        ("account", (), "account takes one of: ledgers;"),
-        ("account", ("--create",), "account takes one of: ledgers;"),
-        ("account", ("r", "--budget", "b"), "account takes one of: ledgers;"),
-        ("audit", (), "mechanism must be given"),
-        ("audit", ("ngrams", "--runs", "3"), "runs must be an integer from 200 to 10000000"),
-        ("audit", ("ngrams", "--epsilon", "1"), "delta must be given"),
+        ("evaluate", ("--input", "x"), "--release must be given"),
+        ("report", (), "RELEASE must be given"),
+        ("export", ("r",), "--to and --output must be given"),
+        ("account", (), "account takes one of: LEDGERS;"),
+        ("account", ("--create",), "account takes one of: LEDGERS;"),
+        ("account", ("r", "--budget", "b"), "account takes one of: LEDGERS;"),
+        ("audit", (), "PROGRAM must be given"),
+        ("plan", ("trigrams", *BUDGET), "PROGRAM must be one of ngrams, set-union, bayesian, got"),
+        ("audit", ("ngrams", "--runs", "3"), "--runs must be an integer from 200 to 10000000"),
+        ("audit", ("ngrams", "--epsilon", "1"), "--delta must be given"),
     ],
 )  # fmt: skip
 def test_a_wrong_parameter_is_one_line_and_status_2(cli, command, arguments, message):
@@ -107,17 +133,17 @@ def test_a_wrong_parameter_is_one_line_and_status_2(cli, command, arguments, mes
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "plan {path} must be a JSON object; line 1 is not JSON"),
-        ("[1]", "plan {path} must be a JSON object of parameters"),
+        ("{", "--plan {path} must be a JSON object; line 1 is not JSON"),
+        ("[1]", "--plan {path} must be a JSON object of parameters"),
         (
             '{"epsylon": 1}',
-            "plan {path} must have known parameters, got 'epsylon'. Did you mean epsilon?",
+            "--plan {path} must have known parameters, got 'epsylon'. Did you mean epsilon?",
         ),
-        ('{"policy": "sips"}', "plan {path} must have known parameters, got 'policy'"),
-        ('{"epsilon": 1}', "epsilon is in the file"),
+        ('{"policy": "sips"}', "--plan {path} must have known parameters, got 'policy'"),
+        ('{"epsilon": 1}', "--epsilon is in the file"),
         ('{"rounds": "3"}', "rounds must be an integer from 1 to 3, got rounds='3'"),
         ('{"adjacency": "replace_one_user"}', "adjacency must be one of add_or_remove_one_user"),
-        ('{"public_user_count": 10000000}', "delta must be at most 1/public_user_count"),
+        ('{"public_user_count": 10000000}', "--delta must be at most 1/public_user_count"),
     ],
 )
 def test_a_wrong_file_of_parameters_is_one_line_and_status_2(cli, tmp_path, text, message):
@@ -181,6 +207,22 @@ def test_help_and_a_wrong_parameter_do_not_wait_for_beam(program, arguments):
     )
     ended = program.run_python(script)
     assert ended.out.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["ngrams", "--help"], ["--help"], ["--version"]])
+def test_help_whose_reader_has_enough_ends_in_silence(arguments, unbuffered):
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(
+        [sys.executable, "-m", "beam_dpne", *arguments],
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 def test_a_rare_parameter_as_an_option_is_refused_with_the_way_to_give_it(program):

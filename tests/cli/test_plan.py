@@ -7,7 +7,7 @@ import re
 import pytest
 from rich.console import Console
 
-from beam_dpne import PrivacyPlan
+from beam_dpne import PrivacyPlan, SetUnionPlan
 from beam_dpne.cli import display
 from tests.conftest import ROOT
 
@@ -38,6 +38,24 @@ def test_without_text_the_users_that_typical_n_grams_need_are_printed(cli):
     values = [int(cell.replace(",", "")) for cell in rows[0][1:]]
     assert values == sorted(values)
     assert "The plan has ε = 4, δ = 1e-06: noise σ =" in ended.out
+
+
+def test_plans_of_other_programs_show_noise_and_thresholds_of_rounds(cli, tmp_path):
+    path = tmp_path / "plan.json"
+    ended = cli("plan", "set-union", *PRIVACY, "--policy", "sips", "--output", path)
+    assert ended.status == 0, ended.err
+    plan = SetUnionPlan.from_json(path.read_text())
+    assert plan == SetUnionPlan(epsilon=4, delta=1e-6, policy="sips")
+    shown = [(row[0], float(row[1]), float(row[2])) for row in numbers(ended.out)]
+    assert [row[0] for row in shown] == ["1", "2", "3"]
+    for (_, stddev, threshold), rule in zip(shown, plan.union_rounds, strict=True):
+        assert stddev == pytest.approx(rule.noise_stddev, rel=1e-3)
+        assert threshold == pytest.approx(rule.threshold, rel=1e-3)
+    assert "at sensitivity 1, " in " ".join(ended.out.split())
+    assert "at sensitivity" in cli("plan", "bayesian", *PRIVACY).out
+    like = ("--users", 100, "--like", "titles")
+    assert "forecasts are of n-grams" in cli("plan", "set-union", *PRIVACY, *like).err
+    assert "--policy" in cli("plan", *PRIVACY, "--policy", "sips").err
 
 
 @pytest.mark.parametrize("width", [30, 80, 200])
@@ -94,6 +112,25 @@ def test_text_without_users_is_dealt_to_made_up_users(cli, tmp_path):
     assert [row[2] for row in numbers(ended.out)] == ["4", "3"] * 3
 
 
+def test_a_forecast_of_a_run_that_knows_something_has_more(cli, text, tmp_path):
+    known = tmp_path / "known.txt"
+    words = {
+        word for line in text.read_text().splitlines() for word in json.loads(line)["text"].split()
+    }
+    known.write_text("\n".join(words))
+    (tmp_path / "rare.json").write_text('{"known_min_count": 1}')
+    given = (
+        *("plan", *PRIVACY, "--max_length", 1, "--like", text, "--users", 100, "--epsilons", 1),
+    )
+    alone = cli(*given)
+    ended = cli(*given, "--known", known, "--plan", tmp_path / "rare.json")
+    assert ended.status == 0, ended.err
+    assert int(numbers(ended.out)[0][2]) > int(numbers(alone.out)[0][2])
+    refused = cli(*given, "--known", known, "--strategy", "one_round")
+    assert refused.status == 2
+    assert "known must be left out with another strategy" in refused.err
+
+
 def test_releases_divide_the_budgets_of_a_forecast(cli, text):
     given = ("--like", text, "--users", 300, "--max_length", 1, "--epsilons", "8,12")
     ended = cli("plan", "--epsilon", 8, "--delta", 1.2e-6, *given, "--releases", 12)
@@ -104,8 +141,15 @@ def test_releases_divide_the_budgets_of_a_forecast(cli, text):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--users", 100), "epsilons belong to a forecast"),
-        (("--epsilons", "1,2"), "epsilons belong to a forecast"),
+        (("--users", 100), "known belong to a forecast"),
+        (("--epsilons", "1,2"), "known belong to a forecast"),
+        (("--known", "TEXT"), "known belong to a forecast"),
+        (
+            ("--like", "TEXT", "--users", 9, "--known", "TEXT"),
+            "known must be another text than like",
+        ),
+        (("--like", "titles", "--users", 900, "--known", "TEXT"), "known must be left out"),
+        (("--like", "TEXT", "--users", 9, "--known", "no"), "error: --known must name an existing"),
         (("--like", "TEXT"), "users must be a public round number"),
         (("--like", "TEXT", "--users", 0), "users must be an integer from 1"),
         (("--like", "TEXT", "--users", 2**40), "users must be an integer from 1"),

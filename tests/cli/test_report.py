@@ -54,10 +54,9 @@ def test_the_name_of_a_report_tells_its_format(cli, folder, tmp_path, name, star
 
 def test_the_options_reach_the_report(cli, folder, tmp_path):
     page = tmp_path / "page.html"
-    given = ("--public", "--leave_out", "parameters,unit", "--search_rows", 2)
+    given = ("--public", "--leave_out", "parameters,unit")
     assert cli("report", folder, "--output", page, *given).status == 0
     text = page.read_text()
-    assert "1 row is left out, since the limit is 2" in text
     for gone in ("customer", "ask@example.com", "For the operator"):
         assert gone not in re.sub(r"<h2>About.*", "", text, flags=re.DOTALL), gone
 
@@ -76,7 +75,7 @@ def test_a_report_is_replaced_only_if_that_is_asked_for(cli, folder, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ((), "release must be given"),
+        ((), "RELEASE must be given"),
         (("{folder}", "more"), "there is no argument more"),
         (("{folder}", "--runner=x"), "there is no option --runner"),
         (("{folder}/none",), "does not exist: there is no release"),
@@ -84,7 +83,6 @@ def test_a_report_is_replaced_only_if_that_is_asked_for(cli, folder, tmp_path):
             ("{folder}", "--leave_out", "guarantee"),
             "leave_out must be a list",
         ),
-        (("{folder}", "--search_rows", -1), "search_rows must be an integer of at least 0"),
         (("{folder}", "--output", "{folder}/page.html"), "output must be outside every release"),
         (
             ("{folder}", "--output", "{folder}/deep/page.html"),

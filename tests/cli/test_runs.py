@@ -10,6 +10,10 @@ import time
 
 import pytest
 
+from beam_dpne.cli import display
+from beam_dpne.cli.programs import only_run_to
+from beam_dpne.elements import progress
+from beam_dpne.elements.progress import Snapshot
 from beam_dpne.release.reading import read_ledger, read_release
 
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)
@@ -62,19 +66,56 @@ def rows_of(folder):
 def test_the_table_is_on_stdout_and_progress_is_not(release):
     ended, place = release("--title", "Notes", "--unit", "a customer")
     assert ended.status == 0, ended.err
-    assert "noise stddev" in ended.out
+    assert "noise stddev" not in ended.out
+    assert "threshold is the lowest ρ, and nothing new with a noisy weight below it" in ended.out
     assert f"Files: {place} (start with ledger.json)" in ended.out
     assert "beam-dpne:" not in ended.out
     texts = {row["ngram"] for row in rows_of(place)}
     assert {"good", "morning", "good morning"} <= texts
 
 
-def test_quiet_leaves_stderr_empty(release):
+def test_quiet_prints_nothing_on_success(release):
     ended, _ = release("--quiet")
-    assert (ended.status, ended.err) == (0, "")
+    assert ended == (0, "", "")
 
 
-@pytest.mark.parametrize("form", ["jsonl", "tsv", "parquet"])
+def test_an_empty_release_is_a_success_that_warns_also_if_it_is_quiet(cli, tmp_path):
+    path = tmp_path / "notes.jsonl"
+    path.write_text('{"user": "ann", "text": "good morning"}\n')
+    for quiet in ((), ("--quiet",)):
+        place = tmp_path / f"out{len(quiet)}"
+        ended = cli("ngrams", "--input", path, "--output", place, *RUN, *quiet)
+        assert ended.status == 0
+        assert f"warning: the release is EMPTY: {place} has a ledger and no row" in ended.err
+        assert bool(ended.out) is not bool(quiet)
+
+
+def test_progress_has_the_rate_the_time_left_and_the_part_that_is_done():
+    for now, seconds, shown in (
+        (Snapshot("read", None, 10**7), 0.5, "reading and tokenizing, 10% of the input"),
+        (Snapshot("read", None, 10**7), 5, "…, 10% of the input, 2 MB/s, 45 s left"),
+        (Snapshot("read", None, 10**6), 60, "…, 1% of the input, 0.0167 MB/s, 99 min left"),
+        (Snapshot("read", None, 10**8), 5, "reading and tokenizing"),
+        (Snapshot("users", 3, 0, 2, 8, 6), 5, "length 3, round 2: adding up … users, 75%"),
+        (Snapshot("publish", None, 0), 5, "writing the release"),
+    ):
+        start, _, end = shown.rpartition("…")
+        told = display.progress_told(now, 10**8, seconds)
+        assert told.startswith(start)
+        assert told.endswith(end)
+
+
+def test_without_a_terminal_a_line_comes_in_every_interval(capfd, monkeypatch):
+    monkeypatch.setattr(display, "_LOG_SECONDS", 0.3)
+    with display.progress_line(100, quiet=False):
+        progress.enter("users", 1)
+        time.sleep(1.5)
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) >= 3
+    assert all("length 1: adding up contributions of users" in line for line in lines[1:])
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "tsv", "parquet"])
 def test_every_format_holds_the_same_release(release, data, form):
     key = ("--run_key_file", data / "key", "--quiet")
     _, first = release(*key, output="first")
@@ -110,6 +151,15 @@ def test_a_release_is_only_replaced_on_request(release):
     ended, _ = release("--quiet", "--overwrite")
     assert (ended.status, ended.err) == (0, "")
     assert rows_of(place)
+
+
+def test_a_second_run_to_one_directory_is_refused_while_the_first_is_at_work(release, tmp_path):
+    with only_run_to(str(tmp_path / "out")):
+        ended, place = release("--quiet")
+        assert (ended.status, place.exists()) == (2, False)
+        assert "--output must be of one run at a time" in ended.err
+        assert release("--quiet", output="other")[0].status == 0
+    assert release("--quiet")[0].status == 0
 
 
 def test_a_release_holds_neither_the_key_nor_where_it_was_made(release, data, tmp_path):
@@ -162,7 +212,7 @@ def test_an_input_without_records_is_refused_if_it_is_empty_and_noticed_if_not(c
         (("--user_field", "who"), "user_field"),
         (("--run_key_file", "missing.key"), "run_key_file cannot be read"),
         (("--run_key_file", "BAD"), "run_key_file must hold a run key"),
-        (("--template_location", "gs://b/t"), "template_location needs run_key_file"),
+        (("--template_location", "gs://b/t"), "--template_location needs --run_key_file"),
         (("--tokenizer", "no_such_module:f"), "tokenizer"),
         (("--runner", "NoSuchRunner"), "runner cannot be used"),
         (("--output", "/dev/null/x"), "output"),

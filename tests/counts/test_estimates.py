@@ -9,11 +9,10 @@ import pytest
 from scipy.stats import spearmanr
 
 from beam_dpne import RunKey
-from beam_dpne.counts import factors
 from beam_dpne.counts import rule as rules
 from beam_dpne.counts.estimates import estimate_users
 from beam_dpne.counts.measuring import Held, measure, sum_counts
-from beam_dpne.counts.rule import CountNoise, count_rule
+from beam_dpne.counts.rule import count_rule, noise_of_budget
 
 MU = 0.3
 
@@ -38,10 +37,16 @@ def crowd(users, rows, tail, seed=0):
 
 def estimated(held, scores, seed=0, mu=MU):
     rule = count_rule(scores)
-    measured = measure(
-        [sum_counts(held, rule)], rule, CountNoise.of_budget(mu), RunKey(bytes([seed] * 32))
-    )
-    return estimate_users(measured, rule, scores)
+    return estimate_users(measured_by(held, rule, seed, mu), rule)
+
+
+def measured_by(held, rule, seed=0, mu=MU):
+    noise, key = noise_of_budget(mu), RunKey(bytes([seed] * 32))
+    return measure([sum_counts(held, rule)], rule, noise, key)
+
+
+def is_inside(found, counts):
+    return (found[:, 1] <= counts) & (counts <= found[:, 2])
 
 
 @pytest.mark.parametrize("shape", [(20_000, 400, 1.3), (3_000, 100, 1.3), (5_000, 200, 3.0)])
@@ -52,43 +57,51 @@ def test_intervals_contain_the_numbers_about_as_often_as_they_say(shape):
         found = estimated(held, scores, seed)
         assert (found[:, 1] <= found[:, 0]).all()
         assert (found[:, 0] <= found[:, 2]).all()
-        inside.append(np.mean((found[:, 1] <= counts) & (counts <= found[:, 2])))
+        inside.append(np.mean(is_inside(found, counts)))
         ranks.append(spearmanr(found[:, 0], counts)[0])
-    assert 0.9 <= np.mean(inside) <= 0.995
+    assert 0.93 <= np.mean(inside) <= 0.995
     assert min(ranks) > spearmanr(np.concatenate(scores), counts)[0]
 
 
-def test_a_large_budget_gives_the_numbers_themselves():
-    held, counts, scores = crowd(20_000, 400, 1.3)
-    found = estimated(held, scores, mu=1000.0)
-    assert np.median(abs(found[:, 0] / counts - 1)) < 0.06
-    assert np.mean((found[:, 1] <= counts) & (counts <= found[:, 2])) > 0.93
+def languages(seed=0):
+    """Two kinds of users, who share no row: most hold few rows, and some hold many."""
+    rng = np.random.default_rng(seed)
+    rows, drawn = 600, []
+    popularity = 1 / (np.arange(rows // 2) + 10)
+    popularity /= popularity.sum()
+    for size, first, users in ((3, 0, 20_000), (80, rows // 2, 700)):
+        chosen = rng.choice(rows // 2, (users, size), p=popularity)
+        drawn += [np.unique(each) + first for each in chosen]
+    offsets = np.cumsum([0, *map(len, drawn)])
+    held = Held(offsets=offsets, rows=np.concatenate(drawn))
+    counts = np.bincount(held.rows, minlength=rows)
+    # A user with much text gives each of the rows less: scores do not tell the two kinds apart.
+    weights = np.repeat(1 / np.sqrt(np.diff(offsets)), np.diff(offsets))
+    masses = np.bincount(held.rows, weights, minlength=rows)
+    return held, counts, [np.maximum(masses / 20 * np.exp(rng.normal(0, 0.2, rows)), 0.1)]
 
 
-def test_a_large_budget_gives_the_first_rows_exactly():
-    held, counts, scores = crowd(20_000, 400, 1.3)
+def test_n_grams_of_users_with_little_text_and_of_users_with_much_are_both_covered():
+    held, counts, scores = languages()
+    for mu in (0.3, 3.0):
+        inside = np.mean(
+            [is_inside(estimated(held, scores, seed, mu), counts) for seed in range(5)], 0
+        )
+        assert inside.mean() > 0.9
+        assert inside[:300].mean() > 0.8
+        assert inside[300:].mean() > 0.9
+
+
+@pytest.mark.parametrize("world", [lambda: crowd(20_000, 400, 1.3), languages])
+def test_a_large_budget_gives_the_numbers_themselves(world):
+    """More budget cures every error: nothing that the model assumes is left in estimate or width."""
+    held, counts, scores = world()
     found = estimated(held, scores, mu=1000.0)
-    first = np.argsort(-scores[0])[:20]
+    assert np.median(abs(found[:, 0] / counts - 1)) < 0.002
+    assert np.mean(is_inside(found, counts)) > 0.95
+    first = np.argsort(-counts)[:20]
     assert abs(found[:, 0] / counts - 1)[first].max() < 0.01
     assert (found[:, 2] / found[:, 1])[first].max() < 1.03
-
-
-def test_rows_have_no_more_users_than_the_rows_that_their_users_hold_as_well():
-    held, counts, scores = crowd(3_000, 100, 1.3)
-    rule = count_rule(scores)
-    measured = measure(
-        [sum_counts(held, rule)], rule, CountNoise.of_budget(0.05), RunKey(bytes(32))
-    )
-    # Made-up prefixes: some of the second length's rows belong to a row of the first, the rest to none.
-    parents = np.full((200, 2), -1)
-    parents[100:180, 0] = np.argsort(counts[:100], kind="stable")[np.arange(80) % 50]
-    free, bound = (estimate_users(measured, rule, scores, each) for each in (None, parents))
-    child, parent = np.arange(100, 180), parents[100:180, 0]
-    assert (free[child, 0] > free[parent, 0]).any()
-    assert (bound[child] <= bound[parent]).all()
-    expected = free.copy()
-    expected[child] = np.minimum(expected[child], expected[parent])
-    np.testing.assert_array_equal(bound, expected)
 
 
 def test_a_small_budget_gives_wide_intervals_instead_of_an_error():
@@ -101,20 +114,30 @@ def test_a_small_budget_gives_wide_intervals_instead_of_an_error():
     assert np.isfinite(wide[:, 2]).all()
 
 
-def test_noise_of_three_standard_deviations_is_not_taken_for_users_who_hold_everything():
+def test_noise_of_two_standard_deviations_is_not_taken_for_users_who_hold_everything():
     held, _, scores = crowd(20_000, 400, 3.0)
-    rule, noise = count_rule(scores), CountNoise.of_budget(0.1)
-    measured = measure([sum_counts(held, rule)], rule, noise, RunKey(bytes(32)))
-    totals, sizes = measured.totals.copy(), np.bincount(rule.groups)
-    totals[:, -1] = 3 * sizes / np.sqrt(np.sum((sizes / measured.total_stddevs[:, -1]) ** 2))
-    without = measured.totals.copy()
-    without[:, -1] = 0
-    with_them, plain = (
-        estimate_users(dataclasses.replace(measured, totals=each), rule, scores)
-        for each in (totals, without)
-    )
-    rare = np.argsort(plain[:, 0], kind="stable")[:400]
-    assert with_them[:, 0][rare].mean() < 1.05 * plain[:, 0][rare].mean()
+    rule = count_rule(scores)
+    measured = measured_by(held, rule, mu=0.1)
+    sizes = measured.sizes.copy()
+    both = []
+    for size in (2 * measured.size_stddev, 0.0):
+        sizes[-1] = size
+        both.append(estimate_users(dataclasses.replace(measured, sizes=sizes), rule))
+    rare = np.argsort(both[1][:, 0], kind="stable")[:400]
+    assert both[0][:, 0][rare].mean() < 1.05 * both[1][:, 0][rare].mean()
+
+
+def test_rows_that_nobody_holds_may_have_no_user():
+    """One row in ten, with the score of a rare one; the interval of most of them begins at 0."""
+    held, counts, scores = crowd(20_000, 400, 1.3)
+    rows = np.flatnonzero(counts < np.quantile(counts, 0.3))[::3]
+    keep = ~np.isin(held.rows, rows)
+    users = np.repeat(np.arange(held.offsets.size - 1), np.diff(held.offsets))[keep]
+    left = Held.of(users, held.rows[keep], user_count=held.offsets.size - 1, row_count=800)
+    found = estimated(left, scores, mu=10.0)
+    assert np.mean(found[rows, 1] == 0) > 0.9
+    others = np.setdiff1d(np.arange(800), rows)
+    assert np.mean(is_inside(found, np.bincount(left.rows, minlength=800))[others]) > 0.93
 
 
 @pytest.mark.parametrize(
@@ -141,24 +164,20 @@ def test_estimates_do_not_depend_on_the_blocks_in_which_rows_are_taken(monkeypat
     held, _, scores = crowd(20_000, 400, 1.3)
     expected = estimated(held, scores)
     monkeypatch.setattr(rules, "_ROWS_OF_A_BLOCK", 64)
-    assert np.array_equal(estimated(held, scores), expected)
-    # Here the last digits of sums may differ, and with them the rounding to a whole number.
-    monkeypatch.setattr(factors, "_ROWS_OF_A_LARGE_BLOCK", 64)
+    # The last digits of products may differ, and with them the rounding to a whole number.
     assert abs(estimated(held, scores) - expected).max() <= 1
 
 
 def test_estimates_of_many_rows_hold_few_columns_of_them(monkeypatch):
     # The smaller blocks are, the fewer rows show what is held of each row.
-    monkeypatch.setattr(rules, "_ROWS_OF_A_BLOCK", 2**14)
-    monkeypatch.setattr(factors, "_ROWS_OF_A_LARGE_BLOCK", 2**14)
+    monkeypatch.setattr(rules, "_ROWS_OF_A_BLOCK", 2**10)
     rows = 150_000
-    scores = [np.random.default_rng(1).pareto(1.1, rows) + 3]
-    rule = count_rule(scores)
+    rule = count_rule([np.random.default_rng(1).pareto(1.1, rows) + 3])
     held = Held(offsets=np.array([0, 1000]), rows=np.arange(0, rows, rows // 1000))
-    measured = measure([sum_counts(held, rule)], rule, CountNoise.of_budget(MU), RunKey(bytes(32)))
+    measured = measured_by(held, rule)
     tracemalloc.start()
-    estimate_users(measured, rule, scores)
+    estimate_users(measured, rule)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    # Six columns of 8 bytes at a time, and the columns of a block.
-    assert peak < 80 * rows
+    # Estimates, orders and levels of 8 bytes each; answers of 2,000 rows for some hundred kinds.
+    assert peak < 120 * rows + 2**24

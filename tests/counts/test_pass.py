@@ -9,9 +9,8 @@ import pytest
 from beam_dpne import PrivacyPlan, RunKey
 from beam_dpne.counts import measuring as counting
 from beam_dpne.counts.estimates import estimate_users
-from beam_dpne.counts.measuring import measure, split_sums
+from beam_dpne.counts.measuring import Held, measure, split_sums, sum_counts
 from beam_dpne.elements.batches import RowSums, UserBatch, cut_rows, sums_of_table
-from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.released_rows import GramRows
 
@@ -32,10 +31,12 @@ RULE = counting.rule_of(SETS, WORDS)
 
 
 def sums_of(counts: np.ndarray) -> RowSums:
-    """Sums as if all users held one row."""
-    totals = np.zeros((RULE.group_weights.size, RULE.bounds.size), np.int64)
-    np.add.at(totals[:, 0], RULE.groups, counts)
-    return sums_of_table(np.concatenate((counts * UNITS, totals.reshape(-1))))
+    """Sums as if so many users held one row each."""
+    rows = np.arange(counts.size)
+    one = sum_counts(Held(offsets=np.arange(counts.size + 1), rows=rows), RULE)
+    numbers, masses, sizes = split_sums([one], RULE)
+    table = np.concatenate(((numbers * counts[:, np.newaxis]).reshape(-1), masses * counts, sizes))
+    return sums_of_table(table)
 
 
 def measured(sums):
@@ -68,23 +69,25 @@ def test_the_sums_of_a_batch_are_as_many_as_the_rows_that_its_users_hold():
         word_hashes=np.eye(2, dtype=np.uint64),
     )
     sums = counting._sum_batch(batch, WORDS, rows=SETS, sets=1)
-    # One row, and its group in one class.
-    assert len(sums) == 2
-    assert sums.rows[0] == 3
+    # The row in two classes, its mass, and the sizes of both classes, or of one.
+    assert len(sums) in (3, 5)
+    assert sums.rows[0] // RULE.bounds.size == 3
+
+
+@pytest.mark.parametrize("held_by_nobody", [0, 1, ROWS // 2, ROWS])
+def test_rows_that_nobody_holds_get_their_numbers_by_the_same_rule(held_by_nobody):
+    """The exact sums, also that they are 0, show in nothing but the noisy ones."""
+    sums = sums_of(np.where(np.arange(ROWS) < ROWS - held_by_nobody, COUNTS, 0))
+    assert np.array_equal(users(sums), estimate_users(measured(sums), RULE))
+    assert (users(sums)[ROWS - held_by_nobody :, 2] > 0).all()
 
 
 def test_the_numbers_are_the_estimates_from_the_measured_sums():
     sums = sums_of(COUNTS)
-    found = estimate_users(measured(sums), RULE, [WORDS.scores])
+    found = estimate_users(measured(sums), RULE)
     assert np.array_equal(users(sums), found)
-    # The noise is not lost in rounding: without it the numbers would be others.
-    masses, totals = split_sums([sums], RULE)
-    exact = dataclasses.replace(
-        measured(sums),
-        masses=masses / (UNITS * RULE.row_weights),
-        totals=totals.astype(np.float64),
-    )
-    for name in ("masses", "totals"):
-        true = dataclasses.replace(measured(sums), **{name: getattr(exact, name)})
-        other = estimate_users(true, RULE, [WORDS.scores])
-        assert not np.array_equal(other[:, 0], found[:, 0])
+    # The noise is not lost in rounding: without one of the three other numbers would be found.
+    for name in ("numbers", "masses", "sizes"):
+        value = getattr(measured(sums), name)
+        other = dataclasses.replace(measured(sums), **{name: value * 1.02})
+        assert not np.array_equal(estimate_users(other, RULE)[:, 0], found[:, 0])

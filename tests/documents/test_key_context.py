@@ -14,7 +14,9 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import (
+    BayesianCounts,
     BayesianPlan,
+    KnownNgrams,
     PrivacyPlan,
     PrivateNgrams,
     PrivateSetUnion,
@@ -37,6 +39,7 @@ PLANS = {
     "set-union": SetUnionPlan(epsilon=4, delta=1e-6),
     "bayesian": BayesianPlan(epsilon=4, delta=1e-6),
 }
+SOME = KnownNgrams.of([("to", "be")])
 WORDS = ["to", "be", "or", "not", "that", "is", "the", "question"]
 
 
@@ -263,11 +266,6 @@ def test_fields_of_a_pipeline_reach_the_key(make, monkeypatch):
     assert len(set(bound)) == 3
 
 
-def test_a_key_that_is_no_key_is_refused():
-    with pytest.raises(TypeError, match="run_key must be a RunKey, got bytes"):
-        PrivateNgrams(plan=PLANS["ngrams"], run_key=b"k" * 32)
-
-
 def test_reading_says_how_it_read_and_the_ledger_of_a_pipeline_names_its_fields(tmp_path):
     (tmp_path / "a.csv").write_text("who,said\n" + "".join(f"u{i},to be\n" for i in range(300)))
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
@@ -283,3 +281,30 @@ def test_reading_says_how_it_read_and_the_ledger_of_a_pipeline_names_its_fields(
     ledger = read_ledger(str(tmp_path / "out"))
     assert ledger["input"]["user_field"] == "who"
     assert ledger["input"]["text_fields"] == ["said"]
+
+
+@pytest.mark.parametrize(
+    ("transform", "given", "message"),
+    [
+        (PrivateNgrams, {"plan": None}, "plan must be PrivacyPlan, got NoneType"),
+        (PrivateSetUnion, {"plan": PLANS["ngrams"]}, "plan must be SetUnionPlan, got PrivacyPlan"),
+        (
+            BayesianCounts,
+            {"plan": PLANS["bayesian"], "public": None},
+            "public must be PublicCounts",
+        ),
+        (
+            PrivateNgrams,
+            {"plan": PLANS["ngrams"], "run_key": b"k" * 32},
+            "run_key must be .*RunKey",
+        ),
+        (
+            PrivateSetUnion,
+            {"plan": PLANS["set-union"], "known": SOME},
+            "known must be .*KnownItems",
+        ),
+    ],
+)
+def test_a_transform_refuses_what_is_of_another_type(transform, given, message):
+    with pytest.raises(TypeError, match=message):
+        transform(**given)

@@ -41,7 +41,7 @@ from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
 from beam_dpne.ngrams.contributions import limit_contributions
 from beam_dpne.ngrams.elements import HistogramShard
 from beam_dpne.ngrams.histogram import cut_by_hash_range, merge_shards, sum_contributions
-from beam_dpne.set_union.elements import ItemSums, UserItems
+from beam_dpne.set_union.elements import ItemSums
 
 KEY = RunKey(bytes(32))
 BUDGET = {"epsilon": 4.0, "delta": 1e-6}
@@ -71,8 +71,8 @@ def grams_of(number: int, **others) -> Contributions:
     return Contributions(**{"length": 2} | columns | others, **one_user(number))
 
 
-def items_of(number: int) -> UserItems:
-    return UserItems(items=held(number), **one_user(number), **WORDS)
+def items_of(number: int) -> DocumentBlock:
+    return DocumentBlock(codes=held(number), **one_user(number), **WORDS)
 
 
 def counts_of(number: int) -> RowSums:

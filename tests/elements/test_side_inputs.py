@@ -1,5 +1,6 @@
 """Large released sets travel as files: the same release, mapped arrays, nothing left behind."""
 
+import collections
 import dataclasses
 import pathlib
 import random
@@ -83,7 +84,7 @@ def test_what_is_present_after_a_round_is_stored_and_comes_back_equal(tmp_path, 
     coder = BatchCoder(PresentGrams)
     kept = spill(present, SetStore(folder=str(tmp_path), limit=10))
     (path,) = tmp_path.iterdir()
-    assert path.name.startswith(f"present-2-{length}-")
+    assert path.name.startswith("PresentGrams-")
     assert str(path).encode() in coder.encode(kept)
     for back in (coder.decode(coder.encode(kept)), coder.decode(coder.encode(present))):
         for name in ("keys", "cells", "found"):
@@ -123,10 +124,9 @@ def test_a_limit_of_one_byte_does_not_change_the_release(tmp_path, strategy, pru
     released = words_of(sets)
     assert released == words_of(expected.sets)
     assert ("good", "morning", "to") in released[3]
-    kept = {path.name.rpartition("-")[0] for path in (tmp_path / "s").iterdir()}
-    assert {"released-1", "released-2", "released-3"} <= kept
-    present = {"present-1-1", "present-1-2", "present-2-2", "present-1-3", "present-2-3"}
-    assert present <= kept if plan.is_adaptive else not present & kept
+    kept = collections.Counter(path.name.partition("-")[0] for path in (tmp_path / "s").iterdir())
+    assert kept["GramSet"] >= 3
+    assert kept["PresentGrams"] >= 5 if plan.is_adaptive else not kept["PresentGrams"]
 
 
 def test_the_program_leaves_no_temporary_files(cli, tmp_path):

@@ -20,8 +20,8 @@ import venv
 import pytest
 from google.cloud import dataflow_v1beta3 as dataflow
 
+from beam_dpne import __version__
 from beam_dpne.release.reading import read_release
-from beam_dpne.version import __version__
 from deploy.downloads import cache, versions
 from tests.cli.test_console_script import build_wheel
 from tests.conftest import ROOT

@@ -135,7 +135,8 @@ def test_a_failed_run_publishes_nothing_and_leaves_a_failure_log(
     assert "because of: malformed JSON." in ended.err
     assert f"The whole failure is in {log}" in ended.err
     assert list(work.iterdir()) == []
-    assert "What the engine reports" in log.read_text()
+    assert "Traceback" in log.read_text()
+    assert "TooManyRejectedError" in log.read_text()
 
 
 def test_workers_that_do_not_start_end_the_job(cluster, job_options, launch, tmp_path):

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_dpne.release.reading import read_release
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Program
 from tests.engines.conftest import PRIVACY, SAMPLE, release_bytes
 
 pytestmark = [pytest.mark.engines, pytest.mark.storage]
@@ -118,7 +118,7 @@ def test_a_killed_run_leaves_no_release_and_the_next_one_says_so(
     assert bucket.files("o") == embedded("adaptive")
 
 
-def test_two_programs_at_once_publish_one_release(bucket, gate, launch):
+def test_two_programs_at_once_publish_one_release(bucket, gate, tmp_path):
     """Parts and ledgers are held up until both are on their way; keys are fresh, so contents differ."""
     both = {LEDGER: threading.Barrier(2), ".jsonl": threading.Barrier(2)}
 
@@ -129,8 +129,12 @@ def test_two_programs_at_once_publish_one_release(bucket, gate, launch):
 
     gate.rule = hold
     options = ("ngrams", "--input", SAMPLE, "--output", bucket.path("o"), *PRIVACY)
+    # Each has a temporary directory of its own, as on two machines; on one, the second is refused.
+    machines = [Program(tmp_path / name) for name in "ab"]
+    for machine in machines:
+        machine.temporary.mkdir()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        runs = pool.map(lambda _: launch(*options), range(2))
+        runs = pool.map(lambda machine: machine.run(*options), machines)
     won, lost = sorted(runs, key=lambda ended: ended.status)
     assert (won.status, lost.status) == (0, 1), (won.err, lost.err)
     assert "another run published" in lost.err

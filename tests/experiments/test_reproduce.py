@@ -150,7 +150,7 @@ def test_the_parameters_are_the_papers():
     assert set(union.values) == set(union.printed.columns)
     (plan,) = (row.plan for row in union.rows if (row.label, row.at) == ("policy_gaussian", 100))
     assert (plan.epsilon, plan.delta) == tuple(union.printed.parameters.values())
-    assert (plan.shards, plan.cutoff_margin) == (1, 5.0)
+    assert (plan.shard_count, plan.cutoff_margin) == (1, 5.0)
     assert set(by_name["dpne_table_3"].values) == set(parts.SPURIOUS_FRACTIONS)
 
 

@@ -10,11 +10,12 @@ from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import corpus_of, index_corpus, read_corpus
 from beam_dpne.forecast.forecasting import Forecaster, with_documents
 from beam_dpne.forecast.needed_users import needs, simulate, typical_needs, users_needed
-from beam_dpne.forecast.profiles import Profile, numbers_of, read_profile
+from beam_dpne.forecast.profiles import Profile, read_profile
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
+from pipelines.forecast_profile import numbers_of
 from tests.conftest import ROOT
 
 SAMPLE = ROOT / "pipelines" / "data" / "reddit_titles_sample.jsonl.gz"
@@ -61,7 +62,7 @@ def test_a_user_who_stands_for_three_releases_as_three_users_do(small, settings)
 def test_made_up_users_get_every_document_once(small):
     dealt = with_documents(small, 5.0, np.random.default_rng(1))
     assert documents_of(dealt) == documents_of(small)
-    counts = np.bincount(dealt.document_users)
+    counts = np.bincount(dealt.user_of_position[dealt.codes < 0])
     assert counts.min() >= 1
     assert counts.max() > 20 * np.median(counts)
 
@@ -169,7 +170,10 @@ def test_the_built_in_profile_forecasts_a_release_of_the_shipped_sample(sample):
     plan = PrivacyPlan(epsilon=2, delta=1e-7)
     profile = read_profile("titles").forecast(plan, 4000)
     simulated = Forecaster(sample, 4000).forecast(plan)
-    assert [len(numbers_of(each)) for each in simulated] == [11] * 5
+    numbers = [numbers_of(each) for each in simulated]
+    assert [len(each) for each in numbers] == [11] * 5
+    # Nothing has 100,000 users among 4,000.
+    assert [each[-2:] for each in numbers] == [[None, None]] * 5
     for ours, real in zip(profile[:3], simulated[:3], strict=True):
         assert ours.released == pytest.approx(real.released, rel=0.5)
 

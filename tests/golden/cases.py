@@ -52,6 +52,7 @@ _STRATEGIES = {
     "adaptive-2-rounds": ("--rounds", "2"),
     "adaptive-words": ("--favour", "words"),
     "adaptive-long": ("--favour", "long"),
+    "adaptive-known": ("--known", "known.tsv"),
     "adaptive-giants": ("--max_tokens_per_user", "40"),
     "one_round": ("--strategy", "one_round"),
     "adaptive-without-counts": ("--count_share", "0"),
@@ -65,6 +66,8 @@ _PLANS = {
     "one_round-growth": {"strategy": "one_round", "noise_growth": 0.8},
     "one_round-shares": {"strategy": "one_round", "budget_shares": [0.2, 0.3, 0.5]},
 }
+# Groups of the titles, which follow from their first letters.
+_GROUPED = {"ngrams/groups": (*_NGRAMS, "--group_field", "group")}
 _MODES = {
     "counts": (),
     "counts-clamped": ("--max_count", "3"),
@@ -74,7 +77,9 @@ _MODES = {
 CASES: dict[str, tuple[str, ...]] = {
     **{f"ngrams/{name}": (*_NGRAMS, *more) for name, more in _STRATEGIES.items()},
     **{f"ngrams/{name}": (*_NGRAMS[:3], "--plan", name) for name in _PLANS},
+    **_GROUPED,
     **{f"set-union/{policy}": (*_UNION, "--policy", policy) for policy in POLICIES},
+    "set-union/known": (*_UNION, "--known", "known.tsv"),
     **{f"bayesian/{name}": (*_BAYESIAN, *more) for name, more in _MODES.items()},
 }
 
@@ -98,6 +103,18 @@ def titles() -> list[dict[str, str]]:
         return [json.loads(line) for line in itertools.islice(lines, RECORDS)]
 
 
+def known() -> list[str]:
+    """The words and n-grams of the public trigrams that the repository ships."""
+    with gzip.open(DATA / "reddit_titles_public_trigrams.tsv.gz", "rt", encoding="utf-8") as lines:
+        grams = [line.partition("\t")[0].split(" ") for line in lines]
+    parts = {
+        " ".join(gram[start:end])
+        for gram in grams
+        for start, end in itertools.combinations(range(4), 2)
+    }
+    return sorted(parts)
+
+
 def tokens_digest(name: str) -> str:
     """The SHA-256 of what a tokenizer makes of the ASCII titles and of some signs."""
     texts = [record["text"] for record in titles() if record["text"].isascii()]
@@ -108,9 +125,13 @@ def tokens_digest(name: str) -> str:
 def write_inputs(folder: pathlib.Path) -> None:
     """Writes the records, the key and the plans."""
     records = [(record["user"], _TOKEN.findall(record["text"].lower())) for record in titles()]
-    lines = [json.dumps({"user": user, "text": tokens}) + "\n" for user, tokens in records]
+    lines = [
+        json.dumps({"user": user, "text": tokens, "group": "".join(tokens)[:1] or "none"}) + "\n"
+        for user, tokens in records
+    ]
     (folder / "titles.jsonl").write_text("".join(lines))
     (folder / "run.key").write_text(KEY)
+    (folder / "known.tsv").write_text("\n".join(["ngram", *known()]) + "\n")
     for name, parameters in _PLANS.items():
         plan = {"epsilon": 6, "delta": 1e-5, "max_length": 3, **parameters}
         (folder / name).write_text(json.dumps(plan))
@@ -120,7 +141,8 @@ def release_digest(name: str, folder: pathlib.Path, *more: str) -> str:
     """Releases one case and returns the SHA-256 of its rows; `folder` has the inputs."""
     output = folder / "-".join([name.replace("/", "-"), *more])
     given = ["--input", str(folder / "titles.jsonl"), "--run_key_file", str(folder / "run.key")]
-    options = [str(folder / each) if each in _PLANS else each for each in CASES[name]]
+    files = {*_PLANS, "known.tsv"}
+    options = [str(folder / each) if each in files else each for each in CASES[name]]
     with contextlib.redirect_stdout(io.StringIO()):
         status = main(with_plan_file([*options, *more, *given, "--output", str(output), "--quiet"]))
     if status != 0:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.counts.rule import MOST_TOTALS
 from beam_dpne.mechanism.gaussian import (
     FAR_TAIL,
     INTEGER_FAR,
@@ -162,7 +161,7 @@ def test_a_set_union_pays_for_every_item_that_a_user_decides_about(policy, count
     items = len(plan.union_rounds) * 40 * followers
     expected = items * FAR_TAIL
     if count_share:
-        expected += (500 + MOST_TOTALS) * FAR_TAIL
+        expected += (3 * 500 + 2) * FAR_TAIL
     expected = expected * (1 + math.exp(2)) + 3e-12 * plan.delta
     assert plan.far_tails == pytest.approx(expected, rel=1e-12, abs=0)
 
@@ -170,9 +169,10 @@ def test_a_set_union_pays_for_every_item_that_a_user_decides_about(policy, count
 def test_n_grams_pay_for_every_decision_of_a_user():
     given = {"epsilon": 2, "delta": 1e-6, "max_length": 3, "max_contributions": (5, 6, 7)}
     plan = PrivacyPlan(**given, max_tokens_per_user=1000, rounds=3)
-    # Of each released n-gram, and of each group of them, the users are counted.
-    counts = 3 * 1000 + 3 * MOST_TOTALS
-    held = 2 * MOST_COUNTED  # The candidates of each counted group, at lengths 2 and 3.
+    # Three sums of each released n-gram, and two numbers of users of classes.
+    counts = 3 * 3 * 1000 + 2
+    # The candidates of each counted group at lengths 2 and 3, known ones and others; known words twice.
+    held = 2 * 2 * MOST_COUNTED + 2
     assert plan.decisions == 9 * 1000 + counts + held
     assert plan.numerical_slack == pytest.approx(plan.decisions * 2e-12, rel=1e-12, abs=0)
     far = plan.decisions * FAR_TAIL * (1 + math.exp(2))

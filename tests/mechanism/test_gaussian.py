@@ -154,9 +154,9 @@ def test_dp_accounting_agrees_on_the_budget_of_a_user(epsilon, delta):
 
 
 def assert_accountant_agrees(plan, noise_stddevs):
-    """Mechanisms of sensitivity 1 with these noises, and the two of numbers of users beside them,
+    """Mechanisms of sensitivity 1 with these noises, and that of numbers of users beside them,
     spend ε and δ_G together, and no more."""
-    noise_stddevs = [*noise_stddevs, plan.count_noise.row_stddev, plan.count_noise.group_stddev]
+    noise_stddevs = [*noise_stddevs, plan.count_noise]
     found = []
     for pessimistic in (False, True):
         losses = [

@@ -21,12 +21,12 @@ from beam_dpne import GramSet, RunKey, length_rule
 from beam_dpne.mechanism.randomness import scaled_integers
 from beam_dpne.ngrams import tolerances, valid
 from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
+from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.tolerances import bins_of, groups_of, probabilities, round_down
 from beam_dpne.ngrams.valid import (
     class_numbers,
     class_sizes,
     members,
-    sample_spurious,
     suffix_bins,
 )
 from tests.ngrams.test_valid import bits_of

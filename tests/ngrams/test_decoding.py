@@ -1,17 +1,14 @@
 """Released sets to rows; the text form of an n-gram and back."""
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from beam_dpne import DecodeGrams, GramSet, join_tokens, length_rule, split_ngram
+from beam_dpne import GramSet, join_tokens, length_rule, split_ngram
 from beam_dpne.ngrams.elements import pack_pairs
-from beam_dpne.ngrams.released_rows import decode_sets
+from beam_dpne.ngrams.released_rows import ReleasedRows
 
 HOSTILE = ["", " ", "\t", "\n", "\r", "\\", "\\s", "\\e", "\0", "\u2028", "\x85", "🙂", '"', "a b"]
 TOKENS = st.sampled_from(HOSTILE) | st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
@@ -33,8 +30,7 @@ def vocabulary(words, scores):
 
 
 def rows_of(sets):
-    batches = decode_sets(sets[-1], sets[:-1])
-    return [tuple(row.values()) for rows in batches for row in rows.to_pylist()]
+    return [tuple(row.values()) for row in ReleasedRows.of(sets).table().to_pylist()]
 
 
 WORDS = vocabulary(["a", "b", "c"], [3, 1, 2])
@@ -106,12 +102,3 @@ def test_pairs_of_prefix_and_last_word_are_spelled_out():
         (3, "a b c", 9.0),
         (3, "c c a", 8.0),
     ]
-
-
-@pytest.mark.parametrize("lengths", [1, 2])
-def test_decode_grams_gives_one_batch_for_each_length(lengths):
-    sets = [WORDS, gram_set(2, [(0, 1)], [5])][:lengths]
-    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        released = tuple(pipeline | f"S{grams.length}" >> beam.Create([grams]) for grams in sets)
-        rows = released | DecodeGrams() | beam.Map(lambda rows: rows.column("ngram").to_pylist())
-        assert_that(rows, equal_to([["a", "c", "b"], ["a b"]][:lengths]))

@@ -12,16 +12,14 @@ from scipy import integrate, stats
 
 from beam_dpne import RunKey
 from beam_dpne.ngrams import tolerances
+from beam_dpne.ngrams.contributions import affordable, counted_of, tallies
 from beam_dpne.ngrams.elements import HistogramShard
 from beam_dpne.ngrams.length_rules import (
-    affordable,
     cell_units,
-    counted_of,
     describe,
     estimate,
     estimates,
     held_sums,
-    tallies,
 )
 from beam_dpne.ngrams.tolerances import groups_of, probabilities
 

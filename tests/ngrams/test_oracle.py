@@ -17,13 +17,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne import KnownNgrams, PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.documents.blocks import (
     encode_documents,
     hash_users,
@@ -32,11 +33,9 @@ from beam_dpne.documents.blocks import (
     split_by_user,
 )
 from beam_dpne.documents.run_keys import key_context
-from beam_dpne.elements.rows import split_ngram
-from beam_dpne.ngrams.elements import GramSet
+from beam_dpne.ngrams.elements import GramSet, word_ids
 from beam_dpne.ngrams.in_memory import InMemory
-from beam_dpne.ngrams.released_rows import decode_sets
-from tests.oracle.ngrams import AdaptiveRun, adaptive_ngrams, private_ngrams
+from tests.oracle.ngrams import AdaptiveRun, adaptive_ngrams, grams_of, private_ngrams
 
 Documents = dict[str, list[list[str]]]
 
@@ -66,9 +65,9 @@ STRATEGIES = ("adaptive", "one_round")
 
 
 @st.composite
-def corpora(draw) -> Documents:
+def corpora(draw, words: st.SearchStrategy[str] = WORDS) -> Documents:
     """Few words and many users, so that grams repeat; documents may be empty."""
-    vocabulary = draw(st.lists(WORDS, min_size=1, max_size=6, unique=True))
+    vocabulary = draw(st.lists(words, min_size=1, max_size=6, unique=True))
     user_names = draw(st.lists(WORDS.filter(bool), max_size=4, unique=True))
     count = draw(st.integers(0, 40))
     rng = random.Random(draw(st.integers(0, 2**32)))
@@ -155,6 +154,49 @@ def test_kernels_release_what_the_adaptive_strategy_releases(documents, plan, ru
     event(f"longest released: {longest(expected)}")
     kernels = run_kernels(documents, plan, run_key, rng, partitions=rng.randint(1, 5))
     event(f"thresholds are equal: {check(kernels, expected)}")
+
+
+# In a list, U+001F ends a group, and a run without groups knows what follows it.
+UNGROUPED = WORDS.filter(lambda word: "\x1f" not in word)
+
+
+@given(corpora(UNGROUPED), adaptive_plans(), RUN_KEYS, st.randoms(use_true_random=False))
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+def test_kernels_release_what_is_released_with_known_n_grams(documents, plan, run_key, rng):
+    known = some_known(documents, rng, rng.choice([0, 0, 300]))
+    expected = reference(documents, plan, run_key, known)
+    event(f"longest released: {longest(expected)}")
+    event(f"held known words are counted: {(1, 0) in expected.left}")
+    partitions = rng.randint(1, 5)
+    kernels = run_kernels(documents, plan, run_key, rng, partitions=partitions, known=known)
+    event(f"thresholds are equal: {check(kernels, expected)}")
+
+
+@pytest.mark.parametrize("unheld", [0, 100])
+def test_beam_releases_what_is_released_with_known_n_grams(unheld):
+    documents, rng = shared_phrases(users=60), random.Random(8)
+    plan = PrivacyPlan(**LOUD, max_length=3, spurious_fraction=0.5)
+    known = some_known(documents, rng, unheld)
+    expected = reference(documents, plan, KEY, known)
+    check(run_beam(record_batches(documents, rng), plan, KEY, known=known), expected)
+    # So that there is something to compare: known and new ones of each length, held and spurious.
+    held = {gram for k in (1, 2, 3) for texts in documents.values() for gram in grams_of(texts, k)}
+    kinds = {(len(g), g in held, g in known) for k in (1, 2, 3) for g in expected.released[k]}
+    assert {(k, True, is_known) for k in (1, 2) for is_known in (True, False)} <= kinds
+    assert unheld == 0 or (1, False, True) in kinds
+
+
+def some_known(documents: Documents, rng: random.Random, unheld: int) -> frozenset:
+    """Some n-grams of the documents, some of their words in another order, and so many others."""
+    held = [g for k in (1, 2, 3, 4) for texts in documents.values() for g in grams_of(texts, k)]
+    words = [word for gram in held for word in gram]
+    mixed = [tuple(rng.choices(words, k=k)) for k in (2, 3, 4) for _ in range(10) if words]
+    chosen = rng.sample(sorted(set(held)), len(set(held)) // 2) + mixed
+    return frozenset(chosen) | {(f"unheld {number}",) for number in range(unheld)}
+
+
+def known_of(known: frozenset) -> KnownNgrams:
+    return KnownNgrams.of(sorted(known))
 
 
 @given(corpora(), plans(), RUN_KEYS, st.randoms(use_true_random=False))
@@ -343,10 +385,11 @@ def assert_all_ways(
     return run.released
 
 
-def reference(documents, plan, run_key) -> AdaptiveRun:
+def reference(documents, plan, run_key, known=frozenset()) -> AdaptiveRun:
     """What the pseudocode of the plan's strategy releases."""
     if plan.is_adaptive:
-        return adaptive_ngrams(documents, plan, run_key)
+        public = digest_of(known, plan)
+        return adaptive_ngrams(documents, plan, run_key, known=known, public=public)
     released = private_ngrams(documents, plan, run_key)
     return AdaptiveRun(released, {}, {}, {})
 
@@ -448,11 +491,13 @@ def record_batches(documents: Documents, rng: random.Random) -> list[pa.RecordBa
 def words_of(sets: list[GramSet]) -> dict[int, dict[tuple[str, ...], float]]:
     """Released sets as {length: {gram: score}}."""
     released: dict = {grams.length: {} for grams in sets}
-    for rows in decode_sets(sets[-1], sets[:-1]):
-        for row in rows.to_pylist():
-            gram = split_ngram(row["ngram"])
-            assert gram not in released[row["length"]]
-            released[row["length"]][gram] = row["score"]
+    sets = sorted(sets, key=lambda grams: grams.length)
+    for place, grams in enumerate(sets):
+        columns = word_ids(sets, place, np.arange(len(grams)))
+        words = [sets[0].words.take(pa.array(ids)).to_pylist() for ids in columns]
+        named = dict(zip(zip(*words, strict=True), grams.scores.tolist(), strict=True))
+        assert len(named) == len(grams)
+        released[grams.length] = named
     return released
 
 
@@ -463,7 +508,12 @@ def _collect(grams: GramSet) -> None:
     _collected.append(grams)
 
 
-def run_beam(elements, plan, run_key, *, partitions=3, runner=None) -> Release:
+def digest_of(known: frozenset, plan: PrivacyPlan) -> str:
+    """To what the run key is bound; to nothing if no known n-gram is short enough."""
+    return known_of(known).sha256 if min(map(len, known), default=99) <= plan.max_length else ""
+
+
+def run_beam(elements, plan, run_key, *, partitions=3, runner=None, known=frozenset()) -> Release:
     """Runs the pipeline on the embedded runner; repeated bundles must repeat their results."""
     _collected.clear()
     with beam.Pipeline(runner=runner or FnApiRunner()) as pipeline:
@@ -475,6 +525,7 @@ def run_beam(elements, plan, run_key, *, partitions=3, runner=None) -> Release:
                 tokenizer="tokens",
                 partitions=partitions,
                 run_key=run_key,
+                known=known_of(known) if known else None,
             )
         )
         _ = result.released | beam.Flatten() | beam.Map(_collect)
@@ -520,10 +571,11 @@ class Shuffled(InMemory):
         return super().measure(sent, still_open, previous)
 
 
-def run_kernels(documents, plan, run_key, rng, *, partitions) -> Release:
+def run_kernels(documents, plan, run_key, rng, *, partitions, known=frozenset()) -> Release:
     """The run in memory, from users in random batches; shuffles are shuffles of lists."""
-    run_key = run_key.bound_to(key_context(plan, "tokens"))
-    run = Shuffled(plan=plan, run_key=run_key, histogram_ranges=partitions, rng=rng)
+    run_key = run_key.bound_to(key_context(plan, "tokens", public=digest_of(known, plan)))
+    root = known_of(known).root(plan.max_length)
+    run = Shuffled(plan=plan, run_key=run_key, histogram_ranges=partitions, rng=rng, root=root)
     batches = user_batches(documents, plan, run_key, rng, partitions)
     return Release(list(run.release(batches)), run.left, run.sent)
 

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import tracemalloc
 from fractions import Fraction
 
 import apache_beam as beam
@@ -13,10 +14,10 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from beam_dpne import Contributions, HistogramShard, RunKey, SpuriousGrams, WeightedHistogram
+from beam_dpne import Contributions, HistogramShard, RunKey, WeightedHistogram
 from beam_dpne.elements import coders
 from beam_dpne.mechanism.randomness import keyed_hashes, normals
-from beam_dpne.mechanism.rules import UNITS, LengthRule, RoundRule
+from beam_dpne.mechanism.rules import UNITS, ClassRule, LengthRule, RoundRule
 from beam_dpne.mechanism.thresholds import evidence_noise, noisy_cells, scores
 from beam_dpne.ngrams import adaptive, decisions
 from beam_dpne.ngrams.decisions import (
@@ -38,7 +39,9 @@ def rule_of(length: int, fraction: float = 0.3, rounds: int = 3) -> LengthRule:
     own = adaptive.gram_rounds(fraction, adaptive.GRAM_ROUNDS[rounds])
     if length == 1:
         own = adaptive.vocabulary_rounds(allotment=2**56, delta=0.2, max_contributions=3)
-    return LengthRule.of_rounds(length=length, noise_stddev=1.0, rounds=own, valid=COUNT)
+    return LengthRule(
+        length=length, noise_stddev=1.0, classes=(ClassRule(rounds=own, valid=COUNT),)
+    )
 
 
 def random_bits(rng, count: int) -> np.ndarray:
@@ -213,7 +216,7 @@ def test_a_word_is_found_only_in_a_round_in_which_it_has_weight():
     """Without weight it stays open, however large its noise; with weight it is found."""
     rule = rule_of(1)
     low = tuple(dataclasses.replace(own, threshold_units=-(2**40)) for own in rule.rounds)
-    rule = LengthRule.of_rounds(length=1, noise_stddev=1.0, rounds=low[:2])
+    rule = LengthRule(length=1, noise_stddev=1.0, classes=(ClassRule(rounds=low[:2]),))
     after = decide_round(shard_of(1, [0, 1, 0]), rule=rule, run_key=KEY)
     assert after.found.tolist() == [0, 1, 0]
     last = dataclasses.replace(after, weights=np.array([0, 0, 5]))
@@ -225,7 +228,7 @@ def test_the_weight_of_another_round_does_not_let_a_word_be_found():
     first, second, _ = rule_of(1).rounds
     first = dataclasses.replace(first, threshold_units=2**45, cut_cell=-(2**40))
     second = dataclasses.replace(second, threshold_units=-(2**40))
-    rule = LengthRule.of_rounds(length=1, noise_stddev=1.0, rounds=(first, second))
+    rule = LengthRule(length=1, noise_stddev=1.0, classes=(ClassRule(rounds=(first, second)),))
     after = decide_round(shard_of(1, [2**33, 1, 0, 0]), rule=rule, run_key=KEY)
     assert after.found.tolist() == [0, 0, 0, 0]
     last = dataclasses.replace(after, weights=np.array([0, 0, 1, 2**33]))
@@ -236,12 +239,14 @@ def test_the_weight_of_another_round_does_not_let_a_word_be_found():
 def test_spurious_grams_that_somebody_holds_are_dropped_though_they_are_closed():
     """Held grams are dropped in round 1; later, when most are closed, no other one is."""
     rule = rule_of(2)
-    drawn = SpuriousGrams(
+    drawn = HistogramShard(
         length=2,
+        round=2,
         keys=np.arange(0, 2 * COUNT, 2),
+        weights=np.zeros(COUNT, np.int64),
+        earlier=np.zeros((1, COUNT), np.int64),
         cells=np.arange(COUNT),
-        rounds=np.full(COUNT, 2, np.int8),
-        classes=np.zeros(COUNT, np.int16),
+        found=np.full(COUNT, 2, np.int8),
         rule=rule,
     )
     shard = decisions.decide(shard_of(2, np.zeros(COUNT)), drawn, run_key=KEY)
@@ -360,6 +365,33 @@ def test_what_is_present_is_sorted_and_says_found_or_the_cell(length):
     for name, found, cell in zip(names, merged.found, merged.cells, strict=True):
         was_found, place = by_name[name]
         assert (found, cell) == ((1, 0) if was_found else (0, place))
+
+
+def test_sorting_what_stands_holds_one_shard_at_a_time():
+    """What stands is the largest set of a run, and a shard has 35 bytes for each of its 15."""
+    rng = np.random.default_rng(3)
+
+    def shards():
+        for _ in range(40):
+            keys = np.sort(rng.integers(0, 2**62, 10_000))
+            buffer = np.zeros((35, keys.size), np.int8)
+            yield HistogramShard(
+                length=2,
+                keys=keys,
+                weights=np.zeros_like(keys),
+                found=buffer[0],
+                cells=np.frombuffer(buffer[1:9], np.int64),
+                classes=np.frombuffer(buffer[9:11], np.int16),
+            )
+
+    tracemalloc.start()
+    merged = merge_present(map(present_part, shards()), dataclasses.replace(ROOT, length=1), 1)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # 15 bytes of the set, 8 of its order, 4 of one sorted column; a few shards of a 40th each.
+    assert len(merged) == 400_000
+    assert (np.diff(merged.keys) > 0).all()
+    assert peak < 30 * len(merged)
 
 
 def test_grams_of_two_words_and_more_are_decided_together_with_spurious_ones():

@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
 from beam_dpne import CountUsers, PrivacyPlan, RunKey
-from beam_dpne.counts.rule import MOST_TOTALS
 from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.released_rows import GramRows
 from tests.ngrams.test_oracle import (
@@ -66,12 +65,6 @@ def test_held_ngrams_are_those_that_a_plain_search_finds(documents, plan, run_ke
         held = GramRows(pruning=plan.pruning).held(batch, released)
         assert held.offsets.size == len(batch.users) + 1
         found += [tuple(rows) for rows in np.split(held.rows, held.offsets[1:-1]) if rows.size]
-    parents = GramRows(pruning=plan.pruning).parents(released)
-    for gram, rows in zip(grams, parents.tolist(), strict=True):
-        rest = gram[1:] if plan.pruning == "both" else gram[-1:]
-        parts = [grams[row] for row in rows if row >= 0]
-        assert parts == [each for each in (gram[:-1], rest) if len(gram) > 1 and each in set(grams)]
-        assert len(parts) == 2 or len(gram) == 1
     event(f"held n-grams of two words and more: {any(len(gram) > 1 for gram in grams)}")
     assert sorted(found) == rows_of_users(documents, grams)
 
@@ -101,8 +94,7 @@ def test_a_share_of_the_budget_is_kept_for_counts_and_without_it_nothing_is_meas
     assert without.count_noise is None
     assert half.allotment == pytest.approx(without.allotment / 2, rel=1e-4)
     noise = half.count_noise
-    spent = noise.row_stddev**-2 + noise.group_stddev**-2
-    assert spent == pytest.approx(0.5 / half.noise_stddev**2, rel=1e-9)
+    assert noise**-2 == pytest.approx(0.5 / half.noise_stddev**2, rel=1e-9)
     sets = run_kernels(documents, without, KEY, random.Random(1), partitions=2).sets
     assert all(grams.users is None for grams in sets)
     with pytest.raises(ValueError, match="count_share must be above 0"):
@@ -120,17 +112,17 @@ def test_what_is_spent_on_lengths_and_counts_is_the_budget_of_the_plan():
         plan = PrivacyPlan(epsilon=1, delta=1e-7, strategy="one_round", count_share=share)
         noise = plan.count_noise
         lengths = sum(length.noise_stddev**-2 for length in plan.lengths)
-        counts = noise.row_stddev**-2 + noise.group_stddev**-2
+        counts = noise**-2
         assert lengths + counts <= plan.noise_stddev**-2
         assert lengths + counts == pytest.approx(plan.noise_stddev**-2, rel=1e-9)
 
 
 def test_each_number_that_a_user_changes_pays_for_floating_point_and_far_tails():
-    """Beside those on n-grams and on held candidates: of all lengths, and of all groups."""
+    """Beside those on n-grams: three sums of each row, and the sizes of two classes."""
     common = {"epsilon": 2.0, "delta": 1e-6, "max_length": 3, "max_tokens_per_user": 1000}
     without = PrivacyPlan(**common, count_share=0)
     plan = PrivacyPlan(**common)
-    changed = 3 * 1000 + 3 * MOST_TOTALS
+    changed = 3 * 3 * 1000 + 2
     others = without.decisions
     assert plan.count_decisions == changed
     assert without.count_decisions == 0

@@ -370,16 +370,23 @@ NEARBY = 4
 ALONE = 0.35
 WORD_HOP, GRAM_HOP = 1.5, 0.5
 CUT_BOOST, LARGEST_PROBABILITY = 4, 0.35
+# The class of a known gram has a number of its own; it is predicted to be 2^(8/2) times as frequent.
+KNOWN, LEAD = 1024, 8
 
 
 def adaptive_ngrams(
-    documents: Documents, plan: PrivacyPlan, run_key: RunKey, given: list[str] | None = None
+    documents: Documents,
+    plan: PrivacyPlan,
+    run_key: RunKey,
+    given: list[str] | None = None,
+    known: frozenset[Gram] = frozenset(),
+    public: str = "",
 ) -> AdaptiveRun:
     """The adaptive strategy: every user has one budget, and each length is settled in rounds.
 
-    `given` is a public vocabulary.
+    `given` is a public vocabulary; `known` are known grams, and `public` is their digest.
     """
-    run_key = run_key.bound_to(key_context(plan, "tokens"))
+    run_key = run_key.bound_to(key_context(plan, "tokens", public=public))
     users = texts_of_users(documents, plan, run_key)
     run = AdaptiveRun({}, {}, {}, {})
     words = {} if given is None else {(word,): 1.0 for word in given}
@@ -388,10 +395,11 @@ def adaptive_ngrams(
     left = dict.fromkeys(users, user_budget(plan))
     for k in range(1 if given is None else 2, plan.max_length + 1):
         parents = words if k == 2 else run.released.get(k - 1, {})
-        length = describe_length(k, words, parents, shorter, users, plan, run_key)
+        length = describe_length(k, words, parents, shorter, users, plan, run_key, known)
         run.rules[k], run.released[k] = length.rules, {}
         if length.valid:
-            length = count_held(length, users, left, run)
+            count = count_held_words if k == 1 else count_held
+            length = count(length, users, left, run)
         if length.rules:
             settle_length(length, users, left, run)
         words = words or run.released[1]
@@ -405,9 +413,9 @@ class Length(NamedTuple):
     Attributes:
       k: words in a gram.
       parents: S_{k−1}, with scores.
-      valid: V_k, in the order in which its members are numbered; none at k = 1.
+      valid: V_k, in the order in which its members are numbered; at k = 1 the known words.
       key_of: the keys of V_k; at k = 1 of all words that somebody has.
-      class_of: the classes of V_k; at k = 1 every word has class 0.
+      class_of: the classes of V_k; at k = 1 every word has class 0, or KNOWN.
       rules: of the rounds of each class; none where nothing is valid.
       plan: of the run.
       run_key: of the run.
@@ -431,17 +439,23 @@ def describe_length(
     users: dict,
     plan: PrivacyPlan,
     run_key: RunKey,
+    known: frozenset[Gram],
 ) -> Length:
     """V_k, keys, thresholds and cuts of a length."""
+    own = {gram for gram in known if len(gram) == k}
     if k == 1:
         held = {(word,) for texts in users.values() for text in texts for word in text}
-        key_of = {gram: word_hash(gram, run_key)[0] for gram in held}
-        class_of = dict.fromkeys(held, 0)
-        return Length(k, parents, [], key_of, class_of, {0: word_rules(plan)}, plan, run_key)
+        key_of = {gram: word_hash(gram, run_key)[0] for gram in held | own}
+        class_of = {gram: KNOWN * (gram in own) for gram in key_of}
+        rules = {0: word_rules(plan)}
+        return Length(k, parents, sorted(own), key_of, class_of, rules, plan, run_key)
     vocabulary, previous = sorted(words), sorted(parents)
     valid = enumerate_valid(previous, vocabulary, plan.pruning)
     key_of = {gram: gram_key(gram, previous, vocabulary, plan.pruning) for gram in valid}
-    class_of = {gram: predicted_class(gram, parents, shorter, words, plan) for gram in valid}
+    class_of = {
+        gram: predicted_class(gram, parents, shorter, words, plan) + KNOWN * (gram in own)
+        for gram in valid
+    }
     return Length(k, parents, valid, key_of, class_of, {}, plan, run_key)
 
 
@@ -480,10 +494,23 @@ class OracleGroup(NamedTuple):
 
 
 def class_groups(sizes: dict[int, int], released: int) -> list[OracleGroup]:
-    """The groups of classes, the best one first."""
+    """The groups of classes, the best one first: those of known grams, then the others."""
+    height = {c: c - KNOWN + LEAD if c > 500 else c for c in sizes}
+    heights = sorted(height.values())
+    inside = [x for x in heights if 4 * sum(sizes[d] for d in sizes if height[d] >= x) <= released]
+    cap = min(inside, default=max(heights, default=0))
+    return [
+        group
+        for family in ([c for c in sizes if c > 500], [c for c in sizes if c <= 500])
+        for group in family_groups({c: sizes[c] for c in family}, height, cap, released)
+    ]
+
+
+def family_groups(
+    sizes: dict[int, int], height: dict[int, int], cap: int, released: int
+) -> list[OracleGroup]:
+    """The groups of one family, the best one first."""
     order = sorted(sizes, reverse=True)
-    inside = [c for c in order if 4 * sum(sizes[d] for d in order if d >= c) <= released]
-    cap = min(inside, default=max(order, default=0))
     groups: list[list[int]] = [[]]
     for c in order:
         groups[-1].append(c)
@@ -494,11 +521,11 @@ def class_groups(sizes: dict[int, int], released: int) -> list[OracleGroup]:
             groups.append([])
 
     def power(c: int, bits: int, top: int = cap) -> int:
-        return math.isqrt(2 ** max(0, 2 * bits - (top - min(c, top))))
+        return math.isqrt(2 ** max(0, 2 * bits - (top - min(height[c], top))))
 
     found = []
     for group in filter(None, groups):
-        top = min(group[0], cap)
+        top = min(height[group[0]], cap)
         factors = {c: power(c, 16, top) for c in group}
         units = sum(factors[c] * sizes[c] for c in group)
         share = sum(power(c, 64) * sizes[c] for c in group)
@@ -572,6 +599,40 @@ def count_held(length: Length, users: dict, left: dict, run: AdaptiveRun) -> Len
     return length._replace(rules=rules)
 
 
+def count_held_words(length: Length, users: dict, left: dict, run: AdaptiveRun) -> Length:
+    """4c, before round 1: users pay for and send t; two numbers of held known words, and their rule."""
+    plan, known = length.plan, length.valid
+    deviation = with_24_digits(10.0 / math.sqrt(user_budget(plan) / 2**56))
+    unheld, tolerated = math.nextafter(len(known), math.inf), 1.0
+    if len(known) >= 3.0 * 1.4142136 * deviation:
+        sums: dict[Gram, int] = defaultdict(int)
+        for user, texts in users.items():
+            own = grams_of(texts, 1) & set(known)
+            weighted = [len(own) << 16]
+            tally = tally_of(weighted, left[user], deviation)
+            cost = tally_cost(tally, weighted, deviation)
+            tally, cost = (0, 0) if cost > left[user] else (tally, cost)
+            left[user] -= cost
+            for gram in own:
+                sums[gram] += tally
+        run.left[1, 0] = dict(left)
+        twofold = deviation * 1.4142136
+        width = max(1, round(twofold * 2**40 / 64))
+        held = sum(min(total, 2**24) for total in sums.values()) << 16
+        drawn = [
+            round(noise(one_block(length.run_key, "held noise", 1, 0, place)) * twofold * 2**40)
+            for place in (0, 1)
+        ]
+        edge = (((len(known) << 40) - held + drawn[0]) // width + 1) * width / 2**40
+        unheld = mills(edge, twofold)
+        # The second number is that of held ones, at the lower edge of its cell.
+        tolerated = max(1.0, -((drawn[1] - held) // width + 1) * width / 2**40 - 2.0 * twofold)
+    chance = min(LARGEST_PROBABILITY, plan.spurious_fraction * tolerated * (1 - 1e-12) / unheld)
+    rules = {**length.rules, KNOWN: known_word_rules(on_the_grid(Fraction(chance)))}
+    run.rules[1] = rules
+    return length._replace(rules=rules)
+
+
 def with_24_digits(deviation: float) -> float:
     """s, rounded up to 24 binary digits."""
     unit = Fraction(2) ** (math.floor(math.log2(deviation)) - 23)
@@ -640,7 +701,7 @@ def settle_length(length: Length, users: dict, left: dict, run: AdaptiveRun) -> 
         found |= {gram: (r, place) for gram, place in over.items()}
         run.left[length.k, r] = dict(left)
         run.found[length.k, r] = set(over)
-    if length.k > 1:
+    if length.valid:
         drawn = draw_spurious(length)
         found |= {gram: drawn[gram] for gram in drawn if gram not in sums}
     run.released[length.k] = {
@@ -772,7 +833,8 @@ def decide(
     for gram in active:
         rule = rule_of(gram, length, r)
         place = evidence_cell(gram, sums[gram], length, rule)
-        if place >= 0 and (length.k > 1 or sums[gram][-1] > 0):
+        is_new_word = length.k == 1 and length.class_of[gram] == 0
+        if place >= 0 and (not is_new_word or sums[gram][-1] > 0):
             over[gram] = place
         elif place >= rule.cut:
             still[gram] = place
@@ -812,10 +874,22 @@ def word_rules(plan: PrivacyPlan) -> list[RoundRule]:
     return rules
 
 
-@functools.lru_cache(maxsize=1000)
 def gram_rules(fraction: float, rounds: int) -> list[RoundRule]:
     """Thresholds and cuts at k ≥ 2, for p_c."""
-    schedule, rules = GRAM_ROUNDS[rounds], []
+    return rules_by_evidence(fraction, tuple(GRAM_ROUNDS[rounds]))
+
+
+def known_word_rules(fraction: float) -> list[RoundRule]:
+    """Thresholds and cuts of known words."""
+    return rules_by_evidence(fraction, tuple(WORD_ROUNDS))
+
+
+@functools.lru_cache(maxsize=1000)
+def rules_by_evidence(
+    fraction: float, schedule: tuple[tuple[float, float], ...]
+) -> list[RoundRule]:
+    """Thresholds and cuts where evidence adds up over the rounds."""
+    rules: list[RoundRule] = []
     shares = budget_shares(schedule)
     last = -NormalDist().inv_cdf(min(0.5, CUT_BOOST * schedule[-1][1] * fraction))
     for r, (_, errors) in enumerate(schedule):
@@ -903,7 +977,29 @@ def draw_spurious(length: Length) -> dict[Gram, tuple[int, int]]:
     """Each member of V_c with probability Σ_r P_{r,c}, with its round and the cell of its evidence."""
     drawn = {}
     for number in length.rules:
-        drawn |= draw_of_class(length, number)
+        if number > 500:
+            drawn |= draw_of_list(length, number)
+        elif length.k > 1:
+            drawn |= draw_of_class(length, number)
+    return drawn
+
+
+def draw_of_list(length: Length, number: int) -> dict[Gram, tuple[int, int]]:
+    """4c: each known member of a class by its own key."""
+    rules, drawn = length.rules[number], {}
+    chances = [rule.probability for rule in rules]
+    for gram in length.valid:
+        if length.class_of[gram] != number:
+            continue
+        key = (0, length.key_of[gram]) if length.k > 1 else word_hash(gram, length.run_key)
+        chosen = uniform(one_block(length.run_key, "spurious round", length.k, *key))
+        if chosen > math.fsum(chances):
+            continue
+        r = 1
+        while r < len(rules) and chosen > math.fsum(chances[:r]):
+            r += 1
+        u = uniform(one_block(length.run_key, "spurious noise", length.k, *key))
+        drawn[gram] = r, spurious_cell(u, r, rules)
     return drawn
 
 
@@ -917,6 +1013,8 @@ def draw_of_class(length: Length, number: int) -> dict[Gram, tuple[int, int]]:
     for i in range(poisson(one_block(run_key, "spurious count", k, name, 0), mean)):
         first, last = one_block(run_key, "spurious draw", k, name, i)
         gram = valid[((first << 64 | last) * len(valid)) >> 128]
+        if length.class_of[gram] != number:  # It is known, and drawn from its list.
+            continue
         key = length.key_of[gram]
         chosen = uniform(one_block(run_key, "spurious round", k, 0, key))
         r = 1
@@ -928,8 +1026,8 @@ def draw_of_class(length: Length, number: int) -> dict[Gram, tuple[int, int]]:
 
 
 def ordered_class(length: Length, number: int) -> list[Gram]:
-    """V_c by middle, then by the bin of the prefix, then as V_k is numbered."""
-    members = [gram for gram in length.valid if length.class_of[gram] == number]
+    """V_c, known members included, by middle, by the bin of the prefix, then as V_k is numbered."""
+    members = [gram for gram in length.valid if length.class_of[gram] % KNOWN == number % KNOWN]
     is_product = length.k == 2 or length.plan.pruning == "single"
 
     def place(gram: Gram) -> tuple:

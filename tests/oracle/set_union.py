@@ -9,6 +9,7 @@ Source: Gopi et al. 2020, Algorithms 1, 2 and 5.
 """
 
 import math
+import statistics
 from fractions import Fraction
 
 import mpmath
@@ -16,7 +17,7 @@ import numpy as np
 
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.mechanism.randomness import RunKey, encrypt_blocks, keyed_bits, keyed_hashes
-from beam_dpne.set_union.plan import DESCENT_POLICIES, SetUnionPlan, UnionRound
+from beam_dpne.set_union.plan import DESCENT_POLICIES, ROUNDS, SetUnionPlan, UnionRound
 
 ONE = 2**50
 UNIT = 2**18  # 2^-32
@@ -25,28 +26,53 @@ Name = tuple[int, int]
 
 
 def private_set_union(
-    documents: dict[str, list[list[str]]], plan: SetUnionPlan, run_key: RunKey
+    documents: dict[str, list[list[str]]],
+    plan: SetUnionPlan,
+    run_key: RunKey,
+    known: frozenset[str] = frozenset(),
+    public: str = "",
 ) -> dict[str, float]:
-    """Algorithm 1, once for each round: returns the released items with their scores."""
-    run_key = run_key.bound_to(key_context(plan, "tokens"))
+    """Algorithm 1, once for each round: returns the released items with their scores.
+
+    Known items are decided whether or not anybody has them; `public` is the digest of their list.
+    """
+    run_key = run_key.bound_to(key_context(plan, "tokens", public=public))
     users: dict[Name, Items] = {}
     for user, texts in documents.items():
         held = {item for text in texts for item in text}
         if held:
             users[hash_of(user, "user", run_key)] = held
     released: dict[str, float] = {}
+    listed, lows = set(known), []
     for decider in plan.union_rounds:
         histogram = histogram_of(users, plan, run_key, decider)
-        still_open = set()
-        for item in {item for held in users.values() for item in held}:
-            weight = histogram.get(item, 0)
-            c = cell(weight, noise(item, run_key, decider), decider)
-            if c >= 0 and weight > 0:
-                released[item] = score(c, decider)
-            elif decider.cut is None or c >= cut_cell(decider):
+        of_known = known_round(plan, len(known), lows)
+        still_open, low = set(), 0
+        for item in listed.union(*users.values()):
+            weight, own = histogram.get(item, 0), of_known if item in known else decider
+            c = cell(weight, noise(item, run_key, decider), own)
+            low += item in known and c < cut_cell(own)
+            if c >= 0 and (weight > 0 or item in known):
+                released[item] = score(c, own)
+            elif decider.cut is None or c >= cut_cell(own):
                 still_open.add(item)
         users = {user: held & still_open for user, held in users.items()}
+        listed, lows = listed & still_open, [*lows, low]
     return released
+
+
+def known_round(plan: SetUnionPlan, size: int, lows: list[int]) -> UnionRound:
+    """The rule of known items: a spurious one is tolerated, or one for each 100 that users have."""
+    decider, normal = plan.union_rounds[len(lows)], statistics.NormalDist()
+    unheld, tolerated, above = size, min(1, size / 100), normal.cdf(0.35)
+    if lows:
+        held = size - (lows[0] + math.sqrt(size)) / (1 - above)
+        tolerated = max(tolerated, held / 100)
+        unheld = (lows[-1] + 1) / (1 - above)
+        unheld *= 1 if plan.union_rounds[len(lows) - 1].cut is None else above
+    chance = min(0.35, ROUNDS[plan.policy][len(lows)].delta * tolerated / max(unheld, 1))
+    rho = decider.noise_stddev * -normal.inv_cdf(chance) if size else decider.threshold
+    return decider._replace(threshold=rho, cut=-0.35 * decider.noise_stddev)
 
 
 def histogram_of(users, plan: SetUnionPlan, run_key: RunKey, decider: UnionRound) -> dict[str, int]:

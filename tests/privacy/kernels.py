@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from beam_dpne import GramSet, PrivacyPlan, RunKey, UserBatch
 from beam_dpne.documents.blocks import encode_documents, hash_users, lay_out_positions
-from beam_dpne.ngrams.elements import SpuriousGrams
+from beam_dpne.ngrams.elements import HistogramShard
 from beam_dpne.ngrams.in_memory import InMemory
 
 
@@ -26,7 +26,7 @@ class Settled:
     """
 
     released: GramSet
-    drawn: SpuriousGrams | None
+    drawn: HistogramShard | None
     held: np.ndarray
 
 
@@ -34,7 +34,7 @@ class Settled:
 class Watched(InMemory):
     """The product's run; notes for each length what was drawn, and what somebody holds."""
 
-    drawn: dict[int, SpuriousGrams] = dataclasses.field(default_factory=dict)
+    drawn: dict[int, HistogramShard] = dataclasses.field(default_factory=dict)
     held: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def draw(self, previous, shards):

@@ -9,6 +9,7 @@ import collections
 import dataclasses
 import itertools
 import random
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -16,18 +17,21 @@ import pyarrow as pa
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import GramSet, PresentGrams, PrivacyPlan, RunKey
+from beam_dpne import GramSet, KnownNgrams, PresentGrams, PrivacyPlan, RunKey
 from beam_dpne.documents.blocks import (
     encode_documents,
     hash_users,
     lay_out_positions,
     split_by_user,
+    with_group,
 )
-from beam_dpne.mechanism.rules import LengthRule
+from beam_dpne.mechanism.rules import KNOWN_CLASS, LengthRule
 from beam_dpne.ngrams import adaptive
+from beam_dpne.ngrams.contributions import Counted
+from beam_dpne.ngrams.decisions import _known_after
 from beam_dpne.ngrams.elements import ROOT, pack_pairs, unpack_pairs
 from beam_dpne.ngrams.in_memory import InMemory
-from beam_dpne.ngrams.length_rules import Counted, counted_classes, rule_for
+from beam_dpne.ngrams.length_rules import counted_classes, rule_for
 from beam_dpne.ngrams.valid import class_numbers, suffix_bins
 from tests.privacy.test_sensitivity import WORDS, Corpus, corpora
 
@@ -54,25 +58,47 @@ def plans(draw) -> PrivacyPlan:
     )
 
 
-@given(corpora, plans(), st.integers(0, 2**32), st.integers(1, 4))
-@settings(max_examples=60, deadline=None)
+@given(
+    corpora,
+    plans(),
+    st.integers(0, 2**32),
+    st.integers(1, 4),
+    st.integers(0, 3),
+    st.none() | st.lists(st.text("abcd", min_size=1, max_size=3), max_size=20),
+)
+@settings(max_examples=80, deadline=None)
 def test_removing_any_user_moves_the_sums_of_all_rounds_by_at_most_the_budget(
-    corpus, plan, seed, partitions
+    corpus, plan, seed, partitions, groups, known
 ):
-    steps = steps_on_one_past(corpus, plan, seed, partitions)
+    """Also if a user has texts, the same ones or others, in several groups: there is one budget.
+
+    Also with known n-grams: words, classes' counts and the two counts of known words share it.
+    """
+    corpus = {user: in_groups(own, groups) for user, own in corpus.items()}
+    words = list(itertools.chain(*in_groups([[*WORDS]], groups)))
+    event(f"groups of a user: {max(len({t[0][:1] for t in own if t}) for own in corpus.values())}")
+    root = root_of(known, words)
+    steps = steps_on_one_past(corpus, plan, seed, partitions, words, root)
     whole = steps.sent
+    event(f"lengths with known classes that are counted: {sorted(known_counts(steps))}")
     budget = adaptive.user_budget(plan.ngrams_noise_stddev) * SQUARES
     event(f"rounds in which something was sent: {sum(map(bool, map(any_weight, whole.values())))}")
     for user in corpus:
         name = hash_of(user)
         less = steps_on_one_past(
-            {other: own for other, own in corpus.items() if other != user}, plan, seed, partitions
+            {other: own for other, own in corpus.items() if other != user},
+            plan,
+            seed,
+            partitions,
+            words,
+            root,
         )
         without = less.sent
         squares: collections.Counter = collections.Counter()
         for place in whole:
-            others = {each: own for each, own in whole[place].items() if each != name}
-            assert others == without.get(place, {})
+            others = {each: own for each, own in whole[place].items() if own and each != name}
+            # Who sends nothing may be there still, as others of the batch have positions.
+            assert others == {each: own for each, own in without.get(place, {}).items() if own}
             with_user, rest = added_up(whole[place]), added_up(without.get(place, {}))
             moves = [weight - rest.get(gram, 0) for gram, weight in with_user.items()]
             assert rest.keys() <= with_user.keys()
@@ -91,6 +117,15 @@ def test_removing_any_user_moves_the_sums_of_all_rounds_by_at_most_the_budget(
             event(f"a count of held candidates moved: {moved > 0}")
             event(f"it moved by less than the farthest: {moved < farthest}")
         assert squares.total() <= budget
+
+
+def in_groups(texts: list[list[str]], groups: int) -> list[list[str]]:
+    """The texts in each of so many groups, which the product puts in front of words; 0 is without."""
+    if not groups:
+        return texts
+    names = [str(group) for group in range(groups) for _ in texts]
+    tokens = pa.array([*texts] * groups, pa.list_(pa.string()))
+    return with_group(pa.array(names), tokens).to_pylist()
 
 
 def test_a_user_with_open_grams_to_the_end_reaches_the_budget():
@@ -114,6 +149,41 @@ def test_a_user_with_open_grams_to_the_end_reaches_the_budget():
         assert squares <= budget
         closest = max(closest, squares)
     assert closest > 0.999 * budget
+
+
+def root_of(known: list[str] | None, words: Sequence[str]) -> GramSet | None:
+    """The root of some n-grams in each group, and of words that nobody has, so that words count."""
+    if known is None:
+        return None
+    heads = sorted({word[:-1] for word in words})
+    grams = [tuple(head + word for word in gram) for head in heads for gram in known]
+    return KnownNgrams.of([*grams, *((f"unheld {number}",) for number in range(300))]).root(4)
+
+
+def known_counts(steps: "OnePast") -> set[int]:
+    """The lengths at which somebody sends something for known n-grams."""
+    return {
+        length
+        for length, users in steps.tallied.items()
+        for own in users.values()
+        for number, tally in own.values()
+        if number > KNOWN_CLASS // 2 and tally
+    }
+
+
+def test_a_user_pays_for_counts_of_known_words_and_of_longer_ones():
+    """So that the bound above is one on something."""
+    plan = PrivacyPlan(epsilon=25, delta=0.3, max_length=2, max_tokens_per_user=1000)
+    corpus = {"ann": [list("abcdabdcbacd")], "bob": [list("dcba")]}
+    pairs = ["".join(pair) for pair in itertools.product("abcd", repeat=2)]
+    root = root_of([*"abcd", *pairs], WORDS)
+    seen = set()
+    for seed in range(20):
+        steps = steps_on_one_past(corpus, plan, seed, 1, WORDS, root)
+        seen |= known_counts(steps)
+        own = steps.tallied[1][hash_of("ann")]
+        assert farthest_move(own, steps.counted[1], plan) > 0
+    assert 1 in seen
 
 
 def held_of(tallied: dict[User, dict[int, tuple[int, int]]], counted: Counted) -> list[int]:
@@ -140,12 +210,21 @@ def farthest_move(own: dict[int, tuple[int, int]], counted: Counted, plan: Priva
     )
 
 
-def steps_on_one_past(corpus: Corpus, plan: PrivacyPlan, seed: int, partitions: int) -> "OnePast":
+def steps_on_one_past(
+    corpus: Corpus,
+    plan: PrivacyPlan,
+    seed: int,
+    partitions: int,
+    words: Sequence[str] = WORDS,
+    root: GramSet | None = None,
+) -> "OnePast":
     """A run whose released past is drawn from the seed."""
     steps = OnePast(
         plan=plan,
         run_key=KEY,
         seed=seed,
+        words=words,
+        root=root,
     )
     rows = [(user, text) for user, own in corpus.items() for text in own]
     tokens = pa.array([text for _, text in rows], pa.list_(pa.string()))
@@ -167,6 +246,7 @@ class OnePast(InMemory):
 
     Attributes:
       seed: of the past.
+      words: all words that anybody may have.
       sent: what users send.
       tallied: for each length and user the class and the tally of each candidate.
       counted: the counted groups of each length.
@@ -175,6 +255,7 @@ class OnePast(InMemory):
     """
 
     seed: int
+    words: Sequence[str] = WORDS
     sent: Sent = dataclasses.field(default_factory=dict)
     tallied: dict = dataclasses.field(default_factory=dict)
     counted: dict[int, Counted] = dataclasses.field(default_factory=dict)
@@ -239,21 +320,23 @@ class OnePast(InMemory):
         scores = random.Random(f"{self.seed} scores {rule.length}")
         is_first = rule.length == 1
         keys = np.arange(len(found)) if is_first else np.array(found, np.int64)
+        words = pa.array(found, pa.string()) if is_first else None
         return GramSet(
             length=rule.length,
             keys=keys,
             scores=np.array([scores.uniform(-1, 9) for _ in found]),
-            words=pa.array(found, pa.string()) if is_first else None,
+            words=words,
             parent_size=len(known),
             vocabulary_size=len(found) if is_first else known.vocabulary_size,
             rule=rule,
             suffix_bins=suffix_bins(known, keys),
+            **_known_after(known, keys, words),
         )
 
     def _draw(self, length: int, number: int, previous: GramSet | None, rule: LengthRule) -> None:
         """Draws what becomes of the n-grams that are open; they are all of V_k in round 1."""
         if number <= 1:
-            self.state = dict.fromkeys(valid_names(previous), (0, 0))
+            self.state = dict.fromkeys(valid_names(previous, self.words), (0, 0))
         cut = rule.rounds[number - 1].cut_cell if rule.rounds else 0
         is_last = number == len(rule.rounds)
         for name, (found, _) in list(self.state.items()):
@@ -269,10 +352,10 @@ class OnePast(InMemory):
                 del self.state[name]
 
 
-def valid_names(previous: GramSet | None) -> list[object]:
+def valid_names(previous: GramSet | None, words: Sequence[str]) -> list[object]:
     """All members of V_k: words at k = 1, else packed pairs."""
-    if previous is None:
-        return list(WORDS)
+    if previous is None or previous.length == 0:
+        return list(words)
     size = len(previous)
     firsts, seconds = (part.tolist() for part in unpack_pairs(previous.keys))
     pairs = (

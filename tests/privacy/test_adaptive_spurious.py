@@ -22,7 +22,8 @@ from beam_dpne.documents.run_keys import key_context
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.rules import UNITS, LengthRule
 from beam_dpne.ngrams.length_rules import rule_for
-from beam_dpne.ngrams.valid import class_numbers, class_sizes, sample_spurious
+from beam_dpne.ngrams.spurious import sample_spurious
+from beam_dpne.ngrams.valid import class_numbers, class_sizes
 from tests.privacy.kernels import Settled, run_lengths, settle, users_of, words_as_set
 
 FALSE_FAILURE = 1e-7
@@ -96,7 +97,7 @@ def test_rounds_of_spurious_grams_follow_their_null_probabilities():
     plan = plan_of(2, spurious_fraction=0.5)
     rule = rule_for(plan, words)
     drawn = [sample_spurious(words, rule=rule, run_key=run_key(number)) for number in range(40)]
-    observed = np.bincount(np.concatenate([each.rounds for each in drawn]), minlength=4)[1:]
+    observed = np.bincount(np.concatenate([each.found for each in drawn]), minlength=4)[1:]
     chances = np.array([own.null_probability for own in rule.rounds])
     expected = 40 * words.keys.size**2 * chances
     assert stats.chisquare(observed, expected, sum_check=False).pvalue > FALSE_FAILURE

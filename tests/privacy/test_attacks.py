@@ -39,7 +39,8 @@ def few_copies(monkeypatch):
 
 @pytest.mark.parametrize("strategy", ["adaptive", "one_round"])
 def test_the_right_program_shows_less_than_its_claim(strategy):
-    for name in ("words", ALONE, MANY):
+    known = ("known words",) if strategy == "adaptive" else ()
+    for name in ("words", *known, ALONE, MANY):
         bound, claim = shown(plan_of(strategy=strategy), name)
         assert bound < claim
 
@@ -47,6 +48,14 @@ def test_the_right_program_shows_less_than_its_claim(strategy):
 def test_a_large_part_of_a_claim_is_shown_where_an_n_gram_is_near_its_threshold():
     bound, claim = shown(plan_of(epsilon=4), MANY)
     assert 0.4 * claim < bound < claim
+
+
+def test_known_words_that_nobody_has_must_be_drawn():
+    """And a user who counts four times shows; so the attack on known words is a strong one."""
+    (game,) = [game for game in games_of(plan_of()) if game.name == "known words"]
+    for mistake, play in game.plays.items():
+        bound = max(lower_bound(play(RUNS, key_of(1, mistake)), game.claim, failure=FAILURE))
+        assert (bound > game.claim.epsilon) == (mistake != MECHANISM), mistake
 
 
 right_bits = decisions.noise_bits

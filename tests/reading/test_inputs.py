@@ -105,9 +105,7 @@ def test_one_empty_part_is_read_and_only_empty_ones_are_refused(tmp_path) -> Non
 )
 def test_a_column_must_be_there_once(tmp_path, header: str, found: str) -> None:
     path = write(tmp_path / "a.csv", f"{header}\n")
-    with pytest.raises(
-        InputError, match=f"user_field.*{found}.*fields {header.replace(',', ', ')}"
-    ):
+    with pytest.raises(InputError, match=f"user_field.*{found}.*may be data"):
         check_fields(match_inputs([str(path)]), ReadOptions())
 
 
@@ -119,8 +117,6 @@ def test_inputs_that_are_no_files_are_refused(tmp_path) -> None:
     ):
         with pytest.raises(FileNotFoundError, match=message):
             match_inputs([str(tmp_path / named)])
-    with pytest.raises(InputError, match="at least one"):
-        match_inputs([])
 
 
 @pytest.mark.parametrize("named", ["", "a.csv"])
@@ -158,7 +154,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"fields": ["user"]}, "each field once"),
     ({"inputs": ["a"], "input_format": "sequences", "fields": []}, "sequences without fields"),
     ({"max_record_bytes": 0}, "max_record_bytes=0"),
-    ({"block_bytes": 0}, "block_bytes=0"),
     *(({"delimiter": sign}, "delimiter must be") for sign in ('"', "\r", "\0", "", ",,", "é")),
     ({"quoting": "maybe"}, "quoting must be one of auto, quoted, none"),
 ]

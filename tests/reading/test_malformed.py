@@ -1,6 +1,11 @@
 """Records that cannot be used are rejects at their place; nothing that is told of them holds text."""
 
+import bisect
+import codecs
+import csv
+import functools
 import gzip
+import json
 import logging
 from typing import Any
 
@@ -9,12 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from beam_dpne.errors import InputError
 from beam_dpne.reading import rejects
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.records import check_fields
+from beam_dpne.reading.records import check_fields, plan_reads, read_item
 from beam_dpne.reading.transform import ReadDocuments
 from tests.reading.files import CANARY, COMPRESS, read, write
 
@@ -86,13 +93,129 @@ def test_malformed_records_are_rejects_at_their_place_without_text(
         assert rows == [("u", "t")] * len(expected)
         assert found == expected
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        result = pipeline | ReadDocuments(inputs=[str(path)], max_record_bytes=1000)
-        _ = result.rejects | rejects.WriteRejects(path=str(tmp_path / "rejects"))
+        listed = str(tmp_path / "rejects")
+        _ = pipeline | ReadDocuments(inputs=[str(path)], max_record_bytes=1000, rejects=listed)
     (written,) = (tmp_path / "rejects").iterdir()
     assert written.stat().st_mode & 0o777 == 0o600
     assert written.read_text().count("\n") == len(expected)
     for text in (written.read_text(), caplog.text, *capfd.readouterr()):
         assert CANARY not in text
+
+
+GOOD = b'{"user":"u","text":"t"}'
+PIECES = [
+    *[GOOD + b"\n"] * 4,
+    *[b"\n"] * 4,
+    *[GOOD, GOOD + b"\r"],
+    b'{"user":7,"text":"\xc3\xa9\xf0\x9f\x98\x80"}\r\n',
+    b'{"user":"u","text":"t","x":[{}',
+    b'{"user":"u","text":"t","x":{}\n}\n',
+    b'{"user":"u","text":"t","x":\n{}}\n',
+    GOOD * 2 + b"\n",
+    b'{"user":"u","text":"t","x":"{}',
+    b'{"user":"u",',
+    b'"text":"t"}',
+    b'{"user":1.5,"text":"t"}\n',
+    b'{"user":"u","text":"' + b"x" * 60 + b'"}\n',
+    *(sign.encode() for sign in '{}[]",: \r\x0b\u2028\ufeff'),
+    b"\xff",
+]
+
+
+@settings(max_examples=600, deadline=None)
+@given(
+    st.lists(st.sampled_from(PIECES), max_size=20).map(b"".join),
+    st.sampled_from([40, 90, 1000]),
+    st.integers(1, 2000),
+    st.integers(1, 90),
+)
+def test_lines_that_are_read_together_give_what_each_gives(
+    tmp_path_factory, data: bytes, limit: int, block_bytes: int, split_bytes: int
+) -> None:
+    folder = tmp_path_factory.mktemp("file")
+    # Blank lines keep the reader from taking several lines at once.
+    mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
+    spaced = mark + b"\n" + data[len(mark) :].replace(b"\n", b"\n\n")
+    expected = read([write(folder / "spaced.jsonl", spaced)], max_record_bytes=limit)
+    path = write(folder / "a.jsonl", data)
+    for sizes in ({}, {"block_bytes": block_bytes}, {"split_bytes": split_bytes}):
+        rows, found = read([path], max_record_bytes=limit, **sizes)
+        assert (rows, [(at + 1 + data[:at].count(b"\n"), *rest) for at, *rest in found]) == expected
+
+
+def test_borders_of_lines_are_borders_of_records(tmp_path) -> None:
+    """Three lines with three records in all, of which one goes over two lines."""
+    over = '{"user": "a", "text": "b", "x":\n{"y": 1}}\n'
+    two = '{"user": "c", "text": "d"} {"user": "e", "text": "f"}\n'
+    path = write(tmp_path / "a.jsonl", (over + two).encode())
+    (file,) = match_inputs([str(path)])
+    (item,) = plan_reads(file, ReadOptions())
+    assert sum(len(batch.rejects) for batch in read_item(item, ReadOptions())) == 3
+
+
+def test_whether_a_deep_record_is_read_does_not_depend_on_others(tmp_path) -> None:
+    def is_rejected(depth: int, beside: bytes) -> bool:
+        deep = b'{"user":"deep","text":"t","x":%s%s}\n' % (b"[" * depth, b"]" * depth)
+        rows, _ = read([write(tmp_path / "a.jsonl", deep + beside)], max_record_bytes=10**6)
+        return ("deep", "t") not in rows
+
+    depths = {
+        bisect.bisect_left(range(100_000), True, key=functools.partial(is_rejected, beside=beside))
+        for beside in (b"", GOOD, b"{}", b"\xff")
+    }
+    assert len(depths) == 1
+    assert 0 < min(depths) < 100_000
+
+
+GROUPS: list[tuple[Any, str]] = [
+    ("dk", ""),
+    ("New Zealand =1", ""),
+    ("x" * 256, ""),
+    ("", rejects.NO_GROUP),
+    ("a\tb", rejects.BAD_GROUP),
+    ("a\x1fb", rejects.BAD_GROUP),
+    ("a\n", rejects.BAD_GROUP),
+    ("x" * 257, rejects.BAD_GROUP),
+]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "parquet"])
+def test_records_with_a_wrong_group_are_rejects(tmp_path, kind: str) -> None:
+    cases = [*GROUPS, *([(None, rejects.NO_GROUP)] if kind != "csv" else [])]
+    if kind.startswith("json"):
+        cases += [(7, ""), (1.5, rejects.BAD_GROUP), (True, rejects.BAD_GROUP)]
+    rows = [{"user": "u", "text": CANARY, "group": group} for group, _ in cases]
+    path = tmp_path / f"a.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif kind == "csv":
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([rows[0].keys(), *(row.values() for row in rows)])
+    else:
+        lines = map(json.dumps, rows)
+        write(path, "\n".join(lines) if kind == "jsonl" else f"[{','.join(lines)}]")
+    found, faults, groups = [], [], []
+    options = ReadOptions(group_field="group")
+    for file in match_inputs([str(path)]):
+        for item in plan_reads(file, options):
+            for batch in read_item(item, options):
+                found += batch.documents.column("text").to_pylist()
+                groups += batch.documents.column("group").to_pylist()
+                faults += [reason for _, reason in batch.rejects]
+    assert groups == [str(group) for group, reason in cases if not reason]
+    assert faults == [reason for _, reason in cases if reason]
+    assert found == [CANARY] * len(groups)
+
+
+def test_a_file_without_the_group_field_is_refused(tmp_path) -> None:
+    for path in (
+        write(tmp_path / "a.csv", "user,text\nu,t\n"),
+        write(tmp_path / "a.jsonl", '{"user":"u","text":"t"}\n'),
+    ):
+        with pytest.raises(InputError, match="group_field must name a field"):
+            check_fields(match_inputs([str(path)]), ReadOptions(group_field="country"))
+    with pytest.raises(InputError, match="sequences without fields and group_field"):
+        ReadOptions(group_field="country", input_format="sequences")
 
 
 def test_stray_quotes_within_a_field_are_text(tmp_path) -> None:
@@ -201,15 +324,15 @@ def test_strict_fails_at_the_first_reject(tmp_path) -> None:
     assert CANARY not in str(caught.value)
 
 
-# Fields: an error names the columns that exist, unless they may be data
+# Fields: an error names those that exist, and of lines that may be data those that are nearly right
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.tsv.gz", "a.parquet"])
 def test_a_field_that_is_missing_is_named_before_the_run(tmp_path, name: str) -> None:
     path = tmp_path / name
     data = {
-        "jsonl": b'{"who":1,"body":2}\n',
-        "json": b'[{"who":1,"body":2}]',
+        "jsonl": b'{"who":1,"body":2}\n' * 2,
+        "json": b'[{"who":1,"body":2},{"body":2,"who":3}]',
         "csv": b"who,body\n",
         "tsv": b"who\tbody\n",
     }
@@ -219,11 +342,14 @@ def test_a_field_that_is_missing_is_named_before_the_run(tmp_path, name: str) ->
         raw = data[name.split(".")[1]]
         write(path, gzip.compress(raw) if name.endswith("gz") else raw)
     files = match_inputs([str(path)])
-    named = "" if ".json" in name else ".*who, body"
-    with pytest.raises(InputError, match=f"user_field='author'{named}"):
+    named = "has the fields (body, who|who, body)" if "sv" not in name else "may be data"
+    with pytest.raises(InputError, match=f"user_field='author'.*{named}"):
         check_fields(files, ReadOptions(user_field="author"))
-    with pytest.raises(InputError, match=f"text_field='text'{named}"):
+    with pytest.raises(InputError, match=f"text_field='text'.*{named}"):
         check_fields(files, ReadOptions(user_field="who"))
+    with pytest.raises(InputError, match=r"Did you mean body\?$") as caught:
+        check_fields(files, ReadOptions(user_field="who", text_field=("Body", "note")))
+    assert "who" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -231,8 +357,10 @@ def test_a_field_that_is_missing_is_named_before_the_run(tmp_path, name: str) ->
     [
         ("a.csv", f"{CANARY},a {CANARY}\n"),
         ("a.csv", f"{CANARY};a {CANARY}\n"),
+        ("a.csv", f"{CANARY}\n"),
         ("a.tsv", f"{CANARY}\ta {CANARY}\n"),
         ("a.jsonl", f'{{"{CANARY}": 1, "a {CANARY}": 1}}\n'),
+        ("a.jsonl", f'{{"{CANARY}": 1}}\n{{"{CANARY}b": 1}}\n'),
         ("a.json", f"[7, {CANARY}]"),
     ],
 )
@@ -250,8 +378,8 @@ def test_what_may_be_data_is_not_named(tmp_path, settings, name: str, data: str)
     [
         ({"user": [1.5], "text": ["x"]}, {}, "double in 'user'"),
         ({"user": [1], "text": [2]}, {}, "int64 in 'text'"),
-        ({"user": [1], "text": [["x"]]}, {}, "tokenizer 'tokens'"),
-        ({"user": [1], "text": ["x"]}, {"text_is_tokens": True}, "tokenizer 'tokens'"),
+        ({"user": [1], "text": [["x"]]}, {}, "need the tokenizer tokens"),
+        ({"user": [1], "text": ["x"]}, {"text_is_tokens": True}, "another tokenizer than tokens"),
         (
             {"user": [1], "text": [[1]]},
             {"text_is_tokens": True},

@@ -7,7 +7,7 @@ import os
 import pathlib
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import apache_beam as beam
 import pytest
@@ -77,15 +77,36 @@ def nothing_is_left(item: WorkItem) -> Iterator[None]:
 def test_a_file_that_is_not_read_to_its_end_is_closed(item) -> None:
     options = ReadOptions(block_bytes=1000)
     with nothing_is_left(item):
-        ahead = read_ahead(read_item(item, options))
+        ahead = read_ahead([read_item(item, options)])
         assert next(ahead).documents.num_rows == 1
         ahead.close()
     with nothing_is_left(item):
-        path = item.file.path
-        batches = read_ahead(read_item(item, options))
+        batches = read_ahead([read_item(item, options)], workers=3)
         with pytest.raises(InputError, match="strict"):
-            list(map(lambda batch: batch.require_none_rejected(path), batches))
+            list(map(lambda batch: batch.require_none_rejected(), batches))
         batches.close()
+
+
+def test_items_of_several_files_are_read_at_the_same_time_and_none_is_lost() -> None:
+    meeting, closed = threading.Barrier(3, timeout=20), []
+
+    def read(name: str) -> Generator[str, None, None]:
+        try:
+            # Nobody passes before three have come.
+            meeting.wait()
+            yield from (f"{name}{place}" for place in range(4))
+        finally:
+            closed.append(name)
+
+    expected = [f"{name}{place}" for name in "abc" for place in range(4)]
+    assert sorted(read_ahead(map(read, "abc"), workers=3)) == expected
+    few = read_ahead(map(read, "abc"), workers=3)
+    assert next(few) in expected
+    few.close()
+    assert sorted(closed) == [*"aabbcc"]
+    # A fourth begins when one of two has ended, and its error ends all of them.
+    with pytest.raises(ZeroDivisionError):
+        list(read_ahead(((1 / each for each in part) for part in ([1], [2], [3], [0])), 2))
 
 
 # max_rejected

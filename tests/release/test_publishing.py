@@ -100,6 +100,7 @@ def rows_of(folder):
             '{"item":"b","score":91.0}\n{"item":"New York","score":70.25}\n'
             '{"item":"a\\tb\\\\","score":70.25}\n{"item":"","score":40.123456}\n',
         ),
+        ("csv", '"item","score"\n"b",91.0\n"New York",70.25\n"a\tb\\",70.25\n"",40.123456\n'),
         ("tsv", "item\tscore\nb\t91.0\nNew York\t70.25\na\\tb\\\\\t70.25\n\\e\t40.123456\n"),
     ],
 )
@@ -182,7 +183,7 @@ def test_escaped_items_are_lines_apart(item, other):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"output_format": "csv"}, "output_format must be one of jsonl, tsv, parquet"),
+        ({"output_format": "xml"}, "output_format must be one of jsonl, csv, tsv, parquet"),
         ({"rows_per_part": 0}, "rows_per_part must be an integer of at least 1"),
         ({"max_rejected": 2}, "max_rejected must be"),
     ],
@@ -220,7 +221,7 @@ def test_names_tell_contents_cuts_and_formats_apart(tmp_path):
     for place, (scores, cut, form) in enumerate(variants):
         publish(tmp_path / str(place), scores, rows_per_part=cut, output_format=form)
         hashes.add(min(parts(tmp_path / str(place)))[7:23])
-    assert len(hashes) == 9  # OTHER has one row, cut nowhere
+    assert len(hashes) == 12  # OTHER has one row, cut nowhere
 
 
 def test_nothing_of_place_key_host_or_bundles_is_in_a_release(tmp_path):
@@ -246,7 +247,7 @@ def foreign(folder):
     """Files beside a release that are nobody's business."""
     names = (
         *("notes.txt", ".hidden", "ngrams-mine.jsonl", ".ledger.json.tmp-1", "sub/ledger.json"),
-        "ngrams-0123456789abcdef-00000-of-00001.csv",
+        "ngrams-0123456789abcdef-00000-of-00001.xml",
     )
     for name in names:
         path = pathlib.Path(folder, name)

@@ -1,6 +1,5 @@
 """The plan of a set union: what it refuses, its noise and thresholds against independent formulas."""
 
-import dataclasses
 import json
 import math
 import subprocess
@@ -34,7 +33,6 @@ BAD = [
     *(("max_items_per_user", value) for value in NOT_COUNTS),
     *(("max_users", value) for value in (*NOT_COUNTS, 2**31)),
     *(("max_shard_users", value) for value in NOT_COUNTS),
-    *(("shards", value) for value in ("3", 2.5, True, 0, -1, 2**17)),
     *(("cutoff_margin", value) for value in ("1", True, [1.0], math.nan, math.inf, -0.1, 1e6)),
     *(("count_share", value) for value in ("x", True, math.nan, math.inf, -0.1, 1e-18, 0.95, 1)),
     *(("vocabulary_delta_share", value) for value in ("x", True, math.nan, 0, 1, -0.1, 1.5)),
@@ -47,25 +45,21 @@ def test_a_bad_value_is_refused_by_its_parameters_name():
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_options_of_descent_are_refused_by_other_policies(policy):
-    for name, value in {"shards": 4, "cutoff_margin": 3.0}.items():
-        if policy in DESCENT_POLICIES:
-            assert getattr(SetUnionPlan(**GOOD, policy=policy, **{name: value}), name) == value
-        else:
-            with pytest.raises(ValueError, match=f"{name} must not be given with policy"):
-                SetUnionPlan(**GOOD, policy=policy, **{name: value})
+def test_only_descent_has_a_cutoff_which_follows_from_the_margin(policy):
+    for margin in (0.0, 3.0):
+        for each in SetUnionPlan(**GOOD, policy=policy, cutoff_margin=margin).union_rounds:
+            expected = each.threshold + margin * each.noise_stddev
+            assert each.cutoff == (expected if policy in DESCENT_POLICIES else None)
 
 
 def test_a_long_sequence_is_refused_by_the_two_promises_alone():
     for policy in DESCENT_POLICIES:
-        with pytest.raises(ValueError, match=r"max_shard_users .* max_users/shards=10000000"):
-            SetUnionPlan(**GOOD, policy=policy, shards=1)
         with pytest.raises(ValueError, match=r"max_shard_users .*=125000000, .* policy='sips'"):
             SetUnionPlan(**GOOD, policy=policy, max_users=10**9)
         with pytest.raises(ValueError, match="max_shard_users"):
-            SetUnionPlan(**GOOD, policy=policy, shards=3, max_users=31, max_shard_users=10)
+            SetUnionPlan(**GOOD, policy=policy, max_users=81, max_shard_users=10)
         shards = {
-            1: [{"shards": 1, "max_users": 5_000_000}, {"shards": 1, "max_shard_users": 10**7}],
+            1: [{"max_users": 5_000_000}, {"max_shard_users": 10**7}],
             2: [{}],
             5: [{"max_shard_users": 2 * 10**6}],
             8: [{"max_users": 4 * 10**7}],
@@ -144,7 +138,7 @@ def test_everything_that_is_drawn_is_private_by_privacy_loss_distributions(
     )
     draws = [each.noise_stddev / plan.sensitivity for each in plan.union_rounds]
     assert (plan.count_noise is None) == (count_share == 0)
-    draws += [] if plan.count_noise is None else dataclasses.astuple(plan.count_noise)
+    draws += [] if plan.count_noise is None else [plan.count_noise]
     for stddev in draws:
         whole = whole.compose(distributions.from_gaussian_mechanism(stddev, **cell))
     # Losses are rounded up, by half a cell for each of at most six distributions.

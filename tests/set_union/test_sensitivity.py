@@ -98,7 +98,8 @@ def test_one_user_moves_each_round_by_the_sensitivity_at_most_given_the_past(
     policy, corpus, limit, shards, seed, past
 ):
     """In whatever set of items earlier rounds have left open; new items are the user's own."""
-    options = {"shards": shards, "cutoff_margin": 0.1} if policy in DESCENT_POLICIES else {}
+    options = {"cutoff_margin": 0.1} if policy in DESCENT_POLICIES else {}
+    options["max_shard_users"] = -(-LOUD["max_users"] // shards)
     plan = SetUnionPlan(policy=policy, max_contributions=limit, **LOUD, **options)
     key = RunKey(seed.to_bytes(32, "little"))
     for number in range(1, len(plan.union_rounds) + 1):

@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 from beam_dpne.documents.blocks import encode_documents, hash_users, lay_out_positions
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.elements import coders
+from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.set_union import elements, weights
 from beam_dpne.set_union.decisions import release_items
-from beam_dpne.set_union.elements import ItemSet, ItemSums, UserItems
-from beam_dpne.set_union.plan import DESCENT_POLICIES, POLICIES, SetUnionPlan
-from beam_dpne.set_union.transform import PrivateSetUnion, ReleaseItems
+from beam_dpne.set_union.elements import ItemSet, ItemSums
+from beam_dpne.set_union.plan import POLICIES, SetUnionPlan
+from beam_dpne.set_union.transform import PrivateSetUnion
 from tests.oracle.set_union import private_set_union
 
 KEY = RunKey(b"set union".ljust(32, b"."))
@@ -50,8 +51,7 @@ def documents_of(seed: int, users: int = 60) -> Documents:
 def plan_of(policy: str, **others) -> SetUnionPlan:
     """Enough budget to release something of a small crowd, and to leave something out."""
     given = {"epsilon": 5.0, "delta": 0.02, "max_contributions": 6, "max_users": 1000, **others}
-    if policy in DESCENT_POLICIES:
-        given.setdefault("shards", 2)
+    given.setdefault("max_shard_users", -(-given["max_users"] // 2))
     return SetUnionPlan(policy=policy, **given)
 
 
@@ -109,7 +109,7 @@ def users_in(released: ItemSet) -> list[list[int]] | None:
     return released.users.tolist()
 
 
-def users_in_memory(documents: Documents, run_key: RunKey) -> UserItems:
+def users_in_memory(documents: Documents, run_key: RunKey) -> DocumentBlock:
     rows = [(user, text) for user, texts in documents.items() for text in texts]
     users = hash_users(pa.array([user for user, _ in rows], pa.string()), run_key.sub_key("user"))
     texts = pa.array([text for _, text in rows], pa.list_(pa.string()))
@@ -154,8 +154,8 @@ def test_beam_memory_and_pseudocode_release_the_same(policy):
 def test_memory_releases_what_the_pseudocode_releases(
     policy, seed, users, limit, epsilon, delta, shards
 ):
-    options = {"shards": shards} if policy in DESCENT_POLICIES else {}
-    plan = plan_of(policy, epsilon=epsilon, delta=delta, max_contributions=limit, **options)
+    options = {"max_contributions": limit, "max_shard_users": -(-1000 // shards)}
+    plan = plan_of(policy, epsilon=epsilon, delta=delta, **options)
     documents = documents_of(seed, users)
     expected = private_set_union(documents, plan, KEY)
     event(f"released: {min(len(expected), 3)}")
@@ -195,7 +195,7 @@ def test_cut_elements_are_small_and_lose_nothing(monkeypatch):
     assert len(parts) > 3
     assert all(coders.array_bytes(part) <= 5000 or len(part.users) == 1 for part in parts)
     assert sum(len(part.users) for part in parts) == len(items.users)
-    sums = elements.sum_by_item(items, np.ones(items.items.size, np.int64))
+    sums = elements.sum_by_item(items, np.ones(items.codes.size, np.int64))
     cut = [part for _, part in elements.cut_by_hash_range(sums, 3)]
     assert all(coders.array_bytes(part) <= 5000 for part in cut)
     assert sums_of(elements.merge_sums(cut)) == sums_of(sums)
@@ -260,8 +260,3 @@ def test_a_run_key_is_bound_to_every_parameter_and_to_the_tokenizer():
 def test_partitions_are_checked(partitions):
     with pytest.raises(ValueError, match="partitions must be an integer of at least 1"):
         PrivateSetUnion(plan=plan_of("weighted_gaussian"), partitions=partitions)
-
-
-def test_release_items_refuses_what_it_cannot_do():
-    with pytest.raises(ValueError, match="ranges must be at least 1"):
-        ReleaseItems(plan=plan_of("weighted_gaussian"), run_key=KEY, ranges=0)

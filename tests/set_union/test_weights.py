@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.batches import DocumentBlock, UserBatch
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.mechanism import randomness, thresholds
 from beam_dpne.set_union import decisions, elements, weights
-from beam_dpne.set_union.elements import ItemSet, ItemSums, UserItems, merge_sums
+from beam_dpne.set_union.elements import ItemSet, ItemSums, merge_sums
 from beam_dpne.set_union.plan import DESCENT_POLICIES, SetUnionPlan
 from tests.set_union.users import FALSE_FAILURE, KEY, ONE, held_by, sums_of, users_of
 
@@ -110,7 +110,7 @@ def test_the_compiled_loop_neither_fuses_nor_reorders_float_operations():
 def test_shards_divide_users_and_run_on_their_own():
     rng = random.Random(3)
     users = users_of({str(u): {f"i{rng.randrange(40)}" for _ in range(6)} for u in range(300)})
-    plan = plan_of("policy_gaussian", shards=3)
+    plan = plan_of("policy_gaussian", max_shard_users=334)
     parts = list(weights.split_to_shards(users, plan, KEY))
     sizes = [sum(len(part.users) for number, part in parts if number == n) for n in range(3)]
     assert sum(sizes) == 300
@@ -124,8 +124,8 @@ def test_a_shard_is_a_function_of_its_users_in_whatever_order_batches_are_joined
     """Else who else is there would decide in which order users come, and which items are first."""
     rng = random.Random(4)
     users = users_of({str(u): {f"i{rng.randrange(12)}" for _ in range(5)} for u in range(60)})
-    plan = plan_of(policy, shards=1, cutoff_margin=0.0)
-    parts = [elements.take_users(users, np.array([one])) for one in range(60)]
+    plan = plan_of(policy, cutoff_margin=0.0)
+    parts = [users.take(np.array([one])) for one in range(60)]
     found = []
     for _ in range(3):
         found.append(sums_of(weights.run_shard(parts, plan, KEY)))
@@ -146,7 +146,7 @@ def test_a_round_leaves_open_items_and_drops_users_without_any():
         {"c"},
         {"b", "c"},
     ]
-    assert held_by(elements.join_items([kept, left])) == [{"b"}, {"b"}, {"a", "b"}, {"b"}]
+    assert held_by(DocumentBlock.joined([kept, left])) == [{"b"}, {"b"}, {"a", "b"}, {"b"}]
 
 
 def test_cells_are_the_places_of_noisy_weights_above_the_threshold():
@@ -155,7 +155,7 @@ def test_cells_are_the_places_of_noisy_weights_above_the_threshold():
     whole = (np.linspace(0, 12, 2000) * 2**32).astype(np.int64)
     fractions = np.arange(2000) * 131
     noisy = whole + fractions / 2**18 + randomness.normals(bits) * rule.noise_stddev * 2**32
-    cells = decisions.noisy_cells(whole, fractions, bits, rule)
+    cells = decisions.noisy_cells(whole - rule.threshold_units, fractions, bits, rule)
     expected = np.ceil((noisy - rule.threshold_units) / rule.cell_units) - 1
     assert np.mean(cells == expected) > 0.999
     assert np.array_equal(cells >= 0, noisy > rule.threshold_units)
@@ -175,7 +175,7 @@ def test_a_cut_is_a_border_of_cells_and_a_threshold_covers_a_weight_rounded_up()
 @pytest.mark.parametrize(
     ("coder", "value"),
     [
-        (BatchCoder(UserItems), users_of({"1": {"a", "é"}, "2": set(), "3": {"a"}})),
+        (BatchCoder(DocumentBlock), users_of({"1": {"a", "é"}, "2": set(), "3": {"a"}})),
         (BatchCoder(ItemSums), weights.present_items(users_of({"1": {"a", ""}}))),
         (BatchCoder(ItemSums), merge_sums([])),
         (

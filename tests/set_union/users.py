@@ -3,9 +3,10 @@
 import numpy as np
 import pyarrow as pa
 
+from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.mechanism.randomness import RunKey, keyed_hashes
 from beam_dpne.set_union import weights
-from beam_dpne.set_union.elements import ItemSums, UserItems
+from beam_dpne.set_union.elements import ItemSums
 from beam_dpne.set_union.plan import SetUnionPlan
 
 KEY = RunKey(b"set union".ljust(32, b"."))
@@ -13,24 +14,24 @@ ONE = 2**50
 FALSE_FAILURE = 1e-6
 
 
-def users_of(corpus: dict[str, set[str]]) -> UserItems:
+def users_of(corpus: dict[str, set[str]]) -> DocumentBlock:
     """Users and items by keyed hash, in the order given."""
     names = sorted({item for held in corpus.values() for item in held})
     number = {name: place for place, name in enumerate(names)}
-    return UserItems(
+    return DocumentBlock(
         users=keyed_hashes(KEY.sub_key("user"), [user.encode() for user in corpus]),
         offsets=np.cumsum([0, *(len(held) for held in corpus.values())]),
-        items=np.array([number[i] for held in corpus.values() for i in sorted(held)], np.int32),
+        codes=np.array([number[i] for held in corpus.values() for i in sorted(held)], np.int32),
         words=pa.array(names, pa.string()),
         word_hashes=keyed_hashes(KEY.sub_key("word"), [name.encode() for name in names]),
     )
 
 
-def held_by(items: UserItems) -> list[set[str]]:
+def held_by(items: DocumentBlock) -> list[set[str]]:
     """The items of each user."""
     names = items.words.to_pylist()
     return [
-        {names[item] for item in items.items[start:end]}
+        {names[item] for item in items.codes[start:end]}
         for start, end in zip(items.offsets[:-1], items.offsets[1:], strict=True)
     ]
 

@@ -8,7 +8,7 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams.decisions import decide as decide_range
 from beam_dpne.ngrams.decisions import decide_round, released_part
-from beam_dpne.ngrams.elements import GramSet, HistogramShard, SpuriousGrams
+from beam_dpne.ngrams.elements import GramSet, HistogramShard
 
 
 def gram_texts(corpus: Corpus, grams: np.ndarray) -> list[tuple[str, ...]]:
@@ -23,7 +23,7 @@ def decide(
     *,
     rule: LengthRule,
     run_key: RunKey,
-    drawn: SpuriousGrams | None = None,
+    drawn: HistogramShard | None = None,
 ) -> GramSet:
     """What a hash range releases after its last round, unsorted, with spurious grams if any."""
     if drawn is None:

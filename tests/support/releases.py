@@ -22,8 +22,7 @@ from beam_dpne import (
     SetUnionPlan,
     join_tokens,
 )
-from beam_dpne.bayesian.counting import NgramProbabilities, probability_table
-from beam_dpne.bayesian.transform import bayesian_contents
+from beam_dpne.bayesian.transform import NgramProbabilities, bayesian_contents, probability_table
 from beam_dpne.elements.rows import (
     COUNTED_ITEM_SCHEMA,
     ITEM_SCHEMA,
@@ -173,6 +172,7 @@ def probabilities(
     sha256 = public.fingerprint() if public else "0" * 64
     found = NgramProbabilities(
         ngrams=pa.array(list(map(join_tokens, given))),
+        noisy=np.zeros(len(given), np.int64),
         probabilities=np.array(list(given.values())),
         public={"ngrams": len(given), "length": length, "sha256": sha256},
     )
@@ -193,9 +193,10 @@ def _publish(
     *,
     tokenizer: str = "words",
     notes: ReleaseNotes = NOTES,
+    described: InputDescription = DESCRIBED,
     **settings,
 ) -> Any:
-    run = Run(plan=plan, tokenizer=tokenizer, run_key_given=False, described=DESCRIBED)
+    run = Run(plan=plan, tokenizer=tokenizer, run_key_given=False, described=described)
     if "score" in table.column_names:
         table = with_rounded_scores(table)
     rows = in_order(table)
@@ -269,6 +270,7 @@ def _contents(plan, rows):
     public = {"ngrams": rows, "length": plan.length, "sha256": "0" * 64}
     found = NgramProbabilities(
         ngrams=pa.array([f"a b c{number}" for number in range(rows)], pa.string()),
+        noisy=np.zeros(rows, np.int64),
         probabilities=np.full(rows, 1 / max(rows, 1)),
         public=public,
     )

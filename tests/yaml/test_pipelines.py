@@ -200,7 +200,7 @@ def test_a_null_text_fails_the_run_without_data():
     private = {"type": "PrivateNgrams", "input": "Create", "config": config}
     with pytest.raises(Exception, match="PrivateNgrams") as caught:
         run_yaml([source, private])
-    assert "Each document must have a text" in str(caught.value)
+    assert "whose text is null" in str(caught.value)
     assert CANARY not in str(caught.value)
 
 

@@ -200,7 +200,8 @@ def inner_description(rows, **config):
     class Visitor(PipelineVisitor):
         def enter_composite_transform(self, transform_node):
             if isinstance(transform_node.transform, PrivateNgrams):
-                found.append(transform_node.transform.input_description)
+                private = transform_node.transform
+                found.append(private.described or private.row_description)
 
     rows.pipeline.visit(Visitor())
     return found[-1]
@@ -234,3 +235,17 @@ def test_the_reader_takes_no_input():
     rows = beam.Pipeline(runner=FnApiRunner()) | beam.Create([beam.Row(user="a", text="b")])
     with pytest.raises(UsageError, match="ReadDocuments must have no input"):
         _ = rows | yaml.ReadDocuments(input="a.jsonl")
+
+
+@pytest.mark.parametrize("name", ["PrivateNgrams", "PrivateSetUnion"])
+def test_a_known_list_that_is_a_file_of_the_rows_is_refused_also_behind_other_steps(tmp_path, name):
+    path = lines(tmp_path / "notes.jsonl", RECORDS)
+    copied, public = tmp_path / "copy.txt", tmp_path / "public.txt"
+    copied.write_bytes((tmp_path / "notes.jsonl").read_bytes())
+    public.write_text("to be\n")
+    rows = beam.Pipeline(runner=FnApiRunner()) | yaml.ReadDocuments(input=path)
+    rows |= beam.Filter(lambda row: row.user != "8")
+    given = {"epsilon": 1, "delta": 1e-6}
+    with pytest.raises(UsageError, match="known must not be private data"):
+        _ = rows | "copy" >> getattr(yaml, name)(known=[str(public), str(copied)], **given)
+    _ = rows | "public" >> getattr(yaml, name)(known=str(public), **given)

@@ -1,0 +1,141 @@
+"""Help on a terminal, from the definitions of commands and parameters, and messages in its words.
+
+`--help` shows on two screens an example, the parameters that most runs need with their first sentence,
+and one line about each other option. `--help-all` has all that is known of every parameter.
+"""
+
+import re
+import shutil
+import textwrap
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from beam_dpne.validation import Parameter, Parameters, parameters_of
+
+# Characters of the column with options, and of the longest line.
+_COLUMN, _WIDEST = 26, 100
+_CLAUSE = 79 - _COLUMN
+# What follows the parameters with which a sentence begins.
+_VERBS = r"(?:(?:,| and| or) [\w\-]+)*(?: \S*\.\w+)? (?:must|cannot|belongs?|needs?)\b"
+
+
+def help_of(command: Any, groups: Mapping[str, Iterable[type[Parameters]]], *, whole: bool) -> str:
+    """Returns the help of a `commands.Command`, with every parameter and its whole text if wanted."""
+    positional = command.positional
+    titles = {
+        title: [each for kind in kinds for each in parameters_of(kind)]
+        for title, kinds in groups.items()
+    }
+    every = [each for kinds in titles.values() for each in kinds]
+    first = [each for each in every if each.required or each.essential]
+    called = [each for each in every if each.required or each.name == positional]
+    called.sort(key=lambda each: each.name != positional)
+    words = [
+        f"{'[' * (not x.required)}{_option(x, positional)}{']' * (not x.required)}" for x in called
+    ]
+    lines = [*_wrapped(f"usage: beam-dpne {command.name} {' '.join(words)} …", "  "), ""]
+    lines += [*_wrapped(command.description), "", *_as_command(command.example), ""]
+    for each in first if not whole else ():
+        lines += _row(_option(each, positional), _sentence(each))
+    lines += [""] * bool(first and not whole)
+    for title, parameters in titles.items():
+        shown = [each for each in parameters if whole or not (each.rare or each in first)]
+        if shown:
+            lines.append(f"{title}:")
+        for each in shown:
+            lines += _row(_option(each, positional), _all_of(each) if whole else _clause(each))
+    rare = [each.name for each in every if each.rare]
+    if whole and rare:
+        lines += ["", *_wrapped("A parameter without dashes stands in the file of --plan.")]
+    if not whole:
+        count = f", and {len(rare)} parameters of the file of --plan" if rare else ""
+        lines += ["", *_wrapped(f"--help-all shows whole texts{count}.")]
+    return "\n".join(lines)
+
+
+def overview(commands: Iterable[Any]) -> str:
+    """Returns the help of the program, which lists its commands."""
+    lines = ["usage: beam-dpne COMMAND [options]", ""]
+    lines += _wrapped("Differentially private n-grams and sets of items from private text.")
+    lines += ["", *_as_command(next(iter(commands)).example), "", "commands:"]
+    for command in commands:
+        lines += _row(command.name, command.description.partition(". ")[0].rstrip("."))
+    lines += ["", *_wrapped("beam-dpne COMMAND --help shows a command, and --version the version.")]
+    return "\n".join(lines)
+
+
+def as_options(message: str, parameters: Mapping[str, Parameter], positional: str) -> str:
+    """Returns a message that names parameters as the options of a command.
+
+    Names with an underscore are parameters wherever they stand. A plain word is one where it begins
+    a sentence before a verb, follows "set", or has a value.
+
+    >>> as_options("delta must be small, got delta=1.", {"delta": Parameter()}, "")
+    '--delta must be small, got --delta=1.'
+    """
+    names = [name for name, each in parameters.items() if not each.rare]
+    any_name, long_name = "|".join(names), "|".join(name for name in names if "_" in name) or "(?!)"
+    begins = rf"(?:^|(?<=error: )|(?<=\. )|(?<=and )|(?<=, ))(?:{any_name})(?={_VERBS})"
+    begins = rf"{begins}|(?<=\bset )(?:{any_name})\b"
+    valued = rf"(?:{any_name})(?==\S)|(?:{long_name})(?![\w/\-'\"]|\.\w)"
+    return re.sub(
+        rf"{begins}|(?<![\w/.\-'\"{{])(?:{valued})",
+        lambda found: found[0].upper() if found[0] == positional else f"--{found[0]}",
+        message,
+    )
+
+
+def _option(each: Parameter, positional: str) -> str:
+    """Returns an option with the word for its value."""
+    if each.name == positional:
+        return f"{each.name.upper()}{' …' * each.several}"
+    dashes = "" if each.rare else "--"
+    return f"{dashes}{each.name} {each.shown_value}".rstrip()
+
+
+def _sentence(each: Parameter) -> str:
+    text = re.split(r"(?<=\.) (?=[A-ZΑ-Ω])", each.help)[0]
+    return f"{text} (required)" if each.required else f"{text}{_short_default(each)}"
+
+
+def _clause(each: Parameter) -> str:
+    """Returns the first clause of a text, and of a long one what stands before its last comma."""
+    text = re.split(r"[:;] |\. (?=[A-ZΑ-Ω])", each.help)[0].rstrip(".")
+    default = _short_default(each)
+    while len(text + default) > _CLAUSE and ", " in text:
+        text = text.rpartition(", ")[0]
+    return f"{text}{default}"
+
+
+def _short_default(each: Parameter) -> str:
+    text = each.shown_default
+    return "" if text in ("none", "false") or each.default_text else f" (default: {text})"
+
+
+def _all_of(each: Parameter) -> str:
+    choices = f" One of: {', '.join(each.choices)}." if each.choices else ""
+    default = each.shown_default
+    told = "" if default == "none" else " (required)" if each.required else f" (default: {default})"
+    return f"{each.help}{choices}{told}"
+
+
+def _row(name: str, text: str) -> list[str]:
+    indent = " " * _COLUMN
+    if len(name) + 4 > _COLUMN:
+        return [f"  {name}", *_wrapped(f"{indent}{text}", indent)]
+    return _wrapped(f"  {name:{_COLUMN - 4}}  {text}", indent)
+
+
+def _as_command(example: str) -> list[str]:
+    """Returns a command whose lines end with a backslash, between options."""
+    # An option and its value stay together.
+    words = re.sub(r" (--\w+) (?!--)", r" \1\0", example)
+    lines = " \\\n".join(_wrapped(f"  {words}", "    ", 3))
+    return lines.replace("\0", " ").split("\n")
+
+
+def _wrapped(text: str, indent: str = "", beside: int = 0) -> list[str]:
+    width = min(_WIDEST, shutil.get_terminal_size().columns) - 1 - beside
+    wrapper = textwrap.TextWrapper(width, subsequent_indent=indent, break_long_words=False)
+    wrapper.break_on_hyphens = False
+    return wrapper.wrap(text)

@@ -1,0 +1,122 @@
+"""The input of a command: its files, how they are read, and the tokenizer of its texts."""
+
+import contextlib
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from beam_dpne.cli import display, parameters
+from beam_dpne.cli.commands import Made
+from beam_dpne.cli.parameters import Tokenizing
+from beam_dpne.documents.masks import TextRules, advice, read_stop_list
+from beam_dpne.documents.run_keys import tokenizer_identity
+from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
+from beam_dpne.errors import UsageError
+from beam_dpne.reading.files import InputFile, match_inputs
+from beam_dpne.reading.options import FORMATS, Grouping, ReadOptions, extension_of, names_of
+from beam_dpne.reading.records import check_fields
+from beam_dpne.validation import parameters_of
+
+SECRET = "This line is for the operator only; it is as secret as the data."
+
+
+def tokenizer_name(made: Made) -> str:
+    """Returns the tokenizer of the parameters; its default depends on the format of the input."""
+    default = "whitespace" if made[ReadOptions].input_format == "sequences" else "words"
+    return made[Tokenizing].name(default)
+
+
+def reading_of(made: Made) -> ReadOptions:
+    """Returns how a run reads its input, before the tokenizer is known."""
+    group_field = made[Grouping].group_field if Grouping in made else None
+    return dataclasses.replace(made[ReadOptions], group_field=group_field)
+
+
+def with_rules(tokenizing: Tokenizing, tokenizer: str | Tokenizer) -> str | Tokenizer:
+    """Returns a tokenizer with the separator, masks and list of the parameters, if any is given.
+
+    Raises:
+      UsageError, ValueError, InputError: if they cannot be used.
+    """
+    rules = {
+        "item_separator": tokenizing.item_separator,
+        "mask": tokenizing.mask or (),
+        "stop_list": read_stop_list(tokenizing.stop_list) if tokenizing.stop_list else (),
+    }
+    return TextRules(tokenizer=tokenizer, **rules) if any(rules.values()) else tokenizer
+
+
+def with_cause(tokenizer: str | Tokenizer) -> str | Tokenizer:
+    """Returns a tokenizer with the same tokens and the same name, whose errors keep their cause.
+
+    `tokenize` withholds the errors of a tokenizer that a user wrote. An engine reports a worker's
+    traceback as text, so the cause must be in the traceback if the operator wants a failure log. It
+    is never printed on stderr.
+
+    Args:
+      tokenizer: a name, or a function; a tokenizer of this package is returned unchanged.
+
+    >>> with_cause("words")
+    'words'
+    """
+    if isinstance(tokenizer, str) and ":" not in tokenizer:
+        return tokenizer
+    kept = functools.partial(resolve_tokenizer(tokenizer))
+    # The run key is bound to name and version, which must be those of the tokenizer itself.
+    identity = tokenizer_identity(tokenizer)
+    vars(kept).update(
+        tokenizer_name=identity["name"], version=identity["version"], keeps_cause=True
+    )
+    return kept
+
+
+def read_inputs(
+    reading: ReadOptions, inputs: str | Sequence[str], tokenizer: str | Tokenizer, *, quiet: bool
+) -> tuple[list[InputFile], ReadOptions]:
+    """Returns the files of inputs, whose fields are checked, and how they are read for a tokenizer.
+
+    Raises:
+      InputError, FileNotFoundError: if there are no such files or fields.
+    """
+    reading = dataclasses.replace(reading, text_is_tokens=tokenizer == "tokens")
+    files = match_inputs(names_of(inputs))
+    texts = check_fields(files, reading)
+    if isinstance(tokenizer, str) and not quiet:
+        for note in advice(texts, tokenizer):
+            display.print_notice(f"beam-dpne: {note} {SECRET}")
+    return files, reading
+
+
+def as_released(made: Made, ledger: Mapping[str, Any]) -> tuple[ReadOptions, str]:
+    """Returns how the input of a release was read, and the name of its tokenizer.
+
+    Raises:
+      UsageError: a parameter is given that changes the users or the words of the release.
+    """
+    told, reading, tokenizer = ledger["input"], made[ReadOptions], made[Tokenizing].tokenizer
+    stated: dict[str, Any] = {"tokenizer": tokenizer}
+    decided: dict[str, Any] = {}
+    with contextlib.suppress(ValueError):  # A tokenizer that is not found here has to be given.
+        resolve_tokenizer(ledger["tokenizer"])
+        decided["tokenizer"] = ledger["tokenizer"]
+    if told["format"] not in ("rows", "sequences"):
+        stated |= {"user_field": reading.user_field, "text_field": reading.text_fields}
+        decided |= {"user_field": told["user_field"], "text_field": tuple(told["text_fields"])}
+    for name in made.given & decided.keys():
+        if stated[name] != decided[name]:
+            raise UsageError(
+                f"{name} must be that of the release, {decided[name]!r}, got {name}={stated[name]!r}. "
+                "Leave it out."
+            )
+    usual = dict(told["details"])
+    for name in usual.keys() & {"columns", "max_record_bytes"}:
+        usual[name] = json.loads(usual[name])
+    is_named = all(map(extension_of, names_of(made[parameters.Input].input)))
+    if told["format"] == "sequences" or (told["format"] in FORMATS and not is_named):
+        usual["input_format"] = told["format"]
+    free = {each.name for each in parameters_of(ReadOptions)} - made.given
+    taken = {name: value for name, value in (usual | decided).items() if name in free}
+    reading = dataclasses.replace(reading, group_field=told.get("group_field"), **taken)
+    return reading, tokenizer or ledger["tokenizer"]

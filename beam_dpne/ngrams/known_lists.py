@@ -1,0 +1,166 @@
+"""Reading lists of known n-grams: texts and tables as codes of distinct words."""
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet
+
+from beam_dpne.documents.batch import GROUP
+from beam_dpne.documents.blocks import with_group
+from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize
+from beam_dpne.elements.arrays import merge_words
+from beam_dpne.elements.batches import NO_GRAM
+from beam_dpne.elements.rows import EMPTY_TOKEN, SEPARATOR, escape_tokens, unescape_item
+from beam_dpne.errors import InputError
+from beam_dpne.reading.files import guarded, open_raw
+from beam_dpne.reading.options import codec_of, extension_of
+
+NGRAM, _ITEM, _COUNT = "ngram", "item", "count"
+_read_csv = functools.partial(
+    pyarrow.csv.read_csv,
+    convert_options=pyarrow.csv.ConvertOptions(
+        column_types=dict.fromkeys((NGRAM, _ITEM, GROUP), pa.string())
+    ),
+)
+_TABS = pyarrow.csv.ParseOptions(delimiter="\t", quote_char=False)
+READERS = {
+    ".csv": _read_csv,
+    ".tsv": functools.partial(_read_csv, parse_options=_TABS),
+    ".jsonl": pyarrow.json.read_json,
+    ".parquet": pyarrow.parquet.read_table,
+}
+# What spreadsheets take as a formula, before which an export to CSV writes an apostrophe.
+_GUARDED = "^'([=+\\-@\t\r'\uff1d\uff0b\uff0d\uff20])"
+
+
+def codes_of_documents(
+    blocks: Iterable[pa.Array], tokenizer: str | Tokenizer
+) -> tuple[pa.Array, np.ndarray]:
+    """Returns the distinct words of documents, and all words by their places there, −1 at borders.
+
+    Args:
+      blocks: texts, or lists of tokens, of a document each; at least one block.
+      tokenizer: the tokenizer.
+    """
+    split, words, codes = resolve_tokenizer(tokenizer), [], []
+    for block in blocks:
+        tokens = tokenize(split, block)
+        encoded = tokens.values.dictionary_encode()
+        words.append(encoded.dictionary)
+        # A null is a border as well.
+        own = encoded.indices.fill_null(NO_GRAM).to_numpy()
+        codes.append(np.insert(own, tokens.offsets.to_numpy()[1:], NO_GRAM))
+    merged, places = merge_words(words)
+    pieces = np.split(places, np.cumsum([len(own) for own in words])[:-1])
+    whole = [np.append(own, NO_GRAM)[part] for own, part in zip(pieces, codes, strict=True)]
+    return merged, np.concatenate(whole)
+
+
+def count_codes(codes: np.ndarray, size: int, max_length: int, min_count: int) -> list[np.ndarray]:
+    """Returns the n-grams of each length that stand in a text at least so many times.
+
+    Args:
+      codes: (p,) int32, words by their codes in range(size), −1 between texts.
+      size: how many distinct words there are.
+      max_length: the longest n-grams.
+      min_count: the least number of times; parts of an n-gram stand there at least as often.
+    """
+    kept = np.flatnonzero(np.bincount(codes[codes >= 0], minlength=size) >= min_count)
+    ranks = np.full(size + 1, NO_GRAM, np.int64)
+    ranks[kept] = np.arange(kept.size)
+    found = [kept[:, np.newaxis].astype(np.int32)]
+    # (p,) int64: the row in the last of `found` of the n-gram that starts here, −1 where it is rare.
+    ids = ranks[codes]
+    for _ in range(1, max_length):
+        place = np.flatnonzero((ids[:-1] | ids[1:]) >= 0)
+        keys = ids[place] * len(found[-1]) + ids[place + 1]
+        distinct, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
+        kept = np.flatnonzero(counts >= min_count)
+        ranks = np.full(distinct.size, NO_GRAM, np.int64)
+        ranks[kept] = np.arange(kept.size)
+        ids = np.full(ids.size, NO_GRAM, np.int64)
+        ids[place] = ranks[inverse.reshape(-1)]
+        first, second = np.divmod(distinct[kept], max(1, len(found[-1])))
+        found.append(np.column_stack((found[-1][first], found[-1][second][:, -1])))
+    return found
+
+
+def read_table(path: str, min_count: int) -> list[pa.Array]:
+    """Returns the texts of the n-grams of a table with at least so many in the column `count`.
+
+    Their groups follow, if there is a column `group`.
+    """
+    extension, codec = extension_of(path), codec_of(path)
+    with guarded(path), open_raw(path) as raw:
+        source: Any = pa.PythonFile(raw, mode="r")
+        table = READERS[extension](pa.CompressedInputStream(source, codec) if codec else source)
+    if not {NGRAM, _ITEM} & {*table.column_names}:
+        raise InputError(f"known must be a table with a column {NGRAM} or {_ITEM}, got {path}.")
+    if _COUNT in table.column_names:
+        enough = pc.call_function("greater_equal", [table[_COUNT], pa.scalar(min_count)])
+        table = table.filter(enough)
+    texts = texts_of(table)
+    unguard = pc.ReplaceSubstringOptions(_GUARDED, r"\1")
+    if extension == ".csv":
+        texts = [pc.call_function("replace_substring_regex", [each], unguard) for each in texts]
+    return texts
+
+
+def texts_of(table: pa.Table) -> list[pa.Array]:
+    """Returns the texts of the n-grams of a table, and their groups if it has any.
+
+    A table without them has the items of a set union, each of which is one word.
+    """
+    names = [name for name in (NGRAM, GROUP) if name in table.column_names]
+    columns = table.select(names if NGRAM in names else [_ITEM]).drop_null().columns
+    texts = [column.cast(pa.string()).combine_chunks() for column in columns]
+    return texts if NGRAM in names else [escape_tokens(texts[0])[0]]
+
+
+def codes_of_texts(
+    texts: pa.Array, groups: pa.Array | None = None
+) -> tuple[pa.Array, list[np.ndarray]]:
+    """Returns the distinct words of n-grams, and for each length their words by their places there.
+
+    Args:
+      texts: as `join_tokens` writes them.
+      groups: the group of each, which is put in front of its words; None without groups.
+
+    Raises:
+      InputError: if a text has an escape that it does not write.
+    """
+    split = pc.call_function("split_pattern", [texts], pc.SplitPatternOptions(SEPARATOR))
+    encoded = split.flatten().dictionary_encode()
+    try:
+        words = [
+            unescape_item(word) if "\\" in word or word == EMPTY_TOKEN else word
+            for word in encoded.dictionary.to_pylist()
+        ]
+    except ValueError:
+        raise InputError("known must have n-grams with the escapes of releases.") from None
+    if groups is not None:
+        tokens = pa.array(words, pa.string()).take(encoded.indices)
+        grouped = with_group(groups, pa.ListArray.from_arrays(split.offsets, tokens))
+        encoded = grouped.values.dictionary_encode()
+        words = encoded.dictionary
+    distinct, places = merge_words([pa.array(words, pa.string())])
+    codes, sizes = places[encoded.indices.to_numpy()], np.diff(split.offsets.to_numpy())
+    starts = np.cumsum(sizes) - sizes
+    lengths = np.flatnonzero(np.bincount(sizes)).tolist() if sizes.size else []
+    return distinct, [
+        codes[starts[sizes == length][:, np.newaxis] + np.arange(length)] for length in lengths
+    ]
+
+
+def distinct_rows(rows: np.ndarray) -> np.ndarray:
+    """Sorts rows and drops repeated ones."""
+    ordered = rows[np.lexsort(rows.T[::-1])]
+    fresh = np.ones(len(rows), bool)
+    fresh[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    return ordered[fresh]

@@ -1,0 +1,251 @@
+"""Masks, lists of words and separators: each text alone, in linear time, and bound to the key."""
+
+import csv
+import functools
+import hashlib
+import json
+import pickle
+import time
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_dpne.bayesian.public_counts import count_text
+from beam_dpne.cli import parameters
+from beam_dpne.documents.masks import MASKS, TextRules, read_stop_list
+from beam_dpne.documents.run_keys import key_context, require_identified, tokenizer_identity
+from beam_dpne.documents.tokenizers import cut_at_borders, tokenize, whitespace
+from beam_dpne.errors import TokenizerError, UsageError
+from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.release.reading import read_ledger, read_release
+
+PLAN = PrivacyPlan(epsilon=8, delta=1e-5, max_length=3)
+ALL = tuple(MASKS)
+PRONE = "a@.1-_:/w é東@。'%+ \n"
+
+
+def pieces_of(rules: TextRules, text: str) -> list[list[str]]:
+    users, tokens = cut_at_borders(pa.array(["ann"]), tokenize(rules, pa.array([text])))
+    assert users.to_pylist() == ["ann"] * len(tokens)
+    return [piece for piece in tokens.to_pylist() if piece]
+
+
+@pytest.mark.parametrize(
+    ("mask", "text", "expected"),
+    [
+        ("emails", "mail ann.b+c@example.org, or bob", [["mail"], ["or", "bob"]]),
+        ("emails", "jose\u0301@exämple.org root@localhost now", [["now"]]),
+        ("emails", "HEAD@{1} a@ @b foo", [["head", "1", "a", "b", "foo"]]),
+        ("urls", "see http://x.org/a?b=1, and www.foo.com", [["see"], ["and"]]),
+        ("urls", "on github.com/ann/x or example.org or v1.2/x", None),
+        ("urls", "请看https://example.com/a，谢谢", [["请看"], ["谢谢"]]),
+        ("mentions", "@ann and bob@x.org, hi @a.b@c.social!", [["and", "bob", "x", "org", "hi"]]),
+        ("numbers", "call +1 (555) 123-4567 now", [["call"], ["now"]]),
+        ("numbers", "covid19 x2 3fa9c1d Größe2 ½ １２３ ok", [["ok"]]),
+        ("numbers", "在2024年 twenty", [["在"], ["年", "twenty"]]),
+    ],
+)
+def test_each_mask_leaves_out_what_the_page_says(mask, text, expected):
+    if expected is None:
+        expected = [["on"], ["or", "example", "org", "or", "v1", "2", "x"]]
+    assert pieces_of(TextRules(mask=(mask,)), text) == expected
+
+
+def test_the_first_of_the_masks_that_begin_at_one_place_counts():
+    text = "12.ann@x.org ftp://ann@x.org/1 a@b@c end"
+    assert pieces_of(TextRules(mask=ALL), text) == [["end"]]
+
+
+@given(st.lists(st.text(PRONE, max_size=30), max_size=6), st.sampled_from(["words", "whitespace"]))
+def test_texts_are_masked_alone_and_nothing_that_is_left_has_a_match(texts, name):
+    rules = TextRules(tokenizer=name, mask=ALL, stop_list=("a", "a w"))
+    whole = tokenize(rules, pa.array(texts, pa.string())).to_pylist()
+    assert whole == [tokenize(rules, pa.array([text])).to_pylist()[0] for text in texts]
+    left = {token for tokens in whole for token in tokens if token is not None}
+    assert not any(token == "a" or any(sign.isnumeric() for sign in token) for token in left)
+    both = zip(whole, texts, strict=True)
+    assert all(token in text for tokens, text in both for token in filter(None, tokens))
+
+
+@pytest.mark.parametrize(
+    "unit", ["a", "a@", "@a", "www.", "a://", "1a", "a.", "@a@b", "x.y/", "a1 "]
+)
+def test_masks_take_time_in_proportion_to_a_hostile_text(unit):
+    def seconds(size: int) -> float:
+        text = pa.array([(unit * size)[:size]])
+        start = time.process_time()
+        TextRules(mask=ALL)(text)
+        return time.process_time() - start
+
+    seconds(2**12)
+    # Sixteen times as much text: a quadratic pattern would take 256 times as long.
+    small, large = min(seconds(2**14) for _ in range(3)), seconds(2**18)
+    assert large < 60 * small + 0.2
+
+
+def test_phrases_of_the_list_are_split_like_texts_and_stay_within_a_text():
+    rules = TextRules(stop_list=("John SMITH", "the", "new york city"))
+    assert pieces_of(rules, "ask john smith of the new york city") == [["ask"], ["of"]]
+    assert pieces_of(rules, "john new york smith") == [["john", "new", "york", "smith"]]
+    two = tokenize(rules, pa.array(["call john", "smith"])).to_pylist()
+    assert two == [["call", "john"], ["smith"]]
+    chinese = TextRules(tokenizer="unicode_words", stop_list=("北京",))
+    assert pieces_of(chinese, "在北京好") == [["在"], ["好"]]
+
+
+def test_items_are_left_out_as_a_whole():
+    rules = TextRules(tokenizer="item", item_separator=";", mask=("emails",), stop_list=("Milk",))
+    assert pieces_of(rules, " green tea;;Milk; x ann@a.b ;milk") == [["green tea"], ["milk"]]
+    lists = pa.array([["to ann@a.b", "to be"], []])
+    masked = TextRules(tokenizer="tokens", mask=("emails",))
+    assert tokenize(masked, lists).to_pylist() == [[None, "to be"], []]
+
+
+def test_a_null_of_an_own_tokenizer_is_a_border_and_a_null_in_a_list_of_tokens_an_error():
+    def sentences(texts: pa.Array) -> pa.ListArray:
+        return pa.array([["a", None, "b"] for _ in texts], pa.list_(pa.string()))
+
+    assert tokenize(sentences, pa.array(["x"])).to_pylist() == [["a", None, "b"]]
+    public = count_text([pa.array(["to be 1 to be"])], length=2, tokenizer=TextRules(mask=ALL))
+    assert public.texts().to_pylist() == ["to be"]
+    with pytest.raises(TokenizerError, match="null tokens"):
+        tokenize(TextRules(tokenizer="tokens", mask=ALL), pa.array([["a", None]]))
+
+
+def test_errors_of_an_own_tokenizer_quote_nothing():
+    def explode(texts: pa.Array) -> pa.ListArray:
+        raise TokenizerError(texts.to_pylist())
+
+    with pytest.raises(TokenizerError, match="raised TokenizerError") as caught:
+        tokenize(TextRules(tokenizer=explode, mask=ALL), pa.array(["canary"]))
+    assert "canary" not in str(caught.value)
+
+
+def test_keys_are_bound_to_all_rules_and_to_the_tokenizer():
+    each = [
+        TextRules(mask=("emails",)),
+        TextRules(mask=ALL),
+        TextRules(tokenizer="whitespace", mask=ALL),
+        TextRules(mask=ALL, stop_list=("a",)),
+        TextRules(mask=ALL, stop_list=("b",)),
+        TextRules(tokenizer="item", item_separator=";"),
+        TextRules(tokenizer="item", item_separator=","),
+    ]
+    contexts = {key_context(PLAN, rules) for rules in ["words", *each]}
+    assert len(contexts) == 1 + len(each)
+    same = TextRules(mask=("emails",)), pickle.loads(pickle.dumps(each[0]))
+    assert {key_context(PLAN, rules) for rules in same} == {key_context(PLAN, each[0])}
+    assert tokenizer_identity(each[0])["name"] == "words"
+    require_identified(each[0])
+    own = functools.partial(whitespace)
+    with pytest.raises(ValueError, match="attribute `version`"):
+        require_identified(TextRules(tokenizer=own, mask=ALL))
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ({"mask": ("names",)}, "mask must be one of"),
+        ({"item_separator": ";"}, "item_separator must be given with the tokenizer item"),
+        ({"stop_list": ("a", "...")}, "stop_list must have a word in each entry"),
+    ],
+)
+def test_rules_that_cannot_hold_are_refused(rules, said):
+    with pytest.raises(ValueError, match=said):
+        TextRules(**rules)
+
+
+def test_a_list_is_read_line_by_line_and_must_be_text(tmp_path):
+    path = tmp_path / "stop.txt"
+    path.write_bytes("\ufeffJohn Smith \r\n\r\nÉ\nJohn Smith\n".encode())
+    assert read_stop_list(str(path)) == ("John Smith", "É")
+    for content in (b"\n", b"\xff\n", b"a" * (2**20 + 1)):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match="stop_list must be"):
+            read_stop_list(str(path))
+
+
+def test_a_run_and_its_evaluation_leave_out_the_same(cli, tmp_path):
+    assert sorted(parameters.MASKS) == sorted(MASKS)
+    text = "please write to Max@mustermann.de or ask John Smith about invoice 17"
+    lines = [json.dumps({"user": f"u{i}", "text": text}) for i in range(300)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    (tmp_path / "stop.txt").write_text("john smith\n")
+    (tmp_path / "other.txt").write_text("john\n")
+    budget = (
+        "--epsilon",
+        10,
+        "--delta",
+        1e-4,
+        "--max_length",
+        3,
+        "--quiet",
+        "--spurious_fraction",
+        1e-9,
+    )
+    given = ("--input", tmp_path / "a.jsonl")
+    rules = ("--mask", "numbers,emails", "--stop_list", tmp_path / "stop.txt")
+    own = ("--stop_list", tmp_path / "a.jsonl")
+    ended = cli("ngrams", *given, *budget, *own, "--output", tmp_path / "out")
+    assert ended.status == 2
+    assert "--stop_list must not be private data" in ended.err
+    ended = cli("ngrams", *given, *budget, *rules, "--output", tmp_path / "out")
+    assert ended.status == 0, ended.err
+    released = {row["ngram"] for row in read_release(str(tmp_path / "out")).table().to_pylist()}
+    assert {"please write to", "or ask", "about invoice"} <= released
+    assert not released & {"max", "mustermann", "john", "17", "to or", "ask about"}
+    ledger = read_ledger(str(tmp_path / "out"))
+    assert ledger["tokenizer"] == "words"
+    assert ledger["text_rules"] == {
+        "mask": ["emails", "numbers"],
+        "mask_version": 1,
+        "stop_list_sha256": hashlib.sha256(b"john smith").hexdigest(),
+    }
+    judge = ("evaluate", *given, "--release", tmp_path / "out", "--quiet")
+    ended = cli(*judge, "--stop_list", tmp_path / "stop.txt", "--output", tmp_path / "judged")
+    assert ended.status == 0, ended.err
+    with open(tmp_path / "judged" / "not_private_coverage.csv", encoding="utf-8") as file:
+        assert {row["spurious"] for row in csv.DictReader(file)} == {"0"}
+    for others, option in (
+        ((), "stop_list"),
+        (("--stop_list", tmp_path / "other.txt"), "stop_list"),
+        (("--stop_list", tmp_path / "stop.txt", "--mask", "urls"), "mask"),
+    ):
+        ended = cli(*judge, *others)
+        assert ended.status == 2
+        assert f"{option} must be that of the release" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("text", "tokenizer", "said"),
+    [
+        ("今日は東京へ行きました、plus a few words", "words", "--tokenizer icu_words"),
+        ("https://example.org/a?b", "words", "--tokenizer item"),
+        ("see https://example.org/a?b", "words", ""),
+        ("今日は東京へ", "icu_words", ""),
+        ("naïve Привет 한국어 단어", "words", ""),
+        (["a list"], "words", "Lists of words or items need the tokenizer tokens"),
+        ("a text", "tokens", "Take another tokenizer than tokens"),
+    ],
+)
+def test_what_fits_no_tokenizer_is_told_before_anything_is_spent(
+    cli, tmp_path, text, tokenizer, said
+):
+    lines = [json.dumps({"user": f"u{i}", "text": text}) for i in range(30)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    given = (
+        "--input",
+        tmp_path / "a.jsonl",
+        "--output",
+        tmp_path / "out",
+        "--tokenizer",
+        tokenizer,
+    )
+    ended = cli("ngrams", *given, "--epsilon", 1, "--delta", 1e-5)
+    wrong = isinstance(text, list) or tokenizer == "tokens"
+    assert ended.status == (2 if wrong else 0), ended.err
+    assert said in ended.err
+    assert bool(said) == ("Take " in ended.err or wrong)
+    assert "東京" not in ended.err

@@ -1,0 +1,282 @@
+"""Known n-grams: lists as they are read, and what a run makes of them."""
+
+import dataclasses
+import gzip
+import hashlib
+import json
+import random
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from beam_dpne import GramSet, KnownNgrams, PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne.documents.run_keys import key_context
+from beam_dpne.elements.coders import BatchCoder
+from beam_dpne.errors import InputError, UsageError
+from beam_dpne.evaluation.corpus import corpus_of
+from beam_dpne.mechanism.rules import KNOWN_CLASS
+from beam_dpne.ngrams.in_memory import InMemory
+from beam_dpne.ngrams.known import read_known
+from beam_dpne.ngrams.parameters import KnownLists
+from beam_dpne.ngrams.tolerances import groups_of, prediction
+from beam_dpne.ngrams.valid import class_numbers, class_sizes, members
+from beam_dpne.reading.files import InputFile
+from beam_dpne.release.reading import read_ledger
+from tests.ngrams.test_oracle import shared_phrases, words_of
+from tests.support.pipelines import keep
+
+PLAN = PrivacyPlan(epsilon=8, delta=1e-4, max_length=3, count_share=0.0)
+KEY = RunKey(bytes(range(32)))
+NGRAMS = [
+    ("to",),
+    ("be",),
+    ("to", "be"),
+    ("not", "to", "be"),
+    ("nobody", "says"),
+    ("to", "be", "or"),
+]
+
+
+def texts_of(known: KnownNgrams) -> set[tuple[str, ...]]:
+    words = known.words.to_pylist()
+    return {tuple(words[code] for code in row) for rows in known.grams for row in rows.tolist()}
+
+
+def release(documents, plan=PLAN, known=None, key=KEY) -> tuple[GramSet, ...]:
+    corpus = corpus_of([(user, text) for user, texts in documents.items() for text in texts])
+    root = None if known is None else known.root(plan.max_length)
+    return InMemory(plan=plan, run_key=key, root=root).release([corpus.batch(key)])
+
+
+def run_transform(documents, transform: PrivateNgrams) -> str:
+    """The rows that a transform releases."""
+    rows = [(user, text) for user, texts in documents.items() for text in texts]
+    transform = dataclasses.replace(transform, tokenizer="tokens")
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        kept = keep((pipeline | beam.Create(rows) | transform).rows)
+    return repr(sorted(map(tuple, kept)))
+
+
+def test_a_public_text_is_split_by_the_tokenizer_of_the_run(tmp_path):
+    path = tmp_path / "public.txt"
+    path.write_text("To be, or NOT to be\nto be\n" * 2 + "or not\n")
+    counted = KnownNgrams.from_text(str(path), max_length=2, min_count=3)
+    assert texts_of(counted) == {("to",), ("be",), ("or",), ("not",), ("to", "be"), ("or", "not")}
+    as_is = KnownNgrams.from_text(str(path), max_length=1, min_count=2, tokenizer="whitespace")
+    assert ("NOT",) in texts_of(as_is)
+    assert ("not",) not in texts_of(as_is)
+
+
+def test_n_grams_of_a_text_do_not_cross_lines(tmp_path):
+    path = tmp_path / "public.txt.gz"
+    path.write_bytes(gzip.compress(b"a b\nc d\n" * 3))
+    assert texts_of(KnownNgrams.from_text(str(path), max_length=4, min_count=3)) == {
+        *((word,) for word in "abcd"),
+        ("a", "b"),
+        ("c", "d"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet", "csv.gz"])
+def test_a_table_is_read_with_its_counts_and_escapes(kind, tmp_path):
+    path, rows = tmp_path / f"known.{kind}", [("new york", 7), ("rare thing", 2), ("a\\sb c", 9)]
+    if kind == "parquet":
+        columns = {"ngram": [text for text, _ in rows], "count": [count for _, count in rows]}
+        pyarrow.parquet.write_table(pa.table(columns), path)
+    elif kind == "jsonl":
+        lines = [json.dumps({"ngram": text, "count": count}) for text, count in rows]
+        path.write_text("\n".join(lines))
+    else:
+        mark = "\t" if kind == "tsv" else ","
+        text = "\n".join(mark.join(map(str, row)) for row in [("ngram", "count"), *rows])
+        path.write_bytes(gzip.compress(text.encode()) if kind.endswith("gz") else text.encode())
+    known = KnownNgrams.from_table(str(path), min_count=3, tokenizer="tokens")
+    assert texts_of(known) == {("new", "york"), ("a b", "c")}
+
+
+def test_the_same_n_gram_twice_in_lists_counts_once():
+    one, two = KnownNgrams.of([*NGRAMS, *NGRAMS[::-1]]), KnownNgrams.of(NGRAMS[3:])
+    joined = KnownNgrams.joined([two, one, two])
+    assert len(one) == len(joined) == len(NGRAMS)
+    assert joined.sha256 == KnownNgrams.of(NGRAMS).sha256 != two.sha256
+    assert [each["ngrams"] for each in joined.lists] == [3, 6, 3]
+
+
+def test_members_that_the_tokenizer_cannot_make_are_left_out_and_counted(tmp_path):
+    path = tmp_path / "known.tsv"
+    path.write_text("ngram\nnew york\nNew York\nyork\nself-made man\n")
+    known = KnownNgrams.from_table(str(path))
+    assert texts_of(known) == {("new", "york"), ("york",)}
+    assert (known.lists[0]["ngrams"], known.lists[0]["left_out"]) == (2, 2)
+
+
+def test_a_release_is_verified_and_its_ledger_named(cli, tmp_path):
+    notes = tmp_path / "notes.jsonl"
+    rows = [(user, text) for user, texts in shared_phrases(60).items() for text in texts]
+    lines = [json.dumps({"user": user, "text": " ".join(text)}) for user, text in rows]
+    notes.write_text("\n".join(lines))
+    plan = ("--epsilon", "20", "--delta", "1e-3", "--max_length", "2")
+    given = ("ngrams", "--input", str(notes), *plan)
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert cli(*given, "--output", str(first)).status == 0
+    more = ("--known", str(first), "--known_same_people", "--output", str(second))
+    assert cli(*given, *more).status == 0
+    (found,) = read_ledger(str(second))["known"]["lists"]
+    digest = hashlib.sha256((first / "ledger.json").read_bytes()).hexdigest()
+    assert found["sha256"] == digest
+    assert (found["kind"], found["same_people"], found["left_out"]) == ("release", True, 0)
+    assert found["ngrams"] == sum(each["released"] for each in read_ledger(str(first))["lengths"])
+    account = cli("account", str(second))
+    assert account.status == 2
+    assert "same people" in account.err
+    assert cli("account", str(first), str(second)).status == 0
+    part = next(first.glob("ngrams-*"))
+    part.write_bytes(part.read_bytes() + b"\n")
+    damaged = cli(*given, "--known", str(first), "--output", str(tmp_path / "third"))
+    assert damaged.status != 0
+    assert "damaged" in damaged.err
+
+
+def test_a_file_of_the_input_is_refused_by_path_and_by_content(tmp_path):
+    notes, copied, other = (tmp_path / name for name in ("notes.txt", "public.txt", "other.txt"))
+    notes.write_text("to be\n")
+    copied.write_text("to be\n")
+    other.write_text("or no\n")
+    inputs = [InputFile(0, str(notes), notes.stat().st_size)]
+    for path in (notes, copied):
+        with pytest.raises(UsageError, match="must not be private data"):
+            read_known(KnownLists(known=str(path)), 3, "words", inputs)
+    read_known(KnownLists(known=str(other)), 3, "words", inputs)
+
+
+def test_a_table_without_n_grams_and_a_text_of_tokens_are_refused(tmp_path):
+    table, text = tmp_path / "t.csv", tmp_path / "t.txt"
+    table.write_text("phrase\nto be\n")
+    text.write_text("to be\n")
+    with pytest.raises(InputError, match="column ngram"):
+        KnownNgrams.from_table(str(table))
+    with pytest.raises(InputError, match="tokens"):
+        KnownNgrams.from_text(str(text), tokenizer="tokens")
+
+
+@pytest.mark.parametrize("known", [KnownNgrams.of([]), KnownNgrams.of([("a", "b", "c", "d")])])
+def test_a_list_without_members_of_these_lengths_changes_no_byte(known):
+    """Nor does it change the noise, since nothing follows from it."""
+    assert known.root(PLAN.max_length) is None
+    documents = shared_phrases(60)
+    assert words_of(list(release(documents, known=known))) == words_of(list(release(documents)))
+    plain, empty = (PrivateNgrams(plan=PLAN, run_key=KEY, known=each) for each in (None, known))
+    assert len({run_transform(documents, each) for each in (plain, empty)}) == 1
+
+
+def test_a_list_binds_the_run_key():
+    contexts = {key_context(PLAN, "tokens", public=each) for each in ("", *"ab")}
+    assert len(contexts) == 3
+
+
+def test_only_adaptive_takes_lists():
+    one_round = PrivacyPlan(epsilon=1, delta=1e-6, strategy="one_round")
+    with pytest.raises(ValueError, match="known must be left out"):
+        PrivateNgrams(known=KnownNgrams.of(NGRAMS), plan=one_round)
+
+
+def test_known_n_grams_need_less_evidence_and_new_ones_are_found_beside_them():
+    documents = {
+        f"user {i}": [["known", "word"]] * (i % 3 == 0) + [["new", "thing"]] * (i % 3 == 0)
+        for i in range(90)
+    }
+    documents |= {f"more {i}": [[f"rare{i}"]] for i in range(40)}
+    known = KnownNgrams.of([("known",), ("word",), ("known", "word")])
+    plan = dataclasses.replace(PLAN, epsilon=1.2, max_length=2)
+    with_list, without = 0, 0
+    for number in range(30):
+        key = RunKey(bytes([number]) * 32)
+        with_list += len(release(documents, plan, known, key)[0])
+        without += len(release(documents, plan, None, key)[0])
+    assert with_list > without
+
+
+def test_the_root_survives_the_coder_and_gives_the_same_sets():
+    root = KnownNgrams.of(NGRAMS).root(3)
+    coder = BatchCoder(GramSet)
+    again = coder.decode(coder.encode(root))
+    assert again.words == root.words
+    for name in ("known", "known_longer", "known_counts"):
+        assert getattr(again, name).tolist() == getattr(root, name).tolist()
+
+
+def walked(known: KnownNgrams, sets: list[dict], length: int) -> set[tuple[str, ...]]:
+    """Members of the list of one length, both of whose parts were released."""
+    return {
+        gram
+        for gram in texts_of(known)
+        if len(gram) == length and {gram[:-1], gram[1:]} <= {*sets[length - 2]}
+    }
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_known_candidates_and_class_sizes_are_those_of_a_walk_over_the_list(seed):
+    """Also of members without parts in the list, and of classes whose candidates are all known."""
+    rng = random.Random(seed)
+    documents = shared_phrases(60)
+    words = sorted({word for texts in documents.values() for text in texts for word in text})
+    known = KnownNgrams.of(
+        [tuple(rng.choices(words[-8:], k=rng.choice([1, 2, 3, 4]))) for _ in range(300)]
+    )
+    plan = dataclasses.replace(PLAN, max_length=4, spurious_fraction=0.5, epsilon=20)
+    sets = release(documents, plan, known, RunKey(bytes([seed]) * 32))
+    released = [*words_of(list(sets)).values()]
+    seen = 0
+    for previous, length in zip(sets, (2, 3, 4), strict=False):
+        expected = walked(known, released, length)
+        own = [] if previous.known is None else previous.known.tolist()
+        texts = sorted(released[length - 2])
+        found = {(*texts[key >> 32], texts[key & 0xFFFFFFFF][-1]) for key in own}
+        assert found == expected
+        assert len(own) == len(found)
+        sizes = class_sizes(previous)
+        # Every candidate is in one family, and no class is empty.
+        bare = class_sizes(dataclasses.replace(previous, known=None))
+        assert all(sizes.values())
+        for number, size in bare.items():
+            assert sizes.get(number, 0) + sizes.get(number + KNOWN_CLASS, 0) == size
+        whole = members(previous, {number: np.arange(size) for number, size in bare.items()})
+        for number, keys in whole.items():
+            is_known = np.isin(keys, own)
+            assert set(class_numbers(previous, keys[is_known])) <= {number + KNOWN_CLASS}
+            assert set(class_numbers(previous, keys[~is_known])) <= {number}
+        seen += len(own)
+    assert seen > 5
+
+
+def test_known_groups_come_first_and_both_families_share_one_limit():
+    sizes = {KNOWN_CLASS + 4: 30, KNOWN_CLASS - 3: 500, 9: 10, 3: 100, -2: 900}
+    groups = groups_of(sizes, 100, 1.0)
+    families = [all(c > KNOWN_CLASS // 2 for c in group.factors) for group in groups]
+    assert families == sorted(families, reverse=True)
+    assert [sorted(group.factors) for group in groups] == [
+        [KNOWN_CLASS - 3, KNOWN_CLASS + 4],
+        [3, 9],
+        [-2],
+    ]
+    # 25 candidates share the limit at most: class 9, alone above known ones of class 4 (12).
+    assert prediction(KNOWN_CLASS + 4) == 12
+    assert groups[0].factors[KNOWN_CLASS + 4] == 2**16
+    assert groups[1].factors == {9: 2**16, 3: 2**16 // 8}
+
+
+def test_lists_that_differ_have_digests_that_differ():
+    """Noise would be the same otherwise, and known lists decide what is compared with it."""
+    lists = [
+        KnownNgrams.of([("a",), ("b",), ("c",), ("d",)]),
+        KnownNgrams.of([("a",), ("b",), ("c", "d")]),
+        KnownNgrams.of([("a",), ("bc",), ("d",)]),
+        KnownNgrams.of([("ab",), ("c",), ("d",)]),
+        KnownNgrams.of([("a",), ("b",)]),
+        KnownNgrams.of([("a", "b")]),
+    ]
+    assert len({each.sha256 for each in lists}) == len(lists)
