@@ -133,9 +133,23 @@ def _tagged(tag: str, inside: str) -> str:
     return f"<{tag}>{html.escape(inside.strip('{}()'))}</{tag}>"
 
 
+# Tables and drawings keep their lines on narrow screens, where other output wraps.
+_TEXT_BLOCK = re.compile(r"^```text\n(.*?^```)$", re.DOTALL | re.MULTILINE)
+
+
+def _with_drawn_blocks(text: str) -> str:
+    """Returns a page's Markdown, in which output with lines that are drawn has the class `drawn`."""
+
+    def marked(found: re.Match[str]) -> str:
+        is_drawn = re.search("[│─]", found[1])
+        return f"```{{code-block}} text\n:class: drawn\n\n{found[1]}" if is_drawn else found[0]
+
+    return _TEXT_BLOCK.sub(marked, text)
+
+
 def _typeset_page(app, docname, content) -> None:
     if os.fspath(app.env.doc2path(docname)).endswith(".md"):
-        content[0] = typeset(content[0])
+        content[0] = typeset(_with_drawn_blocks(content[0]))
 
 
 def _write_generated(app) -> None:
