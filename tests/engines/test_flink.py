@@ -132,7 +132,7 @@ def test_a_failed_run_publishes_nothing_and_leaves_a_failure_log(
     engine = ("--failure_log", log, *cluster.job_options(parallelism=2))
     ended = launch(*options, *given, *engine, timeout=300)
     assert ended.status == 1, ended.err
-    assert "because of: malformed JSON." in ended.err
+    assert "because of: malformed JSON." in ended.err, f"{ended.err}{log.read_text()[-9000:]}"
     assert f"The whole failure is in {log}" in ended.err
     assert list(work.iterdir()) == []
     assert "Traceback" in log.read_text()
