@@ -74,7 +74,7 @@ class Parameter:
         one = self.requirement or self._range
         if not self.several:
             return one
-        return f"{one}, or a list of them" if self.single else f"a list, each of it {one}"
+        return f"{one}, or a list of them" if self.single else f"a list, each member {one}"
 
     @property
     def shown_default(self) -> str:

@@ -269,6 +269,7 @@ class BayesianCounts(DocumentsTransform):
         """Adds noise to the sums over users, and computes probabilities from the noisy values."""
         kept = self.public.most_frequent(self.plan.vocabulary_size)
         run_key = self.bound_key(kept.fingerprint())
+        progress.expect(users=self.partitions)
         users = self.grouped_by_user(documents, run_key, self.plan.max_tokens_per_user)
         public = AsSingleton(documents.pipeline | "Public" >> create_public(kept, self.store))
         find = functools.partial(_sums_of_users, plan=self.plan, run_key=run_key)
@@ -280,7 +281,6 @@ class BayesianCounts(DocumentsTransform):
 
 
 def _sums_of_users(batch: UserBatch, public: PublicCounts, **how: Any) -> RowSums:
-    progress.enter("users", None)
     grams = limit_grams(find_grams(batch, public), **how)
     return RowSums(rows=grams.rows, sums=grams.counts)
 

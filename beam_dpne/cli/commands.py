@@ -41,7 +41,8 @@ class Made:
             kinds = [kind for kind in kinds if not left_out & _names(kind)]
         elif missing:
             names, about = [each.name for each in missing], missing[0].help * (len(missing) < 2)
-            raise UsageError(f"{' and '.join(names)} must be given. {about}")
+            listed = " and ".join(", ".join(names).rsplit(", ", 1))
+            raise UsageError(f"{listed} must be given. {about}")
         fields = {kind: _names(kind) & given.keys() for kind in kinds}
         self._made = {kind: kind(**{name: given[name] for name in fields[kind]}) for kind in kinds}
         self.names, self.given = [each.name for each in parameters], frozenset(given)

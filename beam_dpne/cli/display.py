@@ -102,7 +102,7 @@ def progress_told(now: progress.Snapshot, input_bytes: int, seconds: float) -> s
             rate, left = now.bytes_read / seconds / 1e6, seconds / share * (1 - share)
             text = f"{text}, {rate:.3g} MB/s, {_duration(left)} left"
     elif now.parts and now.stage != "read":
-        text = f"{text}, {now.done / now.parts:.0%}"
+        text = f"{text}, {min(1.0, now.done / now.parts):.0%}"
     return text
 
 
@@ -205,17 +205,12 @@ class _Column:
 
 def print_notice(text: str) -> None:
     """Prints one line for the operator on stderr."""
-    _print_wrapped(sys.stderr, text)
+    print_line(text, sys.stderr)
 
 
-def print_line(text: str) -> None:
-    """Prints one line on stdout."""
-    _print_wrapped(sys.stdout, text)
-
-
-def _print_wrapped(file: TextIO, text: str) -> None:
-    """Prints a line, which a terminal shows with whole words."""
-    console = _console(file)
+def print_line(text: str, file: TextIO | None = None) -> None:
+    """Prints one line, on stdout by default; a terminal shows it with whole words."""
+    console = _console(file or sys.stdout)
     console.print(text, soft_wrap=not console.is_terminal)
 
 

@@ -50,7 +50,7 @@ def help_of(command: Any, groups: Mapping[str, Iterable[type[Parameters]]], *, w
     if not whole:
         count = f", and {len(rare)} parameters of the file of --plan" if rare else ""
         lines += ["", *_wrapped(f"--help-all shows whole texts{count}.")]
-    return "\n".join(lines)
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines))
 
 
 def overview(commands: Iterable[Any]) -> str:

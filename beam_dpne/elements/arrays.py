@@ -333,7 +333,7 @@ def byte_ranks(words: pa.Array) -> np.ndarray:
 def map_in_threads(
     function: Callable[[_In], _Out], items: Iterable[_In], workers: int
 ) -> list[_Out]:
-    """Returns the results of a function for all items, in their order, and reports its progress.
+    """Returns the results of a function for all items, in their order, each a part of the stage.
 
     The function has no side effects, and runs for several items at the same time in several threads.
     numpy and Arrow let go of the interpreter's lock in sorts, searches and string kernels. With one
@@ -343,8 +343,8 @@ def map_in_threads(
       >>> map_in_threads(abs, [-1, 2, -3], workers=2)
       [1, 2, 3]
     """
-    with progress.counting(function, items) as counted:
+    with progress.counting(items):
         if workers == 1:
-            return list(map(counted, items))
+            return list(map(function, items))
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-            return list(pool.map(counted, items))
+            return list(pool.map(function, items))

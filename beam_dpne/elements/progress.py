@@ -8,11 +8,8 @@ import contextlib
 import operator
 import threading
 import types
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TypeVar
-
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 
 class Snapshot(NamedTuple):
@@ -37,7 +34,8 @@ RELEASED = "released"
 _START = Snapshot("", None, 0)
 # A runner's workers are threads.
 _lock = threading.Lock()
-_now = types.SimpleNamespace(shown=_START)
+# Expected: the number of parts of a stage, by its name; items: that of the items that are mapped, or 0.
+_now = types.SimpleNamespace(shown=_START, expected={}, items=0)
 
 
 def _set(**fields: Any) -> None:
@@ -51,28 +49,38 @@ def advance_bytes(n: int) -> None:
         _now.shown = _now.shown._replace(bytes_read=_now.shown.bytes_read + n)
 
 
+def advance() -> None:
+    """Adds one to the parts that are done."""
+    with _lock:
+        _now.shown = _now.shown._replace(done=_now.shown.done + 1)
+
+
+def expect(**parts: int) -> None:
+    """Says in how many parts stages will come; each part enters its stage."""
+    _now.expected.update(parts)
+
+
 def enter(stage: str, length: int | None = None, round_number: int = 0) -> None:
-    """Sets the stage that has begun, its n-gram length and its round."""
-    _set(stage=stage, length=length, round=round_number)
+    """Sets the stage that has begun, its n-gram length and its round.
+
+    Where that is the stage already, its next part has begun, and one more is done.
+    """
+    place = {"stage": stage, "length": length, "round": round_number}
+    if _now.shown == _now.shown._replace(**place):
+        advance()
+    else:
+        _set(**place, parts=_now.items or _now.expected.get(stage, 0), done=0)
 
 
 @contextlib.contextmanager
-def counting(
-    function: Callable[[_In], _Out], items: Iterable[_In]
-) -> Iterator[Callable[[_In], _Out]]:
-    """Yields the function, whose calls for the items count as parts that are done."""
-
-    def counted(item: _In) -> _Out:
-        result = function(item)
-        with _lock:
-            _now.shown = _now.shown._replace(done=_now.shown.done + 1)
-        return result
-
-    _set(parts=operator.length_hint(items), done=0)
+def counting(items: Iterable[Any]) -> Iterator[None]:
+    """Makes the items the parts of the stage; work on one of them enters the stage, or advances."""
+    _now.items = operator.length_hint(items)
+    _set(parts=_now.items, done=0)
     try:
-        yield counted
+        yield
     finally:
-        _set(parts=0)
+        _now.items = 0
 
 
 def snapshot() -> Snapshot:
@@ -82,5 +90,5 @@ def snapshot() -> Snapshot:
 
 def reset() -> None:
     """Starts again, for a new run."""
-    with _lock:
-        _now.shown = _START
+    _now.expected.clear()
+    _now.shown = _START

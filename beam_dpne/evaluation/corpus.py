@@ -156,7 +156,7 @@ def _gathered(batches: Iterable[pa.RecordBatch], tokenizer: str | tokenizers.Tok
     sizes = np.concatenate(lengths)
     if not sizes.size:
         raise InputError(
-            "corpus must hold at least one token, got none; see the input and the tokenizer."
+            "input must have at least one word, got none: see its fields and the tokenizer."
         )
     if int(sizes.sum()) + sizes.size > _MOST_POSITIONS:
         raise InputError(

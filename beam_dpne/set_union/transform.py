@@ -180,6 +180,7 @@ class PrivateSetUnion(DocumentsTransform):
         known = self.known or None
         run_key = self.bound_key(known.sha256 if known else "")
         users = self.grouped_by_user(items_of_users, run_key, self.plan.max_items_per_user)
+        progress.expect(users=self.partitions, count=self.partitions, decide=self.histogram_ranges)
         how = {"plan": self.plan, "run_key": run_key, "ranges": self.histogram_ranges}
         release = ReleaseItems(**how, known=known, store=self.store)
         found = cast("PCollection[ItemSet]", users | "ReleaseItems" >> release)
@@ -254,7 +255,7 @@ class ReleaseItems(UnhintedTransform):
             if number < len(self.plan.union_rounds):
                 has_cut = decider.cut is not None
                 named = AsIter(decided[_OPEN if has_cut else "found"])
-                narrow = beam.FlatMap(_left_open, named, is_open=has_cut)
+                narrow = beam.FlatMap(_left_open, named, is_open=has_cut, number=number + 1)
                 items = apply(items, f"{number}/LeftOpen", narrow, DocumentBlock)
         together: Any = found | "Found" >> beam.Flatten()
         once = users.pipeline | "Once" >> beam.Create([None])
@@ -300,9 +301,10 @@ class ReleaseItems(UnhintedTransform):
 
 
 def _left_open(
-    items: DocumentBlock, known: Iterable[ItemSet], *, is_open: bool
+    items: DocumentBlock, known: Iterable[ItemSet], *, is_open: bool, number: int
 ) -> Iterator[DocumentBlock]:
-    """Keeps what a round left open of users' items, and drops users who have none of it."""
+    """Keeps what is open of users' items in a round, and drops users who have none of it."""
+    progress.enter("users", None, number)
     left = elements.left_open(items, join_words(part.items for part in known), is_open=is_open)
     if len(left.users):
         yield left
@@ -340,8 +342,7 @@ def _run_shard(
     ranges: int,
 ) -> Iterator[_KeyedSums]:
     progress.enter("users", None, number)
-    sums = weights.run_shard(keyed[1], plan, run_key, number)
-    return cut_by_hash_range(sums, ranges)
+    return cut_by_hash_range(weights.run_shard(keyed[1], plan, run_key, number), ranges)
 
 
 def _merge(_: None, parts: Iterable[ItemSet], *past: Any, plan: SetUnionPlan, size: int) -> ItemSet:

@@ -51,12 +51,11 @@ import importlib.util
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements import arrays, coders
+from beam_dpne.elements import arrays, coders, progress
 from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
@@ -70,9 +69,9 @@ from beam_dpne.set_union.elements import (
 from beam_dpne.set_union.plan import SetUnionPlan
 
 BUDGET = 2**GRID_BITS
-_USERS_AT_ONCE = 50_000
+_USERS_AT_ONCE = 10_000
 _COMPILING = threading.Lock()
-_Loop = Callable[[Any, Any, Any, int, int], None]
+_Loop = Callable[..., None]
 
 
 def limit_items(
@@ -238,17 +237,19 @@ def descend(
     Returns:
       (size,) int64, weights in units of 2^-50.
     """
-    if can_compile() if compiled is None else compiled:
-        histogram = np.zeros(size, np.int64)
-        _compiled()(offsets, items, histogram, cutoff, BUDGET)
-        return histogram
-    weights = [0] * size
-    for first in range(0, len(offsets) - 1, _USERS_AT_ONCE):
+    is_compiled = can_compile() if compiled is None else compiled
+    histogram = np.zeros(size, np.int64) if is_compiled else [0] * size
+    loop: _Loop = _compiled() if is_compiled else _descend_straight
+
+    def move(first: int) -> None:
         some = offsets[first : first + _USERS_AT_ONCE + 1]
+        given = some - some[0], items[some[0] : some[-1]]
         # Plain Python is faster on lists than on arrays; slices keep the lists small.
-        items_of_some = items[some[0] : some[-1]].tolist()
-        _descend_straight((some - some[0]).tolist(), items_of_some, weights, cutoff, BUDGET)
-    return np.array(weights, dtype=np.int64)
+        loop(*(given if is_compiled else map(np.ndarray.tolist, given)), histogram, cutoff, BUDGET)
+        progress.advance()
+
+    arrays.map_in_threads(move, range(0, len(offsets) - 1, _USERS_AT_ONCE), workers=1)
+    return np.asarray(histogram, np.int64)
 
 
 @functools.cache

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from beam_dpne.elements import progress
 from beam_dpne.release.reading import read_ledger, read_release
 from beam_dpne.set_union.plan import POLICIES
 
@@ -105,3 +106,29 @@ def test_public_counts_that_cannot_be_used_are_refused(cli, data, tmp_path, publ
     assert ended.status == 2
     assert message in ended.err
     assert not (tmp_path / "o" / "ledger.json").exists()
+
+
+@pytest.mark.parametrize("program", ["set-union", "bayesian"])
+def test_progress_counts_the_parts_of_each_pass_over_users(
+    cli, data, tmp_path, monkeypatch, program
+):
+    seen, enter = [], progress.enter
+
+    def observed(*place):
+        enter(*place)
+        seen.append(progress.snapshot())
+
+    monkeypatch.setattr(progress, "enter", observed)
+    rows = {
+        "set-union": ("--text_field", "text", "--tokenizer", "tokens"),
+        "bayesian": ("--text_field", "words", "--public", data / "public.tsv", "--length", 2),
+    }[program]
+    given = ("--input", data / "items.jsonl", *rows, "--output", tmp_path, "--partitions", 4)
+    assert cli(program, *given, *BUDGET).status == 0
+    passes = {}
+    for now in seen:
+        passes.setdefault((now.stage, now.round), []).append((now.done, now.parts))
+    all_of_four = [(done, 4) for done in range(4)]
+    found = {place for place, told in passes.items() if told[:4] == all_of_four}
+    expected = {"set-union": {("users", 0), ("users", 2), ("count", 0)}, "bayesian": {("users", 0)}}
+    assert found >= expected[program]

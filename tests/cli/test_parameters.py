@@ -88,7 +88,7 @@ def test_commands_and_the_version_are_listed(cli):
 @pytest.mark.parametrize(
     ("command", "arguments", "message"),
     [
-        ("ngrams", (), "--input and --epsilon and --delta and --output must be given"),
+        ("ngrams", (), "--input, --epsilon, --delta and --output must be given"),
         ("ngrams", FILES, "--epsilon and --delta must be given"),
         ("ngrams", (*RUN, "--max_length", "0"), "--max_length must be an integer from 1 to 100"),
         ("ngrams", (*RUN, "--max_length", "2_0"), "--max_length must be an integer"),

@@ -215,7 +215,7 @@ def test_each_line_of_sequences_is_a_user_of_its_own(tmp_path):
 
 def test_an_input_without_words_is_refused(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"user": "ann", "text": "..."}\n')
-    with pytest.raises(InputError, match="at least one token"):
+    with pytest.raises(InputError, match="at least one word"):
         read_corpus(match_inputs([str(tmp_path / "a.jsonl")]), ReadOptions(), "words")
 
 

@@ -177,7 +177,7 @@ def test_the_command_exports_and_says_what_is_missing(cli, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "RELEASE and --to and --output must be given"),
+        ([], "RELEASE, --to and --output must be given"),
         (["r"], "--to and --output must be given"),
         (["r", "--to", "csv"], "output must be given"),
         (["r", "--to", "cvs", "--output", "x"], "to must be one of tokenizers"),
