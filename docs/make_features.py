@@ -57,7 +57,7 @@ def features(strategy: str, program: str) -> dict[str, bool]:
     return {
         "numbers of users": getattr(plan, "count_noise", None) is not None,
         "`--group_field`": "group_field" in transform,
-        "`--known`": "known" in transform and getattr(plan, "is_adaptive", False),
+        "`--known`": "known" in transform and getattr(plan, "is_adaptive", True),
         "`--public`": "public" in transform,
         "masks": "mask" in commands[program].parameters,
         "`--workers`": "workers" in transform,

@@ -43,7 +43,8 @@ def page() -> str:
                 _row(each, command.positional) for kind in kinds for each in parameters_of(kind)
             ]
             head = "| parameter | values | default | meaning |\n|---|---|---|---|\n"
-            parts.append(f"\n### {command.name}: {title}\n\n{head}{''.join(rows)}")
+            table = f":::{{container}} parameters\n\n{head}{''.join(rows)}\n:::\n"
+            parts.append(f"\n### {command.name}: {title}\n\n{table}")
     return "".join(parts)
 
 

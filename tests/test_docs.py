@@ -60,6 +60,7 @@ def test_the_page_of_features_has_every_strategy_and_knows_what_it_lacks():
     page = features.page()
     assert all(f"| `{name}` |" in page for name in (*DEFAULTS, *POLICIES, "counts"))
     assert features.features("adaptive", "ngrams")["`--known`"]
+    assert features.features("screened_gaussian", "set-union")["`--known`"]
     assert not features.features("one_round", "ngrams")["`--known`"]
     assert not features.features("counts", "bayesian")["numbers of users"]
 
