@@ -175,7 +175,7 @@ def record_type(options: ReadOptions) -> type[msgspec.Struct]:
     return msgspec.defstruct("Record", fields, gc=False)
 
 
-def whole_records(decoder: msgspec.json.Decoder, lines: str, limit: int) -> list[Any]:
+def whole_records(decoder: msgspec.json.Decoder, lines: bytes, limit: int) -> list[Any]:
     """Returns the records of JSON lines if each line is a usable one, else nothing.
 
     The decoder takes lines' ends for blanks, which may stand within a record, or be missing between
@@ -187,12 +187,14 @@ def whole_records(decoder: msgspec.json.Decoder, lines: str, limit: int) -> list
       limit: Bytes of the longest line.
     """
     try:
-        data = (lines.replace("\r\n", "\n") if "\r" in lines else lines).encode()
+        data = lines.replace(b"\r\n", b"\n") if b"\r" in lines else lines
+        # The decoder does not look at bytes of fields that it leaves out.
+        data.decode()
         raw = np.frombuffer(data, np.uint8)
         starts = np.append(0, np.flatnonzero(raw[:-1] == ord("\n")) + 1)
         is_usual = (raw[starts] == ord("{")).all() and (raw[starts[1:] - 2] == ord("}")).all()
         records = decoder.decode_lines(data) if raw.size <= limit and is_usual else []
-    except (UnicodeEncodeError, msgspec.MsgspecError, RecursionError):
+    except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
         return []
     return records if len(records) == starts.size else []
 

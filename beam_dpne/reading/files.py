@@ -2,7 +2,6 @@
 
 import codecs
 import contextlib
-import functools
 import glob
 import hashlib
 import io
@@ -27,7 +26,6 @@ _BUFFER = 2**17
 _BLOCK_SIZE = 16 * 2**20
 # Bytes of a line's end, which do not count as the record's.
 LINE_END_BYTES = 2
-_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _UNKNOWN_BYTES = "beam_dpne.unknown_bytes"
 
 
@@ -184,8 +182,8 @@ class TextFile:
       offset: Offset in the text, as UTF-8, of what is read next.
       head: The beginning of the text.
       is_plain: Whether offsets are those in the file, so that reading may start anywhere.
-      block: Characters from which a block of lines goes on to the end of its last line. With 1, no
-        line is read in advance.
+      block: Bytes or characters from which a block of lines goes on to the end of its last line. With
+        1, no line is read in advance.
     """
 
     def __init__(
@@ -221,7 +219,7 @@ class TextFile:
         if codec and not peeked and not self.taken:
             raise EOFError("a compressed file has no bytes")
         name = canonical_encoding(encoding or "utf-8").removesuffix("-sig")
-        if encoding is None and has_mark and peeked.startswith(_UTF16_MARKS):
+        if encoding is None and has_mark and peeked[:2] in (b"\xff\xfe", b"\xfe\xff"):
             name = "utf-16"
         self.is_plain = name == "utf-8" and not codec
         self.head = peeked.decode(name, "replace")
@@ -232,29 +230,29 @@ class TextFile:
         errors = "surrogateescape" if name == "utf-8" else _UNKNOWN_BYTES
         self._text = io.TextIOWrapper(data, name, errors, newline)
         self.read, self.readline = self._text.read, self._text.readline
+        self._lines: Any = data if name == "utf-8" else self._text
 
     @property
     def taken(self) -> int:
         """Number of bytes of the stored file that were read."""
         return self._raw.tell() - self._start
 
-    def blocks(self, limit: int, stop: int | None = None) -> Iterator[tuple[int, str]]:
-        """Yields offset and text of blocks of whole lines.
+    def blocks(self, limit: int, stop: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Yields offset and text of blocks of whole lines, as UTF-8 if it could be decoded.
 
         Args:
           limit: Bytes above which a line is too long, and only parts of it are held in memory.
           stop: Offset from which lines belong to another range; None if the range has no end.
         """
-        readline = functools.partial(self.readline, limit + LINE_END_BYTES + 1)
+        most = limit + LINE_END_BYTES + 1
         while stop is None or self.offset < stop:
-            # A character has at most four bytes, so that each of these begins before `stop`.
-            size = min(self.block, -((self.offset - stop) // 4)) if stop else self.block
-            start, text = self.offset, self.read(size)
-            self.offset += size_of(text)[0]
-            while text[-1:] not in ("", "\n") and (rest := readline()):
+            size = min(self.block, stop - self.offset) if stop else self.block
+            start, text = self.offset, _bytes(self._lines.read(size))
+            self.offset += len(text)
+            while text[-1:] not in (b"", b"\n") and (rest := _bytes(self._lines.readline(most))):
                 # The beginning is enough to see that the line is too long.
-                text = text[: size + limit + LINE_END_BYTES + 1] + rest
-                self.offset += size_of(rest)[0]
+                text = text[: 4 * size + most] + rest
+                self.offset += len(rest)
             if not text:
                 return
             yield start, text
@@ -272,25 +270,29 @@ class TextFile:
         self._raw.close()
 
 
-def lines_of(start: int, text: str, limit: int) -> Iterator[tuple[int, str, str]]:
+def lines_of(start: int, block: bytes, limit: int) -> Iterator[tuple[int, str, str]]:
     """Yields offset, text and fault ("" if there is none) of each line of a block.
 
     A line of more than `limit` bytes has the fault `TOO_LONG` and no text.
     """
-    for line in io.StringIO(text, "\n"):
-        size, fault = (len(line), "") if line.isascii() else size_of(line)
-        yield (start, line, fault) if size <= limit + LINE_END_BYTES else (start, "", TOO_LONG)
-        start += size
+    for data in io.BytesIO(block):
+        is_long = len(data) > limit + LINE_END_BYTES
+        line = "" if is_long else data.decode(errors="surrogateescape")
+        yield start, line, TOO_LONG if is_long else size_of(line)[1]
+        start += len(data)
+
+
+def _bytes(text: str | bytes) -> bytes:
+    """Returns a text as UTF-8, and what could not be decoded as a byte that is not UTF-8."""
+    return text if isinstance(text, bytes) else text.encode(errors="surrogateescape")
 
 
 def size_of(text: str) -> tuple[int, str]:
     """Returns the bytes of a text as UTF-8, and its fault if bytes of it could not be decoded."""
-    if text.isascii():
-        return len(text), ""
     try:
         return len(text.encode()), ""
     except UnicodeEncodeError:
-        return len(text.encode(errors="surrogateescape")), NOT_DECODED
+        return len(_bytes(text)), NOT_DECODED
 
 
 def line_blocks(path: str) -> Iterator[list[str]]:

@@ -199,10 +199,7 @@ def _work_items(
 ) -> Iterator[tuple[WorkItem, ...]]:
     """Yields the pieces of work of all inputs, one by one or, with workers, all together."""
     pieces = (item for file in match_inputs(patterns) for item in plan_reads(file, options))
-    if workers is None:
-        yield from ((item,) for item in pieces)
-    else:
-        yield tuple(pieces)
+    yield from ((item,) for item in pieces) if workers is None else (tuple(pieces),)
 
 
 class _ReadItems(beam.DoFn):

@@ -218,6 +218,22 @@ def test_records_around_one_that_cannot_be_decoded_are_read(tmp_path, encoding: 
         assert found == [(at, "byte", rejects.NOT_DECODED)]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252", "gb18030", "utf-16-be"])
+def test_lines_around_one_that_cannot_be_decoded_are_read(tmp_path, encoding: str) -> None:
+    bad = {"utf-16-be": b"\xd8\x00", "cp1252": b"\x81"}.get(encoding, b"\xff")
+    lines = [
+        '{"user":"u","text":"é"}\r\n',
+        '{"user":"u","text":"b","x":"',
+        '"}\n{"user":"v","text":"é"}',
+    ]
+    first, before, after = (line.encode(encoding) for line in lines)
+    path = write(tmp_path / "a.jsonl", first + before + bad + after)
+    for block_bytes in (1, 3, 1000):
+        rows, found = read([path], encoding=encoding, block_bytes=block_bytes)
+        assert rows == [("u", "é"), ("v", "é")]
+        assert found == [(len(lines[0].encode()), "byte", rejects.NOT_DECODED)]
+
+
 def test_text_without_the_mark_that_its_encoding_needs_is_refused(tmp_path) -> None:
     path = write(tmp_path / "a.csv", f"user,text\na,{CANARY}\n".encode())
     with pytest.raises(ValueError, match=r"a\.csv cannot be decoded.*encoding") as caught:
