@@ -87,7 +87,7 @@ def _plans_to_forecast(whole: Any, asked: Planning) -> list[PrivacyPlan]:
     if asked.program != "ngrams":
         raise UsageError(f"like must be left out with {asked.program}: forecasts are of n-grams.")
     if asked.users is None:
-        raise UsageError("users must be a public round number with like.")
+        raise UsageError("users must be a public round number with --like.")
     if asked.known:
         whole.check_known()
     epsilons = asked.epsilons or (whole.epsilon / 2, whole.epsilon, 2 * whole.epsilon)
@@ -101,7 +101,9 @@ def _forecast(made: Made, plans: Sequence[PrivacyPlan]) -> None:
     users = asked.users or 0
     if tuple(like) == PROFILES and asked.documents_per_user is None:
         if asked.known:
-            raise UsageError("known must be left out with a built-in profile: give text for like.")
+            raise UsageError(
+                "known must be left out with a built-in profile: give text for --like."
+            )
         profile = read_profile(like[0])
         forecasts, notes = [profile.forecast(plan, users) for plan in plans], [profile.note]
     else:
@@ -150,7 +152,7 @@ def _known(made: Made, like: Sequence[InputFile], tokenizer: str | Tokenizer) ->
         return read_known(lists, made[PrivacyPlan].max_length, tokenizer, like)
     except UsageError:
         raise UsageError(
-            "known must be another text than like, which stands for the private one: with the same "
+            "known must be another text than --like, which stands for the private one: with the same "
             "text a forecast promises too much. Split it."
         ) from None
     except (InputError, FileNotFoundError) as error:

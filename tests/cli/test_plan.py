@@ -146,7 +146,7 @@ def test_releases_divide_the_budgets_of_a_forecast(cli, text):
         (("--known", "TEXT"), "known belong to a forecast"),
         (
             ("--like", "TEXT", "--users", 9, "--known", "TEXT"),
-            "known must be another text than like",
+            "known must be another text than --like",
         ),
         (("--like", "titles", "--users", 900, "--known", "TEXT"), "known must be left out"),
         (("--like", "TEXT", "--users", 9, "--known", "no"), "error: --known must name an existing"),
