@@ -42,7 +42,8 @@ def check(made: Made, beam_arguments: list[str]) -> None:
     size = sum(file.size for file in files) / 1e6
     display.print_line(f"Files of {listed}; {size:,.1f} MB. Fields: {fields}. Tokenizer: {name}.")
     row = {"users": len(corpus.users), "documents": corpus.document_lengths.size}
-    row |= {"words": corpus.tokens, "distinct_words": len(corpus.words)}
+    noun = "items" if name in ("item", "tokens") else "words"
+    row |= {noun: corpus.tokens, f"distinct_{noun}": len(corpus.words)}
     row |= {"rejected_records": corpus.rejected}
     display.print_table("Input", [row])
     for problem in problems(corpus, made[parameters.Rejecting].max_rejected, name):

@@ -68,6 +68,12 @@ def test_it_says_what_may_be_wrong_and_names_no_user_and_no_word(check, records,
     assert "friend" not in ended.out + ended.err
 
 
+def test_items_are_called_items(check):
+    ended = check(notes(5), "--item_separator", " ", program="set-union")
+    assert "distinct items" in ended.out
+    assert "words" not in ended.out
+
+
 def test_what_a_run_refuses_is_refused(check, cli):
     assert "Did you mean user?" in check(notes(5), "--user_field", "users").err
     assert "--max_length must be" in check(notes(5), *BUDGET, "--max_length", 0).err
