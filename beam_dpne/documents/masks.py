@@ -86,10 +86,10 @@ class TextRules:
                 "item_separator must be given with the tokenizer item, got tokenizer="
                 f"{self.tokenizer_name}. Leave the tokenizer out."
             )
-        if not all(self._phrases):
+        if not all(self._phrases) or "\n" in "".join(self.stop_list):
             raise ValueError(
-                "stop_list must have a word in each entry, got one in which the tokenizer "
-                f"{self.tokenizer_name} finds none. Remove it."
+                "stop_list must have a word and no line's end in each entry, got one in which the "
+                f"tokenizer {self.tokenizer_name} finds none, or of several lines. Remove or cut it."
             )
 
     @property
@@ -147,9 +147,8 @@ class TextRules:
         tokens = self._cut(texts) if cuts else self._split(texts)
         left_out = np.zeros(len(tokens.values), bool)
         if self._pattern and not cuts:
-            found = pc.call_function(
-                "match_substring_regex", [tokens.values], pc.MatchSubstringOptions(self._pattern)
-            )
+            pattern = pc.MatchSubstringOptions(self._pattern)
+            found = pc.call_function("match_substring_regex", [tokens.values], pattern)
             left_out |= found.to_numpy(zero_copy_only=False)
         self._find_phrases(tokens, left_out)
         if not left_out.any():

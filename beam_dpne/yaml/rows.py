@@ -30,7 +30,7 @@ from beam_dpne.documents.batch import (
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.errors import UsageError
 from beam_dpne.reading.files import match_inputs, refuse_input
-from beam_dpne.reading.options import InputDescription, ReadOptions
+from beam_dpne.reading.options import InputDescription, ReadOptions, names_of
 from beam_dpne.reading.records import check_fields
 from beam_dpne.reading.rejects import Tally, require_few_rejected
 from beam_dpne.reading.transform import ReadDocuments
@@ -128,11 +128,11 @@ class PrivateRows(beam.PTransform):
 
     Attributes:
       transform: the private transform.
-      known: its known lists, none of which may be a file from which the rows come.
+      keys: its keys. Public files that they name must not be files from which the rows come.
     """
 
     transform: DocumentsTransform
-    known: Sequence[str] = ()
+    keys: Mapping[str, Any]
 
     def __post_init__(self):
         super().__init__(type(self.transform).__name__)
@@ -169,9 +169,10 @@ class PrivateRows(beam.PTransform):
                 f"would be three users. Give ReadDocuments user_field: {transform.user_field}."
             )
         files = [file for reader in readers for file in match_inputs(reader.inputs)]
-        for path in self.known if files else ():
-            if not is_release("known", path):
-                refuse_input("known", path, files)
+        for name in ("known", "public", "stop_list") if files else ():
+            for path in names_of(self.keys.get(name) or ()):
+                if not is_release(name, path):
+                    refuse_input(name, path, files)
         step: Any = rows.producer
         reader = step and step.parent and step.parent.transform
         is_straight = isinstance(reader, ReadRows)

@@ -156,7 +156,7 @@ def _private_rows(
     tokenizing: Tokenizing,
     running: Running,
     *,
-    lists: KnownLists | None = None,
+    lists: KnownLists | PublicCounting,
     **others: Any,
 ) -> PrivateRows:
     """Returns a transform of rows from the objects of its keys."""
@@ -172,7 +172,7 @@ def _private_rows(
         text_field=fields.text_field,
         **own,
     )
-    return PrivateRows(transform=transform, known=names_of((lists and lists.known) or ()))
+    return PrivateRows(transform=transform, keys=vars(tokenizing) | vars(lists))
 
 
 def _private_keys(plan: type) -> Groups:
@@ -312,7 +312,7 @@ def BayesianCounts(
         vocabulary_size=plan.vocabulary_size,
     )
     given = (plan, fields, tokenizing, running)
-    return _private_rows(bayesian.BayesianCounts, *given, public=counts)
+    return _private_rows(bayesian.BayesianCounts, *given, lists=public, public=counts)
 
 
 @_keys({Writing: (), ReleaseNotes: ()})

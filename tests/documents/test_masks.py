@@ -139,9 +139,16 @@ def test_keys_are_bound_to_all_rules_and_to_the_tokenizer():
     assert {key_context(PLAN, rules) for rules in same} == {key_context(PLAN, each[0])}
     assert tokenizer_identity(each[0])["name"] == "words"
     require_identified(each[0])
+    assert pa.__version__ in tokenizer_identity(each[0])["version"]
     own = functools.partial(whitespace)
     with pytest.raises(ValueError, match="attribute `version`"):
         require_identified(TextRules(tokenizer=own, mask=ALL))
+    # Of one name, and with other tokens: their noise must differ.
+    contexts = set()
+    for version in "12":
+        vars(own).update(tokenizer_name="own", version=version)
+        contexts.add(key_context(PLAN, TextRules(tokenizer=own, mask=ALL)))
+    assert len(contexts) == 2
 
 
 @pytest.mark.parametrize(
@@ -149,7 +156,9 @@ def test_keys_are_bound_to_all_rules_and_to_the_tokenizer():
     [
         ({"mask": ("names",)}, "mask must be one of"),
         ({"item_separator": ";"}, "item_separator must be given with the tokenizer item"),
-        ({"stop_list": ("a", "...")}, "stop_list must have a word in each entry"),
+        ({"stop_list": ("a", "...")}, "stop_list must have a word and no line's end in each entry"),
+        # Else it would have the digest of two entries, and one key the noise of both.
+        ({"stop_list": ("a\nb",)}, "stop_list must have a word and no line's end in each entry"),
     ],
 )
 def test_rules_that_cannot_hold_are_refused(rules, said):

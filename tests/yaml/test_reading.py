@@ -1,6 +1,7 @@
 """ReadDocuments for YAML: rows by the names of fields, rejected records, and wrong configurations."""
 
 import json
+import pathlib
 
 import apache_beam as beam
 import pyarrow as pa
@@ -237,15 +238,28 @@ def test_the_reader_takes_no_input():
         _ = rows | yaml.ReadDocuments(input="a.jsonl")
 
 
-@pytest.mark.parametrize("name", ["PrivateNgrams", "PrivateSetUnion"])
-def test_a_known_list_that_is_a_file_of_the_rows_is_refused_also_behind_other_steps(tmp_path, name):
-    path = lines(tmp_path / "notes.jsonl", RECORDS)
-    copied, public = tmp_path / "copy.txt", tmp_path / "public.txt"
-    copied.write_bytes((tmp_path / "notes.jsonl").read_bytes())
-    public.write_text("to be\n")
-    rows = beam.Pipeline(runner=FnApiRunner()) | yaml.ReadDocuments(input=path)
+@pytest.mark.parametrize(
+    ("name", "key", "more"),
+    [
+        ("PrivateNgrams", "known", {}),
+        ("PrivateSetUnion", "known", {}),
+        ("BayesianCounts", "public", {"length": 1}),
+        *((name, "stop_list", {}) for name in ("PrivateNgrams", "PrivateSetUnion")),
+        ("BayesianCounts", "stop_list", {"length": 1, "public": "public.txt"}),
+    ],
+)
+def test_a_public_file_that_is_one_of_the_rows_is_refused_also_behind_other_steps(
+    tmp_path, monkeypatch, name, key, more
+):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("notes.csv").write_text("user,text\n7,to be\n8,to be\n")
+    pathlib.Path("copy.txt").write_bytes(pathlib.Path("notes.csv").read_bytes())
+    pathlib.Path("public.txt").write_text("to be\nto go\n")
+    pathlib.Path("other.txt").write_text("go\n")
+    rows = beam.Pipeline(runner=FnApiRunner()) | yaml.ReadDocuments(input="notes.csv")
     rows |= beam.Filter(lambda row: row.user != "8")
-    given = {"epsilon": 1, "delta": 1e-6}
-    with pytest.raises(UsageError, match="known must not be private data"):
-        _ = rows | "copy" >> getattr(yaml, name)(known=[str(public), str(copied)], **given)
-    _ = rows | "public" >> getattr(yaml, name)(known=str(public), **given)
+    given = {"epsilon": 1, "delta": 1e-6, **more}
+    several = ["other.txt", "copy.txt"] if key == "known" else "copy.txt"
+    with pytest.raises(UsageError, match=f"{key} must not be private data"):
+        _ = rows | "copy" >> getattr(yaml, name)(**given, **{key: several})
+    _ = rows | "public" >> getattr(yaml, name)(**given, **{key: "other.txt"})
