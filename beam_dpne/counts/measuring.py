@@ -33,13 +33,19 @@ from beam_dpne.counts.rule import (
     required_noise,
 )
 from beam_dpne.elements import progress
-from beam_dpne.elements.arrays import distinct, map_in_threads, offsets_of, rows_of_entries
+from beam_dpne.elements.arrays import (
+    distinct,
+    map_in_threads,
+    offsets_of,
+    rows_of_entries,
+    used_words,
+)
 from beam_dpne.elements.batches import (
     RowSums,
     UserBatch,
     apply,
     sum_rows,
-    sums_of_table,
+    sums_at,
     table_of_sums,
 )
 from beam_dpne.elements.coders import cached_for_sets
@@ -121,30 +127,35 @@ def sum_counts(held: Held, rule: CountRule) -> RowSums:
     """Adds up the users of a batch.
 
     Returns:
-      Sums in units of 2^-32: those of each row and class, row by row; after them those of the rows'
-      masses, and of the numbers of users of the classes. `split_sums` gives all three back.
+      Sums in units of 2^-32, row by row: those of the classes, and then that of the row's mass. The
+      numbers of users of the classes come last, as if they were one more row. `split_sums` gives all
+      three back.
     """
     classes, rows = rule.bounds.size, rule.row_weights.size
     users = rows_of_entries(held.offsets)
     weights = rule.row_weights[held.rows]
     parts = UserParts.of(_sums_of_users(weights * weights, held.offsets), rule.bounds)
-    table = np.zeros(rows * (classes + 1) + classes, np.int64)
-    places = held.rows * classes + parts.lower[users]
+    # The table has only the rows that users of the batch hold, which may be few of all.
+    used, places = used_words(rows, held.rows)
+    starts, sizes = places * np.int64(classes + 1), used.size * (classes + 1) + parts.lower
+    entries = [(starts + classes, weights * parts.masses[users])]
+    starts += parts.lower[users]
     for above in range(min(2, classes)):
-        np.add.at(table, places + above, weights * parts.numbers[:, above][users])
-        np.add.at(table, rows * (classes + 1) + parts.lower + above, parts.sizes[:, above])
-    np.add.at(table, rows * classes + held.rows, weights * parts.masses[users])
-    return sums_of_table(table)
+        entries.append((starts + above, weights * parts.numbers[:, above][users]))
+        entries.append((sizes + above, parts.sizes[:, above]))
+    at, sent = map(np.concatenate, zip(*entries, strict=True))
+    table = sums_at(at, sent, (used.size + 1) * (classes + 1))
+    row, column = np.divmod(found := np.flatnonzero(table), classes + 1)
+    return RowSums(rows=np.append(used, rows)[row] * (classes + 1) + column, sums=table[found])
 
 
 def split_sums(
     pieces: Iterable[RowSums], rule: CountRule
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns numbers, (n, C), masses, (n,), and sizes, (C,) int64, of sums that are cut in any way."""
-    rows, classes = rule.row_weights.size, rule.bounds.size
-    table = table_of_sums(pieces, rows * (classes + 1) + classes)
-    numbers, masses, sizes = np.split(table, (rows * classes, rows * (classes + 1)))
-    return numbers.reshape(rows, classes), masses, sizes
+    shape = rule.row_weights.size + 1, rule.bounds.size + 1
+    table = table_of_sums(pieces, math.prod(shape)).reshape(shape)
+    return table[:-1, :-1], table[:-1, -1], table[-1, :-1]
 
 
 def _sums_of_users(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:

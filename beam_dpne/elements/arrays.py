@@ -92,20 +92,20 @@ def distinct_with_flag(
     """Returns the distinct tuples, ascending, and whether the flag is set wherever each occurs."""
     (*flagged, flags), _ = distinct((*columns, flag), (*sizes, 2))
     # The first of the tuples that differ in the flag alone is the one where it is not set.
-    fresh = np.zeros(flags.size, dtype=bool)
-    for column in flagged:
-        fresh |= np.diff(column, prepend=-1) != 0
+    fresh = _changes(flagged)
     return tuple(column[fresh] for column in flagged), flags[fresh].astype(bool)
+
+
+def _changes(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """Marks the first of equal tuples: (n,) bool."""
+    return np.any([np.diff(column, prepend=-1) != 0 for column in columns], axis=0)
 
 
 def _distinct_wide(columns: Sequence[np.ndarray]) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     """Does the same as `distinct` for tuples that do not fit into 63 bits."""
     order = np.lexsort(columns[::-1])
     ordered = [column[order].astype(np.int64) for column in columns]
-    fresh = np.zeros(order.size, dtype=bool)
-    for column in ordered:
-        fresh |= np.diff(column, prepend=-1) != 0
-    starts = np.flatnonzero(fresh)
+    starts = np.flatnonzero(_changes(ordered))
     return tuple(column[starts] for column in ordered), starts
 
 
@@ -159,8 +159,8 @@ class KeyTable:
 
     def _look_up(self, wanted: np.ndarray) -> np.ndarray:
         # An empty slot leads to the last of the keys, −1, which is no key.
-        places = self._table.take(self._slots(wanted))
-        same = self._keys.take(places) == wanted
+        places = self._table[self._slots(wanted)]
+        same = self._keys[places] == wanted
         found = np.where(same, places, np.int32(NOT_THERE))
         if self._others.size:
             # Places in `wanted` of those whose slot another key has.
@@ -309,13 +309,13 @@ def used_words(size: int, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Returns:
       The places of the used words, ascending, and the codes as ranks among them: (n,) int32.
     """
-    # The last entry stands for −1, which reads it as an index.
     used = np.zeros(size + 1, dtype=bool)
     used[codes] = True
     kept = np.flatnonzero(used[:size])
-    ranks = np.full(size + 1, NOT_THERE, dtype=np.int32)
+    ranks = np.empty(size + 1, dtype=np.int32)
+    ranks[NOT_THERE] = NOT_THERE
     ranks[kept] = np.arange(kept.size, dtype=np.int32)
-    return kept, ranks.take(codes)
+    return kept, ranks[codes.astype(np.intp)]
 
 
 def byte_order(words: pa.Array) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import scipy
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.decorators import IOTypeHints
@@ -198,28 +199,34 @@ class RowSums:
 register_batches(RowSums)
 
 
-def sums_of_table(table: np.ndarray) -> RowSums:
-    """Returns sums from a table of all rows, (n,) int64, most of which nobody adds to."""
-    rows = np.flatnonzero(table)
-    return RowSums(rows=rows, sums=table[rows])
+def sums_at(places: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
+    """Returns the sum of the values at each place, exactly: (size,) int64.
+
+    Args:
+      places: (m,) integers in range(size), in any order.
+      values: (m,) int64.
+      size: the number of places.
+    """
+    # Several times faster than np.add.at, and other threads work meanwhile.
+    column = scipy.sparse.csc_array((values, places, [0, places.size]), shape=(size, 1))
+    return column @ np.ones(1, np.int64)
 
 
 def add_rows(parts: Iterable[RowSums]) -> RowSums:
     """Adds up sums in exact integers, so that their order does not matter; rows may be repeated."""
-    parts = [part for part in parts if len(part)]
-    if not parts:
-        return sums_of_table(np.zeros(0, np.int64))
-    first = min(int(part.rows.min()) for part in parts)
-    last = max(int(part.rows.max()) for part in parts)
-    whole = sums_of_table(table_of_sums(parts, last + 1 - first, first=first))
-    return RowSums(rows=whole.rows + first, sums=whole.sums)
+    columns = [(np.zeros(0, np.int64),) * 2, *((part.rows, part.sums) for part in parts)]
+    rows, sums = map(np.concatenate, zip(*columns, strict=True))
+    # Rows are many and those of the parts are few of them: no step goes through all rows.
+    order = np.argsort(rows)
+    starts = np.flatnonzero(np.diff(rows[order], prepend=-1))
+    return RowSums(rows=rows[order[starts]], sums=np.add.reduceat(sums[order], starts))
 
 
-def table_of_sums(parts: Iterable[RowSums], size: int, *, first: int = 0) -> np.ndarray:
-    """Returns the sums of `size` rows from the first one on, added up over parts: (size,) int64."""
+def table_of_sums(parts: Iterable[RowSums], size: int) -> np.ndarray:
+    """Returns the sums of all rows, added up over parts: (size,) int64."""
     table = np.zeros(size, np.int64)
     for part in parts:
-        np.add.at(table, part.rows - first, part.sums)
+        np.add.at(table, part.rows, part.sums)
     return table
 
 

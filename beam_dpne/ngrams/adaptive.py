@@ -182,20 +182,19 @@ def nearness(cells: np.ndarray, cut_cells: np.ndarray) -> np.ndarray:
 
 
 def divide(
-    spent: np.ndarray, offsets: np.ndarray, shares: np.ndarray
+    spent: np.ndarray, offsets: np.ndarray, user: np.ndarray, shares: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Divides the amount that each user spends into weights ∝ shares, rounded down until they fit.
 
     Args:
       spent: (n,) int64, in units of 2^-56.
       offsets: (n + 1,) int64, where each user's entries begin.
+      user: (m,) int64, the row of each entry's user.
       shares: (m,) float64 ≥ 0; 0 gives the weight 0.
 
     Returns:
       Weights, (m,) int64 in units of 2^-32, and their cost, (n,) int64 in units of 2^-56.
     """
-    # (m,) int64: the row of each entry's user.
-    user = np.repeat(np.arange(spent.size), np.diff(offsets))
     # bincount adds in order, so that a sum does not depend on the batch or the machine.
     squares = np.bincount(user, weights=shares * shares, minlength=spent.size)
     root = np.sqrt(spent * float(SQUARES_PER_BUDGET_UNIT))
@@ -213,10 +212,10 @@ def costs(weights: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
     Weights are (m,) int64 in [0, 2^36), in units of 2^-32; costs (n,) int64 in units of 2^-56.
     """
-    high, low = weights >> 18, weights & (2**18 - 1)
-    sums = [_sums(part, offsets) for part in (high * high, high * low, low * low)]
-    # w² = 2^36 high² + 2^19 high·low + low²
-    return (sums[0] << 28) + (sums[1] << 11) + -(-sums[2] // SQUARES_PER_BUDGET_UNIT)
+    # w² = 2^8 (w · whole) + w · rest. Sums over a batch may pass 2^63, since their differences do not.
+    whole, rest = weights >> 8, weights & (SQUARES_PER_BUDGET_UNIT - 1)
+    rests = _sums(weights * rest, offsets)
+    return _sums(weights * whole, offsets) - (-rests // SQUARES_PER_BUDGET_UNIT)
 
 
 def _sums(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:

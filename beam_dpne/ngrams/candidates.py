@@ -178,7 +178,7 @@ def prune_invalid(
     if batch.round:
         _check_round(batch, present)
         # An id of −1 takes the table's last place, which is −1 again.
-        ids = _rows_in(present, released).take(batch.ids)
+        ids = _rows_in(present, released)[batch.ids.astype(np.intp)]
     elif ids is None:
         ids = rows_at_positions(batch, released)
     word_ids = batch.word_ids
@@ -203,7 +203,7 @@ def keep_present(
         ids = rows_at_positions(batch, present)
     else:
         _check_round(batch, before)
-        ids = _rows_in(before, present).take(batch.ids)
+        ids = _rows_in(before, present)[batch.ids.astype(np.intp)]
     if batch.word_ids is None:
         # (p,) bool: positions of present grams, and one −1 after each run of them, so that runs
         # of different documents stay apart.
@@ -240,7 +240,7 @@ def rows_at_positions(batch: UserBatch, grams: GramSet | PresentGrams) -> np.nda
     if batch.length == 0:
         places = places_in(batch.words, grams.words)
         # An id of −1 takes the appended last place, which is −1 again.
-        return np.append(places, NO_GRAM).astype(np.int32).take(batch.ids)
+        return np.append(places, NO_GRAM).astype(np.int32)[batch.ids.astype(np.intp)]
     ids = np.full(batch.ids.size, NO_GRAM, dtype=np.int32)
     place, first, second = _neighbours(batch)
     ids[place] = _look_up(grams, first, second)

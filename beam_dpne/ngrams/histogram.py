@@ -17,8 +17,9 @@ from beam_dpne.elements.arrays import (
     merge_words,
     places_among,
     places_in,
+    used_words,
 )
-from beam_dpne.elements.batches import SumBundle, apply
+from beam_dpne.elements.batches import SumBundle, apply, sums_at
 from beam_dpne.elements.coders import bounded_parts
 from beam_dpne.ngrams.elements import (
     Contributions,
@@ -111,24 +112,16 @@ def sum_contributions(contributions: Contributions) -> HistogramShard:
     """Sums the weights of one batch."""
     if contributions.weights is None:
         raise ValueError("WeightedHistogram needs weights; apply LimitContributions first.")
-    sums = _sum_by_key(
-        HistogramShard(
-            length=contributions.length,
-            round=contributions.round,
-            keys=contributions.keys,
-            weights=contributions.weights,
-            classes=contributions.classes,
-            tallies=contributions.tallies,
-        )
-    )
+    shared = ("length", "round", "keys", "weights", "classes", "tallies")
+    entries = HistogramShard(**{name: getattr(contributions, name) for name in shared})
     if contributions.words is None or contributions.word_hashes is None:
-        return sums
+        return _sum_by_key(entries)
     # Keys of words are rows of the batch's dictionary: of words that some user holds, at any weight.
+    used, places = used_words(len(contributions.words), entries.keys)
     return dataclasses.replace(
-        sums,
-        keys=np.arange(sums.keys.size),
-        words=contributions.words.take(pa.array(sums.keys)),
-        word_hashes=contributions.word_hashes[sums.keys],
+        _sum_by_place(entries, places, used.size),
+        words=contributions.words.take(pa.array(used)),
+        word_hashes=contributions.word_hashes[used],
     )
 
 
@@ -269,23 +262,23 @@ def _merge_words(pieces: list[HistogramShard], entries: HistogramShard) -> Histo
     """Adds up the entries of pieces at k = 1, where an n-gram is a string."""
     words, codes = merge_words(piece.words for piece in pieces if piece.words is not None)
     hashes = [piece.word_hashes for piece in pieces if piece.word_hashes is not None]
-    # (words,) int64 in units of 2^-32; integers, so that the order of the pieces does not matter.
-    columns = {"weights": np.zeros(len(words), np.int64)}
-    np.add.at(columns["weights"], codes, entries.weights)
-    if entries.classes is not None and entries.tallies is not None:
-        columns |= {
-            "classes": np.zeros(len(words), np.int16),
-            "tallies": np.zeros(len(words), np.int64),
-        }
-        columns["classes"][codes] = entries.classes
-        np.add.at(columns["tallies"], codes, entries.tallies)
     return dataclasses.replace(
-        entries,
-        keys=np.arange(len(words)),
+        _sum_by_place(entries, codes, len(words)),
         words=words,
         word_hashes=merge_hashes(hashes, codes, len(words)),
-        **columns,
     )
+
+
+def _sum_by_place(entries: HistogramShard, places: np.ndarray, size: int) -> HistogramShard:
+    """Adds up entries of words by the place of each one's word, (m,) int32 in range(size)."""
+    columns = {"keys": np.arange(size), "weights": sums_at(places, entries.weights, size)}
+    if entries.classes is not None and entries.tallies is not None:
+        columns |= {
+            "classes": np.zeros(size, np.int16),
+            "tallies": sums_at(places, entries.tallies, size),
+        }
+        columns["classes"][places] = entries.classes
+    return dataclasses.replace(entries, **columns)
 
 
 def _sum_by_key(entries: HistogramShard) -> HistogramShard:
@@ -294,16 +287,16 @@ def _sum_by_key(entries: HistogramShard) -> HistogramShard:
         return dataclasses.replace(entries, classes=None, tallies=None)
     # Equal keys become neighbours, so that one pass adds up each n-gram's weights.
     order = _ascending_order(entries.keys)
-    keys = entries.keys.take(order)
+    keys = entries.keys[order]
     starts = np.flatnonzero(np.diff(keys, prepend=-1))
     classes, tallies = entries.classes, entries.tallies
     return dataclasses.replace(
         entries,
         keys=keys[starts],
-        weights=np.add.reduceat(entries.weights.take(order), starts),
+        weights=np.add.reduceat(entries.weights[order], starts),
         # A class is a function of the n-gram, so that all of its entries say the same.
         classes=None if classes is None else classes[order[starts]],
-        tallies=None if tallies is None else np.add.reduceat(tallies.take(order), starts),
+        tallies=None if tallies is None else np.add.reduceat(tallies[order], starts),
     )
 
 

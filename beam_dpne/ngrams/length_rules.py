@@ -25,6 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import scipy
 
+from beam_dpne.elements.batches import sums_at
 from beam_dpne.elements.coders import cached_for_sets
 from beam_dpne.mechanism import randomness, thresholds
 from beam_dpne.mechanism.randomness import RunKey
@@ -63,8 +64,8 @@ def held_sums(shard: HistogramShard, counted: Counted) -> list[int]:
         return sums
     rows = counted.rows(shard.classes)
     inside = np.flatnonzero(rows >= 0)
-    own = np.zeros(counted.numbers.size, np.int64)
-    np.add.at(own, rows[inside], np.minimum(shard.tallies[inside], 1 << TALLY_BITS))
+    held = np.minimum(shard.tallies[inside], 1 << TALLY_BITS)
+    own = sums_at(rows[inside], held, counted.numbers.size)
     for total, factor, place in zip(
         own.tolist(), counted.factors.tolist(), counted.places.tolist(), strict=True
     ):

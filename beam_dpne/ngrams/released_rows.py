@@ -124,7 +124,8 @@ class GramRows:
             owners.append(batch.users[:, 0].astype(np.int32)[user])
             rows.append(ids[place] + np.int64(first))
             first += len(grams)
-            batch = prune_invalid(batch, grams, pruning=self.pruning, ids=ids)
+            if grams is not released[-1]:
+                batch = prune_invalid(batch, grams, pruning=self.pruning, ids=ids)
         pairs = np.concatenate(owners), np.concatenate(rows)
         return Held.of(*pairs, user_count=numbers.size, row_count=first)
 

@@ -4,7 +4,7 @@ Under "one_round" a user is bounded once for each length instead, see `contribut
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -33,7 +33,7 @@ from beam_dpne.ngrams.candidates import (
     prune_invalid,
 )
 from beam_dpne.ngrams.contributions import limit_contributions, outside_subset, tallies
-from beam_dpne.ngrams.elements import Contributions, GramSet, PresentGrams, pack_pairs, unpack_pairs
+from beam_dpne.ngrams.elements import Contributions, GramSet, PresentGrams, unpack_pairs
 from beam_dpne.ngrams.length_rules import counted_classes
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.valid import classes_of
@@ -191,7 +191,7 @@ def contribute(
     # N-grams beyond Δ_k stay at weight 0, so that they never count among the spurious ones.
     shares[outside_subset(grams, limit, sub_key)] = 0.0
     # Weights in units of 2^-32; their cost is exact and at most `spent`, so that no user overspends.
-    weights, cost = adaptive.divide(spent, grams.offsets, shares)
+    weights, cost = adaptive.divide(spent, grams.offsets, own.users, shares)
     return dataclasses.replace(grams, weights=weights), dataclasses.replace(batch, left=left - cost)
 
 
@@ -204,7 +204,7 @@ def _stand_alone(present: np.ndarray) -> np.ndarray:
 
 
 def _places_apart(
-    batch: UserBatch, place: np.ndarray, offsets: np.ndarray, ids: Sequence[np.ndarray]
+    batch: UserBatch, place: np.ndarray, offsets: np.ndarray, *, of_pairs: bool
 ) -> np.ndarray:
     """Counts each user's places but those whose n-gram stands at one of the NEARBY places before.
 
@@ -212,20 +212,21 @@ def _places_apart(
       batch: the users' positions.
       place: (m,) int64, ascending, the places.
       offsets: (n + 1,) int64, where each user's places begin.
-      ids: one or two ids of the n-gram at each place, (m,) int32 each.
+      of_pairs: whether the n-gram at a place is two ids, as `candidate_places` has them, or one.
     """
-    if not place.size:
-        return np.zeros(offsets.size - 1, np.int32)
-    own = ids[0] if len(ids) == 1 else pack_pairs(*ids)
-    # (m,) int32: the places, if borders were so wide that no place of another text is near.
-    widths = np.where(batch.ids < 0, np.int32(adaptive.NEARBY + 1), np.int32(1))
-    at = np.cumsum(widths, dtype=np.int32)[place]
-    apart = np.ones(place.size, dtype=bool)
+    ids, inside = batch.ids, batch.ids >= 0
+    second, ahead = (ids, 1) if batch.word_ids is None else (batch.word_ids, batch.length)
+    # (p,) bool: whether the n-gram stands nearby before, and whether no border is on the way there.
+    nearby, unbroken = np.zeros(ids.size, bool), inside.copy()
     for step in range(1, adaptive.NEARBY + 1):
-        is_far = at[step:] - at[:-step] > adaptive.NEARBY
-        apart[step:] &= (own[step:] != own[:-step]) | is_far
-    before = np.zeros(apart.size + 1, np.int32)
-    np.cumsum(apart.astype(np.int32), out=before[1:])
+        same = ids[step:] == ids[:-step]
+        if of_pairs:
+            same_second = same if second is ids else second[step:] == second[:-step]
+            same[:-ahead] &= same_second[ahead:]
+        nearby[step:] |= same & unbroken[step:]
+        unbroken[step:] &= inside[:-step]
+    before = np.zeros(place.size + 1, np.int32)
+    np.cumsum(~nearby[place], dtype=np.int32, out=before[1:])
     return np.diff(before[offsets])
 
 
@@ -261,12 +262,14 @@ class _Own(NamedTuple):
     """What is known of users' open candidates beside them.
 
     Attributes:
+      users: (m,) int64, the rows of their users.
       places: (n,) int64, the number of each user's places of them, without those where one recurs
         nearby in its text.
       rows: (m,) int64, their rows in the present set; empty in round 1.
       alone: (m,) bool, whether each stands alone wherever it stands; None if nobody asks.
     """
 
+    users: np.ndarray
     places: np.ndarray
     rows: np.ndarray
     alone: np.ndarray | None
@@ -286,20 +289,20 @@ def _open_grams(
     else:
         # Positions of open n-grams: neither borders nor found n-grams, on which nothing is spent.
         # An id of −1 takes the last place.
-        place = np.flatnonzero(np.append(present.found == 0, False).take(batch.ids))
+        place = np.flatnonzero(np.append(present.found == 0, False)[batch.ids.astype(np.intp)])
         ids, sizes = (batch.ids[place],), (batch.size,)
     offsets = np.searchsorted(place, batch.offsets)
     user = rows_of_entries(offsets)
-    places = _places_apart(batch, place, offsets, ids)
+    places = _places_apart(batch, place, offsets, of_pairs=len(ids) > 1)
     columns, sizes = (user, *ids), (len(batch.users), *sizes)
     if alone is None:
         (user, *ids), _ = distinct(columns, sizes)
     else:
         (user, *ids), alone = distinct_with_flag(columns, sizes, alone[place])
     if present is None:
-        return contributions_of(batch, user, ids), _Own(places, np.zeros(0, np.int64), alone)
+        return contributions_of(batch, user, ids), _Own(user, places, np.zeros(0, np.int64), alone)
     (rows,) = ids
-    own = _Own(places, rows, alone)
+    own = _Own(user, places, rows, alone)
     offsets = offsets_of(np.bincount(user, minlength=len(batch.users)))
     contributions = Contributions(
         length=batch.length, round=round_number, users=batch.users, offsets=offsets, keys=rows
@@ -332,10 +335,10 @@ def _preferences(
     if previous is not None and grams.length > 2:
         prefixes, seconds = unpack_pairs(grams.keys)
         # An n-gram is at most as frequent as its prefix and its suffix: the lower score predicts.
-        predictions = np.minimum(previous.scores.take(prefixes), previous.scores.take(seconds))
+        predictions = np.minimum(previous.scores[prefixes], previous.scores[seconds])
     nearness = np.zeros(grams.keys.size)
     if present is not None and present.rule is not None:
-        classes = None if present.classes is None else present.classes.take(rows)
+        classes = None if present.classes is None else present.classes[rows]
         cuts = present.rule.cut_cells(present.round)[present.rule.places(classes, rows.size)]
-        nearness = adaptive.nearness(present.cells.take(rows), cuts)
+        nearness = adaptive.nearness(present.cells[rows], cuts)
     return adaptive.preferences(predictions, nearness)

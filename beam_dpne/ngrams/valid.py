@@ -63,7 +63,7 @@ def class_numbers(previous: GramSet, keys: np.ndarray) -> np.ndarray:
     """
     left, right = sides_of(previous)
     first, second = unpack_pairs(keys)
-    numbers = (left.take(first) + right.take(second)).astype(np.int16)
+    numbers = (left[first] + right[second]).astype(np.int16)
     if previous.known is not None:
         numbers[_known_table(previous).places(keys) >= 0] += KNOWN_CLASS
     return numbers

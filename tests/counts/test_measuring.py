@@ -14,7 +14,8 @@ from beam_dpne.counts import measuring
 from beam_dpne.counts import rule as rules
 from beam_dpne.counts.measuring import Held, UserParts, measure, split_sums, sum_counts
 from beam_dpne.counts.rule import MOST_CLASSES, SIZES_PART, count_rule, noise_of_budget
-from beam_dpne.elements.batches import add_rows, sums_of_table
+from beam_dpne.elements.batches import add_rows
+from tests.counts import sums_of_table
 
 KEY = RunKey(b"counts".ljust(32, b"."))
 UNIT = 2**32
@@ -128,9 +129,8 @@ def test_the_noise_costs_no_more_than_the_budget(mu):
 def test_noise_has_the_planned_spread_and_is_independent_of_the_sums():
     rule = count_rule([np.full(4000, 3.0), np.full(2000, 1.0)])
     noise, classes = noise_of_budget(0.4), rule.bounds.size
-    large = sums_of_table(
-        np.repeat([12345 * UNIT, 678 * UNIT, 9 * UNIT], [6000 * classes, 6000, classes])
-    )
+    row = [12345 * UNIT] * classes + [678 * UNIT]
+    large = sums_of_table(np.append(np.tile(row, 6000), np.full(classes, 9 * UNIT)))
     for sums, units in (([], (0, 0, 0)), ([large], (12345, 678, 9))):
         draws = []
         for seed in range(3):

@@ -10,9 +10,10 @@ from beam_dpne import PrivacyPlan, RunKey
 from beam_dpne.counts import measuring as counting
 from beam_dpne.counts.estimates import estimate_users
 from beam_dpne.counts.measuring import Held, measure, split_sums, sum_counts
-from beam_dpne.elements.batches import RowSums, UserBatch, cut_rows, sums_of_table
+from beam_dpne.elements.batches import RowSums, UserBatch, cut_rows
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.released_rows import GramRows
+from tests.counts import sums_of_table
 
 KEY = RunKey(b"estimates".ljust(32, b"."))
 PLAN = PrivacyPlan(epsilon=4, delta=1e-7, max_length=1, count_share=0.5)
@@ -35,8 +36,8 @@ def sums_of(counts: np.ndarray) -> RowSums:
     rows = np.arange(counts.size)
     one = sum_counts(Held(offsets=np.arange(counts.size + 1), rows=rows), RULE)
     numbers, masses, sizes = split_sums([one], RULE)
-    table = np.concatenate(((numbers * counts[:, np.newaxis]).reshape(-1), masses * counts, sizes))
-    return sums_of_table(table)
+    table = np.column_stack((numbers * counts[:, np.newaxis], masses * counts))
+    return sums_of_table(np.append(table, sizes))
 
 
 def measured(sums):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from beam_dpne.elements.arrays import rows_of_entries
 from beam_dpne.ngrams import adaptive
 from tests.oracle import ngrams as reference
 
@@ -111,7 +112,7 @@ def test_weights_cost_at_most_what_is_spent_and_nearly_all_of_it(users):
     spent = np.array([spent for spent, _ in users], dtype=np.int64)
     offsets = offsets_of([len(shares) for _, shares in users])
     shares = np.array([share for _, shares in users for share in shares], dtype=float)
-    weights, cost = adaptive.divide(spent, offsets, shares)
+    weights, cost = adaptive.divide(spent, offsets, rows_of_entries(offsets), shares)
     assert weights.dtype == cost.dtype == np.int64
     for place, (some, own) in enumerate(users):
         sent = weights[offsets[place] : offsets[place + 1]].tolist()
@@ -131,7 +132,7 @@ def test_weights_of_a_user_do_not_depend_on_the_batch(users, rng):
         offsets = offsets_of([len(shares) for _, shares in batch])
         shares = np.array([share for _, shares in batch for share in shares], dtype=float)
         spent = np.array([spent for spent, _ in batch], dtype=np.int64)
-        weights, cost = adaptive.divide(spent, offsets, shares)
+        weights, cost = adaptive.divide(spent, offsets, rows_of_entries(offsets), shares)
         return [
             (weights[start:stop].tolist(), some)
             for start, stop, some in zip(offsets[:-1], offsets[1:], cost.tolist(), strict=True)

@@ -246,7 +246,8 @@ def delta_t(plan: PrivacyPlan) -> mpmath.mpf:
 
 def equal_weight(cap: int, words: int) -> int:
     """What `divide` gives to each of a user's words, in units of 2^-32."""
-    weights, _ = adaptive.divide(np.array([cap]), np.array([0, words]), np.ones(words))
+    user = np.zeros(words, np.int64)
+    weights, _ = adaptive.divide(np.array([cap]), np.array([0, words]), user, np.ones(words))
     assert len(set(weights.tolist())) == 1
     return int(weights[0])
 
