@@ -8,6 +8,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import (
+    KnownNgrams,
     PrivacyPlan,
     PrivateNgrams,
     RunKey,
@@ -65,6 +66,13 @@ def test_one_key_under_another_tokenizer_draws_other_noise_though_tokens_are_equ
     """A tokenizer's name is a part of what a key is bound to, since its tokens are."""
     other = scores(PrivateNgrams(plan=ONE_ROUND, run_key=KEY, tokenizer="whitespace"))
     assert_other_noise(one_round, other, WORDS)
+
+
+def test_one_key_with_another_list_of_known_n_grams_draws_other_noise():
+    """Also on n-grams of neither list."""
+    lists = (KnownNgrams.of([(word,)]) for word in ("x", "y"))
+    runs = (scores(PrivateNgrams(plan=ADAPTIVE, run_key=KEY, known=each)) for each in lists)
+    assert_other_noise(*runs, WORDS)
 
 
 @pytest.mark.parametrize("plan", [ADAPTIVE, ONE_ROUND], ids=lambda plan: plan.strategy)

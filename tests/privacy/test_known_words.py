@@ -7,6 +7,7 @@ random, each p-value would fail a correct program with probability `FALSE_FAILUR
 import dataclasses
 import hashlib
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -153,6 +154,33 @@ def test_a_word_without_weight_is_found_only_if_it_is_known(is_known):
     )
     found = decisions.decide_round(shard, rule=rule, run_key=key).found
     assert (found > 0).any() == is_known
+
+
+def test_a_drawn_word_that_somebody_has_at_weight_0_is_decided_by_its_own_noise_alone():
+    """Else it would have two chances, and its user one more decision."""
+    key, root = run_key(4), root_of(UNHELD)
+    rule = rule_for(PLAN, root, key, [[1900 * 2**40]])
+    drawn = sample_spurious(root, rule=rule, run_key=key)
+    batch = corpus_of([("ann", UNHELD)]).batch(key)
+    shard = HistogramShard(
+        length=1,
+        keys=np.arange(len(UNHELD)),
+        weights=np.zeros(len(UNHELD), np.int64),
+        classes=np.full(len(UNHELD), KNOWN_CLASS, np.int16),
+        words=batch.words,
+        word_hashes=batch.word_hashes,
+    )
+    after = decisions.decide(shard, drawn, run_key=key)
+    alone = decisions.decide_round(shard, rule=rule, run_key=key)
+    assert len(drawn) > 50
+    assert sorted(after.words.to_pylist()) == sorted(alone.words.to_pylist())
+
+
+def test_two_counts_of_known_words_cost_what_one_with_the_noise_of_others_does():
+    """As users are charged for one, with s; the tests above hold the noise against WORD_NOISE."""
+    assert Fraction(tolerances.WORD_NOISE) ** 2 >= 2
+    (group,) = rule_for(PLAN, root_of(UNHELD), run_key(0), [[0]]).groups
+    assert Fraction(group.noise_stddev) ** 2 >= 2 * Fraction(PLAN.held_stddev) ** 2
 
 
 def test_a_long_list_of_which_nothing_is_held_tolerates_one_word():
