@@ -1,7 +1,8 @@
 """The progress of an embedded run, which the steps report and the display reads.
 
-It holds only sizes, the names of stages and how many of their parts are done; it never holds a user, an
-n-gram or a number of users.
+It holds only sizes, the names of stages and how many of their parts are done; it never holds a user or
+an n-gram. How many parts there are, and how fast they are done, may follow from the number of users: so
+what is shown is for the operator alone, as the run time is.
 """
 
 import contextlib

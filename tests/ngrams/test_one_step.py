@@ -70,10 +70,12 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(transform, "_GATHERED_TOKENS", 300)
 
 
-@pytest.mark.parametrize("strategy", ["adaptive", "one_round"])
-def test_users_whose_documents_are_in_several_blocks_are_one_user(small_blocks, strategy):
-    """Else a user would be dealt several budgets, or lose documents."""
-    plan = PrivacyPlan(epsilon=8, delta=1e-5, max_length=3, strategy=strategy)
+@pytest.mark.parametrize(
+    "given", [{}, {"strategy": "one_round"}, {"max_tokens_per_user": 40}], ids=str
+)
+def test_users_whose_documents_are_in_several_blocks_are_one_user(small_blocks, given):
+    """Else a user would be dealt several budgets, or lose other documents than in one block."""
+    plan = PrivacyPlan(epsilon=8, delta=1e-5, max_length=3, **given)
     records = tickets(300) * 2
     parts = [records[start::9] for start in range(9)]
     batches = [

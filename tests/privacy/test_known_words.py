@@ -17,10 +17,11 @@ from beam_dpne import GramSet, KnownNgrams, PrivacyPlan, RunKey
 from beam_dpne.evaluation.corpus import corpus_of
 from beam_dpne.mechanism.rules import KNOWN_CLASS
 from beam_dpne.ngrams import decisions, tolerances
-from beam_dpne.ngrams.elements import HistogramShard
+from beam_dpne.ngrams.elements import HistogramShard, pack_pairs
 from beam_dpne.ngrams.in_memory import InMemory
-from beam_dpne.ngrams.length_rules import counted_classes, rule_for
+from beam_dpne.ngrams.length_rules import counted_classes, rule_for, rule_of_sizes
 from beam_dpne.ngrams.spurious import sample_spurious
+from beam_dpne.ngrams.valid import class_sizes
 
 FALSE_FAILURE = 1e-7
 PLAN = PrivacyPlan(epsilon=4, delta=1e-5, max_length=2, spurious_fraction=0.5, count_share=0.0)
@@ -174,6 +175,19 @@ def test_a_drawn_word_that_somebody_has_at_weight_0_is_decided_by_its_own_noise_
     alone = decisions.decide_round(shard, rule=rule, run_key=key)
     assert len(drawn) > 50
     assert sorted(after.words.to_pylist()) == sorted(alone.words.to_pylist())
+
+
+def test_whether_a_known_pair_is_drawn_follows_from_its_key_alone():
+    """Not from its place in the list, whose bits another n-gram has."""
+    grid = pack_pairs(*np.indices((40, 40)).reshape(2, -1))
+    few, many = grid[5:1000:5], grid[5:1000]
+    words = GramSet(length=1, keys=np.arange(40), scores=np.ones(40), vocabulary_size=40)
+    sets = [dataclasses.replace(words, known=known) for known in (few, many)]
+    rule = rule_of_sizes(PLAN, 2, released=40, sizes=class_sizes(sets[0]))
+    drawn = [sample_spurious(each, rule=rule, run_key=run_key(5)).keys for each in sets]
+    first, second = (np.intersect1d(few, keys).tolist() for keys in drawn)
+    assert first == second
+    assert 3 < len(first) < len(few)
 
 
 def test_two_counts_of_known_words_cost_what_one_with_the_noise_of_others_does():
