@@ -78,8 +78,8 @@ MISTAKES = (
     Mistake(
         "R1: costs are rounded down",
         "ngrams/adaptive.py",
-        "-(-sums[2] // SQUARES_PER_BUDGET_UNIT)",
-        "(sums[2] // SQUARES_PER_BUDGET_UNIT)",
+        "- (-rests // SQUARES_PER_BUDGET_UNIT)",
+        "+ (rests // SQUARES_PER_BUDGET_UNIT)",
         ("ngrams/test_adaptive.py", "privacy/test_adaptive_sensitivity.py"),
     ),
     Mistake(
@@ -335,6 +335,20 @@ MISTAKES = (
         "noisy_held = -(of_held + 1) * cell_units(stddev) / 2**SUM_BITS",
         "noisy_held = known - described.noisy_unheld",
         ("privacy/test_known_words.py",),
+    ),
+    Mistake(
+        "4c: drawn known words are dropped only at positive weight",
+        "ngrams/decisions.py",
+        "places_in(drawn.words, shard.words)",
+        "places_in(drawn.words, shard.words.filter(pa.array(shard.weights > 0)))",
+        ("privacy/test_known_words.py",),
+    ),
+    Mistake(
+        "4c: a known pair is drawn by its place in the list",
+        "ngrams/spurious.py",
+        "_bits(previous.known, rule.length, run_key)",
+        "_bits(np.arange(previous.known.size), rule.length, run_key)",
+        ("privacy/test_known_words.py", "ngrams/test_oracle.py"),
     ),
     Mistake(
         "4c: known words need weight, so that delta would be spent on them",
