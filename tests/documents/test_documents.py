@@ -42,6 +42,7 @@ from beam_dpne.documents.batch import (
     values_of,
 )
 from beam_dpne.documents.blocks import hash_users, lay_out, lay_out_positions, limit_documents
+from beam_dpne.documents.transform import _TokenizeAndPartition
 from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.release.reading import read_ledger
 
@@ -561,3 +562,18 @@ def test_a_plain_tuple_is_not_read_by_position_where_the_type_has_fields():
     _ = rows | BatchDocuments() | beam.Map(print)
     with pytest.raises(Exception, match="element type has no fields"):
         pipeline.run()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_bundle_that_failed_leaves_no_documents_to_the_one_that_repeats_it(workers):
+    """Else a user's documents would count twice."""
+    step = _TokenizeAndPartition(GroupByUser(run_key=KEY, partitions=1, workers=workers))
+    batch = pa.RecordBatch.from_pydict({"user": ["ann"] * 3, "text": ["to be"] * 3})
+    step.setup()
+    for _ in range(3):
+        step.start_bundle()
+        assert not list(step.process(batch))
+        assert not list(step._finish(0))
+    ((_, block),) = (windowed.value for windowed in step.finish_bundle())
+    assert len(block.users) == 3
+    step.teardown()

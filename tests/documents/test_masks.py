@@ -257,4 +257,6 @@ def test_what_fits_no_tokenizer_is_told_before_anything_is_spent(
     assert ended.status == (2 if wrong else 0), ended.err
     assert said in ended.err
     assert bool(said) == ("Take " in ended.err or wrong)
+    # What is told of texts is marked as the operator's.
+    assert ("as secret as the data" in ended.err) == (bool(said) and not wrong)
     assert "東京" not in ended.err

@@ -155,6 +155,9 @@ def test_sums_that_are_sent_before_the_end_of_a_bundle_are_sent_once(
         early = [piece for number in range(5) for piece in step.process(batch_of(number))]
         return early, [windowed.value for windowed in step.finish_bundle()]
 
+    # A bundle that failed leaves nothing to the next one, which repeats it.
+    step.start_bundle()
+    assert not list(step.process(batch_of(0)))
     none, whole = sent()
     monkeypatch.setattr(batches, "MAX_WAITING", 2)
     early, late = sent()
