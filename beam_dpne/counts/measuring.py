@@ -138,13 +138,12 @@ def sum_counts(held: Held, rule: CountRule) -> RowSums:
     # The table has only the rows that users of the batch hold, which may be few of all.
     used, places = used_words(rows, held.rows)
     starts, sizes = places * np.int64(classes + 1), used.size * (classes + 1) + parts.lower
-    entries = [(starts + classes, weights * parts.masses[users])]
+    size = (used.size + 1) * (classes + 1)
+    table = sums_at(starts + classes, weights * parts.masses[users], size)
     starts += parts.lower[users]
     for above in range(min(2, classes)):
-        entries.append((starts + above, weights * parts.numbers[:, above][users]))
-        entries.append((sizes + above, parts.sizes[:, above]))
-    at, sent = map(np.concatenate, zip(*entries, strict=True))
-    table = sums_at(at, sent, (used.size + 1) * (classes + 1))
+        table += sums_at(starts + above, weights * parts.numbers[:, above][users], size)
+        table += sums_at(sizes + above, parts.sizes[:, above], size)
     row, column = np.divmod(found := np.flatnonzero(table), classes + 1)
     return RowSums(rows=np.append(used, rows)[row] * (classes + 1) + column, sums=table[found])
 
