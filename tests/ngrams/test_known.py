@@ -142,12 +142,14 @@ def test_a_release_is_verified_and_its_ledger_named(cli, tmp_path):
 
 
 def test_a_file_of_the_input_is_refused_by_path_and_by_content(tmp_path):
-    notes, copied, other = (tmp_path / name for name in ("notes.txt", "public.txt", "other.txt"))
+    names = ("notes.txt", "public.txt", "other.txt", "table.csv")
+    notes, copied, other, table = (tmp_path / name for name in names)
     notes.write_text("to be\n")
     copied.write_text("to be\n")
     other.write_text("or no\n")
-    inputs = [InputFile(0, str(notes), notes.stat().st_size)]
-    for path in (notes, copied):
+    table.write_text("ngram,user,text\nto be,ann,to be\n")
+    inputs = [InputFile(n, str(path), path.stat().st_size) for n, path in enumerate((notes, table))]
+    for path in (notes, copied, table):
         with pytest.raises(UsageError, match="must not be private data"):
             read_known(KnownLists(known=str(path)), 3, "words", inputs)
     read_known(KnownLists(known=str(other)), 3, "words", inputs)

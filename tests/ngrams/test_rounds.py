@@ -14,7 +14,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from beam_dpne import Contributions, HistogramShard, RunKey, WeightedHistogram
+from beam_dpne import Contributions, GramSet, HistogramShard, RunKey, WeightedHistogram
 from beam_dpne.elements import coders
 from beam_dpne.mechanism.randomness import keyed_hashes, normals
 from beam_dpne.mechanism.rules import UNITS, ClassRule, LengthRule, RoundRule
@@ -30,6 +30,7 @@ from beam_dpne.ngrams.decisions import (
 from beam_dpne.ngrams.elements import ROOT
 from beam_dpne.ngrams.histogram import merge_shards, shard_open
 from tests.support.grams import decide
+from tests.support.pipelines import keep
 
 KEY = RunKey(bytes(range(32)))
 COUNT = 3000
@@ -419,3 +420,20 @@ def test_an_early_round_releases_nothing():
     after = decide_round(shard_of(2, [0] * 9), rule=rule_of(2), run_key=KEY)
     with pytest.raises(ValueError, match="takes the last round, 3, got round 1"):
         released_part(after)
+
+
+def test_every_hash_range_is_decided_also_one_in_which_nobody_holds_anything():
+    """Else spurious n-grams would be missing there, and the others would be known to be held."""
+    grams = Contributions(
+        length=2,
+        users=np.array([[1, 2]], np.uint64),
+        offsets=np.array([0, 1]),
+        keys=np.array([7]),
+        weights=np.array([UNITS]),
+    )
+    words = GramSet(length=1, keys=np.arange(9), scores=np.ones(9), vocabulary_size=9)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        previous = pipeline | "S_1" >> beam.Create([words])
+        weighted = WeightedHistogram(previous=previous, histogram_ranges=5)
+        shards = keep(pipeline | beam.Create([grams]) | weighted)
+    assert sorted(shard.hash_range for shard in shards) == [(number, 5) for number in range(5)]
