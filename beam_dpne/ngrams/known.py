@@ -90,9 +90,7 @@ class KnownNgrams:
           InputError: if the file cannot be read, or the tokenizer takes no lines.
         """
         if tokenizer == "tokens":
-            raise InputError(
-                f"known must be a table or a release with tokens, got the text {path}."
-            )
+            raise InputError(f"known must be a table or a release with tokens, got {path}.")
         lines = (pa.array(block, pa.string()) for block in line_blocks(path))
         words, codes = known_lists.codes_of_documents(lines, tokenizer)
         grams = known_lists.count_codes(codes, len(words), max_length, min_count)
@@ -285,19 +283,23 @@ def read_known(
       options: those of the pipeline, for access to storage.
 
     Raises:
-      UsageError: if a list is a file of the input, or has the same content as one.
+      UsageError: if a list is a file of the input, or has the same content as one, or if no list is a
+        release though one is said to be about the same people.
       AccessError, InputError, ReleaseError, FileNotFoundError: if a list cannot be read.
     """
     paths, lists = names_of(asked.known or ()), []
     check_access(paths, [], options)
-    for path in paths:
-        how: dict[str, Any] = {"tokenizer": tokenizer}
-        if is_release("known", path):
-            same_people = asked.known_same_people
-            lists.append(KnownNgrams.from_release(path, same_people=same_people, **how))
+    released, same_people = [is_release("known", path) for path in paths], asked.known_same_people
+    if same_people and not any(released):
+        raise UsageError("known_same_people needs a release among the lists of known, got none.")
+    for path, is_released in zip(paths, released, strict=True):
+        if is_released:
+            lists.append(
+                KnownNgrams.from_release(path, same_people=same_people, tokenizer=tokenizer)
+            )
             continue
         refuse_input("known", path, inputs)
-        how["min_count"] = asked.known_min_count
+        how: dict[str, Any] = {"tokenizer": tokenizer, "min_count": asked.known_min_count}
         if extension_of(path) in READERS:
             lists.append(KnownNgrams.from_table(path, **how))
         else:
