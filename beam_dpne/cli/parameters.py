@@ -97,7 +97,6 @@ class Rejecting(Parameters):
             "Largest share of rejected records; above it the run fails.", least=0, most=1, rare=True
         ),
     ] = 0.05
-    strict: Annotated[bool, Parameter("Fail at the first rejected record.", rare=True)] = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,7 @@ def plan(made: Made, _beam_arguments: list[str]) -> None:
     one = plan_of_each(whole, asked.releases or 1)
     plans = _plans_to_forecast(whole, asked)
     if asked.output is not None:
-        write_file(asked.output, one.to_json().encode(), overwrite=True)
+        write_file(asked.output, one.to_json().encode(), overwrite=asked.overwrite)
     if asked.releases is not None:
         display.print_line(
             f"{asked.releases} releases under this plan have at most ε = {whole.epsilon:g} at δ = "

@@ -13,6 +13,7 @@ EXPORTS = ("tokenizers", "arpa", "aosp", "elasticsearch", "csv", "card")
 
 
 PROGRAMS = ("ngrams", "set-union", "bayesian")
+Overwriting = Annotated[bool, Parameter("Replace a file that exists.")]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,7 @@ class Planning(Parameters):
         int | None, Parameter("Number of equal releases that share epsilon and delta.", least=1)
     ] = None
     output: Annotated[str | None, Parameter("File for the plan, JSON.", value="FILE")] = None
+    overwrite: Overwriting = False
     users: Annotated[
         int | None,
         Parameter("Public number of users to forecast.", least=1, most=MAX_USERS, essential=True),
@@ -143,7 +145,7 @@ class Exporting(Parameters):
         str, Parameter("Format, see the page on exports.", choices=EXPORTS, value="FORMAT")
     ]
     output: Annotated[str, Parameter("File to write, outside the release.", value="FILE")]
-    overwrite: Annotated[bool, Parameter("Replace a file that exists.")] = False
+    overwrite: Overwriting = False
     group: Annotated[str | None, Parameter("Group for tokenizers, arpa and aosp.")] = None
     locale: Annotated[str | None, Parameter("Locale of the keyboard, e.g. pt_BR, for aosp.")] = None
     public: Annotated[
@@ -162,7 +164,7 @@ class Comparing(Parameters):
     output: Annotated[
         str | None, Parameter("File for the rows: .jsonl, .csv or .parquet.", value="FILE")
     ] = None
-    overwrite: Annotated[bool, Parameter("Replace a file that exists.")] = False
+    overwrite: Overwriting = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,7 +175,7 @@ class Reporting(Parameters):
     output: Annotated[
         str, Parameter("File outside releases, in .html or .md.", essential=True, value="FILE")
     ] = "report.html"
-    overwrite: Annotated[bool, Parameter("Replace a report that is already there.")] = False
+    overwrite: Overwriting = False
     since: Annotated[str | None, Parameter("Earlier release, for changes.", value="DIR")] = None
     public: Annotated[
         bool, Parameter("Leave out title, contact, fields, tokenizer, versions and operator.")

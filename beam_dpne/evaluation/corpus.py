@@ -8,7 +8,7 @@ and do not depend on the order of the input.
 import collections
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -124,7 +124,7 @@ def read_corpus(
             rejected.update(reason for _, reason in batch.rejects)
             yield batch.documents
 
-    corpus = _gathered(batches(), tokenizer)
+    corpus = _gathered(batches(), tokenizer, rejected)
     return dataclasses.replace(corpus, rejected_reasons=dict(rejected))
 
 
@@ -139,7 +139,11 @@ def corpus_of(documents: Sequence[tuple[str, Sequence[str]]]) -> Corpus:
     return _gathered([pa.RecordBatch.from_arrays(columns, ["user", "text"])], "tokens")
 
 
-def _gathered(batches: Iterable[pa.RecordBatch], tokenizer: str | tokenizers.Tokenizer) -> Corpus:
+def _gathered(
+    batches: Iterable[pa.RecordBatch],
+    tokenizer: str | tokenizers.Tokenizer,
+    rejected: Collection[str] = (),
+) -> Corpus:
     """Returns the corpus of documents; those without words are left out."""
     function = tokenizers.resolve_tokenizer(tokenizer)
     # The words and users of each batch as codes of its own dictionary, and numbers of words.
@@ -155,8 +159,9 @@ def _gathered(batches: Iterable[pa.RecordBatch], tokenizer: str | tokenizers.Tok
         lengths.append(sizes[sizes > 0])
     sizes = np.concatenate(lengths)
     if not sizes.size:
+        why = f"; records were rejected, because of: {', '.join(sorted(rejected))}" * bool(rejected)
         raise InputError(
-            "input must have at least one word, got none: see its fields and the tokenizer."
+            f"input must have at least one word, got none: see its fields and the tokenizer{why}."
         )
     if int(sizes.sum()) + sizes.size > _MOST_POSITIONS:
         raise InputError(

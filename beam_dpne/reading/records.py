@@ -57,14 +57,6 @@ class Batch(NamedTuple):
     usable: int
     unit: str
 
-    def require_none_rejected(self) -> None:
-        """Raises InputError for the first reject, as a strict run does."""
-        for position, reason in self.rejects[:1]:
-            raise InputError(
-                f"{self.path} must hold only usable records (strict), got one at {self.unit} "
-                f"{position}: {reason}."
-            )
-
 
 class WorkItem(NamedTuple):
     """A file, or a part of one.

@@ -98,7 +98,9 @@ def header(text: TextFile, path: str, kind: str, options: ReadOptions) -> list[s
     """
     names, fault = list[str](), "without an end"
     with contextlib.suppress(BrokenText):
-        _, names, fault = next(_rows(text, kind, options, _HEADER_BYTES), (0, [], "missing"))
+        _, names, fault = next(
+            _rows(text, kind, options, _HEADER_BYTES), (0, [], "missing, since the file is empty")
+        )
     if fault:
         raise InputError(
             f"{path} must begin with a header line of {kind} in {options.encoding or 'UTF-8'}, shorter "

@@ -74,7 +74,6 @@ class ReadDocuments(UnhintedTransform):
     Attributes:
       inputs: Paths or globs of files, or folders whose files are all of one format, local or on any
         Beam file system. Files ending in `.gz`, `.bz2`, `.zst` and `.zstd` are decompressed.
-      strict: Whether the first reject fails the run.
       rejects: Directory, outside releases, for the file `rejects-00000-of-00001.jsonl`, in which each
         reject is a line of JSON; `tally` waits for it. It is as private as the data, and on a local
         file system only its owner can read it.
@@ -116,7 +115,6 @@ class ReadDocuments(UnhintedTransform):
     quoting: str = ReadOptions.quoting
     columns: Sequence[str] | None = ReadOptions.columns
     max_record_bytes: int = ReadOptions.max_record_bytes
-    strict: bool = False
     rejects: str | None = None
     text_is_tokens: bool = ReadOptions.text_is_tokens
     group_field: str | None = ReadOptions.group_field
@@ -151,9 +149,9 @@ class ReadDocuments(UnhintedTransform):
             | "Match" >> beam.FlatMap(_work_items, options, self.workers)
             | "Spread" >> beam.Reshuffle()
         )
-        read = items | "Read" >> beam.ParDo(
-            _ReadItems(options, self.strict, self.workers or 1)
-        ).with_outputs(_REJECTS, _TALLY, main="documents")
+        read = items | "Read" >> beam.ParDo(_ReadItems(options, self.workers or 1)).with_outputs(
+            _REJECTS, _TALLY, main="documents"
+        )
         tally = read[_TALLY]
         if self.rejects is not None:
             once = input_or_inputs | "Rejects" >> beam.Create([self.rejects])
@@ -205,9 +203,8 @@ def _work_items(
 class _ReadItems(beam.DoFn):
     """Reads some pieces of work, so many at the same time."""
 
-    def __init__(self, options: ReadOptions, strict: bool, workers: int) -> None:
+    def __init__(self, options: ReadOptions, workers: int) -> None:
         self._options = options
-        self._strict = strict
         self._workers = workers
         self._rejected = Metrics.counter("beam_dpne", REJECTED_RECORDS)
 
@@ -221,8 +218,6 @@ class _ReadItems(beam.DoFn):
             usable += batch.usable
             reasons.update(reason for _, reason in batch.rejects)
             self._rejected.inc(len(batch.rejects))
-            if self._strict:
-                batch.require_none_rejected()
             for position, reason in batch.rejects:
                 reject = Reject(batch.path, position, batch.unit, reason)
                 yield TaggedOutput(_REJECTS, reject)

@@ -45,14 +45,12 @@ class ReadRows(beam.PTransform):
     Attributes:
       inputs: paths, globs or folders.
       options: how they are read; `fields` is a list.
-      strict: whether the first rejected record fails the run.
       max_rejected: the largest share of rejected records with which rows are passed on.
       rejects: the operator's directory for the list of rejected records, or None.
     """
 
     inputs: Sequence[str]
     options: ReadOptions
-    strict: bool
     max_rejected: float
     rejects: str | None
 
@@ -71,7 +69,7 @@ class ReadRows(beam.PTransform):
         self.description = options.describe(paths)
         root: Any = pipeline
         read = root | "Read" >> ReadDocuments(
-            inputs=paths, strict=self.strict, rejects=self.rejects, **dataclasses.asdict(options)
+            inputs=paths, rejects=self.rejects, **dataclasses.asdict(options)
         )
         batches = read.documents
         if self.max_rejected < 1:

@@ -223,7 +223,6 @@ def ReadDocuments(
     return ReadRows(
         inputs=[absolute_path(path) for path in inputs],
         options=options,
-        strict=rejecting.strict,
         max_rejected=rejecting.max_rejected,
         rejects=rejecting.rejects and absolute_path(rejecting.rejects),
     )

@@ -80,4 +80,6 @@ def test_what_a_run_refuses_is_refused(check, cli):
     assert "--max_length must be" in check(notes(5), *BUDGET, "--max_length", 0).err
     assert "there is no option --epsylon" in check(notes(5), "--epsylon", 1).err
     assert "--input must be given" in cli("check", "set-union").err
+    nobody = check([{"user": "", "text": "see you"}] * 3).err
+    assert "records were rejected, because of: user is empty." in nobody
     assert "PROGRAM must be one of ngrams" in cli("check", "ngram", "--input", "x").err

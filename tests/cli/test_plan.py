@@ -46,6 +46,11 @@ def test_plans_of_other_programs_show_noise_and_thresholds_of_rounds(cli, tmp_pa
     assert ended.status == 0, ended.err
     plan = SetUnionPlan.from_json(path.read_text())
     assert plan == SetUnionPlan(epsilon=4, delta=1e-6, policy="sips")
+    again = ("plan", "set-union", *PRIVACY, "--output", path)
+    assert "--output must be a new file" in cli(*again).err
+    assert path.read_text() == plan.to_json()
+    assert cli(*again, "--overwrite").status == 0
+    assert "screened_gaussian" in path.read_text()
     shown = [(row[0], float(row[1]), float(row[2])) for row in numbers(ended.out)]
     assert [row[0] for row in shown] == ["1", "2", "3"]
     for (_, stddev, threshold), rule in zip(shown, plan.union_rounds, strict=True):
@@ -100,7 +105,7 @@ def test_a_forecast_is_printed_and_repeated(cli, text, tmp_path):
     assert 3 <= int(rows[3][2]) <= 10
     assert "Simulated with 300 users" in ended.out
     assert PrivacyPlan.from_json(plan.read_text()).epsilon == 4
-    assert cli(*command).out == ended.out
+    assert cli(*command, "--overwrite").out == ended.out
 
 
 def test_text_without_users_is_dealt_to_made_up_users(cli, tmp_path):

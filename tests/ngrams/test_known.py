@@ -129,6 +129,10 @@ def test_a_release_is_verified_and_its_ledger_named(cli, tmp_path):
     digest = hashlib.sha256((first / "ledger.json").read_bytes()).hexdigest()
     assert found["sha256"] == digest
     assert (found["kind"], found["same_people"], found["left_out"]) == ("release", True, 0)
+    assert cli("report", str(second), "--public", "--output", str(tmp_path / "page.md")).status == 0
+    page = (tmp_path / "page.md").read_text()
+    assert f"| release | {found['ngrams']} | yes | {digest} |" in page
+    assert "whose budget adds to this one" in page
     assert found["ngrams"] == sum(each["released"] for each in read_ledger(str(first))["lengths"])
     account = cli("account", str(second))
     assert account.status == 2

@@ -315,15 +315,6 @@ def test_failures_of_the_run_hold_no_data(tmp_path, caplog, capfd) -> None:
         assert CANARY not in text
 
 
-def test_strict_fails_at_the_first_reject(tmp_path) -> None:
-    path = write(tmp_path / "a.jsonl", f'{{"user":1,"text":"t"}}\n{{"{CANARY}\n')
-    pipeline = beam.Pipeline(runner=FnApiRunner())
-    _ = pipeline | ReadDocuments(inputs=[str(path)], strict=True)
-    with pytest.raises(InputError, match=r"a\.jsonl.*byte 22: malformed JSON") as caught:
-        pipeline.run()
-    assert CANARY not in str(caught.value)
-
-
 # Fields: an error names those that exist, and of lines that may be data those that are nearly right
 
 

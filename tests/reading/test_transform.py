@@ -17,7 +17,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from beam_dpne import PrivacyPlan, PrivateNgrams
 from beam_dpne.elements import progress
-from beam_dpne.errors import InputError, TooManyRejectedError, printable_reason
+from beam_dpne.errors import TooManyRejectedError, printable_reason
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import WorkItem, plan_reads, read_item
@@ -82,8 +82,8 @@ def test_a_file_that_is_not_read_to_its_end_is_closed(item) -> None:
         ahead.close()
     with nothing_is_left(item):
         batches = read_ahead([read_item(item, options)], workers=3)
-        with pytest.raises(InputError, match="strict"):
-            list(map(lambda batch: batch.require_none_rejected(), batches))
+        with pytest.raises(KeyError):
+            list(map(lambda batch: batch.documents.column("of no name"), batches))
         batches.close()
 
 
