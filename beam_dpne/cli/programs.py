@@ -141,10 +141,7 @@ def _private(
         about = fields["tokenizer"], files, options.pipeline_options
         known = read_known(made[KnownLists], getattr(plan, "max_length", 1), *about)
         if not all(each["ngrams"] for each in known.lists) and not made[parameters.Quiet].quiet:
-            display.print_notice(
-                "beam-dpne: a list of --known has no n-gram for this run. A text must have an n-gram "
-                f"{made[KnownLists].known_min_count} times (known_min_count); a table needs it once."
-            )
+            display.print_notice("beam-dpne: a list of --known has no n-gram: see known_min_count.")
     if SetUnionPlan in made:
         items = None if known is None else known.items
         return lambda folder: PrivateSetUnion(store=store(folder=folder), known=items, **fields)

@@ -20,7 +20,7 @@ from beam_dpne.elements.arrays import merge_hashes, merge_words, offsets_of, ran
 from beam_dpne.elements.coders import register_batches
 
 NO_GRAM = -1
-MAX_WAITING = 2_000_000
+MAX_WAITING = 4_000_000
 # Rows whose sums travel in one element, 2 MB.
 _ROWS_OF_A_PIECE = 2**17
 _Out = TypeVar("_Out")
@@ -136,7 +136,7 @@ def apply(
 class SumBundle(beam.DoFn):
     """Adds up the batches of a bundle, so that a shuffle carries sums instead of batches.
 
-    The sums are sent when there are many, and at the end of the bundle.
+    The sums are sent when there are many even after they are added up, and at the end of the bundle.
     """
 
     def __init__(
@@ -167,7 +167,10 @@ class SumBundle(beam.DoFn):
         self._waiting.append(sums)
         self._size += len(sums)
         if self._size > MAX_WAITING:
-            yield from self._flush()
+            self._waiting = [self._merge(self._waiting)]
+            self._size = len(self._waiting[0])
+            if self._size > MAX_WAITING // 2:
+                yield from self._flush()
 
     def finish_bundle(self) -> Any:
         """Sends the waiting sums."""
