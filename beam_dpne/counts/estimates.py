@@ -18,7 +18,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from beam_dpne.counts.curves import Means, Sizes, bins_of, expected_sizes, fit_curve
-from beam_dpne.counts.kinds import FIRST_ROWS, Kinds, Sums, kinds_before, learned_parts
+from beam_dpne.counts.kinds import FIRST_ROWS, Answers, Kinds, Sums, kinds_before, learned_parts
 from beam_dpne.counts.rule import LEVEL_STEP, CountRule, MeasuredCounts, blocks
 
 CONFIDENCE = 0.95
@@ -63,8 +63,10 @@ def _estimate(estimates: np.ndarray, measured: MeasuredCounts, rule: CountRule) 
         kinds = length.kinds(sizes, parts)
         parts = kinds.parts
         for rows, sums in length.sums(np.arange(first, last)):
-            are_first = np.isin(rows, length.order[:FIRST_ROWS])
-            estimates[rows] = _estimates(kinds, sums, are_first)
+            (of_rows,) = kinds.answers([sums])
+            for block in blocks(0, rows.size):
+                are_first = np.isin(rows[block], length.order[:FIRST_ROWS])
+                estimates[rows[block]] = _estimates(kinds, of_rows(block), are_first)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -82,25 +84,20 @@ class _Length:
         return self.first + np.argsort(-self.rule.levels[self.first : self.last], kind="stable")
 
     def sums(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, Sums]]:
-        """Yields some rows of one level each, and their sums."""
+        """Yields the rows of each level among some, and their sums."""
         levels = self.rule.levels[rows]
-        rows = rows[np.argsort(levels, kind="stable")]
         found, counts = np.unique(levels, return_counts=True)
-        ends = np.cumsum(counts)
-        for level, end, count in zip(found.tolist(), ends.tolist(), counts.tolist(), strict=True):
-            for block in blocks(end - count, end):
-                chosen = rows[block]
-                unit = (self.measured.unit / int(self.rule.row_weights[chosen[0]])) ** 2
-                yield (
-                    chosen,
-                    Sums(
-                        place=self.rule.least + level * LEVEL_STEP,
-                        numbers=self.measured.numbers[chosen],
-                        masses=self.measured.masses[chosen],
-                        variances=unit * self.rule.bounds**2,
-                        mass_variance=unit,
-                    ),
-                )
+        of_levels = np.split(rows[np.argsort(levels, kind="stable")], np.cumsum(counts)[:-1])
+        for level, chosen in zip(found.tolist(), of_levels, strict=True):
+            unit = (self.measured.unit / int(self.rule.row_weights[chosen[0]])) ** 2
+            sums = Sums(
+                place=self.rule.least + level * LEVEL_STEP,
+                numbers=self.measured.numbers[chosen],
+                masses=self.measured.masses[chosen],
+                variances=unit * self.rule.bounds**2,
+                mass_variance=unit,
+            )
+            yield chosen, sums
 
     def kinds(self, sizes: Sizes, parts_before: np.ndarray | None) -> Kinds:
         """Returns the kinds of the rows, learned from some of them.
@@ -121,7 +118,8 @@ class _Length:
         kinds = kinds.learned(some, sizes, expected, turns)
         first, others = order[:FIRST_ROWS], _spread_out(order, _ROWS_OF_PARTS)
         chosen = list(self.sums(np.union1d(first, others)))
-        likelihoods = np.concatenate([kinds.answers([each])[0].likelihoods for _, each in chosen])
+        answers = kinds.answers([sums for _, sums in chosen])
+        likelihoods = np.concatenate([of_rows(slice(None)).likelihoods for of_rows in answers])
         is_first = np.isin(np.concatenate([rows for rows, _ in chosen]), first)
         parts = learned_parts(likelihoods, kinds.parts, expected)
         first_parts = learned_parts(likelihoods[is_first], first_expected, first_expected)
@@ -154,27 +152,29 @@ def _spread_out(rows: np.ndarray, most: int) -> np.ndarray:
     return rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.int64)]
 
 
-def _estimates(kinds: Kinds, sums: Sums, are_first: np.ndarray) -> np.ndarray:
+def _estimates(kinds: Kinds, answers: Answers, are_first: np.ndarray) -> np.ndarray:
     """Returns the estimates of rows of one level, and the ends of their intervals: (n, 3) int64."""
-    (answers,) = kinds.answers([sums])
-    parts = np.where(are_first[:, np.newaxis], kinds.first_parts, kinds.parts)
-    belong = answers.likelihoods * parts
-    belong /= belong.sum(axis=1, keepdims=True)
-    nobody = belong[:, -1].copy()
+    belong = answers.likelihoods * kinds.parts
+    belong[are_first] = answers.likelihoods[are_first] * kinds.first_parts
+    total, of_nobody = belong.sum(axis=1), belong[:, -1].copy()
     belong[:, -1] = 0
-    somebody = np.maximum(1 - nobody, 1e-9)
-    # Numbers of one kind have about a log-normal law with this mean and this spread.
-    deviations = np.sqrt(answers.variances)
-    means = np.maximum(answers.means(), 0.1 * deviations + 1e-3)
-    squares = np.log1p((deviations / means) ** 2)
-    logs = np.log(means, out=means)
-    logs -= squares / 2
+    nobody, somebody = of_nobody / total, np.maximum(total - of_nobody, 1e-9 * total)
+
+    def mean(values: np.ndarray) -> np.ndarray:
+        return np.einsum("ij,ij->i", belong, values) / somebody
+
+    # Numbers of one kind have about a log-normal law with this mean m and this spread d: logarithms
+    # have the variance log(m² + d²) − 2 log(m), and the mean 2 log(m) − log(m² + d²)/2.
+    means = np.maximum(answers.means(), 0.1 * np.sqrt(answers.variances) + 1e-3)
+    halves = 0.5 * np.log(means**2 + answers.variances)
+    logs = 2 * np.log(means) - halves
+    variances = halves - logs
     # The first three moments of the mixture.
-    middle = np.einsum("ij,ij->i", belong, logs) / somebody
+    middle = mean(logs)
     logs -= middle[:, np.newaxis]
-    second, third = logs**2 + squares, logs**2 + 3 * squares
-    variance = np.maximum(np.einsum("ij,ij->i", belong, second) / somebody, 1e-18)
-    third = np.einsum("ij,ij,ij->i", belong, logs, third) / somebody
+    squares = logs**2
+    variance = np.maximum(mean(squares + variances), 1e-18)
+    third = mean((squares + 3 * variances) * logs)
     stddev = np.sqrt(variance)
     skew = np.clip(third / stddev**3, -_MOST_SKEW, _MOST_SKEW)
     users = np.exp(middle - _SKEW_OF_MEDIAN * skew * stddev) * (1 - nobody)

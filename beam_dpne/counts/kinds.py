@@ -13,6 +13,7 @@ given its sums, is a mixture of normal laws with known weights, means and varian
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -69,13 +70,11 @@ class Answers(NamedTuple):
       likelihoods: (n, K) float64, in units of the largest one of a row.
       means: returns (n, K) float64, the expected numbers of users.
       variances: (K,) float64, of the numbers of users around the means.
-      expected: (S, J, C) float64, the numbers of users to expect for each shift and profile.
     """
 
     likelihoods: np.ndarray
     means: Callable[[], np.ndarray]
     variances: np.ndarray
-    expected: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -114,11 +113,14 @@ class Kinds:
         numbers = np.maximum(self.users * -np.expm1(-rates), _LEAST)
         return numbers, numbers * np.exp(-rates)
 
-    def answers(self, some: list[Sums]) -> list[Answers]:
-        """Returns the answers for the rows of L levels, whose small arrays are computed together."""
-        of_places, chance = self.expected(np.array([sums.place for sums in some]))
+    def answers(self, some: list[Sums]) -> list[Callable[[slice], Answers]]:
+        """Returns functions from some rows of each of L levels to their answers.
+
+        What does not depend on rows is computed here, for all levels together.
+        """
+        expected, chance = self.expected(np.array([sums.place for sums in some]))
         shape = (len(some), -1, self.users.size)
-        expected, chance = (each.reshape(shape) for each in (of_places, chance))
+        expected, chance = expected.reshape(shape), chance.reshape(shape)
         prior = [(multiple * self.spreads * expected) ** 2 + chance for multiple in _MULTIPLES]
         nobody = np.zeros((len(some), 1, self.users.size))
         expected = np.concatenate([*([expected] * len(_MULTIPLES)), nobody], axis=1)
@@ -126,30 +128,33 @@ class Kinds:
         # (L, K, C) each: the gain of a number's noisy sum, and the variance that remains.
         noise = np.array([sums.variances for sums in some])[:, np.newaxis]
         precision = 1 / (prior + noise)
-        gains, left = prior * precision, prior * noise * precision
-        bends, slopes = -0.5 * precision, precision * expected
-        levels = 0.5 * (np.log(precision) - precision * expected**2).sum(axis=2)
-        # The mass is Σ numbers / M_c: one more measurement of numbers that are normal.
-        start, scales = expected * (1 - gains), self.inverse_bounds
-        errors = (left * scales**2).sum(axis=2) + [[sums.mass_variance] for sums in some]
-        of_mass, shared = gains * scales, left @ scales
-        starts, mass_starts = start.sum(axis=2), start @ scales
-        variances = np.maximum(left.sum(axis=2) - shared**2 / errors, _LEAST)
-        shared, doubled, logs_of_errors = shared / errors, 2 * errors, 0.5 * np.log(errors)
+        gains = prior * precision
+        left, slopes = gains * noise, precision * expected
+        # The mass is Σ numbers / M_c: one more measurement of numbers that are normal. (L, K, 1) each.
+        start, scales = expected - gains * expected, self.inverse_bounds[:, np.newaxis]
+        errors = left @ scales**2 + np.reshape([sums.mass_variance for sums in some], (-1, 1, 1))
+        shared, starts = left @ scales / errors, start.sum(axis=2, keepdims=True)
+        variances = np.maximum(left.sum(axis=2, keepdims=True) - shared**2 * errors, _LEAST)
+        levels = (np.log(precision) - slopes * expected).sum(axis=2, keepdims=True) - np.log(errors)
+        # What depends on rows is linear in their mass, 1, their numbers, and the squares of these.
+        ones = np.ones_like(starts)
+        rest = np.concatenate((ones, -(start @ scales), -gains * self.inverse_bounds), axis=2)
+        of_means = np.concatenate((0 * ones, starts, gains), axis=2) + shared * rest
+        of_logs = np.concatenate((0.5 * levels, slopes, -0.5 * precision), axis=2)
+        rest *= np.sqrt(0.5 / errors)
 
-        # What depends on rows, (n, K): few steps, since these arrays are the largest.
-        def of_level(place: int, numbers: np.ndarray, masses: np.ndarray) -> Answers:
-            logs = numbers**2 @ bends[place].T + numbers @ slopes[place].T + levels[place]
-            rest = masses[:, np.newaxis] - (numbers @ of_mass[place].T + mass_starts[place])
-            logs -= rest**2 / doubled[place] + logs_of_errors[place]
+        # Few steps on (n, K), since these arrays are the largest.
+        def of_rows(place: int, rows: slice) -> Answers:
+            numbers, masses = some[place].numbers[rows], some[place].masses[rows]
+            sums = np.column_stack((masses, np.ones_like(masses), numbers, numbers**2))
+            linear = sums[:, : rest.shape[2]]
+            squares, logs = linear @ rest[place].T, sums[:, 1:] @ of_logs[place].T
+            logs -= np.square(squares, out=squares)
             logs -= logs.max(axis=1, keepdims=True)
-            return Answers(
-                np.exp(logs, out=logs),
-                lambda: numbers @ gains[place].T + starts[place] + rest * shared[place],
-                *(variances[place], of_places[place]),
-            )
+            likelihoods = np.exp(logs, out=logs)
+            return Answers(likelihoods, lambda: linear @ of_means[place].T, variances[place, :, 0])
 
-        return [of_level(place, sums.numbers, sums.masses) for place, sums in enumerate(some)]
+        return [functools.partial(of_rows, place) for place in range(len(some))]
 
     def learned(self, some: list[Sums], sizes: Sizes, expected: np.ndarray, turns: int) -> "Kinds":
         """Returns the kinds with profiles, spreads and parts that are learned from some rows.
@@ -162,39 +167,40 @@ class Kinds:
         """
         kinds = self
         for turn in range(turns):
-            answers = kinds.answers(some)
+            answers = [of_rows(slice(None)) for of_rows in kinds.answers(some)]
             likelihoods = np.concatenate([each.likelihoods for each in answers])
-            kinds = dataclasses.replace(
-                kinds, parts=learned_parts(likelihoods, kinds.parts, expected)
-            )
+            parts = learned_parts(likelihoods, kinds.parts, expected)
+            kinds = dataclasses.replace(kinds, parts=parts)
             if turn + 1 < turns:
                 kinds = kinds._with_profiles(some, answers, sizes)
         return kinds
 
     def _with_profiles(self, some: list[Sums], answers: list[Answers], sizes: Sizes) -> "Kinds":
         """Returns the kinds with profiles and spreads that fit rows of these kinds better."""
-        found, expected = (np.full(self.profiles.shape, _PROFILE_WEIGHT) for _ in range(2))
-        assumed = np.where(sizes.clear, _ASSUMED, _ASSUMED_UNCLEAR)
-        squares, weight = _ASSUMED_WEIGHT * assumed**2, np.full(assumed.size, _ASSUMED_WEIGHT)
-        multiples = np.array(_MULTIPLES)[:, np.newaxis, np.newaxis, np.newaxis]
+        sums_of_kinds = []
         for sums, answer in zip(some, answers, strict=True):
             belong = answer.likelihoods * self.parts
-            belong = (belong / belong.sum(axis=1, keepdims=True))[:, :-1]
-            # (K', S, J), (K', S, J, C): for each kind the number of rows, their sums, and squares.
-            shape = (len(_MULTIPLES), _SHIFTS.size, len(self.profiles))
-            rows = belong.sum(axis=0).reshape(*shape, 1)
-            totals = (belong.T @ sums.numbers).reshape(*shape, -1)
-            of_squares = (belong.T @ sums.numbers**2).reshape(*shape, -1)
-            numbers = answer.expected
-            noise = sums.variances + numbers
-            precision = numbers / (noise + (multiples * self.spreads * numbers) ** 2)
-            found += (totals * precision).sum(axis=(0, 1))
-            expected += (rows * precision * numbers).sum(axis=(0, 1))
-            # E[(sum − number)² − noise] = (spread · number)².
-            excess = of_squares - 2 * totals * numbers + rows * (numbers**2 - noise)
-            importance = numbers**2 / (2 * noise**2)
-            squares = squares + (excess * importance).sum(axis=(0, 1, 2))
-            weight = weight + (rows * importance * numbers**2).sum(axis=(0, 1, 2))
+            belong /= belong.sum(axis=1, keepdims=True)
+            columns = (np.ones_like(sums.masses), sums.numbers, sums.numbers**2)
+            sums_of_kinds.append(belong[:, :-1].T @ np.column_stack(columns))
+        # (L, K', S, J, 1) and twice (…, C): for each kind the number of rows, their sums, and squares.
+        found = np.reshape(
+            sums_of_kinds, (len(some), len(_MULTIPLES), _SHIFTS.size, len(self.profiles), -1)
+        )
+        rows, totals, of_squares = np.split(found, (1, 1 + self.users.size), axis=-1)
+        multiples = np.reshape(_MULTIPLES, (-1, 1, 1, 1))
+        numbers = self.expected(np.array([sums.place for sums in some]))[0][:, np.newaxis]
+        variances = np.array([sums.variances for sums in some])
+        noise = numbers + variances[:, np.newaxis, np.newaxis, np.newaxis]
+        precision = numbers / (noise + (multiples * self.spreads * numbers) ** 2)
+        found = _PROFILE_WEIGHT + (totals * precision).sum(axis=(0, 1, 2))
+        expected = _PROFILE_WEIGHT + (rows * precision * numbers).sum(axis=(0, 1, 2))
+        # E[(sum − number)² − noise] = (spread · number)².
+        excess = of_squares - 2 * totals * numbers + rows * (numbers**2 - noise)
+        importance = numbers**2 / (2 * noise**2)
+        assumed = np.where(sizes.clear, _ASSUMED, _ASSUMED_UNCLEAR)
+        squares = (excess * importance).sum(axis=(0, 1, 2, 3)) + _ASSUMED_WEIGHT * assumed**2
+        weight = (rows * importance * numbers**2).sum(axis=(0, 1, 2, 3)) + _ASSUMED_WEIGHT
         moves = np.log(np.maximum(found, 0.1 * expected) / expected)
         profiles = self.profiles + np.clip(moves, -0.5, 0.5)
         spreads = np.sqrt(np.clip(squares / weight, _LEAST_SPREAD**2, _MOST_SPREAD**2))
