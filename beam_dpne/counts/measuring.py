@@ -159,8 +159,7 @@ def split_sums(
 
 def _sums_of_users(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Returns the sum of each user's values: (n,) int64."""
-    before = np.concatenate(([0], np.cumsum(values)))
-    return before[offsets[1:]] - before[offsets[:-1]]
+    return np.diff(np.concatenate(([0], np.cumsum(values))).take(offsets))
 
 
 def measure(

@@ -17,7 +17,7 @@ from beam_dpne.mechanism import randomness
 
 NOT_THERE = -1
 # Multiplication by this odd number spreads keys over its high bits (Knuth, TAOCP 3, section 6.4).
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_MULTIPLIER = 0x9E3779B97F4A7C15
 _SLOTS_PER_KEY = 4
 # Look-ups are done in parts whose intermediate arrays stay in the processor's cache.
 _AT_ONCE = 2**15
@@ -78,7 +78,7 @@ def distinct(
         packed |= column.astype(packed.dtype, copy=False)
     packed.sort()
     starts = np.flatnonzero(np.append(True, packed[1:] != packed[:-1])[: packed.size])
-    packed = packed[starts].astype(np.int64)
+    packed = packed.take(starts).astype(np.int64)
     unpacked = []
     for width in bits[:0:-1]:
         unpacked.append(packed & ((1 << width) - 1))
@@ -135,19 +135,21 @@ class KeyTable:
       array([ 2, -1,  0], dtype=int32)
     """
 
-    def __init__(self, keys: np.ndarray):
-        """Takes (m,) int64 distinct keys, ascending, fewer than 2^31."""
+    def __init__(self, keys: np.ndarray, multiplier: int = _MULTIPLIER):
+        """Takes (m,) int64 distinct keys, fewer than 2^31, and the odd number that spreads them."""
         bits = max(1, (_SLOTS_PER_KEY * keys.size - 1).bit_length())
-        self._shift = np.uint64(64 - bits)
+        self._multiplier, self._shift = np.uint64(multiplier), np.uint64(64 - bits)
         self._keys = np.append(keys, NOT_THERE)
-        # (2^bits,) int32: the place of a key with this hash, −1 where there is none.
-        self._table = np.full(1 << bits, NOT_THERE, np.int32)
+        # (2^bits,) int32: the place of a key with this hash, m where there is none.
+        self._table = np.full(1 << bits, keys.size, np.int32)
         slots = self._slots(keys)
         places = np.arange(keys.size, dtype=np.int32)
         self._table[slots] = places
-        # Places of the keys whose slot another key took: few, and looked up by binary search.
-        self._others = np.flatnonzero(self._table[slots] != places)
-        self._other_keys = keys[self._others]
+        # The keys whose slot another key took are few, and have a table of their own.
+        others = np.flatnonzero(self._table[slots] != places)
+        self._others = np.append(others, NOT_THERE).astype(np.int32)
+        if others.size:
+            self._rest = KeyTable(keys[others], multiplier * _MULTIPLIER % 2**64)
 
     def places(self, wanted: np.ndarray) -> np.ndarray:
         """Returns the place of each wanted key, −1 where it is missing: (n,) int32."""
@@ -159,20 +161,18 @@ class KeyTable:
 
     def _look_up(self, wanted: np.ndarray) -> np.ndarray:
         # An empty slot leads to the last of the keys, −1, which is no key.
-        places = self._table[self._slots(wanted)]
-        same = self._keys[places] == wanted
+        places = self._table.take(self._slots(wanted))
+        same = self._keys.take(places) == wanted
         found = np.where(same, places, np.int32(NOT_THERE))
-        if self._others.size:
+        if self._others.size > 1:
             # Places in `wanted` of those whose slot another key has.
-            rest = np.flatnonzero(~same & (places >= 0))
-            other = places_among(wanted[rest], self._other_keys)
-            there = other >= 0
-            found[rest[there]] = self._others[other[there]]
+            rest = np.flatnonzero(~same & (places < self._keys.size - 1))
+            found[rest] = self._others[self._rest._look_up(wanted[rest])]
         return found
 
     def _slots(self, keys: np.ndarray) -> np.ndarray:
         """Returns the slot of each key: (n,) int64."""
-        return ((keys.view(np.uint64) * _MULTIPLIER) >> self._shift).view(np.int64)
+        return ((keys.view(np.uint64) * self._multiplier) >> self._shift).view(np.int64)
 
 
 def outside_limit(

@@ -199,7 +199,7 @@ def divide(
     squares = np.bincount(user, weights=shares * shares, minlength=spent.size)
     root = np.sqrt(spent * float(SQUARES_PER_BUDGET_UNIT))
     scale = np.divide(root, np.sqrt(squares), out=np.zeros(spent.size), where=squares > 0)
-    weights = np.floor(scale[user] * shares).astype(np.int64)
+    weights = np.floor(scale.take(user) * shares).astype(np.int64)
     cost = costs(weights, offsets)
     while (over := cost > spent).any():
         weights -= (over[user] & (weights > 0)).astype(np.int64)
@@ -220,7 +220,7 @@ def costs(weights: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 def _sums(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Returns the sum of each user's entries: (n,) int64."""
-    return np.diff(np.concatenate(([0], np.cumsum(values)))[offsets])
+    return np.diff(np.concatenate(([0], np.cumsum(values))).take(offsets))
 
 
 # Steps 3 and 4.

@@ -124,7 +124,7 @@ def _pruned(batch: UserBatch, released: GramSet, *, pruning: str) -> list[UserBa
 
 def extract_grams(batch: UserBatch) -> Contributions:
     """Returns each user's distinct candidates of length k from positions of length k−1."""
-    place, ids, sizes = candidate_places(batch)
+    place, ids, sizes = candidate_places(batch, present_positions(batch, batch.length + 1))
     # Each occurrence of a candidate is a tuple of its user's row, its first and its second id; at
     # length 1 there is no second. Sorted and distinct tuples are each user's candidates in order.
     user = rows_of_places(batch.offsets, place)
@@ -132,14 +132,20 @@ def extract_grams(batch: UserBatch) -> Contributions:
     return contributions_of(batch, user, ids)
 
 
-def candidate_places(batch: UserBatch) -> tuple[np.ndarray, Sequence[np.ndarray], Sequence[int]]:
-    """Returns the positions at which candidates start, their one or two ids there, and those' sizes."""
+def candidate_places(
+    batch: UserBatch, starts: np.ndarray
+) -> tuple[np.ndarray, Sequence[np.ndarray], Sequence[int]]:
+    """Returns the positions at which candidates start, their one or two ids there, and those' sizes.
+
+    `starts` marks these positions: (p,) bool, from `present_positions` for the next length.
+    """
+    place = np.flatnonzero(starts)
+    ids = batch.ids.take(place)
     if batch.length == 0:
-        place = np.flatnonzero(batch.ids >= 0)
-        return place, (batch.ids[place],), (batch.size,)
-    place, *ids = _neighbours(batch)
+        return place, (ids,), (batch.size,)
     # The second of a pair is an n-gram, or with "single" a word.
-    return place, ids, (batch.size, batch.size if batch.word_ids is None else batch.vocabulary_size)
+    size = batch.size if batch.word_ids is None else batch.vocabulary_size
+    return place, (ids, following_ids(batch).take(place)), (batch.size, size)
 
 
 def contributions_of(
@@ -218,8 +224,9 @@ def present_positions(batch: UserBatch, length: int) -> np.ndarray:
     """Marks the positions where a candidate of length k starts that has not been closed: (p,) bool."""
     if length in (batch.length, 1):
         return batch.ids >= 0
-    present = np.zeros(batch.ids.size, dtype=bool)
-    present[_neighbours(batch)[0]] = True
+    present, following = np.zeros(batch.ids.size, dtype=bool), following_ids(batch)
+    # The sign bit of the union is set where either id is −1.
+    present[: following.size] = (batch.ids[: following.size] | following) >= 0
     return present
 
 
@@ -242,8 +249,8 @@ def rows_at_positions(batch: UserBatch, grams: GramSet | PresentGrams) -> np.nda
         # An id of −1 takes the appended last place, which is −1 again.
         return np.append(places, NO_GRAM).astype(np.int32)[batch.ids.astype(np.intp)]
     ids = np.full(batch.ids.size, NO_GRAM, dtype=np.int32)
-    place, first, second = _neighbours(batch)
-    ids[place] = _look_up(grams, first, second)
+    place, pairs, _ = candidate_places(batch, present_positions(batch, batch.length + 1))
+    ids[place] = _look_up(grams, *pairs)
     return ids
 
 
@@ -260,22 +267,14 @@ def _rows_in(before: PresentGrams, after: PresentGrams | GramSet) -> np.ndarray:
     return np.append(places, NO_GRAM).astype(np.int32)
 
 
-def _neighbours(batch: UserBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns (positions, first ids, second ids) of the candidates of length + 1.
+def following_ids(batch: UserBatch) -> np.ndarray:
+    """Returns the second id of the candidate of length + 1 at each position but the last ones.
 
-    Pruning "both": the id here and the id at the next position. "single": the id here and the word
-    that follows the gram, `length` positions on. A border lies between two documents (and users), so
-    neighbours of one document are neighbours in the array.
+    Pruning "both": the id at the next position. "single": the word that follows the gram, `length`
+    positions on. A border lies between two documents (and users), so neighbours of one document are
+    neighbours in the array.
     """
-    ids = batch.ids
-    if batch.word_ids is None:
-        following, step = ids, 1
-    else:
-        following, step = batch.word_ids, batch.length
-    here = ids[:-step] if step < ids.size else ids[:0]
-    # The sign bit of the union is set where either id is −1.
-    place = np.flatnonzero((here | following[step:]) >= 0)
-    return place, ids[place], following[step:][place]
+    return batch.ids[1:] if batch.word_ids is None else batch.word_ids[batch.length :]
 
 
 def _table(grams: GramSet | PresentGrams) -> KeyTable:

@@ -98,10 +98,10 @@ def outside_subset(
     """Returns the entries of users above the limit that are outside a keyed subset: ascending int64."""
     # A packed pair identifies its n-gram in every batch. A word is identified by its keyed hash.
     keys, hashes = contributions.keys, contributions.word_hashes
-    keys = keys.view(np.uint64) if hashes is None else hashes[keys, 0]
 
     def draw(user: np.ndarray, entries: np.ndarray) -> np.ndarray:
-        return randomness.keyed_bits(sub_key, contributions.users[user, 0], keys[entries])[:, 0]
+        own = keys[entries] if hashes is None else hashes[keys[entries], 0]
+        return randomness.keyed_bits(sub_key, contributions.users[user, 0], own)[:, 0]
 
     return outside_limit(contributions.offsets, max_contributions, draw)
 
@@ -182,7 +182,7 @@ def tallies(
     # What is charged follows from these integers alone, so floats above need not be right.
     own, cost = affordable(own, sums, left, stddev)
     sent = np.zeros(classes.size, np.int64)
-    sent[inside] = own[user]
+    sent[inside] = own.take(user)
     return sent, cost
 
 

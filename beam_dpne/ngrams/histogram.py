@@ -287,16 +287,16 @@ def _sum_by_key(entries: HistogramShard) -> HistogramShard:
         return dataclasses.replace(entries, classes=None, tallies=None)
     # Equal keys become neighbours, so that one pass adds up each n-gram's weights.
     order = _ascending_order(entries.keys)
-    keys = entries.keys[order]
-    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    keys = entries.keys.take(order)
+    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
     classes, tallies = entries.classes, entries.tallies
     return dataclasses.replace(
         entries,
-        keys=keys[starts],
-        weights=np.add.reduceat(entries.weights[order], starts),
+        keys=keys.take(starts),
+        weights=np.add.reduceat(entries.weights.take(order), starts),
         # A class is a function of the n-gram, so that all of its entries say the same.
-        classes=None if classes is None else classes[order[starts]],
-        tallies=None if tallies is None else np.add.reduceat(tallies[order], starts),
+        classes=None if classes is None else classes.take(order.take(starts)),
+        tallies=None if tallies is None else np.add.reduceat(tallies.take(order), starts),
     )
 
 

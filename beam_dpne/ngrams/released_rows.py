@@ -121,8 +121,8 @@ class GramRows:
             ids = rows_at_positions(batch, grams)
             place = np.flatnonzero(ids >= 0)
             user = rows_of_places(batch.offsets, place)
-            owners.append(batch.users[:, 0].astype(np.int32)[user])
-            rows.append(ids[place] + np.int64(first))
+            owners.append(batch.users[:, 0].astype(np.int32).take(user))
+            rows.append(ids.take(place) + np.int64(first))
             first += len(grams)
             if grams is not released[-1]:
                 batch = prune_invalid(batch, grams, pruning=self.pruning, ids=ids)

@@ -22,12 +22,14 @@ from beam_dpne.elements.arrays import (
     used_words,
 )
 from beam_dpne.elements.batches import UnhintedTransform, UserBatch
+from beam_dpne.elements.coders import cached_for_sets
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.candidates import (
     candidate_places,
     contributions_of,
     extract_grams,
+    following_ids,
     keep_present,
     present_positions,
     prune_invalid,
@@ -169,7 +171,8 @@ def contribute(
     standing = present_positions(batch, length)
     favours_long = plan.favour == "long" and 1 < length < plan.max_length
     alone = _stand_alone(standing) if favours_long else None
-    grams, own = _open_grams(batch, run_key, round_number, present=present, alone=alone)
+    places = {"standing": standing, "alone": alone}
+    grams, own = _open_grams(batch, run_key, round_number, present=present, **places)
     # (n,) int64 in units of 2^-56: the budget for squared weights that earlier rounds have left.
     left = _left(batch, plan, length, round_number)
     if not grams.keys.size:
@@ -184,7 +187,10 @@ def contribute(
     ahead = adaptive.grams_ahead(standing, batch.offsets, plan.max_length - length)
     spent = _spent(left, grams, own.places, ahead, plan)
     # (m,) float64 without unit: the ratio in which a user divides the amount among n-grams.
-    shares = _preferences(grams, own.rows, previous, present)
+    if present is None:
+        shares = _preferences(grams, previous)
+    else:
+        shares = _preferences_of_set(present, previous).take(own.rows)
     if own.alone is not None:
         shares[own.alone] *= adaptive.ALONE
     sub_key = run_key.sub_key("subset", length, round_number)
@@ -215,18 +221,18 @@ def _places_apart(
       of_pairs: whether the n-gram at a place is two ids, as `candidate_places` has them, or one.
     """
     ids, inside = batch.ids, batch.ids >= 0
-    second, ahead = (ids, 1) if batch.word_ids is None else (batch.word_ids, batch.length)
+    second = following_ids(batch)
     # (p,) bool: whether the n-gram stands nearby before, and whether no border is on the way there.
     nearby, unbroken = np.zeros(ids.size, bool), inside.copy()
     for step in range(1, adaptive.NEARBY + 1):
         same = ids[step:] == ids[:-step]
         if of_pairs:
-            same_second = same if second is ids else second[step:] == second[:-step]
-            same[:-ahead] &= same_second[ahead:]
+            same_second = second[step:] == second[:-step]
+            same[: same_second.size] &= same_second
         nearby[step:] |= same & unbroken[step:]
         unbroken[step:] &= inside[:-step]
     before = np.zeros(place.size + 1, np.int32)
-    np.cumsum(~nearby[place], dtype=np.int32, out=before[1:])
+    np.cumsum(~nearby.take(place), dtype=np.int32, out=before[1:])
     return np.diff(before[offsets])
 
 
@@ -280,17 +286,18 @@ def _open_grams(
     run_key: RunKey,
     round_number: int,
     *,
+    standing: np.ndarray,
     present: PresentGrams | None,
     alone: np.ndarray | None,
 ) -> tuple[Contributions, _Own]:
-    """Returns each user's distinct open candidates; `alone` marks places: (p,) bool."""
+    """Returns each user's distinct open candidates; `standing` and `alone` mark places: (p,) bool."""
     if present is None:
-        place, ids, sizes = candidate_places(batch)
+        place, ids, sizes = candidate_places(batch, standing)
     else:
         # Positions of open n-grams: neither borders nor found n-grams, on which nothing is spent.
         # An id of −1 takes the last place.
         place = np.flatnonzero(np.append(present.found == 0, False)[batch.ids.astype(np.intp)])
-        ids, sizes = (batch.ids[place],), (batch.size,)
+        ids, sizes = (batch.ids.take(place),), (batch.size,)
     offsets = np.searchsorted(place, batch.offsets)
     user = rows_of_entries(offsets)
     places = _places_apart(batch, place, offsets, of_pairs=len(ids) > 1)
@@ -308,7 +315,7 @@ def _open_grams(
         length=batch.length, round=round_number, users=batch.users, offsets=offsets, keys=rows
     )
     if present.words is None:
-        return dataclasses.replace(contributions, keys=present.keys[rows]), own
+        return dataclasses.replace(contributions, keys=present.keys.take(rows)), own
     # Words travel with the batch, but only those that are open for some user of it.
     used, places = used_words(len(present), rows)
     words = present.words.take(pa.array(used))
@@ -321,13 +328,8 @@ def _open_grams(
     return contributions, own
 
 
-def _preferences(
-    grams: Contributions, rows: np.ndarray, previous: GramSet | None, present: PresentGrams | None
-) -> np.ndarray:
-    """Returns a_g of each entry of `grams`; it is 1 at k = 1, where the threshold needs equal weights.
-
-    `rows` are the entries' rows in the present set: (m,) int64.
-    """
+def _preferences(grams: Contributions | PresentGrams, previous: GramSet | None) -> np.ndarray:
+    """Returns a_g of each n-gram; it is 1 at k = 1, where the threshold needs equal weights."""
     if grams.length == 1:
         return np.ones(grams.keys.size)
     # (m,) float64 in units of weight: the n-gram's expected weight; 1 where nothing is known.
@@ -335,10 +337,13 @@ def _preferences(
     if previous is not None and grams.length > 2:
         prefixes, seconds = unpack_pairs(grams.keys)
         # An n-gram is at most as frequent as its prefix and its suffix: the lower score predicts.
-        predictions = np.minimum(previous.scores[prefixes], previous.scores[seconds])
+        predictions = np.minimum(previous.scores.take(prefixes), previous.scores.take(seconds))
     nearness = np.zeros(grams.keys.size)
-    if present is not None and present.rule is not None:
-        classes = None if present.classes is None else present.classes[rows]
-        cuts = present.rule.cut_cells(present.round)[present.rule.places(classes, rows.size)]
-        nearness = adaptive.nearness(present.cells[rows], cuts)
+    if isinstance(grams, PresentGrams) and grams.rule is not None:
+        places = grams.rule.places(grams.classes, len(grams))
+        nearness = adaptive.nearness(grams.cells, grams.rule.cut_cells(grams.round)[places])
     return adaptive.preferences(predictions, nearness)
+
+
+# Those of a round are computed once for all batches.
+_preferences_of_set = cached_for_sets(maxsize=1)(_preferences)

@@ -155,8 +155,8 @@ MISTAKES = (
     Mistake(
         "DPNE: n-grams cross the borders of documents",
         "ngrams/candidates.py",
-        "(here | following[step:]) >= 0",
-        "(here & following[step:]) >= 0",
+        "(batch.ids[: following.size] | following) >= 0",
+        "(batch.ids[: following.size] & following) >= 0",
         ("privacy/test_sensitivity.py", "ngrams/test_oracle.py"),
     ),
     Mistake(
