@@ -50,7 +50,6 @@ from beam_dpne.release.reading import (
 )
 from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.transform import PrivateSetUnion
 from beam_dpne.storage.directories import absolute_path, check_access, directory_at
 from beam_dpne.validation import about_large_delta
 
@@ -143,6 +142,8 @@ def _private(
         if not all(each["ngrams"] for each in known.lists) and not made[parameters.Quiet].quiet:
             display.print_notice("beam-dpne: a list of --known has no n-gram: see known_min_count.")
     if SetUnionPlan in made:
+        from beam_dpne.set_union.transform import PrivateSetUnion
+
         items = None if known is None else known.items
         return lambda folder: PrivateSetUnion(store=store(folder=folder), known=items, **fields)
     if BayesianPlan not in made:

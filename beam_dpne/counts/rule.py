@@ -59,7 +59,7 @@ LEAST_SCORE = 2.0**-10
 _MOST_STDDEV = 2.0**26
 # Columns of all rows are computed in blocks of this size, which stay in the processor's cache with some
 # hundred kinds of rows.
-_ROWS_OF_A_BLOCK = 2**9
+_ROWS_OF_A_BLOCK = 2**8
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
