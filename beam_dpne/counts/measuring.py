@@ -144,7 +144,7 @@ def sum_counts(held: Held, rule: CountRule) -> RowSums:
     for above in range(min(2, classes)):
         table += sums_at(starts + above, weights * parts.numbers[:, above][users], size)
         table += sums_at(sizes + above, parts.sizes[:, above], size)
-    row, column = np.divmod(found := np.flatnonzero(table), classes + 1)
+    row, column = np.divmod(found := np.flatnonzero(table != 0), classes + 1)
     return RowSums(rows=np.append(used, rows)[row] * (classes + 1) + column, sums=table[found])
 
 

@@ -32,7 +32,7 @@ def offsets_of(sizes: np.ndarray) -> np.ndarray:
 
 def rows_of_entries(offsets: np.ndarray) -> np.ndarray:
     """Returns the row of each entry: (m,) int64, ascending."""
-    filled = np.flatnonzero(np.diff(offsets))
+    filled = np.flatnonzero(offsets[1:] != offsets[:-1])
     # By how much the row grows at the first entry of each filled row; sums are twice as fast as
     # np.repeat, and let other threads work.
     rows = np.zeros(int(offsets[-1]), np.int64)
@@ -197,14 +197,14 @@ def outside_limit(
         return over
     starts, sizes = offsets[over], np.diff(offsets)[over]
     rows, entries = np.repeat(over, sizes), ranges(starts, sizes)
-    return entries[~randomness.keyed_subset(rows, draw(rows, entries), limit)]
+    return entries.take(np.flatnonzero(~randomness.keyed_subset(rows, draw(rows, entries), limit)))
 
 
 def group_places(labels: np.ndarray, count: int) -> Iterator[tuple[int, np.ndarray]]:
     """Yields each label that occurs with its places, both ascending; labels are in range(count)."""
     order = np.argsort(labels.astype(np.min_scalar_type(count)), kind="stable")
     ordered = labels[order]
-    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: ordered.size])
     ends = np.append(starts, order.size)[1:]
     for start, end in zip(starts, ends, strict=False):
         yield int(ordered[start]), order[start:end]

@@ -221,7 +221,7 @@ def add_rows(parts: Iterable[RowSums]) -> RowSums:
     rows, sums = map(np.concatenate, zip(*columns, strict=True))
     # Rows are many and those of the parts are few of them: no step goes through all rows.
     order = np.argsort(rows)
-    starts = np.flatnonzero(np.diff(rows[order], prepend=-1))
+    starts = np.flatnonzero(np.diff(rows[order], prepend=-1) > 0)
     return RowSums(rows=rows[order[starts]], sums=np.add.reduceat(sums[order], starts))
 
 

@@ -262,7 +262,7 @@ def keyed_subset(segments: np.ndarray, draws: np.ndarray, size: int) -> np.ndarr
     """
     if segments.size == 0:
         return np.zeros(0, dtype=bool)
-    starts = np.flatnonzero(np.diff(segments, prepend=-1))
+    starts = np.flatnonzero(np.append(True, segments[1:] != segments[:-1]))
     counts = np.diff(starts, append=segments.size)
     ordinal = np.repeat(np.arange(starts.size, dtype=np.uint64), counts)
     # (n,) uint64: the segment's number in the high bits and the draw, cut off, in the spare low bits,

@@ -214,7 +214,7 @@ def keep_present(
         # (p,) bool: positions of present grams, and one −1 after each run of them, so that runs
         # of different documents stay apart.
         keep = ids >= 0
-        keep[1:] |= keep[:-1] & ~keep[1:]
+        keep[1:] |= keep[:-1]
     else:
         keep = _runs_with_grams(ids, batch.word_ids)
     return _select_positions(batch, present, ids, batch.word_ids, keep)
@@ -303,7 +303,7 @@ def _with_neighbours(ids: np.ndarray) -> np.ndarray:
     keep = np.zeros(ids.size, dtype=bool)
     keep[:-1] |= paired
     keep[1:] |= paired
-    keep[1:] |= keep[:-1] & ~keep[1:]
+    keep[1:] |= keep[:-1]
     return keep
 
 
@@ -333,7 +333,7 @@ def _select_positions(
     if np.count_nonzero(keep) <= _WORTH_COPYING * keep.size:
         place = np.flatnonzero(keep)
         counts = np.diff(np.searchsorted(place, batch.offsets))
-        staying = np.flatnonzero(counts)
+        staying = np.flatnonzero(counts > 0)
         offsets = offsets_of(counts[staying])
     return UserBatch(
         length=grams.length,

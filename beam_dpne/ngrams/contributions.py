@@ -100,8 +100,8 @@ def outside_subset(
     keys, hashes = contributions.keys, contributions.word_hashes
 
     def draw(user: np.ndarray, entries: np.ndarray) -> np.ndarray:
-        own = keys[entries] if hashes is None else hashes[keys[entries], 0]
-        return randomness.keyed_bits(sub_key, contributions.users[user, 0], own)[:, 0]
+        own = keys.take(entries) if hashes is None else hashes[:, 0].take(keys.take(entries))
+        return randomness.keyed_bits(sub_key, contributions.users[:, 0].take(user), own)[:, 0]
 
     return outside_limit(contributions.offsets, max_contributions, draw)
 

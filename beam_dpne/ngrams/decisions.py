@@ -143,7 +143,7 @@ def released_part(after: HistogramShard) -> GramSet:
             "apply DecideRound to it."
         )
     # Rows of the n-grams that some round found; all others are never released.
-    chosen = np.flatnonzero(after.found)
+    chosen = np.flatnonzero(after.found > 0)
     part = after.select(chosen)
     rounds, cells = after.found[chosen], after.cells[chosen]
     places = rule.places(part.classes, chosen.size)

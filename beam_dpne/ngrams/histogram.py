@@ -170,17 +170,14 @@ def sum_pieces(pieces: list[HistogramShard]) -> HistogramShard | None:
     """Adds up the weights of users' contributions."""
     if not pieces:
         return None
-    weights = np.concatenate([piece.weights for piece in pieces])
-    # A piece without n-grams need not say whether there are classes.
-    classes = join_columns([piece.classes for piece in pieces if piece.keys.size])
-    tallies = join_columns([piece.tallies for piece in pieces if piece.keys.size])
     entries = HistogramShard(
         length=pieces[0].length,
         round=pieces[0].round,
         keys=np.concatenate([piece.keys for piece in pieces]),
-        weights=weights,
-        classes=classes,
-        tallies=tallies,
+        weights=np.concatenate([piece.weights for piece in pieces]),
+        # A piece without n-grams need not say whether there are classes.
+        classes=join_columns([piece.classes for piece in pieces if piece.keys.size]),
+        tallies=join_columns([piece.tallies for piece in pieces if piece.keys.size]),
     )
     return _merge_words(pieces, entries) if entries.length == 1 else _sum_by_key(entries)
 
@@ -288,15 +285,20 @@ def _sum_by_key(entries: HistogramShard) -> HistogramShard:
     # Equal keys become neighbours, so that one pass adds up each n-gram's weights.
     order = _ascending_order(entries.keys)
     keys = entries.keys.take(order)
-    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
+    ends = np.flatnonzero(np.append(keys[1:] != keys[:-1], True))
+
+    def sums(values: np.ndarray) -> np.ndarray:
+        # Sums over all keys may pass 2^63, since their differences do not.
+        return np.diff(np.cumsum(values.take(order)).take(ends), prepend=0)
+
     classes, tallies = entries.classes, entries.tallies
     return dataclasses.replace(
         entries,
-        keys=keys.take(starts),
-        weights=np.add.reduceat(entries.weights.take(order), starts),
+        keys=keys.take(ends),
+        weights=sums(entries.weights),
         # A class is a function of the n-gram, so that all of its entries say the same.
-        classes=None if classes is None else classes.take(order.take(starts)),
-        tallies=None if tallies is None else np.add.reduceat(tallies.take(order), starts),
+        classes=None if classes is None else classes.take(order.take(ends)),
+        tallies=None if tallies is None else sums(tallies),
     )
 
 
