@@ -35,11 +35,6 @@ from beam_dpne.storage.directories import absolute_path, is_local
 
 _EMBEDDED = ("fnapirunner", "embedded")
 _IDLE_SECONDS = 0.1
-# Prism asks a bundle to give up half of its elements whenever it made no progress for a tenth of a
-# second. One of ours is a partition of users and takes longer, and the worker is a single process, so
-# that data travel twice for nothing.
-_PRISM = "prismrunner"
-_PRISM_WITHOUT_SPLITS = "prism_disable_sdf_split"
 # Dataflow's Flex launcher has the job written to such a path, which is observed and not documented.
 _FLEX_LAUNCH = re.compile(r"gs://.+/template_launches/\d{4}(?:[-_]\d\d){5}-\d+/job_object")
 
@@ -113,8 +108,11 @@ def beam_options(arguments: Sequence[str], known: Collection[str] = ()) -> BeamO
     if parsed.runner.lower() in _EMBEDDED:
         _check_known(others, known)
         return BeamOptions(runner=FnApiRunner(), pipeline_options=options)
-    if parsed.runner.rpartition(".")[2].lower() == _PRISM:
-        options.view_as(DebugOptions).add_experiment(_PRISM_WITHOUT_SPLITS)
+    if parsed.runner.rpartition(".")[2].lower() == "prismrunner":
+        # Prism asks a bundle to give up half of its elements whenever it made no progress for a tenth
+        # of a second. One of ours is a partition of users and takes longer, and the worker is a single
+        # process, so that data travel twice for nothing.
+        options.view_as(DebugOptions).add_experiment("prism_disable_sdf_split")
     try:
         return BeamOptions(runner=create_runner(parsed.runner), pipeline_options=options)
     except (ValueError, ImportError, AttributeError) as error:

@@ -292,21 +292,13 @@ def count_in_beam(
     if holds_flattens_back(users.pipeline):
         # The sets depend on Flattens of what is computed from the users: this pass has a copy. The
         # empty side input keeps the runner from making one stage of the copy and the pass.
-        users = apply(users, "Copy", beam.Map(_same), UserBatch)
-        before = [AsIter(apply(users, "None", beam.Filter(_never), UserBatch))]
+        users = apply(users, "Copy", beam.Map(lambda batch: batch), UserBatch)
+        before = [AsIter(apply(users, "None", beam.Filter(lambda _: False), UserBatch))]
     sum_batch = functools.partial(_sum_batch, rows=rows, sets=len(sides))
     sums = AsIter(sum_rows(users, sum_batch, *before, *sides))
     how = {"rows": rows, "noise": required_noise(noise), "run_key": run_key}
     estimate = beam.FlatMap(estimated, sums, *sides[:-1], **how)
     return apply(released[-1], "Estimate", estimate, kind)
-
-
-def _same(batch: UserBatch) -> UserBatch:
-    return batch
-
-
-def _never(_: UserBatch) -> bool:
-    return False
 
 
 def _sum_batch(batch: Any, *beside: Any, rows: CountedRows, sets: int) -> RowSums:

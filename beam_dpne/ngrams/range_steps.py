@@ -160,7 +160,7 @@ class NoisyThreshold(_Decision):
 
     def expand(self, histogram: PCollection[HistogramShard]) -> PCollection[GramSet]:
         """Decides each shard, then sorts the released n-grams into one set."""
-        parts = self._decided(histogram, _released_parts, GramSet)
+        parts = self._decided(histogram, lambda shard: [decisions.released_part(shard)], GramSet)
         sort = beam.Map(_merge_released, AsIter(parts), rule=self.rule, store=self.store)
         return apply(self._before(histogram), "Sort", sort, GramSet)
 
@@ -223,10 +223,6 @@ class DecideRound(_Decision):
 
 def _decide(shard: HistogramShard, *drawn: Any, then: Any, **by: Any) -> Iterator[Any]:
     return then(decisions.decide(shard, *drawn, **by))
-
-
-def _released_parts(decided: HistogramShard) -> Iterator[GramSet]:
-    yield decisions.released_part(decided)
 
 
 def _held(shard: HistogramShard, previous: GramSet, *, stddev: float) -> str:

@@ -222,10 +222,7 @@ class PrivateNgrams(DocumentsTransform):
         start = ROOT if self.group_field is None else GROUPED_ROOT
         rule = rule_for(self.plan, start) if previous is None else None
         deciding: dict[str, Any] = {"rule": rule, "run_key": run_key, "store": self.store}
-        present: Any = None
-        still_open: Any = None
-        found: Any = None
-        first: Any = None
+        present = still_open = found = first = cast("Any", None)
         for number in range(1, last + 1):
             label, is_first = f"{length}/{number}", number == 1 and previous is not None
             beside = {"previous": previous, "present": present, "before": before}
