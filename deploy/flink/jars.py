@@ -31,9 +31,9 @@ def beam_jars() -> list[pathlib.Path]:
 def job_server_class_path() -> list[pathlib.Path]:
     """Returns the jars of Beam's job server.
 
-    The first has two classes of Flink's planner, whose own do not end on a plan of many lengths, and
-    one that sends no jars with a job. Flink plans a batch job in the process that submits it, so that
-    TaskManagers and JobManager do not need it.
+    The first has two classes of Flink's planner, whose own do not end on a plan of many lengths, one
+    that sends no jars with a job, and one that asks more often whether a job has ended. Flink plans a
+    batch job in the process that submits it, so that TaskManagers and JobManager do not need it.
     """
     log = sorted((flink_distribution() / "lib").glob("log4j-*.jar"))
     return [_compiled("planner", PLANNER), *_job_server(), *log]
