@@ -45,11 +45,9 @@ class CategoryNames:
     Attributes:
       tokenizer_name: its name in ledgers and in the context of a run key.
       version: the digest of the names, on which the tokens depend.
-      thread_safe: it keeps no state between calls.
     """
 
     tokenizer_name = "msnbc_categories"
-    thread_safe = True
 
     def __init__(self, names: Sequence[str]):
         """Takes the names of the categories in the order of their numbers."""

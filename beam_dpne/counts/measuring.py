@@ -35,7 +35,6 @@ from beam_dpne.counts.rule import (
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import (
     distinct,
-    map_in_threads,
     offsets_of,
     rows_of_entries,
     used_words,
@@ -152,9 +151,14 @@ def split_sums(
     pieces: Iterable[RowSums], rule: CountRule
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns numbers, (n, C), masses, (n,), and sizes, (C,) int64, of sums that are cut in any way."""
-    shape = rule.row_weights.size + 1, rule.bounds.size + 1
+    shape = _shape(rule)
     table = table_of_sums(pieces, math.prod(shape)).reshape(shape)
     return table[:-1, :-1], table[:-1, -1], table[-1, :-1]
+
+
+def _shape(rule: CountRule) -> tuple[int, int]:
+    """Returns the numbers of rows and of columns of all sums."""
+    return rule.row_weights.size + 1, rule.bounds.size + 1
 
 
 def _sums_of_users(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -237,32 +241,20 @@ class CountedRows(Protocol):
         ...
 
 
-def count_in_memory(
-    rows: CountedRows,
-    batches: Iterable[Any],
-    released: Sequence[Any],
-    *,
-    noise: float | None,
-    run_key: RunKey,
-    workers: int = 1,
-) -> list[Any]:
-    """Returns released sets with estimated numbers of users, from batches of all users.
+def sum_batches(rows: CountedRows, batches: Iterable[Any], released: Sequence[Any]) -> RowSums:
+    """Returns the exact sums of batches in memory, as `sum_counts` does; a user is in one batch only.
 
     Args:
       rows: how the sets are rows.
-      batches: all users, each of them in one batch only.
+      batches: users.
       released: the released sets.
-      noise: the noise of the measurement; None is refused.
-      run_key: the secret of the run, bound to its parameters.
-      workers: the number of threads that work on batches; it changes no release.
     """
-
-    def summed(batch: Any) -> RowSums:
-        return _sum_batch(batch, *released, rows=rows, sets=len(released))
-
-    pieces = map_in_threads(summed, batches, workers)
-    *shorter, last = released
-    return estimated(last, pieces, *shorter, rows=rows, noise=noise, run_key=run_key)
+    sum_batch = functools.partial(_sum_batch, rows=rows, sets=len(released))
+    with progress.counting(batches):
+        sums = (sum_batch(batch, *released) for batch in batches)
+        table = table_of_sums(sums, math.prod(_shape(rule_of(rows, *released))))
+    found = np.flatnonzero(table)
+    return RowSums(rows=found, sums=table[found])
 
 
 def count_in_beam(

@@ -19,7 +19,6 @@ from beam_dpne.documents.run_keys import require_identified, tokenizer_identity
 from beam_dpne.documents.tokenizers import (
     Tokenizer,
     item,
-    may_run_in_threads,
     resolve_tokenizer,
     tokenize,
     tokenizer_name,
@@ -119,11 +118,6 @@ class TextRules:
             return None
         of_tokenizer = tokenizer_identity(self.tokenizer)["version"]
         return f"{of_tokenizer}; pyarrow {pa.__version__}; {json.dumps(self.rules)}"
-
-    @property
-    def thread_safe(self) -> bool:
-        """Whether several threads may call it."""
-        return may_run_in_threads(resolve_tokenizer(self.tokenizer))
 
     @functools.cached_property
     def _pattern(self) -> str:

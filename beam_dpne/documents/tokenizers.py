@@ -2,9 +2,8 @@
 
 A tokenizer takes a string array without nulls, and returns a list<string> array of the same length
 without null lists. A null token is a border, over which no n-gram goes. Its attribute `tokenizer_name`
-is its name in ledgers and run keys, `version` changes with the tokens that it returns, and with
-`thread_safe = True` several threads may call it at the same time. Functions of users may have these
-attributes, too.
+is its name in ledgers and run keys, and `version` changes with the tokens that it returns. Functions of
+users may have these attributes, too.
 """
 
 import functools
@@ -42,7 +41,6 @@ class BoundaryWords:
     Attributes:
       tokenizer_name: Public name, for ledgers and run keys.
       version: Version of the tokenizer, and of the package whose tables define the boundaries.
-      thread_safe: It keeps no state between calls.
 
     Raises:
       ValueError: The package `regex` of the extra `unicode`, or `icu4py` of the extra `icu`, is not
@@ -54,8 +52,6 @@ class BoundaryWords:
     >>> BoundaryWords("icu_words")(texts).to_pylist()
     [['pi', 'is', '3.14'], ['東京', 'へ', '行く'], []]
     """
-
-    thread_safe = True
 
     def __init__(self, tokenizer_name: str) -> None:
         self.tokenizer_name = tokenizer_name
@@ -132,7 +128,7 @@ _VERSIONS = {
     "item": "1",
 }
 for _name, _version in _VERSIONS.items():
-    vars(TOKENIZERS[_name]).update(tokenizer_name=_name, version=_version, thread_safe=True)
+    vars(TOKENIZERS[_name]).update(tokenizer_name=_name, version=_version)
 
 
 def resolve_tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
@@ -280,14 +276,3 @@ def tokenizer_name(tokenizer: str | Tokenizer) -> str:
 def _module_of(named: Callable[..., Any]) -> str:
     """Returns the module of a function or class; methods of built-in types, as str.split, have none."""
     return getattr(named, "__module__", None) or "builtins"
-
-
-def may_run_in_threads(tokenizer: Tokenizer) -> bool:
-    """Returns whether several threads may call a tokenizer at the same time.
-
-    Without the attribute `thread_safe = True` one thread calls it at a time.
-
-    >>> may_run_in_threads(words), may_run_in_threads(lambda texts: texts)
-    (True, False)
-    """
-    return getattr(tokenizer, "thread_safe", False) is True

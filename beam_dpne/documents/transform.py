@@ -1,10 +1,7 @@
 """GroupByUser, and DocumentsTransform, the base of transforms from documents to releases."""
 
-import collections
-import concurrent.futures
 import dataclasses
-import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import apache_beam as beam
@@ -35,6 +32,7 @@ from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import DocumentBlock, UnhintedTransform, UserBatch, apply
 from beam_dpne.elements.coders import SetStore, spill
+from beam_dpne.elements.processes import Processes, most_forks
 from beam_dpne.engines import check_options
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription, names_of
@@ -69,7 +67,7 @@ class GroupByUser(beam.PTransform):
       partitions: Number of hash partitions of users, at least 1.
       max_tokens_per_user: Largest number of a user's tokens, at least 1.
       run_key: Secret key of the run.
-      workers: Number of threads in which a worker tokenizes, at least 1.
+      workers: Number of processes in which a worker tokenizes, at least 1.
       is_grouped: Whether documents have groups.
 
     Raises:
@@ -117,37 +115,52 @@ class GroupByUser(beam.PTransform):
 
 
 class _TokenizeAndPartition(beam.DoFn):
-    """Turns a bundle's record batches into blocks of documents for each partition.
-
-    Batches are gathered before they are cut, because each block carries a dictionary of its words.
-    """
+    """Turns a bundle's record batches into blocks of documents for each partition."""
 
     def __init__(self, settings: GroupByUser):
         self._settings = settings
 
     def setup(self):
-        self._tokenize = tokenizers.resolve_tokenizer(self._settings.tokenizer)
-        may_run = tokenizers.may_run_in_threads(self._tokenize)
-        self._workers = self._settings.workers if may_run else 1
-        self._pool = concurrent.futures.ThreadPoolExecutor(self._workers)
+        self._forks = None
 
     def start_bundle(self):
         # What a bundle that failed has left is not of this one.
-        self._tasks = collections.deque[Callable[[], Any]]()
-        self._blocks: list[DocumentBlock] = []
+        self.teardown()
+        gathered = _Gathered(self._settings)
+        most = most_forks(self._settings.workers)
+        self._forks = Processes(gathered.answer, most) if most else None
+        self._answer = self._forks.offer if self._forks else gathered.answer
 
     def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, DocumentBlock]]:
         progress.enter("read", None)
-        self._start(self._tokenized, batch)
-        yield from self._finish(self._workers if self._workers > 1 else 0)
+        for blocks in self._answer(batch):
+            yield from blocks
 
     def finish_bundle(self) -> Any:
-        yield from map(GlobalWindows.windowed_value, self._finish(0))
-        left = self._cut(self._blocks) if self._blocks else ()
-        yield from map(GlobalWindows.windowed_value, left)
+        for blocks in self._forks.all(None) if self._forks else self._answer(None):
+            yield from map(GlobalWindows.windowed_value, blocks)
+        self.teardown()
 
     def teardown(self):
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._forks is not None:
+            self._forks.close()
+
+
+class _Gathered:
+    """Documents that are tokenized, and cut when there are many, since each block carries its words."""
+
+    def __init__(self, settings: GroupByUser) -> None:
+        self._settings = settings
+        self._tokenize = tokenizers.resolve_tokenizer(settings.tokenizer)
+        self._blocks: list[DocumentBlock] = []
+
+    def answer(self, batch: pa.RecordBatch | None) -> Iterator[list[tuple[int, DocumentBlock]]]:
+        """Takes a batch, or None at the end; yields what is cut, with the numbers of the partitions."""
+        if batch is not None:
+            self._blocks.append(self._tokenized(batch))
+        tokens = sum(block.codes.size for block in self._blocks)
+        if tokens > (0 if batch is None else _GATHERED_TOKENS):
+            yield self._cut()
 
     def _tokenized(self, batch: pa.RecordBatch) -> DocumentBlock:
         tokens = tokenizers.tokenize(self._tokenize, batch.column(TEXT))
@@ -156,25 +169,9 @@ class _TokenizeAndPartition(beam.DoFn):
         users, tokens = tokenizers.cut_at_borders(batch.column(USER), tokens)
         return encode_documents(hash_users(users, self._settings.run_key.sub_key("user")), tokens)
 
-    def _start(self, task: Callable[[Any], Any], argument: Any) -> None:
-        """Runs a task in a thread; of one worker, `_finish` runs it."""
-        started = functools.partial(task, argument)
-        self._tasks.append(self._pool.submit(started).result if self._workers > 1 else started)
-
-    def _finish(self, most: int) -> Iterator[tuple[int, DocumentBlock]]:
-        """Waits until at most so many tasks are left; blocks with enough tokens become a new task."""
-        while len(self._tasks) > most:
-            found = self._tasks.popleft()()
-            if isinstance(found, list):
-                yield from found
-            else:
-                self._blocks.append(found)
-            if sum(block.codes.size for block in self._blocks) > _GATHERED_TOKENS:
-                self._start(self._cut, self._blocks)
-                self._blocks = []
-
-    def _cut(self, blocks: list[DocumentBlock]) -> list[tuple[int, DocumentBlock]]:
+    def _cut(self) -> list[tuple[int, DocumentBlock]]:
         most, key = self._settings.max_tokens_per_user, self._settings.run_key.sub_key("document")
+        blocks, self._blocks = self._blocks, []
         block = limit_documents(blocks, most, key, final=False)
         pieces = split_by_user(block, self._settings.partitions)
         return [(number, part) for number, piece in pieces for part in bounded_blocks(piece)]

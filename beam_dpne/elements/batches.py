@@ -233,6 +233,16 @@ def table_of_sums(parts: Iterable[RowSums], size: int) -> np.ndarray:
     return table
 
 
+def add_up(parts: Iterable[Sized], merge: Callable[[list[Any]], Any]) -> Any:
+    """Returns the sums of all batches, of which few wait, as in `SumBundle`; None if there are none."""
+    waiting: list[Any] = []
+    for part in parts:
+        waiting.append(part)
+        if sum(map(len, waiting)) > max(MAX_WAITING, 2 * len(waiting[0])):
+            waiting = [merge(waiting)]
+    return merge(waiting) if waiting else None
+
+
 def cut_rows(sums: RowSums) -> Iterator[tuple[int, RowSums]]:
     """Cuts sums by ranges of rows, so that no element is large; each has the number of its range."""
     ranges = sums.rows // _ROWS_OF_A_PIECE

@@ -6,10 +6,11 @@ what is shown is for the operator alone, as the run time is.
 """
 
 import contextlib
+import functools
 import operator
 import threading
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 
@@ -36,7 +37,32 @@ _START = Snapshot("", None, 0)
 # A runner's workers are threads.
 _lock = threading.Lock()
 # Expected: the number of parts of a stage, by its name; items: that of the items that are mapped, or 0.
-_now = types.SimpleNamespace(shown=_START, expected={}, items=0)
+# Tell: what takes the steps of a fork, or None.
+_now = types.SimpleNamespace(shown=_START, expected={}, items=0, tell=None)
+
+
+def _told(step: Callable[..., None]) -> Callable[..., None]:
+    """Makes a step of a fork known to its parent, which shows it."""
+
+    @functools.wraps(step)
+    def tell(*arguments: Any) -> None:
+        if _now.tell is None:
+            step(*arguments)
+        else:
+            _now.tell((step.__name__, arguments))
+
+    return tell
+
+
+def forward_to(tell: Callable[[tuple[str, tuple[Any, ...]]], Any]) -> None:
+    """Has all steps of this process told to a function, from which `repeat` of another takes them."""
+    _now.tell = tell
+
+
+def repeat(step: tuple[str, tuple[Any, ...]]) -> None:
+    """Repeats a step of a fork."""
+    name, arguments = step
+    globals()[name](*arguments)
 
 
 def _set(**fields: Any) -> None:
@@ -44,12 +70,14 @@ def _set(**fields: Any) -> None:
         _now.shown = _now.shown._replace(**fields)
 
 
+@_told
 def advance_bytes(n: int) -> None:
     """Adds `n` bytes to the (compressed) input that was read."""
     with _lock:
         _now.shown = _now.shown._replace(bytes_read=_now.shown.bytes_read + n)
 
 
+@_told
 def advance() -> None:
     """Adds one to the parts that are done."""
     with _lock:
@@ -61,6 +89,7 @@ def expect(**parts: int) -> None:
     _now.expected.update(parts)
 
 
+@_told
 def enter(stage: str, length: int | None = None, round_number: int = 0) -> None:
     """Sets the stage that has begun, its n-gram length and its round.
 

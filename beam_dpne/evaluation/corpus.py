@@ -23,8 +23,8 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.elements import GramSet, word_ids
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.records import plan_reads, read_item
-from beam_dpne.reading.transform import read_ahead
+from beam_dpne.reading.records import plan_reads
+from beam_dpne.reading.transform import read_items
 
 # The code at the position after the last word of a document.
 BORDER = -1
@@ -118,8 +118,8 @@ def read_corpus(
     rejected: collections.Counter[str] = collections.Counter()
 
     def batches() -> Iterator[pa.RecordBatch]:
-        pieces = (item for file in files for item in plan_reads(file, options))
-        for batch in read_ahead(read_item(item, options) for item in pieces):
+        pieces = [item for file in files for item in plan_reads(file, options)]
+        for batch in read_items(pieces, options):
             progress.enter("read", None)
             rejected.update(reason for _, reason in batch.rejects)
             yield batch.documents

@@ -13,14 +13,13 @@ that it needs somewhat fewer of them.
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy import optimize, stats
 
-from beam_dpne.counts import measuring as counting
-from beam_dpne.elements.batches import UserBatch, add_rows
+from beam_dpne.elements.batches import RowSums, UserBatch
 from beam_dpne.evaluation.corpus import Corpus, GramIndex, codes_of_sets
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import adaptive
@@ -28,7 +27,6 @@ from beam_dpne.ngrams.elements import Contributions, GramSet
 from beam_dpne.ngrams.in_memory import InMemory, Piece
 from beam_dpne.ngrams.length_rules import rule_of_sizes
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.released_rows import GramRows
 
 # A sum of weights stays below 2^63 for this many users with weights below 1 in units of 2^-32.
 MOST_USERS = 2**30
@@ -68,14 +66,9 @@ class _Repeated(InMemory):
         }
         return super().sums(dataclasses.replace(sent, **repeated))
 
-    def count(self, users: list[UserBatch], released: Sequence[GramSet]) -> Sequence[GramSet]:
-        rows = GramRows(pruning=self.plan.pruning)
-        rule = counting.rule_of(rows, *released)
-        sums = add_rows(counting.sum_counts(rows.held(batch, released), rule) for batch in users)
-        sums = dataclasses.replace(sums, sums=_times(sums.sums, self.repeats))
-        *shorter, last = released
-        how = {"rows": rows, "noise": self.plan.count_noise, "run_key": self.run_key}
-        return counting.estimated(last, [sums], *shorter, **how)
+    def sum_counts(self, users: list[UserBatch], released: Sequence[GramSet]) -> Iterable[RowSums]:
+        sums = super().sum_counts(users, released)
+        return [dataclasses.replace(each, sums=_times(each.sums, self.repeats)) for each in sums]
 
 
 def _times(values: np.ndarray, factor: float) -> np.ndarray:

@@ -9,12 +9,14 @@ release in memory equals the pipeline's, bit for bit, under the same run key.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from beam_dpne.counts.measuring import count_in_memory
+from beam_dpne.counts import measuring
+from beam_dpne.documents.blocks import lay_out
 from beam_dpne.elements.arrays import map_in_threads
-from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.batches import DocumentBlock, RowSums, UserBatch, add_up
+from beam_dpne.elements.processes import Processes
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import decisions, histogram
 from beam_dpne.ngrams.elements import (
@@ -82,7 +84,7 @@ class InMemory:
       start: the root without known n-grams: `ROOT`, or `GROUPED_ROOT` if words have groups in front of
         them.
       histogram_ranges: the number of hash ranges of a histogram; it changes no release.
-      workers: the number of threads that work on batches and hash ranges; it changes no release.
+      workers: the number of threads that work on hash ranges; it changes no release.
     """
 
     plan: PrivacyPlan
@@ -91,6 +93,15 @@ class InMemory:
     start: GramSet = ROOT
     histogram_ranges: int = 1
     workers: int = 1
+
+    def lay_out(
+        self, partitions: Sequence[Iterable[DocumentBlock]], numbers: Iterable[int]
+    ) -> list[UserBatch]:
+        """Returns the positions of the users of some partitions."""
+        how = {"max_tokens": self.plan.max_tokens_per_user, "run_key": self.run_key}
+        return [
+            batch for number in numbers for batch in lay_out((number, partitions[number]), **how)
+        ]
 
     def release(self, users: Iterable[UserBatch]) -> tuple[GramSet, ...]:
         """Returns S_1, …, S_T, with numbers of users if the plan has a count_share.
@@ -159,12 +170,14 @@ class InMemory:
             )
             return contributed and (self.sums(contributed[0]), contributed[1])
 
-        kept = [pair for pair in map_in_threads(of_batch, users, self.workers) if pair is not None]
+        kept = [pair for pair in map_in_threads(of_batch, users, 1) if pair is not None]
         return [piece for pieces, _ in kept for piece in pieces], [batch for _, batch in kept]
 
     def sums(self, sent: Contributions) -> list[Piece]:
         """Returns the sums of what a batch's users send, which are much smaller, by hash range."""
         sums = histogram.sum_contributions(sent)
+        if self.histogram_ranges == 1:
+            return [(0, sums)]
         return list(histogram.cut_by_hash_range(sums, self.histogram_ranges))
 
     def measure(
@@ -204,11 +217,64 @@ class InMemory:
 
     def count(self, users: list[UserBatch], released: Sequence[GramSet]) -> Sequence[GramSet]:
         """Returns the released sets with the numbers of users who hold each n-gram."""
-        return count_in_memory(
-            GramRows(pruning=self.plan.pruning),
-            users,
-            released,
-            noise=self.plan.count_noise,
-            run_key=self.run_key,
-            workers=self.workers,
-        )
+        *shorter, last = released
+        how = {"rows": self._rows, "noise": self.plan.count_noise, "run_key": self.run_key}
+        return measuring.estimated(last, self.sum_counts(users, released), *shorter, **how)
+
+    def sum_counts(self, users: list[UserBatch], released: Sequence[GramSet]) -> Iterable[RowSums]:
+        """Returns the exact sums over users for the released rows, in pieces."""
+        return [measuring.sum_batches(self._rows, users, released)]
+
+    @property
+    def _rows(self) -> GramRows:
+        return GramRows(pruning=self.plan.pruning)
+
+
+@dataclasses.dataclass(kw_only=True)
+class InProcesses(InMemory):
+    """The loop over lengths and rounds of users who stay in several forks, see `keep_users`."""
+
+    forks: Processes
+
+    def contribute(
+        self, length: int, round_number: int, users: Iterable[UserBatch], **beside: Any
+    ) -> tuple[list[Piece], Iterable[UserBatch]]:
+        """Returns the sums of what all users send to a round."""
+        sent = self.forks.all(("contribute", length, round_number, beside))
+        return [piece for pieces in sent for piece in pieces], users
+
+    def sum_counts(self, users: list[UserBatch], released: Sequence[GramSet]) -> Iterable[RowSums]:
+        """Returns the exact sums of each fork."""
+        return self.forks.all(("sum_counts", released))
+
+
+def keep_users(
+    run: InMemory, partitions: list[list[DocumentBlock]]
+) -> Callable[[tuple[Any, ...]], Iterator[Any]]:
+    """Returns the function with which a fork keeps users, and answers for them.
+
+    It answers ("lay_out", numbers of partitions), which become its users; ("contribute", length, round,
+    sets); and ("sum_counts", released sets).
+    """
+    # All sums of a fork are cut at once.
+    run, ranges = dataclasses.replace(run, histogram_ranges=1), run.histogram_ranges
+    everybody: list[UserBatch] = []
+    left: list[UserBatch] = []
+
+    def answer(request: tuple[Any, ...]) -> Iterator[Any]:
+        nonlocal left
+        step, *given = request
+        if step == "lay_out":
+            everybody.extend(run.lay_out(partitions, *given))
+            left = list(everybody)
+        elif step == "contribute":
+            # They are laid out, and the forks share the blocks as long as one of them has some.
+            partitions.clear()
+            length, number, beside = given
+            sent, left = run.contribute(length, number, _Waiting(left), **beside)
+            sums = add_up((piece for _, piece in sent), histogram.sum_pieces)
+            yield list(histogram.cut_by_hash_range(sums, ranges)) if sent else []
+        else:
+            yield from run.sum_counts(everybody, *given)
+
+    return answer

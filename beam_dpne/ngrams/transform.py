@@ -1,25 +1,25 @@
 """PrivateNgrams: the loop over k of DPNE, as one pipeline."""
 
+import collections
+import contextlib
 import dataclasses
-import functools
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection, TaggedOutput
 
-from beam_dpne.documents.blocks import lay_out
 from beam_dpne.documents.transform import DocumentsTransform, create_public
-from beam_dpne.elements.arrays import map_in_threads
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
 from beam_dpne.elements.coders import SetStore, spill
+from beam_dpne.elements.processes import Processes, most_forks
 from beam_dpne.elements.rows import CountedGroupedNgram, CountedNgram, GroupedNgram, ReleasedNgram
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.candidates import ExtractGrams, PruneInvalid
 from beam_dpne.ngrams.contributions import LimitContributions
 from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet
 from beam_dpne.ngrams.histogram import WeightedHistogram
-from beam_dpne.ngrams.in_memory import InMemory
+from beam_dpne.ngrams.in_memory import InMemory, InProcesses, keep_users
 from beam_dpne.ngrams.ledger import ngrams_contents
 from beam_dpne.ngrams.length_rules import rule_for
 from beam_dpne.ngrams.plan import PrivacyPlan
@@ -275,13 +275,20 @@ def _release_all(
     store: SetStore | None,
     root: GramSet | None = None,
 ) -> Iterator[Any]:
-    partitions: dict[int, list[DocumentBlock]] = {}
+    by_number: dict[int, list[DocumentBlock]] = {}
     for number, block in blocks:
-        partitions.setdefault(number, []).append(block)
-    lay = functools.partial(lay_out, max_tokens=run.plan.max_tokens_per_user, run_key=run.run_key)
-    laid = map_in_threads(lambda part: list(lay((0, part))), list(partitions.values()), run.workers)
-    partitions.clear()
-    users = [batch for part in laid for batch in part]
-    laid.clear()
-    for grams in dataclasses.replace(run, root=root).release(users):
-        yield TaggedOutput(str(grams.length), spill(grams, store))
+        by_number.setdefault(number, []).append(block)
+    partitions, run = list(by_number.values()), dataclasses.replace(run, root=root)
+    by_number.clear()
+    with contextlib.ExitStack() as stack:
+        users: list[UserBatch] = []
+        if most := most_forks(run.workers, len(partitions)):
+            forks = stack.enter_context(Processes(keep_users(run, partitions), most))
+            shares = (range(first, len(partitions), most) for first in range(most))
+            collections.deque(forks.stream(("lay_out", share) for share in shares), 0)
+            run = InProcesses(**vars(run), forks=forks)
+        else:
+            users = run.lay_out(partitions, range(len(partitions)))
+        partitions.clear()
+        for grams in run.release(users):
+            yield TaggedOutput(str(grams.length), spill(grams, store))

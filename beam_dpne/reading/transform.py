@@ -1,12 +1,11 @@
 """ReadDocuments: files are cut into pieces of work, and each piece becomes batches of documents."""
 
 import collections
-import concurrent.futures
 import contextlib
 import dataclasses
-import itertools
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+import functools
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
@@ -14,14 +13,14 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
 from beam_dpne.elements.batches import UnhintedTransform, apply
+from beam_dpne.elements.processes import Processes, most_forks
 from beam_dpne.reading.files import has_glob, match_inputs
 from beam_dpne.reading.options import InputDescription, ReadOptions, extension_of, format_of
-from beam_dpne.reading.records import WorkItem, plan_reads, read_item
+from beam_dpne.reading.records import Batch, WorkItem, plan_reads, read_item
 from beam_dpne.reading.rejects import REJECTED_RECORDS, Reject, Tally, write_rejects
 
 _REJECTS = "rejects"
 _TALLY = "tally"
-_Item = TypeVar("_Item")
 
 
 class _Outputs(NamedTuple):
@@ -166,30 +165,22 @@ class ReadDocuments(UnhintedTransform):
         return result
 
 
-def read_ahead(
-    reads: Iterable[Generator[_Item, None, None]], workers: int = 1
-) -> Generator[_Item, None, None]:
-    """Yields the items of generators, of which so many are read at the same time, in threads.
+def read_items(
+    items: Sequence[WorkItem], options: ReadOptions, workers: int = 1
+) -> Generator[Batch, None, None]:
+    """Yields the batches of pieces of work, of which so many are read at the same time.
 
-    The next item of each is read while the caller uses one. At the end, also after an error or if this
-    is closed, the threads have ended and the generators are closed.
+    One worker reads one after the other; several are forks, which read ahead while the caller uses a
+    batch, and which have ended at the end, also after an error or if this is closed.
     """
-    left = iter(reads)
-    with contextlib.ExitStack() as opened, concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        waiting: dict[concurrent.futures.Future[_Item | None], Generator[_Item, None, None]] = {}
-        for read in itertools.islice(left, workers):
-            opened.enter_context(contextlib.closing(read))
-            waiting[pool.submit(next, read, None)] = read
-        while waiting:
-            done, _ = concurrent.futures.wait(waiting, return_when="FIRST_COMPLETED")
-            for future in done:
-                read, item = waiting.pop(future), future.result()
-                if item is None and (read := next(left, None)) is not None:
-                    opened.enter_context(contextlib.closing(read))
-                if read is not None:
-                    waiting[pool.submit(next, read, None)] = read
-                if item is not None:
-                    yield item
+    read = functools.partial(read_item, options=options)
+    if most := most_forks(workers, len(items)):
+        with Processes(read, most) as forks:
+            yield from forks.stream(items)
+        return
+    for item in items:
+        with contextlib.closing(read(item)) as batches:
+            yield from batches
 
 
 def _work_items(
@@ -211,8 +202,7 @@ class _ReadItems(beam.DoFn):
     def process(self, element: tuple[WorkItem, ...]) -> Iterator[Any]:
         """Yields batches of documents, and yields rejects and the tally to further outputs."""
         usable, reasons = 0, collections.Counter[str]()
-        reads = (read_item(item, self._options) for item in element)
-        for batch in read_ahead(reads, self._workers):
+        for batch in read_items(element, self._options, self._workers):
             if batch.documents.num_rows:
                 yield batch.documents
             usable += batch.usable

@@ -48,7 +48,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.counts.measuring import Held, count_in_memory
+from beam_dpne.counts.measuring import Held, estimated, sum_batches
 from beam_dpne.elements import coders
 from beam_dpne.elements.arrays import byte_order, join_words, places_in, rows_of_places
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
@@ -214,9 +214,8 @@ def release_items(
     found = merge_released(parts, plan, size, past)
     if not plan.count_share:
         return found
-    (counted,) = count_in_memory(
-        ItemRows(), [items], [found], noise=plan.count_noise, run_key=run_key
-    )
+    sums = sum_batches(ItemRows(), [items], [found])
+    (counted,) = estimated(found, [sums], rows=ItemRows(), noise=plan.count_noise, run_key=run_key)
     return counted
 
 

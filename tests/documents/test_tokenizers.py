@@ -15,7 +15,6 @@ from beam_dpne.cli.main import main
 from beam_dpne.documents.run_keys import tokenizer_identity
 from beam_dpne.documents.tokenizers import (
     TOKENIZERS,
-    may_run_in_threads,
     resolve_tokenizer,
     tokenize,
     tokenizer_name,
@@ -210,17 +209,6 @@ def test_the_code_in_the_advice_is_a_tokenizer() -> None:
     body = re.search(r"return (pa\.array\(.*\)\)), or", str(caught.value)).group(1)
     advised = eval(f"lambda texts: {body}", {"pa": pa})
     assert tokenize(advised, pa.array(["a b", ""])).to_pylist() == [["a", "b"], []]
-
-
-@pytest.mark.parametrize("value", ["no", "yes", 1, None, False])
-def test_only_true_as_the_attribute_thread_safe_permits_threads(value) -> None:
-    def split(texts: pa.Array) -> pa.ListArray:
-        return whitespace(texts)
-
-    split.thread_safe = value
-    assert not may_run_in_threads(split)
-    split.thread_safe = True
-    assert may_run_in_threads(split)
 
 
 def test_a_list_of_names_is_a_parameter_error() -> None:

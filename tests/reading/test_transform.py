@@ -6,8 +6,7 @@ import json
 import os
 import pathlib
 import re
-import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 
 import apache_beam as beam
 import pytest
@@ -17,12 +16,12 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from beam_dpne import PrivacyPlan, PrivateNgrams
 from beam_dpne.elements import progress
-from beam_dpne.errors import TooManyRejectedError, printable_reason
+from beam_dpne.errors import InputError, TooManyRejectedError, printable_reason
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.records import WorkItem, plan_reads, read_item
+from beam_dpne.reading.records import WorkItem, plan_reads
 from beam_dpne.reading.rejects import Tally, require_few_rejected
-from beam_dpne.reading.transform import ReadDocuments, read_ahead
+from beam_dpne.reading.transform import ReadDocuments, read_items
 from beam_dpne.release.publishing import WriteRelease
 from beam_dpne.release.reading import read_release
 from tests.reading.files import CANARY, write
@@ -66,47 +65,46 @@ def item(request, tmp_path) -> WorkItem:
 
 @contextlib.contextmanager
 def nothing_is_left(item: WorkItem) -> Iterator[None]:
-    """No thread that the block has started goes on, and the file is closed."""
-    before = set(threading.enumerate())
+    """No fork that the block has started goes on, and the file is closed."""
     yield
-    assert set(threading.enumerate()) <= before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
     links = [fd for fd in pathlib.Path("/proc/self/fd").iterdir() if fd.is_symlink()]
     assert item.file.path not in [os.readlink(link) for link in links if link.is_symlink()]
 
 
-def test_a_file_that_is_not_read_to_its_end_is_closed(item) -> None:
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_file_that_is_not_read_to_its_end_is_closed(item, workers) -> None:
     options = ReadOptions(block_bytes=1000)
     with nothing_is_left(item):
-        ahead = read_ahead([read_item(item, options)])
-        assert next(ahead).documents.num_rows == 1
-        ahead.close()
+        batches = read_items([item] * 2, options, workers)
+        assert next(batches).documents.num_rows == 1
+        batches.close()
     with nothing_is_left(item):
-        batches = read_ahead([read_item(item, options)], workers=3)
+        batches = read_items([item] * 2, options, workers)
         with pytest.raises(KeyError):
             list(map(lambda batch: batch.documents.column("of no name"), batches))
         batches.close()
 
 
-def test_items_of_several_files_are_read_at_the_same_time_and_none_is_lost() -> None:
-    meeting, closed = threading.Barrier(3, timeout=20), []
+@pytest.mark.parametrize("workers", [1, 3])
+def test_each_item_is_read_once_by_whoever_reads_it(item, workers) -> None:
+    progress.reset()
+    options = ReadOptions(block_bytes=1000)
+    one = [batch.documents.to_pylist() for batch in read_items([item], options)]
+    read = progress.snapshot().bytes_read
+    assert read > 0
+    several = [batch.documents.to_pylist() for batch in read_items([item] * 7, options, workers)]
+    assert sorted(several, key=repr) == sorted(one * 7, key=repr)
+    assert progress.snapshot().bytes_read == 8 * read
 
-    def read(name: str) -> Generator[str, None, None]:
-        try:
-            # Nobody passes before three have come.
-            meeting.wait()
-            yield from (f"{name}{place}" for place in range(4))
-        finally:
-            closed.append(name)
 
-    expected = [f"{name}{place}" for name in "abc" for place in range(4)]
-    assert sorted(read_ahead(map(read, "abc"), workers=3)) == expected
-    few = read_ahead(map(read, "abc"), workers=3)
-    assert next(few) in expected
-    few.close()
-    assert sorted(closed) == [*"aabbcc"]
-    # A fourth begins when one of two has ended, and its error ends all of them.
-    with pytest.raises(ZeroDivisionError):
-        list(read_ahead(((1 / each for each in part) for part in ([1], [2], [3], [0])), 2))
+def test_what_is_wrong_with_a_file_is_said_by_whoever_reads_it(tmp_path) -> None:
+    cut = write(tmp_path / "a.jsonl.gz", gzip.compress(b'{"user": "a", "text": "b"}' * 99)[:-20])
+    items = plan_reads(match_inputs([str(cut)])[0], ReadOptions()) * 2
+    for workers in (1, 2):
+        with pytest.raises(InputError, match="truncated or damaged"):
+            list(read_items(items, ReadOptions(), workers))
 
 
 # max_rejected

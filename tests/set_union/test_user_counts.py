@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from beam_dpne import RunKey, SetUnionPlan
-from beam_dpne.counts.measuring import count_in_memory, split_sums, sum_counts
+from beam_dpne.counts.measuring import estimated, split_sums, sum_batches, sum_counts
 from beam_dpne.counts.rule import count_rule
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
 from beam_dpne.set_union.decisions import ItemRows, held_items, release_items
@@ -95,7 +95,13 @@ def test_held_items_are_those_of_a_plain_search_and_batches_do_not_matter(crowd)
     plan = SetUnionPlan(epsilon=3, delta=1e-6)
     rows = ItemRows()
     counted = [
-        count_in_memory(rows, batches, [released], noise=plan.count_noise, run_key=KEY)[0].users
+        estimated(
+            released,
+            [sum_batches(rows, batches, [released])],
+            rows=rows,
+            noise=plan.count_noise,
+            run_key=KEY,
+        )[0].users
         for batches in ([items], apart, [batch_of(users)], [DocumentBlock.joined(apart)])
     ]
     assert all(np.array_equal(counted[0], other) for other in counted[1:])

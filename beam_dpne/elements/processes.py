@@ -1,0 +1,209 @@
+"""Forks of this process that work on all cores, whatever holds Python's lock.
+
+A fork begins with all that its parent holds, in pages that both share until one of them writes there:
+a function and its data need not be sent. Requests and answers lie in memory that has no name and that
+the receiver maps, so that arrays are written once and read where they are; the system frees it with
+the last process that maps it, even after SIGKILL.
+
+A lock that another thread holds during a fork stays locked in the fork. So forks compute: they neither
+log nor print, nor use Beam.
+"""
+
+import contextlib
+import gc
+import os
+import pickle
+import signal
+import socket
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator
+from multiprocessing import connection
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from beam_dpne.elements import progress
+from beam_dpne.errors import RunError
+
+# Arrays begin at multiples of this number of bytes.
+_ALIGNMENT = 64
+_MESSAGE_BYTES = 2**16
+# What a fork sends: a value of its answer, the end of the answer, an error, progress.
+_VALUE, _END, _ERROR, _PROGRESS = b"VEX."
+
+
+class Processes:
+    """Forks that answer requests, for a `with` statement; at its end no fork is left.
+
+    A fork computes one value in advance while the caller uses another.
+
+    Example:
+      >>> with Processes(lambda name: (name * times for times in (1, 2)), 2) as forks:
+      ...     sorted(forks.stream("abc"))
+      ['a', 'aa', 'b', 'bb', 'c', 'cc']
+    """
+
+    def __init__(self, answer: Callable[[Any], Iterable[Any]], most: int) -> None:
+        """Forks nothing yet.
+
+        Args:
+          answer: maps a request to values; what it changes stays in its fork.
+          most: the largest number of forks, at least 1.
+        """
+        self._answer = answer
+        self._most = most
+        self._forks: dict[socket.socket, int] = {}
+        self._busy: set[socket.socket] = set()
+
+    def offer(self, request: Any) -> Generator[Any, None, None]:
+        """Gives a request to a fork that is idle, or a new one; yields what others answer till then."""
+        while len(self._busy) == self._most:
+            yield from self._answered()
+        idle = self._forks.keys() - self._busy
+        self._send([idle.pop() if idle else self._fork()], request)
+
+    def rest(self) -> Generator[Any, None, None]:
+        """Yields what is left of the answers."""
+        while self._busy:
+            yield from self._answered()
+
+    def stream(self, requests: Iterable[Any]) -> Generator[Any, None, None]:
+        """Yields the values of the answers to all requests, in any order."""
+        for request in requests:
+            yield from self.offer(request)
+        yield from self.rest()
+
+    def all(self, request: Any) -> Generator[Any, None, None]:
+        """Yields the values of the answers of all forks to one request, in any order."""
+        yield from self.rest()
+        self._send(list(self._forks), request)
+        yield from self.rest()
+
+    def _fork(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with warnings.catch_warnings():
+            # Newer Pythons warn of threads; see above.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            fork = os.fork()
+        if fork == 0:
+            with contextlib.suppress(BaseException):
+                # A fork sees that its parent has ended when nobody holds the parent's end.
+                for each in (ours, *self._forks):
+                    each.close()
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                # No garbage is collected among what the parent holds, whose pages are shared.
+                gc.freeze()
+                _serve(theirs, self._answer)
+            os._exit(0)
+        theirs.close()
+        self._forks[ours] = fork
+        return ours
+
+    def _send(self, forks: list[socket.socket], request: Any) -> None:
+        with _written(request) as file:
+            for each in forks:
+                socket.send_fds(each, [b"."], [file])
+                self._busy.add(each)
+
+    def _answered(self) -> Generator[Any, None, None]:
+        """Waits until a fork has said something, and yields its value, if it is one."""
+        for each in connection.wait(list(self._busy)):
+            said, files, *_ = socket.recv_fds(each, _MESSAGE_BYTES, 1)
+            if not said:
+                raise RunError(
+                    "The system has ended a process of this run, most likely because memory ran out. "
+                    "Use fewer workers, or a machine with more memory."
+                )
+            if said[0] == _PROGRESS:
+                progress.repeat(pickle.loads(said[1:]))  # noqa: S301
+            elif said[0] == _END:
+                self._busy.remove(each)
+            else:
+                value = _read(files)
+                if said[0] == _ERROR:
+                    raise value
+                yield value
+                each.send(b".")
+
+    def close(self) -> None:
+        """Ends all forks, whatever they do."""
+        for each, fork in self._forks.items():
+            each.close()
+            os.kill(fork, signal.SIGKILL)
+            os.waitpid(fork, 0)
+        self._forks.clear()
+        self._busy.clear()
+
+    def __enter__(self) -> "Processes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def most_forks(workers: int, parts: int | None = None) -> int:
+    """Returns how many forks have work, if it has so many parts; with 0, this process does it."""
+    most = workers if parts is None else min(workers, parts)
+    return most if most > 1 and sys.platform == "linux" else 0
+
+
+def _serve(parent: socket.socket, answer: Callable[[Any], Iterable[Any]]) -> None:
+    """Answers requests until the parent has ended."""
+    progress.forward_to(lambda step: parent.send(bytes([_PROGRESS]) + pickle.dumps(step)))
+    while files := socket.recv_fds(parent, 1, 1)[1]:
+        is_used = True
+        try:
+            for value in answer(_read(files)):
+                # It has been computed while the one before was used.
+                is_used = is_used or bool(parent.recv(1))
+                _say(parent, _VALUE, value)
+                is_used = False
+        except Exception as error:
+            # The parent raises it, and its traceback of this process would be lost.
+            error.add_note("".join(traceback.format_exception(error)))
+            _say(parent, _ERROR, error)
+        else:
+            is_used = is_used or bool(parent.recv(1))
+            parent.send(bytes([_END]))
+
+
+def _say(parent: socket.socket, kind: int, value: Any) -> None:
+    with _written(value) as file:
+        socket.send_fds(parent, [bytes([kind])], [file])
+
+
+@contextlib.contextmanager
+def _written(value: Any) -> Iterator[int]:
+    """Yields a file without a name: the numbers of bytes, the pickle and the arrays of a value."""
+    arrays: list[memoryview] = []
+    pickled = pickle.dumps(value, 5, buffer_callback=lambda array: arrays.append(array.raw()))
+    parts = [pickled, *arrays]
+    sizes = np.array([len(parts), *(memoryview(part).nbytes for part in parts)])
+    file = os.memfd_create("beam_dpne")
+    try:
+        with open(file, "wb", closefd=False) as written:
+            for part in (sizes.data, *parts):
+                written.write(part)
+                written.write(bytes(-memoryview(part).nbytes % _ALIGNMENT))
+        yield file
+    finally:
+        os.close(file)
+
+
+def _read(files: list[int]) -> Any:
+    """Returns the value in a file; its arrays are parts of the file, and cannot be written."""
+    (file,) = files
+    with pa.memory_map(f"/proc/self/fd/{file}") as mapped:
+        content = mapped.read_buffer()
+    os.close(file)
+    (count,) = np.frombuffer(content, np.int64, 1).tolist()
+    sizes = np.frombuffer(content, np.int64, count, offset=8)
+    start, parts = 8 + sizes.nbytes, []
+    for size in sizes.tolist():
+        start += -start % _ALIGNMENT
+        parts.append(content.slice(start, size))
+        start += size
+    return pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301

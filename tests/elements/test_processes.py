@@ -1,0 +1,179 @@
+"""Forks that answer requests: all cores, nothing lost, and none left behind."""
+
+import mmap
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from beam_dpne.elements import progress
+from beam_dpne.elements.processes import Processes, most_forks
+from beam_dpne.errors import InputError, RunError, printable_reason
+
+SECONDS = 30
+
+
+def wait_until(is_so) -> None:
+    end = time.monotonic() + SECONDS
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def shared():
+    """A byte for each of some flags, which forks write and all processes see."""
+    return mmap.mmap(-1, 64)
+
+
+@pytest.fixture(autouse=True)
+def no_fork_is_left():
+    yield
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_every_value_of_every_answer_comes_once():
+    with Processes(range, 3) as forks:
+        assert sorted(forks.stream(range(20))) == sorted(n for m in range(20) for n in range(m))
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 3_000_000])
+def test_arrays_arrive_as_they_are_and_cannot_be_written(size):
+    numbers, words = np.arange(size), pa.array([f"w{n % 7}" for n in range(size % 5000)])
+    given = {
+        "numbers": numbers,
+        "part": numbers[::3],
+        "words": words,
+        "table": numbers.reshape(-1, 1),
+    }
+    batch = pa.RecordBatch.from_arrays([words], ["words"])
+    with Processes(lambda request: [request], 1) as forks:
+        ((found, other),) = forks.stream([(given, batch)])
+    for name in ("numbers", "part", "table"):
+        assert np.array_equal(found[name], given[name])
+    assert found["words"] == words
+    assert other == batch
+    if size:
+        with pytest.raises(ValueError, match="read-only"):
+            found["numbers"][0] = 1
+
+
+def test_forks_work_at_the_same_time(shared):
+    def meet(number: int):
+        shared[number] = 1
+        wait_until(lambda: shared[0] and shared[1])
+        yield number
+
+    with Processes(meet, 2) as forks:
+        assert sorted(forks.stream(range(2))) == [0, 1]
+
+
+def test_one_value_is_computed_in_advance_and_no_further(shared):
+    def count(_):
+        for number in range(5):
+            shared[0] = number + 1
+            yield number
+
+    with Processes(count, 1) as forks:
+        values = forks.stream([None])
+        assert next(values) == 0
+        wait_until(lambda: shared[0] == 2)
+        time.sleep(0.1)
+        assert shared[0] == 2
+        assert list(values) == [1, 2, 3, 4]
+
+
+def test_a_fork_begins_with_what_its_parent_has_and_keeps_what_it_is_given():
+    kept = ["parent's"]
+
+    def keep(request):
+        if request is None:
+            yield list(kept)
+        else:
+            kept.append(request)
+
+    with Processes(keep, 2) as forks:
+        assert list(forks.stream("abcdef")) == []
+        found = list(forks.all(None))
+    assert kept == ["parent's"]
+    assert all(each[0] == "parent's" for each in found)
+    assert sorted(given for each in found for given in each[1:]) == list("abcdef")
+
+
+def test_no_more_forks_than_there_is_work_for():
+    with Processes(lambda _: [os.getpid()], 8) as forks:
+        assert len(set(forks.stream([1]))) == 1
+        assert len(list(forks.all(2))) == 1
+    assert (most_forks(4, 3), most_forks(4, 1), most_forks(1, 4), most_forks(4)) == (3, 0, 0, 4)
+
+
+def test_an_error_of_a_fork_is_raised_with_its_traceback():
+    def fail(number):
+        yield number
+        raise InputError("x.csv cannot be read.")
+
+    with Processes(fail, 2) as forks, pytest.raises(InputError, match=r"x.csv") as caught:
+        list(forks.stream(range(4)))
+    assert printable_reason(caught.value) == "x.csv cannot be read."
+    assert "in fail" in caught.value.__notes__[0]
+
+
+def test_a_fork_that_the_system_ends_ends_the_run():
+    def end(_):
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield
+
+    with Processes(end, 2) as forks, pytest.raises(RunError, match="memory ran out"):
+        list(forks.stream(range(2)))
+
+
+def test_forks_end_with_a_caller_that_is_killed():
+    code = (
+        "import os\nfrom beam_dpne.elements.processes import Processes\n"
+        "with Processes(lambda _: [os.getpid()], 2) as forks:\n"
+        "    for pid in forks.stream(range(2)): print(pid, flush=True)\n"
+        "    input()\n"
+    )
+    run = [sys.executable, "-c", code]
+    with subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        pids = {parent.stdout.readline().strip() for _ in range(2)}
+        assert all(pathlib.Path("/proc", pid).exists() for pid in pids)
+        parent.kill()
+    wait_until(lambda: not any(is_alive(pid) for pid in pids))
+
+
+def is_alive(pid: str) -> bool:
+    status = pathlib.Path("/proc", pid, "stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_the_steps_of_a_fork_are_those_of_its_parent():
+    progress.reset()
+    progress.expect(users=4)
+
+    def step(number):
+        progress.enter("users", 2, 1)
+        progress.advance_bytes(10)
+        return []
+
+    with Processes(step, 2) as forks:
+        assert list(forks.stream(range(4))) == []
+    now = progress.snapshot()
+    assert (now.stage, now.length, now.round, now.parts) == ("users", 2, 1, 4)
+    assert (now.done, now.bytes_read) == (3, 40)
+    progress.reset()
+
+
+def test_a_fork_of_a_process_with_threads_warns_nobody():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with Processes(lambda request: [request], 1) as forks:
+            assert list(forks.stream([1])) == [1]
