@@ -102,13 +102,33 @@ def cached_for_sets(maxsize: int) -> Callable[[Callable[..., _T]], Callable[...,
     return decorate
 
 
-_caches: list[Callable[[], None]] = []
+_kept: dict[int, Any] = {}
+_caches: list[Callable[[], None]] = [_kept.clear]
 
 
 def forget() -> None:
     """Clears the caches of this process; a run calls it when it ends, to give the memory back."""
     for clear in _caches:
         clear()
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """Stands for a value on its way through a runner that has only one process, see `keep`."""
+
+    number: int
+
+
+def keep(value: Any) -> Kept:
+    """Keeps a value, which is not copied then, until `take` of its element in the same process."""
+    # The address of an object is its own as long as it is kept.
+    _kept[id(value)] = value
+    return Kept(id(value))
+
+
+def take(element: Any) -> Any:
+    """Returns the value that an element stands for, once, and any other element as it is."""
+    return _kept.pop(element.number) if isinstance(element, Kept) else element
 
 
 def mapped(file: StoredFile) -> pa.Buffer:
@@ -272,6 +292,9 @@ def register_batches(*batch_types: type) -> None:
     """Makes `BatchCoder` the coder of dataclasses in Beam's registry."""
     for batch_type in batch_types:
         beam.coders.registry.register_coder(batch_type, BatchCoder)
+
+
+register_batches(Kept)
 
 
 def array_bytes(batch: Any) -> int:

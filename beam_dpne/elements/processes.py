@@ -20,7 +20,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from multiprocessing import connection
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -110,7 +110,8 @@ class Processes:
 
     def _answered(self) -> Generator[Any, None, None]:
         """Waits until a fork has said something, and yields its value, if it is one."""
-        for each in connection.wait(list(self._busy)):
+        ready = connection.wait(list(self._busy))
+        for each in cast("list[socket.socket]", ready):
             said, files, *_ = socket.recv_fds(each, _MESSAGE_BYTES, 1)
             if not said:
                 raise RunError(

@@ -28,6 +28,7 @@ from apache_beam.options.pipeline_options import (
     PortableOptions,
 )
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
+from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
 from beam_dpne import __version__
 from beam_dpne.errors import EngineError
@@ -143,6 +144,13 @@ def check_options(pipeline: beam.Pipeline) -> None:
             "direct_running_mode='multi_threading': Beam may send an element before its coder has "
             "written all of it, which the next step cannot decode."
         )
+
+
+def is_one_process(pipeline: beam.Pipeline) -> bool:
+    """Whether all steps of a pipeline run in this process, as they do on Beam's embedded runner."""
+    environment = getattr(pipeline.runner, "_default_environment", None)
+    mode = pipeline.options.view_as(DirectOptions).direct_running_mode
+    return isinstance(environment, EmbeddedPythonEnvironment) and mode == "in_memory"
 
 
 def holds_flattens_back(pipeline: beam.Pipeline) -> bool:

@@ -10,10 +10,11 @@ import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection, TaggedOutput
 
 from beam_dpne.documents.transform import DocumentsTransform, create_public
-from beam_dpne.elements.batches import DocumentBlock, UserBatch
-from beam_dpne.elements.coders import SetStore, spill
+from beam_dpne.elements.batches import DocumentBlock, UserBatch, apply
+from beam_dpne.elements.coders import Kept, SetStore, keep, spill, take
 from beam_dpne.elements.processes import Processes, most_forks
 from beam_dpne.elements.rows import CountedGroupedNgram, CountedNgram, GroupedNgram, ReleasedNgram
+from beam_dpne.engines import is_one_process
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.candidates import ExtractGrams, PruneInvalid
 from beam_dpne.ngrams.contributions import LimitContributions
@@ -172,6 +173,9 @@ class PrivateNgrams(DocumentsTransform):
         """Brings all blocks to one worker; the loop over k has an output for each length."""
         group = self.group_by_user(run_key, self.plan.max_tokens_per_user)
         blocks = group.cut_by_user(self.batched(documents))
+        if is_one_process(documents.pipeline):
+            kept = beam.MapTuple(lambda number, block: (number, keep(block)))
+            blocks = apply(blocks, "Keep", kept, tuple[int, Kept])
         run = InMemory(
             plan=self.plan,
             run_key=run_key,
@@ -269,7 +273,7 @@ class PrivateNgrams(DocumentsTransform):
 
 def _release_all(
     _: None,
-    blocks: Iterable[tuple[int, DocumentBlock]],
+    blocks: Iterable[tuple[int, DocumentBlock | Kept]],
     *,
     run: InMemory,
     store: SetStore | None,
@@ -277,7 +281,7 @@ def _release_all(
 ) -> Iterator[Any]:
     by_number: dict[int, list[DocumentBlock]] = {}
     for number, block in blocks:
-        by_number.setdefault(number, []).append(block)
+        by_number.setdefault(number, []).append(take(block))
     partitions, run = list(by_number.values()), dataclasses.replace(run, root=root)
     by_number.clear()
     with contextlib.ExitStack() as stack:
