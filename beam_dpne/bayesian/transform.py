@@ -235,7 +235,7 @@ class BayesianCounts(DocumentsTransform):
       partitions, described, user_field, text_field: as in `PrivateNgrams`.
       run_key: as there; it is bound to the public counts, too.
       store: where public counts go that are too large for the job's graph; with None they stay in it.
-      workers: the number of threads in which a worker tokenizes; None means one.
+      workers: the number of processes in which a worker tokenizes; None means one.
 
     Raises:
       ValueError: if partitions < 1, public has grams of another length, on an unknown tokenizer, or if

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from beam_dpne.errors import UsageError
 from beam_dpne.validation import Parameter, Parameters, json_parameters
 
-# Far more threads than cores only take memory.
+# Far more processes than cores only take memory.
 MOST_WORKERS = 256
 # The names of `masks.MASKS`.
 MASKS = ("urls", "emails", "mentions", "numbers")
@@ -158,8 +158,8 @@ class Running(Parameters):
     workers: Annotated[
         int | None,
         Parameter(
-            "Number of threads of one worker, which does everything in one step; 0 makes a graph of "
-            "many steps, which an engine spreads. The release is the same.",
+            "Number of processes of one worker, which does everything in one step; 0 makes a graph "
+            "of many steps, which an engine spreads. The release is the same.",
             least=0,
             most=MOST_WORKERS,
             default_text="the cores that this process may use; 0 on an engine",

@@ -265,13 +265,13 @@ def _kept_budget(made: Made, plan: Any) -> Iterator[None]:
 def _partitions(files: Sequence[InputFile], workers: int | None) -> int:
     """Returns a number of partitions that each hold about 8 MiB of text, or 40 MiB of a huge corpus.
 
-    A reader cuts its documents into that many blocks, so more than a few thousand are slow. Each thread
-    has a few partitions, so that all threads have work to the end. Compressed text is four times as
+    A reader cuts its documents into that many blocks, so more than a few thousand are slow. Each
+    worker has a few partitions, so that all have work to the end. Compressed text is four times as
     long.
     """
     mebibytes = sum(file.size * (4 if codec_of(file.path) else 1) for file in files) / 2**20
-    of_threads = min(4 * (workers or 0), mebibytes)
-    return max(1, math.ceil(max(min(4096, mebibytes / 8), mebibytes / 40, of_threads)))
+    of_workers = min(4 * (workers or 0), mebibytes)
+    return max(1, math.ceil(max(min(4096, mebibytes / 8), mebibytes / 40, of_workers)))
 
 
 def warn_of_large_delta(plan: Any) -> None:

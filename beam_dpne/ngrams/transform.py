@@ -34,8 +34,8 @@ from beam_dpne.release.result import Form, Result
 if TYPE_CHECKING:
     from beam_dpne.ngrams.known import KnownNgrams
 
-# Hash ranges of a histogram for each thread, so that threads have about the same work.
-_RANGES_OF_A_THREAD = 2
+# Hash ranges of a histogram for each worker, so that all have about the same work.
+_RANGES_OF_A_WORKER = 2
 
 
 class _Released(NamedTuple):
@@ -108,10 +108,11 @@ class PrivateNgrams(DocumentsTransform):
         are different n-grams, and rows have the column group. Nobody lists the groups; a group is
         released only with an n-gram of it.
       workers: with None, as with --workers 0 on the command line, every step is spread over the
-        workers of the runner. With a number, which must be at least 1, one step does all lengths on
-        so many threads of one worker, which holds the whole corpus: some 75 bytes for each token. The
-        embedded runner holds it in one process anyway. There, and on an engine whose worker has the
-        memory, one step is faster. It changes no release.
+        workers of the runner. With a number, which must be at least 1, one step of one worker does
+        all lengths, in so many processes that it forks (`elements.processes`; one where that is not
+        Linux). It holds the whole corpus: some 75 bytes for each token. The embedded runner does so
+        anyway. There, and on an engine whose worker has the memory, one step is faster. It changes no
+        release.
 
     Raises:
       ValueError: if partitions < 1 or workers < 1, on an unknown tokenizer, or if `BatchDocuments`
@@ -180,7 +181,7 @@ class PrivateNgrams(DocumentsTransform):
             plan=self.plan,
             run_key=run_key,
             start=ROOT if self.group_field is None else GROUPED_ROOT,
-            histogram_ranges=_RANGES_OF_A_THREAD * workers,
+            histogram_ranges=_RANGES_OF_A_WORKER * workers,
             workers=workers,
         )
         names = [str(length) for length in range(1, self.plan.max_length + 1)]

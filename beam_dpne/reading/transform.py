@@ -81,7 +81,7 @@ class ReadDocuments(UnhintedTransform):
       text_is_tokens, group_field, block_bytes, split_bytes: As in `ReadOptions`. With a group_field the
         batches have a third column `group` (string).
       workers: With None, the default, the pieces of work are spread over the workers of the runner.
-        With a number one worker reads all of them, so many at the same time.
+        With a number one worker reads all of them, in so many processes.
       fields: Further fields, as in `ReadOptions`; one is text as it is, null if it is null or missing,
         and any other value as text. Then name the fields with `PrivateNgrams(user_field=…,
         text_field=…)`, too, and leave `described` out.

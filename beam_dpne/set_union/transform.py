@@ -148,7 +148,7 @@ class PrivateSetUnion(DocumentsTransform):
       tokenizer: "tokens", "words", "whitespace", "package.module:function", or a function.
       partitions, run_key, described, store, user_field, text_field: as in `PrivateNgrams`; the store
         is for known items only.
-      workers: the number of threads in which a worker tokenizes; None means one.
+      workers: the number of processes in which a worker tokenizes; None means one.
 
     Raises:
       ValueError: if partitions < 1, on an unknown tokenizer, or if `BatchDocuments` refuses the fields
