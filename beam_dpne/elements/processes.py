@@ -5,12 +5,13 @@ a function and its data need not be sent. Requests and answers lie in memory tha
 the receiver maps, so that arrays are written once and read where they are; the system frees it with
 the last process that maps it, even after SIGKILL.
 
-A lock that another thread holds during a fork stays locked in the fork. So forks compute: they neither
-log nor print, nor use Beam.
+A lock that another thread holds during a fork stays locked in the fork. So forks compute: they do not
+log, and do not use Beam.
 """
 
 import contextlib
 import gc
+import logging
 import os
 import pickle
 import signal
@@ -94,6 +95,7 @@ class Processes:
                 for each in (ours, *self._forks):
                     each.close()
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
+                logging.disable()
                 # No garbage is collected among what the parent holds, whose pages are shared.
                 gc.freeze()
                 _serve(theirs, self._answer)
