@@ -5,13 +5,12 @@ a function and its data need not be sent. Requests and answers lie in memory tha
 the receiver maps, so that arrays are written once and read where they are; the system frees it with
 the last process that maps it, even after SIGKILL.
 
-A lock that another thread holds during a fork stays locked in the fork. So forks compute: they do not
-log, and do not use Beam.
+A lock that another thread holds during a fork stays locked in the fork. So forks compute, and do not use
+Beam, whose threads hold some.
 """
 
 import contextlib
 import gc
-import logging
 import os
 import pickle
 import signal
@@ -95,7 +94,6 @@ class Processes:
                 for each in (ours, *self._forks):
                     each.close()
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
-                logging.disable()
                 # No garbage is collected among what the parent holds, whose pages are shared.
                 gc.freeze()
                 _serve(theirs, self._answer)
