@@ -181,7 +181,7 @@ class PrivateNgrams(DocumentsTransform):
             plan=self.plan,
             run_key=run_key,
             start=ROOT if self.group_field is None else GROUPED_ROOT,
-            histogram_ranges=_RANGES_OF_A_WORKER * workers,
+            histogram_ranges=1 if workers == 1 else _RANGES_OF_A_WORKER * workers,
             workers=workers,
         )
         names = [str(length) for length in range(1, self.plan.max_length + 1)]
