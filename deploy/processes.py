@@ -89,6 +89,8 @@ class Daemons:
             self.stop(name)
             said = "\n".join(self.log(name).read_text(errors="replace").splitlines()[-15:])
             raise DeployError(f"{error}; the log {self.log(name)} ends:\n{said}") from None
+        # Python warns of objects of processes that go on, as a daemon does.
+        process.returncode = 0
 
     def stop(self, name: str, *, timeout: float = 10) -> None:
         """Ends a daemon and all that it has started; asked first, killed after `timeout` seconds."""
