@@ -31,6 +31,9 @@ OPENED = (
 )
 
 
+WORKER_POOL = str(pathlib.Path(__file__).with_name("worker_pool.py"))
+
+
 class Daemons:
     """The daemons of one state folder.
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from deploy.downloads import DeployError, cache, spark_jars
 from deploy.processes import (
+    WORKER_POOL,
     Daemons,
     java,
     java_command,
@@ -109,7 +110,7 @@ class Spark:
         self._start_pool(python)
 
     def _start_pool(self, python: str) -> None:
-        pool = ["-m", "beam_dpne.engines.worker_pool", f"--service_port={POOL_PORT}"]
+        pool = [WORKER_POOL, f"--service_port={POOL_PORT}"]
         folder = {"TMPDIR": str(self.daemons.temporary("workers"))}
         self.daemons.start("workers", [python, *pool], ready=listens(POOL_PORT), environment=folder)
 

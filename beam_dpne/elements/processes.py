@@ -5,8 +5,8 @@ a function and its data need not be sent. Requests and answers lie in memory tha
 the receiver maps, so that arrays are written once and read where they are; the system frees it with
 the last process that maps it, even after SIGKILL.
 
-A lock that another thread holds during a fork stays locked in the fork. So forks compute, and do not use
-Beam, whose threads hold some.
+A lock that another thread holds during a fork stays locked in the fork. So forks compute, and do not
+use Beam, whose threads hold some.
 """
 
 import contextlib

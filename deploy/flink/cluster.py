@@ -10,6 +10,7 @@ from deploy.downloads import DeployError, flink_distribution, run
 from deploy.flink.jars import flink_class_path, job_server_class_path
 from deploy.flink.rest import Rest
 from deploy.processes import (
+    WORKER_POOL,
     Daemons,
     java,
     java_command,
@@ -160,7 +161,7 @@ class Cluster:
 
     def _start_workers(self, python: str) -> None:
         port = self.ports.workers
-        pool = [python, "-m", "beam_dpne.engines.worker_pool", f"--service_port={port}"]
+        pool = [python, WORKER_POOL, f"--service_port={port}"]
         folder = {"TMPDIR": str(self.daemons.temporary("workers"))}
         self.daemons.start("workers", pool, ready=listens(port), environment=folder)
 

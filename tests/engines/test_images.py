@@ -137,9 +137,9 @@ def test_the_workers_image_is_not_root_and_starts_a_pool(images, workers):
     config = images.config("workers")
     assert config["User"] == "10001"
     assert workers("id", "--user").strip() == "10001"
-    assert config["Entrypoint"][:3] == ["python", "-m", "beam_dpne.engines.worker_pool"]
+    assert config["Entrypoint"][:2] == ["python", "/template/deploy/worker_pool.py"]
     (port,) = free_ports(1)
-    pool = [*config["Entrypoint"][:3], f"--service_port={port}"]
+    pool = [*config["Entrypoint"][:2], f"--service_port={port}"]
     name = images("from", "localhost/workers").strip()
     command = [*images.buildah, "run", "--isolation", "chroot", name, "--", "timeout", "60", *pool]
     with subprocess.Popen([str(part) for part in command]) as process:

@@ -19,11 +19,11 @@ from apache_beam.portability.api import endpoints_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import ExternalEnvironment
 
-from deploy.processes import until
+from deploy.processes import WORKER_POOL, until
 from tests.engines.flink import free_ports
 
 SECONDS = 30
-MODULE = (sys.executable, "-m", "beam_dpne.engines.worker_pool")
+MODULE = (sys.executable, WORKER_POOL)
 
 
 class Pool(NamedTuple):

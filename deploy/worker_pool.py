@@ -1,11 +1,12 @@
-"""`python -m beam_dpne.engines.worker_pool --service_port=50000`: Python harnesses for TaskManagers.
+"""`python deploy/worker_pool.py --service_port=50000`: Python harnesses for TaskManagers.
 
 An engine asks the pool for a harness for each job and TaskManager. Beam's own pool starts a Python for
 each, which imports Beam and this package: some 4 s of CPU time each time. Here Python's fork server
 imports them once, and each harness is a fork of it that shares its memory. A lock that another thread
 holds during a fork stays locked in the fork for ever, so the fork server starts no thread.
 
-Whoever reaches the port can run code here, as with Beam's pool.
+This file needs nothing but the package. Whoever reaches the port can run code here, as with Beam's
+pool.
 """
 
 import argparse
@@ -34,7 +35,7 @@ _STOPPING_SECONDS = 10.0
 def main(arguments: list[str] | None = None) -> None:
     """Serves until the process is ended; harnesses end with it, or with their TaskManager."""
     parser = argparse.ArgumentParser(
-        prog="python -m beam_dpne.engines.worker_pool",
+        prog="python deploy/worker_pool.py",
         description="Starts Python harnesses for an engine with --environment_type=EXTERNAL.",
         allow_abbrev=False,
     )
@@ -136,4 +137,6 @@ def _end_with_pool() -> None:
 
 
 if __name__ == "__main__":
+    # Harnesses import modules from the folder where the pool was started, not those beside this file.
+    sys.path[0] = ""
     main(sys.argv[1:])
