@@ -10,12 +10,8 @@ they prove no guarantee. Planted mistakes show how much such a finding is worth,
 does not notice a known mistake would not have noticed an unknown one of its kind either.
 """
 
-import concurrent.futures
-import contextlib
 import dataclasses
-import functools
-import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +20,7 @@ from scipy import special, stats
 from beam_dpne.audit.games import MECHANISM, Claim, Game, Seen, bayesian_games, key_of
 from beam_dpne.audit.text_games import gram_games, union_games
 from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.elements.processes import answers
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.set_union.plan import SetUnionPlan
 
@@ -206,8 +203,7 @@ def audit_plan(
         the event, and the other half judges it.
       confidence: in (0, 1), for all bounds together: each of them gets an equal part of the rest.
       seed: at least 0; equal arguments give equal results.
-      processes: how many plays are made at once; they change no result. With less than the default
-        number of runs one process is faster.
+      processes: how many plays are made at once; they change no result.
 
     Example:
       >>> plan = BayesianPlan(epsilon=2, delta=1e-5)
@@ -217,20 +213,17 @@ def audit_plan(
     """
     plays = [(number, name) for number, game in enumerate(games_of(plan)) for name in game.plays]
     failure = (1 - confidence) / len(plays)
-    play = functools.partial(_play, plan, runs=runs, seed=seed, failure=failure)
-    with contextlib.ExitStack() as stack:
-        played = map(play, plays)
-        if processes > 1 and runs >= DEFAULT_RUNS:
-            context = multiprocessing.get_context("spawn")
-            pool = concurrent.futures.ProcessPoolExecutor(processes, mp_context=context)
-            played = stack.enter_context(pool).map(play, plays)
-        findings = tuple(played)
+
+    def play(place: int) -> Generator[tuple[int, Finding], None, None]:
+        yield place, _play(plan, *plays[place], runs=runs, seed=seed, failure=failure)
+
+    found = dict(answers(play, range(len(plays)), processes))
+    findings = tuple(found[place] for place in range(len(plays)))
     return Audit(plan=plan, runs=runs, confidence=confidence, seed=seed, findings=findings)
 
 
-def _play(plan: Plan, play: tuple[int, str], *, runs: int, seed: int, failure: float) -> Finding:
+def _play(plan: Plan, number: int, name: str, *, runs: int, seed: int, failure: float) -> Finding:
     """Plays one game, given by its number, as it is or with a mistake."""
-    number, name = play
     game = games_of(plan)[number]
     seen = game.plays[name](runs, key_of(seed, game.name, list(game.plays).index(name)))
     bound, claim = lower_bound(seen, game.claim, failure=failure), game.claim

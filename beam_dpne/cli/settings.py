@@ -9,7 +9,7 @@ from beam_dpne.validation import MAX_USERS, Parameter, Parameters
 
 _RELEASE = Parameter("Directory of the release, local or e.g. gs://bucket/out.", path="directory")
 # The names of `exports.writing.KINDS`, which is loaded when an export is made.
-EXPORTS = ("tokenizers", "arpa", "aosp", "elasticsearch", "csv", "card")
+EXPORTS = ("tokenizers", "arpa", "csv", "card")
 
 
 PROGRAMS = ("ngrams", "set-union", "bayesian")
@@ -146,8 +146,7 @@ class Exporting(Parameters):
     ]
     output: Annotated[str, Parameter("File to write, outside the release.", value="FILE")]
     overwrite: Overwriting = False
-    group: Annotated[str | None, Parameter("Group for tokenizers, arpa and aosp.")] = None
-    locale: Annotated[str | None, Parameter("Locale of the keyboard, e.g. pt_BR, for aosp.")] = None
+    group: Annotated[str | None, Parameter("Group for tokenizers and arpa.")] = None
     public: Annotated[
         str | None, Parameter("Public counts, for arpa of bayesian.", value="FILE")
     ] = None

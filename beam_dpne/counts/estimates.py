@@ -21,7 +21,6 @@ from beam_dpne.counts.curves import Means, Sizes, bins_of, expected_sizes, fit_c
 from beam_dpne.counts.kinds import FIRST_ROWS, Answers, Kinds, Sums, kinds_before, learned_parts
 from beam_dpne.counts.rule import LEVEL_STEP, CountRule, MeasuredCounts, blocks
 
-CONFIDENCE = 0.95
 # Ends of intervals are integers that every format can hold.
 MOST_USERS = 2.0**53
 # Half of an interval in standard deviations. The law is right for 1.96 if its parameters were known;

@@ -23,7 +23,6 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
-from beam_dpne.counts.estimates import estimate_users
 from beam_dpne.counts.rule import (
     SIZES_PART,
     CountRule,
@@ -324,6 +323,9 @@ def estimated(
       noise: the noise of the measurement; None is refused.
       run_key: the secret of the run, bound to its parameters.
     """
+    # Nobody else needs it, so that a launcher and most workers do without its tables.
+    from beam_dpne.counts.estimates import estimate_users
+
     released = [*shorter, last]
     rule = rule_of(rows, *released)
     measured = measure(pieces, rule, required_noise(noise), run_key)

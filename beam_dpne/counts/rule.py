@@ -30,6 +30,8 @@ import numpy as np
 from beam_dpne.validation import Parameter
 
 COUNT_SHARE = 0.15
+# Of intervals.
+CONFIDENCE = 0.95
 CountShare = Annotated[
     float,
     Parameter(

@@ -119,9 +119,7 @@ class _TokenizeAndPartition(beam.DoFn):
 
     def __init__(self, settings: GroupByUser):
         self._settings = settings
-
-    def setup(self):
-        self._forks = None
+        self._forks: Processes | None = None
 
     def start_bundle(self):
         # What a bundle that failed has left is not of this one.

@@ -18,9 +18,9 @@ import socket
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from multiprocessing import connection
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -30,18 +30,19 @@ from beam_dpne.errors import RunError
 
 # Arrays begin at multiples of this number of bytes.
 _ALIGNMENT = 64
-_MESSAGE_BYTES = 2**16
 # What a fork sends: a value of its answer, the end of the answer, an error, progress.
 _VALUE, _END, _ERROR, _PROGRESS = b"VEX."
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
 
 
 class Processes:
-    """Forks that answer requests, for a `with` statement; at its end no fork is left.
+    """Forks that answer requests, until they are closed.
 
     A fork computes one value in advance while the caller uses another.
 
     Example:
-      >>> with Processes(lambda name: (name * times for times in (1, 2)), 2) as forks:
+      >>> with contextlib.closing(Processes(lambda name: (name * n for n in (1, 2)), 2)) as forks:
       ...     sorted(forks.stream("abc"))
       ['a', 'aa', 'b', 'bb', 'c', 'cc']
     """
@@ -51,7 +52,7 @@ class Processes:
 
         Args:
           answer: maps a request to values; what it changes stays in its fork.
-          most: the largest number of forks, at least 1.
+          most: the largest number of forks.
         """
         self._answer = answer
         self._most = most
@@ -112,7 +113,7 @@ class Processes:
         """Waits until a fork has said something, and yields its value, if it is one."""
         ready = connection.wait(list(self._busy))
         for each in cast("list[socket.socket]", ready):
-            said, files, *_ = socket.recv_fds(each, _MESSAGE_BYTES, 1)
+            said, files, *_ = socket.recv_fds(each, 2**16, 1)
             if not said:
                 raise RunError(
                     "The system has ended a process of this run, most likely because memory ran out. "
@@ -138,17 +139,28 @@ class Processes:
         self._forks.clear()
         self._busy.clear()
 
-    def __enter__(self) -> "Processes":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def most_forks(workers: int, parts: int | None = None) -> int:
     """Returns how many forks have work, if it has so many parts; with 0, this process does it."""
     most = workers if parts is None else min(workers, parts)
     return most if most > 1 and sys.platform == "linux" else 0
+
+
+def answers(
+    answer: Callable[[_In], Generator[_Out, None, None]], requests: Sequence[_In], workers: int
+) -> Generator[_Out, None, None]:
+    """Yields the values of the answers to requests, of which forks take so many at the same time.
+
+    One worker answers here, in order. At the end, also after an error or if this is closed, no fork is
+    left and the answers are closed.
+    """
+    if most := most_forks(workers, len(requests)):
+        with contextlib.closing(Processes(answer, most)) as forks:
+            yield from forks.stream(requests)
+        return
+    for request in requests:
+        with contextlib.closing(answer(request)) as values:
+            yield from values
 
 
 def _serve(parent: socket.socket, answer: Callable[[Any], Iterable[Any]]) -> None:

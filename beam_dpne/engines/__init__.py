@@ -28,7 +28,6 @@ from apache_beam.options.pipeline_options import (
     PortableOptions,
 )
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
-from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
 from beam_dpne import __version__
 from beam_dpne.errors import EngineError
@@ -148,9 +147,9 @@ def check_options(pipeline: beam.Pipeline) -> None:
 
 def is_one_process(pipeline: beam.Pipeline) -> bool:
     """Whether all steps of a pipeline run in this process, as they do on Beam's embedded runner."""
-    environment = getattr(pipeline.runner, "_default_environment", None)
+    kind = type(getattr(pipeline.runner, "_default_environment", None)).__name__
     mode = pipeline.options.view_as(DirectOptions).direct_running_mode
-    return isinstance(environment, EmbeddedPythonEnvironment) and mode == "in_memory"
+    return (kind, mode) == ("EmbeddedPythonEnvironment", "in_memory")
 
 
 def holds_flattens_back(pipeline: beam.Pipeline) -> bool:

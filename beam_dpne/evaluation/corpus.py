@@ -17,14 +17,14 @@ from beam_dpne.documents import tokenizers
 from beam_dpne.documents.blocks import with_group
 from beam_dpne.elements import arrays, progress
 from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.processes import answers
 from beam_dpne.elements.rows import split_ngram
 from beam_dpne.errors import InputError
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.elements import GramSet, word_ids
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.records import plan_reads
-from beam_dpne.reading.transform import read_items
+from beam_dpne.reading.records import plan_reads, read_item
 
 # The code at the position after the last word of a document.
 BORDER = -1
@@ -118,8 +118,9 @@ def read_corpus(
     rejected: collections.Counter[str] = collections.Counter()
 
     def batches() -> Iterator[pa.RecordBatch]:
-        pieces = [item for file in files for item in plan_reads(file, options)]
-        for batch in read_items(pieces, options):
+        pieces = (item for file in files for item in plan_reads(file, options))
+        read = functools.partial(read_item, options=options)
+        for batch in answers(read, list(pieces), workers=1):
             progress.enter("read", None)
             rejected.update(reason for _, reason in batch.rejects)
             yield batch.documents

@@ -1,16 +1,9 @@
-"""What programs for text learn from a release: a tokenizer, a keyboard's words, and a language model.
+"""What programs for text learn from a release: a tokenizer, and a language model.
 
 **tokenizer.json.** Single words are a WordLevel vocabulary, n-grams are added tokens. Each token's text
 is the text of the release, so that `split_ngram` of a token gives its words. The ids follow the order
 of the release: special tokens, single words, then longer n-grams. An added token is found in a text
 before the text is split into words, and the longest one wins.
-
-**Word list.** The combined format from which Android's LatinIME makes a dictionary (see
-`dictionaries/sample.combined` and `CombinedInputOutput.java` in packages/inputmethods/LatinIME). A line
-has a word with its frequency f, and lines below it have words that follow it (`bigram`). f is the
-logarithm of a probability: 255 is 1, and each step less divides it by 1.15; 0 marks words never
-suggested, so the least f is 1. The format has no escapes. Words that it, or a reader of it, cannot hold
-are left out, and so are n-grams of three words and more.
 
 **ARPA.** Released n-grams are only those that many users share, so each context keeps a share κ of its
 probability for what the context without its first word says; see `beam_dpne.bayesian.arpa`. N-gram
@@ -21,9 +14,6 @@ The public counts are given again, and must be those of the release.
 import contextlib
 import io
 import json
-import math
-import re
-from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any, TextIO
 
@@ -44,13 +34,6 @@ _LETTER = r"[\p{L}\p{N}]\p{M}*"
 _WORDS = rf"(?:_['\u2019]?)*{_LETTER}(?:['\u2019]?(?:{_LETTER}|_))*"
 _BLANKS = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
 _SPECIALS = ("[UNK]", "[PAD]")
-_STEP = math.log(1.15)
-_MOST = 255
-# LatinIME ignores words of 48 code points and more (DICTIONARY_MAX_WORD_LENGTH).
-_LONGEST = 47
-_LOCALE = re.compile(r"[A-Za-z]{2,3}([_-][A-Za-z0-9]{2,8})*")
-_LONG = "n-grams of more than two words"
-_UNWRITABLE = "words that the format cannot hold, and n-grams with them"
 # κ, the weight of a shorter context in the stupid back-off of Brants et al. (2007).
 KEPT_BACK = 0.4
 _BROKEN = "rows with white space or control characters that no escape covers"
@@ -114,70 +97,6 @@ def _splitting(tokenizer: str) -> tuple[dict[str, Any] | None, dict[str, Any]]:
         }
         return {"type": "Sequence", "normalizers": steps}, split
     return _BLANKS if tokenizer == "whitespace" else None, {"type": "WhitespaceSplit"}
-
-
-def keyboard(source: Source, locale: str | None = None) -> tuple[str, Mapping[str, int]]:
-    """Returns the word list; its header has the locale and the hash of the ledger.
-
-    Args:
-      source: A release of n-grams or items.
-      locale: Locale of the keyboard, e.g. "pt_BR", which must be given.
-
-    Raises:
-      ExportError: It is not given, or not of that form.
-    """
-    if locale is None or not _LOCALE.fullmatch(locale):
-        raise ExportError(f"locale must be a locale like en or pt_BR, got locale={locale}.")
-    left_out: Counter[str] = Counter()
-    words: dict[str, float] = {}
-    followers: defaultdict[str, dict[str, float]] = defaultdict(dict)
-    for tokens, weight in zip(map(list, source.tokens), source.weights.tolist(), strict=True):
-        if len(tokens) > 2:
-            left_out[_LONG] += 1
-        elif not all(map(_is_word, tokens)):
-            left_out[_UNWRITABLE] += 1
-        elif len(tokens) == 1:
-            words[tokens[0]] = weight
-        elif words.keys() >= set(tokens):
-            first, second = tokens
-            followers[first][second] = weight
-        else:
-            left_out["n-grams with a word that was not released"] += 1
-    frequencies = _frequencies(words)
-    lines = [_header(source, locale)]
-    for word, frequency in _by_frequency(frequencies):
-        lines.append(f" word={word},f={frequency}")
-        # LatinIME takes a pair's f as at least that of its second word.
-        pairs = _frequencies(followers[word])
-        raised = {second: max(f, frequencies[second]) for second, f in pairs.items()}
-        lines += [f"  bigram={second},f={f}" for second, f in _by_frequency(raised)]
-    return "".join(f"{line}\n" for line in lines), left_out
-
-
-def _header(source: Source, locale: str) -> str:
-    # A reader splits the header at commas, equals signs and colons.
-    title = "".join(" " if sign in ",=:" else sign for sign in source.title)
-    return (
-        f"dictionary=main:{locale.lower()},locale={locale},description={' '.join(title.split())},"
-        f"date=0,version=1,ledger_sha256={source.ledger_sha256}"
-    )
-
-
-def _is_word(word: str) -> bool:
-    return 0 < len(word) <= _LONGEST and "," not in word and is_unbroken(word)
-
-
-def _frequencies(weights: Mapping[str, float]) -> dict[str, int]:
-    """Returns f of each word, whose probability is its part of all weights."""
-    total = math.fsum(weights.values())
-    return {
-        word: max(1, min(_MOST, round(_MOST + math.log(weight / total) / _STEP)))
-        for word, weight in weights.items()
-    }
-
-
-def _by_frequency(frequencies: Mapping[str, int]) -> list[tuple[str, int]]:
-    return sorted(frequencies.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
 def arpa(source: Source, public: str | None = None) -> tuple[str, Mapping[str, int]]:

@@ -13,13 +13,10 @@ from the repository that has its files and this card.
 import csv
 import dataclasses
 import functools
-import hashlib
 import importlib
 import io
-import json
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -29,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
 
-from beam_dpne.elements.rows import SEPARATOR, escape_item, split_ngram
+from beam_dpne.elements.rows import escape_item, split_ngram
 from beam_dpne.errors import ExportError
 from beam_dpne.release.publishing import write_file
 from beam_dpne.release.reading import Release, read_ledger
@@ -39,9 +36,6 @@ from beam_dpne.storage.directories import check_access
 # Spreadsheets take a cell that begins with one of these as a formula; the last four are the full-width
 # forms of the first four. With the apostrophe, a reader knows which ones were added.
 _FORMULA = re.compile("[=+\\-@\t\r'\uff1d\uff0b\uff0d\uff20]")
-_REFUSED = re.compile("[\x00\x1e\x1f]")
-_MOST_WEIGHT = 2**31 - 1
-_UNSEARCHABLE = "rows of blanks or with a character that a completion field refuses"
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 # A file of tabs has no quotes; 3 is `csv.QUOTE_NONE`.
 _TABS = {"sep": "\t", "quoting": 3}
@@ -153,16 +147,6 @@ KINDS: Mapping[str, Kind] = {
         settings=("group", "public"),
         programs=("ngrams", "bayesian"),
     ),
-    "aosp": Kind(
-        holds="a word list for Android's LatinIME keyboard",
-        made_by="language:keyboard",
-        settings=("group", "locale"),
-        programs=_FOUND,
-    ),
-    "elasticsearch": Kind(
-        holds="documents with a completion field, as NDJSON for _bulk",
-        made_by="writing:suggestions",
-    ),
     "csv": Kind(holds="a CSV that spreadsheets can open without risk", made_by="writing:csv_file"),
     "card": Kind(
         holds="a data card, the README.md of a data set on the Hugging Face Hub",
@@ -186,10 +170,9 @@ def export(
       output: Path of the file; folders that are missing are made.
       overwrite: Whether a file that exists is replaced.
       **settings: Choices that only some kinds know; None leaves one out. `group`, the group whose
-        n-grams are exported where a release has groups and the format has no place for them; `locale`
-        of a keyboard's word list, which "aosp" needs; `public`, the path of the public counts of a
-        release of probabilities, for "arpa"; `license`, the Hugging Face Hub's name of a licence, for
-        "card".
+        n-grams are exported where a release has groups and the format has no place for them; `public`,
+        the path of the public counts of a release of probabilities, for "arpa"; `license`, the Hugging
+        Face Hub's name of a licence, for "card".
 
     Raises:
       ReleaseError: The release is incomplete or damaged.
@@ -198,8 +181,7 @@ def export(
 
     >>> export("release/titles", "tokenizer", "titles.json")
     Traceback (most recent call last):
-    beam_dpne.errors.ExportError: to must be one of tokenizers, arpa, aosp, elasticsearch, csv, \
-    card, got to=tokenizer.
+    beam_dpne.errors.ExportError: to must be one of tokenizers, arpa, csv, card, got to=tokenizer.
     """
     given = {name: value for name, value in settings.items() if value is not None}
     if to not in KINDS:
@@ -249,37 +231,6 @@ def guard(text: str) -> str:
     ("'=1+1", "it's", "''tis")
     """
     return f"'{text}" if _FORMULA.match(text) else text
-
-
-def suggestions(source: Source) -> tuple[str, Mapping[str, int]]:
-    """Returns two lines for each row: an action with the row's id, and the document."""
-    left_out: Counter[str] = Counter()
-    lines = []
-    rows = source.rows.to_pylist()
-    for row, text, tokens, weight in zip(
-        rows, source.texts, source.tokens, _suggestion_weights(source), strict=True
-    ):
-        typed = SEPARATOR.join(tokens)
-        if not typed.strip() or _REFUSED.search(typed):
-            left_out[_UNSEARCHABLE] += 1
-            continue
-        suggestion = {"input": typed, "weight": weight}
-        document = {"suggest": suggestion, **row, "ledger_sha256": source.ledger_sha256}
-        # The id depends on the group and the text alone, so that sending a file again adds nothing.
-        named = f"{row['group']}\x1f{text}" if "group" in row else text
-        row_id = hashlib.sha256(named.encode()).hexdigest()[:32]
-        lines += [{"index": {"_id": row_id}}, document]
-    return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines), left_out
-
-
-def _suggestion_weights(source: Source) -> list[int]:
-    """Returns the users of each row, or else millionths of the largest weight of its length."""
-    weights = source.weights
-    if source.value_column != "users":
-        largest = np.zeros(int(source.lengths.max(initial=0)) + 1)
-        np.maximum.at(largest, source.lengths, weights)
-        weights = np.maximum(1.0, weights / largest[source.lengths] * 1e6)
-    return np.rint(weights).clip(0, _MOST_WEIGHT).astype(np.int64).tolist()
 
 
 def card(source: Source, license: str | None = None) -> tuple[str, Mapping[str, int]]:

@@ -218,16 +218,13 @@ class InMemory:
     def count(self, users: list[UserBatch], released: Sequence[GramSet]) -> Sequence[GramSet]:
         """Returns the released sets with the numbers of users who hold each n-gram."""
         *shorter, last = released
-        how = {"rows": self._rows, "noise": self.plan.count_noise, "run_key": self.run_key}
+        rows, noise = GramRows(pruning=self.plan.pruning), self.plan.count_noise
+        how = {"rows": rows, "noise": noise, "run_key": self.run_key}
         return measuring.estimated(last, self.sum_counts(users, released), *shorter, **how)
 
     def sum_counts(self, users: list[UserBatch], released: Sequence[GramSet]) -> Iterable[RowSums]:
         """Returns the exact sums over users for the released rows, in pieces."""
-        return [measuring.sum_batches(self._rows, users, released)]
-
-    @property
-    def _rows(self) -> GramRows:
-        return GramRows(pruning=self.plan.pruning)
+        return [measuring.sum_batches(GramRows(pruning=self.plan.pruning), users, released)]
 
 
 @dataclasses.dataclass(kw_only=True)

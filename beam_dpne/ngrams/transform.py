@@ -285,10 +285,10 @@ def _release_all(
         by_number.setdefault(number, []).append(take(block))
     partitions, run = list(by_number.values()), dataclasses.replace(run, root=root)
     by_number.clear()
-    with contextlib.ExitStack() as stack:
+    most = most_forks(run.workers, len(partitions))
+    with contextlib.closing(Processes(keep_users(run, partitions), most)) as forks:
         users: list[UserBatch] = []
-        if most := most_forks(run.workers, len(partitions)):
-            forks = stack.enter_context(Processes(keep_users(run, partitions), most))
+        if most:
             shares = (range(first, len(partitions), most) for first in range(most))
             collections.deque(forks.stream(("lay_out", share) for share in shares), 0)
             run = InProcesses(**vars(run), forks=forks)

@@ -1,10 +1,9 @@
 """ReadDocuments: files are cut into pieces of work, and each piece becomes batches of documents."""
 
 import collections
-import contextlib
 import dataclasses
 import functools
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -13,10 +12,10 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
 from beam_dpne.elements.batches import UnhintedTransform, apply
-from beam_dpne.elements.processes import Processes, most_forks
+from beam_dpne.elements.processes import answers
 from beam_dpne.reading.files import has_glob, match_inputs
 from beam_dpne.reading.options import InputDescription, ReadOptions, extension_of, format_of
-from beam_dpne.reading.records import Batch, WorkItem, plan_reads, read_item
+from beam_dpne.reading.records import WorkItem, plan_reads, read_item
 from beam_dpne.reading.rejects import REJECTED_RECORDS, Reject, Tally, write_rejects
 
 _REJECTS = "rejects"
@@ -165,24 +164,6 @@ class ReadDocuments(UnhintedTransform):
         return result
 
 
-def read_items(
-    items: Sequence[WorkItem], options: ReadOptions, workers: int = 1
-) -> Generator[Batch, None, None]:
-    """Yields the batches of pieces of work, of which so many are read at the same time.
-
-    One worker reads one after the other; several are forks, which read ahead while the caller uses a
-    batch, and which have ended at the end, also after an error or if this is closed.
-    """
-    read = functools.partial(read_item, options=options)
-    if most := most_forks(workers, len(items)):
-        with Processes(read, most) as forks:
-            yield from forks.stream(items)
-        return
-    for item in items:
-        with contextlib.closing(read(item)) as batches:
-            yield from batches
-
-
 def _work_items(
     patterns: tuple[str, ...], options: ReadOptions, workers: int | None
 ) -> Iterator[tuple[WorkItem, ...]]:
@@ -202,7 +183,8 @@ class _ReadItems(beam.DoFn):
     def process(self, element: tuple[WorkItem, ...]) -> Iterator[Any]:
         """Yields batches of documents, and yields rejects and the tally to further outputs."""
         usable, reasons = 0, collections.Counter[str]()
-        for batch in read_items(element, self._options, self._workers):
+        read = functools.partial(read_item, options=self._options)
+        for batch in answers(read, element, self._workers):
             if batch.documents.num_rows:
                 yield batch.documents
             usable += batch.usable

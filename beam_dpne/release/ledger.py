@@ -20,7 +20,7 @@ import msgspec
 from msgspec import UNSET
 
 from beam_dpne import __version__
-from beam_dpne.counts.estimates import CONFIDENCE
+from beam_dpne.counts.rule import CONFIDENCE
 from beam_dpne.documents.run_keys import MECHANISM_VERSION
 from beam_dpne.documents.tokenizers import tokenizer_name
 from beam_dpne.documents.transform import DocumentsTransform

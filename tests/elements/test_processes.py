@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
+from contextlib import closing
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +42,7 @@ def no_fork_is_left():
 
 
 def test_every_value_of_every_answer_comes_once():
-    with Processes(range, 3) as forks:
+    with closing(Processes(range, 3)) as forks:
         assert sorted(forks.stream(range(20))) == sorted(n for m in range(20) for n in range(m))
 
 
@@ -55,7 +56,7 @@ def test_arrays_arrive_as_they_are_and_cannot_be_written(size):
         "table": numbers.reshape(-1, 1),
     }
     batch = pa.RecordBatch.from_arrays([words], ["words"])
-    with Processes(lambda request: [request], 1) as forks:
+    with closing(Processes(lambda request: [request], 1)) as forks:
         ((found, other),) = forks.stream([(given, batch)])
     for name in ("numbers", "part", "table"):
         assert np.array_equal(found[name], given[name])
@@ -72,7 +73,7 @@ def test_forks_work_at_the_same_time(shared):
         wait_until(lambda: shared[0] and shared[1])
         yield number
 
-    with Processes(meet, 2) as forks:
+    with closing(Processes(meet, 2)) as forks:
         assert sorted(forks.stream(range(2))) == [0, 1]
 
 
@@ -82,7 +83,7 @@ def test_one_value_is_computed_in_advance_and_no_further(shared):
             shared[0] = number + 1
             yield number
 
-    with Processes(count, 1) as forks:
+    with closing(Processes(count, 1)) as forks:
         values = forks.stream([None])
         assert next(values) == 0
         wait_until(lambda: shared[0] == 2)
@@ -100,7 +101,7 @@ def test_a_fork_begins_with_what_its_parent_has_and_keeps_what_it_is_given():
         else:
             kept.append(request)
 
-    with Processes(keep, 2) as forks:
+    with closing(Processes(keep, 2)) as forks:
         assert list(forks.stream("abcdef")) == []
         found = list(forks.all(None))
     assert kept == ["parent's"]
@@ -109,7 +110,7 @@ def test_a_fork_begins_with_what_its_parent_has_and_keeps_what_it_is_given():
 
 
 def test_no_more_forks_than_there_is_work_for():
-    with Processes(lambda _: [os.getpid()], 8) as forks:
+    with closing(Processes(lambda _: [os.getpid()], 8)) as forks:
         assert len(set(forks.stream([1]))) == 1
         assert len(list(forks.all(2))) == 1
     assert (most_forks(4, 3), most_forks(4, 1), most_forks(1, 4), most_forks(4)) == (3, 0, 0, 4)
@@ -120,7 +121,7 @@ def test_an_error_of_a_fork_is_raised_with_its_traceback():
         yield number
         raise InputError("x.csv cannot be read.")
 
-    with Processes(fail, 2) as forks, pytest.raises(InputError, match=r"x.csv") as caught:
+    with closing(Processes(fail, 2)) as forks, pytest.raises(InputError, match=r"x.csv") as caught:
         list(forks.stream(range(4)))
     assert printable_reason(caught.value) == "x.csv cannot be read."
     assert "in fail" in caught.value.__notes__[0]
@@ -131,14 +132,15 @@ def test_a_fork_that_the_system_ends_ends_the_run():
         os.kill(os.getpid(), signal.SIGKILL)
         yield
 
-    with Processes(end, 2) as forks, pytest.raises(RunError, match="memory ran out"):
+    with closing(Processes(end, 2)) as forks, pytest.raises(RunError, match="memory ran out"):
         list(forks.stream(range(2)))
 
 
 def test_forks_end_with_a_caller_that_is_killed():
     code = (
-        "import os\nfrom beam_dpne.elements.processes import Processes\n"
-        "with Processes(lambda _: [os.getpid()], 2) as forks:\n"
+        "import os\nfrom contextlib import closing\n"
+        "from beam_dpne.elements.processes import Processes\n"
+        "with closing(Processes(lambda _: [os.getpid()], 2)) as forks:\n"
         "    for pid in forks.stream(range(2)): print(pid, flush=True)\n"
         "    input()\n"
     )
@@ -164,7 +166,7 @@ def test_the_steps_of_a_fork_are_those_of_its_parent():
         progress.advance_bytes(10)
         return []
 
-    with Processes(step, 2) as forks:
+    with closing(Processes(step, 2)) as forks:
         assert list(forks.stream(range(4))) == []
     now = progress.snapshot()
     assert (now.stage, now.length, now.round, now.parts) == ("users", 2, 1, 4)
@@ -175,5 +177,5 @@ def test_the_steps_of_a_fork_are_those_of_its_parent():
 def test_a_fork_of_a_process_with_threads_warns_nobody():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with Processes(lambda request: [request], 1) as forks:
+        with closing(Processes(lambda request: [request], 1)) as forks:
             assert list(forks.stream([1])) == [1]

@@ -24,6 +24,7 @@ from beam_dpne.documents.tokenizers import words as split_words
 from beam_dpne.elements.rows import unescape_item
 from beam_dpne.exports.language import KEPT_BACK
 from beam_dpne.exports.writing import KINDS, export, is_unbroken
+from pipelines import more_exports
 from tests.support import releases as making
 from tests.support.releases import HOSTILE, NOTES
 
@@ -241,8 +242,20 @@ def read_combined(text):
     return dict(attributes), words
 
 
-def test_a_keyboard_gets_words_with_logarithmic_frequencies_and_pairs(made, releases):
-    attributes, words = read_combined(made("small", "aosp", locale="en_GB").read_text())
+def listed(release, tmp_path, locale="en"):
+    """The word list of a release, written by the program."""
+    assert not more_exports.main([str(release), str(tmp_path / "words"), "--locale", locale])
+    return (tmp_path / "words").read_text()
+
+
+def suggested(release, tmp_path):
+    """The documents for Elasticsearch of a release, written by the program."""
+    assert not more_exports.main([str(release), str(tmp_path / "suggestions")])
+    return bulk(tmp_path / "suggestions")
+
+
+def test_a_keyboard_gets_words_with_logarithmic_frequencies_and_pairs(releases, tmp_path, capsys):
+    attributes, words = read_combined(listed(releases["small"], tmp_path, "en_GB"))
     assert attributes["dictionary"] == "main:en_gb"
     assert attributes["locale"] == "en_GB"
     assert attributes["ledger_sha256"] == hash_of(releases, "small")
@@ -252,11 +265,22 @@ def test_a_keyboard_gets_words_with_logarithmic_frequencies_and_pairs(made, rele
         "see": words["see"][0],  # More than 255 + log(10 / 25) to base 1.15, which is 248.
     }
     assert list(words) == ["see", "you", "soon", "best"]
+    assert capsys.readouterr().err == "left out: 1 n-grams of more than two words\n"
+    assert read_combined(listed(releases["empty"], tmp_path / "none"))[1] == {}
+    assert suggested(releases["empty"], tmp_path / "none") == []
+
+
+@pytest.mark.parametrize("locale", ["", "en,version=9"])
+def test_a_keyboard_needs_a_locale(releases, tmp_path, capsys, locale):
+    with pytest.raises(SystemExit):
+        listed(releases["small"], tmp_path, locale)
+    assert "locale must be a locale like en or pt_BR" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["hostile", "items"])
-def test_a_keyboard_gets_the_hostile_words_that_the_format_holds(made, releases, name):
-    _, words = read_combined(made(name, "aosp", locale="en").read_text())
+def test_a_keyboard_gets_the_hostile_words_that_the_format_holds(releases, tmp_path, name):
+    _, words = read_combined(listed(releases[name], tmp_path))
     held = {word for word in HOSTILE if word and "," not in word and is_unbroken(word)}
     held -= {"x" * 40_000}
     assert set(words) - {"ok"} == held
@@ -291,8 +315,8 @@ def bulk(path):
 
 
 @pytest.mark.parametrize("name", ["small", "hostile", "items", "joint"])
-def test_suggestions_hold_all_rows_that_a_completion_field_takes(made, releases, name):
-    documents = bulk(made(name, "elasticsearch"))
+def test_suggestions_hold_all_rows_that_a_completion_field_takes(releases, tmp_path, name):
+    documents = suggested(releases[name], tmp_path)
     key = "item" if name == "items" else "ngram"
     texts = texts_of(releases, name)
     refused = [text for text in texts if re.search("[\x00\x1e\x1f]", text) or not text.strip()]
@@ -305,8 +329,8 @@ def test_suggestions_hold_all_rows_that_a_completion_field_takes(made, releases,
         assert each["ledger_sha256"] == hash_of(releases, name)
 
 
-def test_the_heaviest_suggestion_of_each_length_weighs_a_million(made):
-    documents = bulk(made("small", "elasticsearch"))
+def test_the_heaviest_suggestion_of_each_length_weighs_a_million(releases, tmp_path):
+    documents = suggested(releases["small"], tmp_path)
     weights = {each["ngram"]: each["suggest"]["weight"] for each in documents}
     assert weights["see"] == weights["see you"] == weights["see you soon"] == 1_000_000
     assert weights["you soon"] == 375_000
@@ -394,15 +418,11 @@ def test_a_card_of_tabs_says_how_to_read_them(tmp_path):
 
 @pytest.mark.parametrize("to", list(KINDS))
 def test_an_empty_release_is_exported(made, releases, to):
-    path = made("empty", to, **({"locale": "en"} if to == "aosp" else {}))
+    path = made("empty", to)
     if to == "tokenizers":
         assert Tokenizer.from_file(str(path)).get_vocab_size() == 2
     elif to == "arpa":
         assert len(loaded_arpa(path).vocabulary()) == 3
-    elif to == "aosp":
-        assert read_combined(path.read_text())[1] == {}
-    elif to == "elasticsearch":
-        assert bulk(path) == []
     elif to == "csv":
         assert path.read_text() == "length,ngram,score\n"
     else:
@@ -439,8 +459,8 @@ def test_an_arpa_model_has_probabilities_from_numbers_of_users(made, counted):
     assert model.p((history, word)) == pytest.approx(share, rel=1e-4)
 
 
-def test_suggestions_weigh_as_much_as_they_have_users(made, counted):
-    documents = bulk(made("counted", "elasticsearch"))
+def test_suggestions_weigh_as_much_as_they_have_users(releases, tmp_path, counted):
+    documents = suggested(releases["counted"], tmp_path)
     weights = [number for length in (1, 2, 3) for number in weights_of(counted, length).values()]
     assert [each["suggest"]["weight"] for each in documents] == weights
     for row, document in zip(counted, documents, strict=True):

@@ -28,10 +28,6 @@ def folder(tmp_path_factory):
     return folder
 
 
-def settings_for(to):
-    return {"locale": "en"} if to == "aosp" else {}
-
-
 def files(path):
     return {name: (path / name).read_bytes() for name in os.listdir(path)}
 
@@ -40,7 +36,7 @@ def files(path):
 def test_equal_releases_give_equal_bytes_in_one_file(folder, tmp_path, to):
     copy = shutil.copytree(folder / "ngrams", tmp_path / "a copy elsewhere")
     for number, release in enumerate((folder / "ngrams", copy / "ledger.json")):
-        export(str(release), to, str(tmp_path / str(number) / "file"), **settings_for(to))
+        export(str(release), to, str(tmp_path / str(number) / "file"))
     assert files(tmp_path / "0") == files(tmp_path / "1")
     assert list(files(tmp_path / "0")) == ["file"]
 
@@ -49,7 +45,7 @@ def test_every_kind_takes_its_programs_and_refuses_others(folder, tmp_path):
     programs = {"ngrams": "ngrams", "items": "set-union", "joint": "bayesian"}
     for name, program in programs.items():
         for to, kind in KINDS.items():
-            output, settings = tmp_path / name / to, settings_for(to)
+            output, settings = tmp_path / name / to, {}
             if (program, to) == ("bayesian", "arpa"):
                 settings = {"public": str(folder / "counts.tsv")}
             if program in kind.programs:
@@ -63,9 +59,7 @@ def test_every_kind_takes_its_programs_and_refuses_others(folder, tmp_path):
 @pytest.mark.parametrize(
     ("name", "to", "settings", "message"),
     [
-        ("ngrams", "aosp", {}, "locale must be a locale like en or pt_BR"),
-        ("ngrams", "aosp", {"locale": "en,version=9"}, "locale must be a locale like en"),
-        ("ngrams", "csv", {"locale": "en"}, "locale must be left out with to=csv"),
+        ("ngrams", "csv", {"license": "mit"}, "license must be left out with to=csv"),
         ("ngrams", "arpa", {"public": "p"}, "must be left out for a release of n-grams"),
         ("ngrams", "card", {"license": "a\nb"}, "license must be the Hub's name"),
         ("joint", "arpa", {}, "needs its public counts"),
@@ -163,14 +157,14 @@ def test_an_export_in_a_release_is_refused_unless_it_is_a_card(folder, tmp_path,
 
 
 def test_the_command_exports_and_says_what_is_missing(cli, tmp_path):
-    release = releases.ngrams(tmp_path / "release", {("a",): 9, ("a b",): 8, ("a",) * 3: 7})
-    arguments = ("--to", "aosp", "--output", tmp_path / "words.combined", "--locale", "en")
+    release = releases.ngrams(tmp_path / "release", {("a",): 9, ("a b",): 8, ("a\x1e",): 7})
+    arguments = ("--to", "arpa", "--output", tmp_path / "words.arpa")
     ended = cli("export", release, *arguments)
     assert ended.status == 0
-    assert f"{tmp_path}/words.combined has the release" in ended.err
+    assert f"{tmp_path}/words.arpa has the release" in ended.err
     assert hashlib.sha256((release / "ledger.json").read_bytes()).hexdigest() in ended.err
-    assert "left out: 1 n-grams of more than two words" in ended.err
-    assert (tmp_path / "words.combined").read_text().startswith("dictionary=main:en,")
+    assert "left out: 1 rows with white space or control characters" in ended.err
+    assert "\\1-grams:" in (tmp_path / "words.arpa").read_text()
     assert ended.out == ""
 
 

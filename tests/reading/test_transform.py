@@ -1,6 +1,7 @@
 """ReadDocuments in a pipeline, what it counts, and runs that lose too many records."""
 
 import contextlib
+import functools
 import gzip
 import json
 import os
@@ -16,12 +17,13 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from beam_dpne import PrivacyPlan, PrivateNgrams
 from beam_dpne.elements import progress
+from beam_dpne.elements.processes import answers
 from beam_dpne.errors import InputError, TooManyRejectedError, printable_reason
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.records import WorkItem, plan_reads
+from beam_dpne.reading.records import WorkItem, plan_reads, read_item
 from beam_dpne.reading.rejects import Tally, require_few_rejected
-from beam_dpne.reading.transform import ReadDocuments, read_items
+from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.release.publishing import WriteRelease
 from beam_dpne.release.reading import read_release
 from tests.reading.files import CANARY, write
@@ -63,6 +65,11 @@ def item(request, tmp_path) -> WorkItem:
     return found
 
 
+def reading():
+    """What a worker does with a piece of work."""
+    return functools.partial(read_item, options=ReadOptions(block_bytes=1000))
+
+
 @contextlib.contextmanager
 def nothing_is_left(item: WorkItem) -> Iterator[None]:
     """No fork that the block has started goes on, and the file is closed."""
@@ -75,13 +82,12 @@ def nothing_is_left(item: WorkItem) -> Iterator[None]:
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_file_that_is_not_read_to_its_end_is_closed(item, workers) -> None:
-    options = ReadOptions(block_bytes=1000)
     with nothing_is_left(item):
-        batches = read_items([item] * 2, options, workers)
+        batches = answers(reading(), [item] * 2, workers)
         assert next(batches).documents.num_rows == 1
         batches.close()
     with nothing_is_left(item):
-        batches = read_items([item] * 2, options, workers)
+        batches = answers(reading(), [item] * 2, workers)
         with pytest.raises(KeyError):
             list(map(lambda batch: batch.documents.column("of no name"), batches))
         batches.close()
@@ -90,11 +96,10 @@ def test_a_file_that_is_not_read_to_its_end_is_closed(item, workers) -> None:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_each_item_is_read_once_by_whoever_reads_it(item, workers) -> None:
     progress.reset()
-    options = ReadOptions(block_bytes=1000)
-    one = [batch.documents.to_pylist() for batch in read_items([item], options)]
+    one = [batch.documents.to_pylist() for batch in answers(reading(), [item], 1)]
     read = progress.snapshot().bytes_read
     assert read > 0
-    several = [batch.documents.to_pylist() for batch in read_items([item] * 7, options, workers)]
+    several = [batch.documents.to_pylist() for batch in answers(reading(), [item] * 7, workers)]
     assert sorted(several, key=repr) == sorted(one * 7, key=repr)
     assert progress.snapshot().bytes_read == 8 * read
 
@@ -104,7 +109,7 @@ def test_what_is_wrong_with_a_file_is_said_by_whoever_reads_it(tmp_path) -> None
     items = plan_reads(match_inputs([str(cut)])[0], ReadOptions()) * 2
     for workers in (1, 2):
         with pytest.raises(InputError, match="truncated or damaged"):
-            list(read_items(items, ReadOptions(), workers))
+            list(answers(reading(), items, workers))
 
 
 # max_rejected
