@@ -42,6 +42,8 @@ from beam_dpne.report.facts import Facts
 from beam_dpne.storage.directories import check_access, directory_at
 
 # Which parameters of `account` may be given together.
+# Numbers k of which an evaluation shows what part is released of the n-grams that k users have.
+_LEVELS = (1, 2, 5, 10, 20, 50, 100)
 _USES = (
     ("ledgers",),
     ("ledgers", "delta"),
@@ -89,8 +91,7 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
         table = release.table()
         corpus = read_corpus(files, reading, tokenizer)
         index = index_corpus(corpus, longest)
-        levels = sorted(set(evaluating.k_anonymity))
-        covered = evaluate(index, released_codes(corpus, table), k_anonymity=levels)
+        covered = evaluate(index, released_codes(corpus, table), k_anonymity=_LEVELS)
         rows = rows_of_table(index, table)
         counted = evaluate_counts(index, rows, top_k=evaluating.top_k)
     noun = "n-grams" if "lengths" in ledger else "items"

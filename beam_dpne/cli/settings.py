@@ -71,10 +71,6 @@ class Evaluating(Parameters):
     output: Annotated[
         str | None, Parameter("Directory for tables, as private as the data.", path="directory")
     ] = None
-    k_anonymity: Annotated[
-        tuple[int, ...],
-        Parameter("Numbers k: which part is released of what k users have.", least=1, rare=True),
-    ] = (1, 2, 5, 10, 20, 50, 100)
     top_k: Annotated[int, Parameter("Number of n-grams compared.", least=1, rare=True)] = 20
     known: Annotated[
         str | tuple[str, ...] | None,

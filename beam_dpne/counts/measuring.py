@@ -150,14 +150,9 @@ def split_sums(
     pieces: Iterable[RowSums], rule: CountRule
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns numbers, (n, C), masses, (n,), and sizes, (C,) int64, of sums that are cut in any way."""
-    shape = _shape(rule)
+    shape = rule.row_weights.size + 1, rule.bounds.size + 1
     table = table_of_sums(pieces, math.prod(shape)).reshape(shape)
     return table[:-1, :-1], table[:-1, -1], table[-1, :-1]
-
-
-def _shape(rule: CountRule) -> tuple[int, int]:
-    """Returns the numbers of rows and of columns of all sums."""
-    return rule.row_weights.size + 1, rule.bounds.size + 1
 
 
 def _sums_of_users(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -249,9 +244,10 @@ def sum_batches(rows: CountedRows, batches: Iterable[Any], released: Sequence[An
       released: the released sets.
     """
     sum_batch = functools.partial(_sum_batch, rows=rows, sets=len(released))
+    rule = rule_of(rows, *released)
+    size = (rule.row_weights.size + 1) * (rule.bounds.size + 1)
     with progress.counting(batches):
-        sums = (sum_batch(batch, *released) for batch in batches)
-        table = table_of_sums(sums, math.prod(_shape(rule_of(rows, *released))))
+        table = table_of_sums((sum_batch(batch, *released) for batch in batches), size)
     found = np.flatnonzero(table)
     return RowSums(rows=found, sums=table[found])
 

@@ -336,15 +336,12 @@ def map_in_threads(
     """Returns the results of a function for all items, in their order, each a part of the stage.
 
     The function has no side effects, and runs for several items at the same time in several threads.
-    numpy and Arrow let go of the interpreter's lock in sorts, searches and string kernels. With one
-    worker nothing runs in another thread. An error is raised here, and the rest is left out.
+    numpy and Arrow let go of the interpreter's lock in sorts, searches and string kernels. An error is
+    raised here, and the rest is left out.
 
     Example:
       >>> map_in_threads(abs, [-1, 2, -3], workers=2)
       [1, 2, 3]
     """
-    with progress.counting(items):
-        if workers == 1:
-            return list(map(function, items))
-        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-            return list(pool.map(function, items))
+    with progress.counting(items), concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(function, items))

@@ -112,23 +112,16 @@ def forget() -> None:
         clear()
 
 
-@dataclasses.dataclass(frozen=True)
-class Kept:
-    """Stands for a value on its way through a runner that has only one process, see `keep`."""
-
-    number: int
-
-
-def keep(value: Any) -> Kept:
-    """Keeps a value, which is not copied then, until `take` of its element in the same process."""
+def keep(value: Any) -> int:
+    """Keeps a value until `take` of its number in the same process, so that nobody copies it."""
     # The address of an object is its own as long as it is kept.
     _kept[id(value)] = value
-    return Kept(id(value))
+    return id(value)
 
 
 def take(element: Any) -> Any:
-    """Returns the value that an element stands for, once, and any other element as it is."""
-    return _kept.pop(element.number) if isinstance(element, Kept) else element
+    """Returns the value that is kept with a number, once, and anything else as it is."""
+    return _kept.pop(element) if isinstance(element, int) else element
 
 
 def mapped(file: StoredFile) -> pa.Buffer:
@@ -292,9 +285,6 @@ def register_batches(*batch_types: type) -> None:
     """Makes `BatchCoder` the coder of dataclasses in Beam's registry."""
     for batch_type in batch_types:
         beam.coders.registry.register_coder(batch_type, BatchCoder)
-
-
-register_batches(Kept)
 
 
 def array_bytes(batch: Any) -> int:

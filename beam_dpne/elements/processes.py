@@ -17,10 +17,9 @@ import signal
 import socket
 import sys
 import traceback
-import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from multiprocessing import connection
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -56,8 +55,8 @@ class Processes:
         """
         self._answer = answer
         self._most = most
-        self._forks: dict[socket.socket, int] = {}
-        self._busy: set[socket.socket] = set()
+        self._forks: dict[Any, int] = {}
+        self._busy: set[Any] = set()
 
     def offer(self, request: Any) -> Generator[Any, None, None]:
         """Gives a request to a fork that is idle, or a new one; yields what others answer till then."""
@@ -85,20 +84,22 @@ class Processes:
 
     def _fork(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with warnings.catch_warnings():
-            # Newer Pythons warn of threads; see above.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            fork = os.fork()
+        # A signal must not end a fork in what its parent does at its end.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+        fork = os.fork()
         if fork == 0:
-            with contextlib.suppress(BaseException):
-                # A fork sees that its parent has ended when nobody holds the parent's end.
-                for each in (ours, *self._forks):
-                    each.close()
+            try:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+                # A fork sees that its parent has ended when nobody holds the parent's end.
+                ours.close()
                 # No garbage is collected among what the parent holds, whose pages are shared.
                 gc.freeze()
                 _serve(theirs, self._answer)
-            os._exit(0)
+            finally:
+                os._exit(0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         theirs.close()
         self._forks[ours] = fork
         return ours
@@ -106,38 +107,58 @@ class Processes:
     def _send(self, forks: list[socket.socket], request: Any) -> None:
         with _written(request) as file:
             for each in forks:
-                socket.send_fds(each, [b"."], [file])
+                _tell(each, [file])
                 self._busy.add(each)
 
     def _answered(self) -> Generator[Any, None, None]:
         """Waits until a fork has said something, and yields its value, if it is one."""
-        ready = connection.wait(list(self._busy))
-        for each in cast("list[socket.socket]", ready):
-            said, files, *_ = socket.recv_fds(each, 2**16, 1)
-            if not said:
-                raise RunError(
-                    "The system has ended a process of this run, most likely because memory ran out. "
-                    "Use fewer workers, or a machine with more memory."
-                )
+        for each in connection.wait(list(self._busy)):
+            said, files = _heard(each)
             if said[0] == _PROGRESS:
-                progress.repeat(pickle.loads(said[1:]))  # noqa: S301
+                progress.repeat(*pickle.loads(said[1:]))  # noqa: S301
             elif said[0] == _END:
                 self._busy.remove(each)
             else:
-                value = _read(files)
+                value = _read(files[0])
                 if said[0] == _ERROR:
                     raise value
                 yield value
-                each.send(b".")
+                _tell(each)
 
     def close(self) -> None:
-        """Ends all forks, whatever they do."""
+        """Ends all forks, whatever they do; after an error or an early end, it must follow."""
+        for fork in self._forks.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(fork, signal.SIGKILL)
         for each, fork in self._forks.items():
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(fork, 0)
             each.close()
-            os.kill(fork, signal.SIGKILL)
-            os.waitpid(fork, 0)
         self._forks.clear()
         self._busy.clear()
+
+
+@contextlib.contextmanager
+def _alive() -> Iterator[None]:
+    try:
+        yield
+    except ConnectionError:
+        raise RunError(
+            "The system ended a process of this run, most likely for want of memory."
+        ) from None
+
+
+@_alive()
+def _tell(fork: Any, files: Sequence[int] = ()) -> None:
+    socket.send_fds(fork, [b"."], files)
+
+
+@_alive()
+def _heard(fork: Any) -> tuple[bytes, list[int]]:
+    said, files, *_ = socket.recv_fds(fork, 2**16, 1)
+    if not said:
+        raise ConnectionResetError
+    return said, files
 
 
 def most_forks(workers: int, parts: int | None = None) -> int:
@@ -165,19 +186,25 @@ def answers(
 
 def _serve(parent: socket.socket, answer: Callable[[Any], Iterable[Any]]) -> None:
     """Answers requests until the parent has ended."""
-    progress.forward_to(lambda step: parent.send(bytes([_PROGRESS]) + pickle.dumps(step)))
+    progress.forward_to(lambda *step: parent.send(bytes([_PROGRESS]) + pickle.dumps(step)))
     while files := socket.recv_fds(parent, 1, 1)[1]:
         is_used = True
         try:
-            for value in answer(_read(files)):
+            for value in answer(_read(files[0])):
                 # It has been computed while the one before was used.
                 is_used = is_used or bool(parent.recv(1))
                 _say(parent, _VALUE, value)
                 is_used = False
-        except Exception as error:
+        except BaseException as error:
             # The parent raises it, and its traceback of this process would be lost.
-            error.add_note("".join(traceback.format_exception(error)))
-            _say(parent, _ERROR, error)
+            note, raised = (
+                "".join(traceback.format_exception(error)),
+                RuntimeError(type(error).__name__),
+            )
+            with contextlib.suppress(Exception):
+                raised = pickle.loads(pickle.dumps(error))  # noqa: S301
+            raised.add_note(note)
+            _say(parent, _ERROR, raised)
         else:
             is_used = is_used or bool(parent.recv(1))
             parent.send(bytes([_END]))
@@ -206,9 +233,8 @@ def _written(value: Any) -> Iterator[int]:
         os.close(file)
 
 
-def _read(files: list[int]) -> Any:
+def _read(file: int) -> Any:
     """Returns the value in a file; its arrays are parts of the file, and cannot be written."""
-    (file,) = files
     with pa.memory_map(f"/proc/self/fd/{file}") as mapped:
         content = mapped.read_buffer()
     os.close(file)

@@ -34,11 +34,9 @@ class Snapshot(NamedTuple):
 
 RELEASED = "released"
 _START = Snapshot("", None, 0)
-# A runner's workers are threads.
-_lock = threading.Lock()
 # Expected: the number of parts of a stage, by its name; items: that of the items that are mapped, or 0.
-# Tell: what takes the steps of a fork, or None.
-_now = types.SimpleNamespace(shown=_START, expected={}, items=0, tell=None)
+# A runner's workers are threads. Tell: what takes the steps of a fork, or None.
+_now = types.SimpleNamespace(shown=_START, expected={}, items=0, tell=None, lock=threading.Lock())
 
 
 def _told(step: Callable[..., None]) -> Callable[..., None]:
@@ -46,41 +44,38 @@ def _told(step: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(step)
     def tell(*arguments: Any) -> None:
-        if _now.tell is None:
-            step(*arguments)
-        else:
-            _now.tell((step.__name__, arguments))
+        _now.tell(step.__name__, *arguments) if _now.tell else step(*arguments)
 
     return tell
 
 
-def forward_to(tell: Callable[[tuple[str, tuple[Any, ...]]], Any]) -> None:
-    """Has all steps of this process told to a function, from which `repeat` of another takes them."""
-    _now.tell = tell
+def forward_to(tell: Callable[..., Any]) -> None:
+    """Has the steps of this process told to a function: for each a name, and its arguments."""
+    # The lock of the parent may be held for ever.
+    _now.tell, _now.lock = tell, threading.Lock()
 
 
-def repeat(step: tuple[str, tuple[Any, ...]]) -> None:
+def repeat(name: str, *arguments: Any) -> None:
     """Repeats a step of a fork."""
-    name, arguments = step
     globals()[name](*arguments)
 
 
 def _set(**fields: Any) -> None:
-    with _lock:
+    with _now.lock:
         _now.shown = _now.shown._replace(**fields)
 
 
 @_told
 def advance_bytes(n: int) -> None:
     """Adds `n` bytes to the (compressed) input that was read."""
-    with _lock:
+    with _now.lock:
         _now.shown = _now.shown._replace(bytes_read=_now.shown.bytes_read + n)
 
 
 @_told
 def advance() -> None:
     """Adds one to the parts that are done."""
-    with _lock:
+    with _now.lock:
         _now.shown = _now.shown._replace(done=_now.shown.done + 1)
 
 

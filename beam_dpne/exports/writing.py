@@ -133,13 +133,12 @@ class Kind:
     programs: tuple[str, ...] = ("ngrams", "set-union", "bayesian")
 
 
-_FOUND = ("ngrams", "set-union")
 KINDS: Mapping[str, Kind] = {
     "tokenizers": Kind(
         holds="a tokenizer.json of Hugging Face's library tokenizers",
         made_by="language:tokenizer",
         settings=("group",),
-        programs=_FOUND,
+        programs=("ngrams", "set-union"),
     ),
     "arpa": Kind(
         holds="a back-off language model in ARPA format",

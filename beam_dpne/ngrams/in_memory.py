@@ -14,6 +14,7 @@ from typing import Any
 
 from beam_dpne.counts import measuring
 from beam_dpne.documents.blocks import lay_out
+from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import map_in_threads
 from beam_dpne.elements.batches import DocumentBlock, RowSums, UserBatch, add_up
 from beam_dpne.elements.processes import Processes
@@ -158,20 +159,15 @@ class InMemory:
 
         The sets beside the users are those of `spending.contribute`.
         """
-
-        def of_batch(batch: UserBatch) -> tuple[list[Piece], UserBatch] | None:
-            contributed = contribute(
-                batch,
-                plan=self.plan,
-                length=length,
-                round_number=round_number,
-                run_key=self.run_key,
-                **beside,
-            )
-            return contributed and (self.sums(contributed[0]), contributed[1])
-
-        kept = [pair for pair in map_in_threads(of_batch, users, 1) if pair is not None]
-        return [piece for pieces, _ in kept for piece in pieces], [batch for _, batch in kept]
+        how = {"plan": self.plan, "length": length, "round_number": round_number, **beside}
+        pieces: list[Piece] = []
+        left: list[UserBatch] = []
+        with progress.counting(users):
+            for batch in users:
+                if contributed := contribute(batch, run_key=self.run_key, **how):
+                    pieces += self.sums(contributed[0])
+                    left.append(contributed[1])
+        return pieces, left
 
     def sums(self, sent: Contributions) -> list[Piece]:
         """Returns the sums of what a batch's users send, which are much smaller, by hash range."""

@@ -11,7 +11,7 @@ from apache_beam.pvalue import AsIter, AsSingleton, PCollection, TaggedOutput
 
 from beam_dpne.documents.transform import DocumentsTransform, create_public
 from beam_dpne.elements.batches import DocumentBlock, UserBatch, apply
-from beam_dpne.elements.coders import Kept, SetStore, keep, spill, take
+from beam_dpne.elements.coders import SetStore, keep, spill, take
 from beam_dpne.elements.processes import Processes, most_forks
 from beam_dpne.elements.rows import CountedGroupedNgram, CountedNgram, GroupedNgram, ReleasedNgram
 from beam_dpne.engines import is_one_process
@@ -172,11 +172,14 @@ class PrivateNgrams(DocumentsTransform):
         self, documents: PCollection, run_key: RunKey, workers: int, root: GramSet | None
     ) -> tuple[PCollection[GramSet], ...]:
         """Brings all blocks to one worker; the loop over k has an output for each length."""
+        is_here = is_one_process(documents.pipeline)
         group = self.group_by_user(run_key, self.plan.max_tokens_per_user)
+        # On an engine the one step alone forks, and no worker beside it.
+        group.workers = workers if is_here else 1
         blocks = group.cut_by_user(self.batched(documents))
-        if is_one_process(documents.pipeline):
+        if is_here:
             kept = beam.MapTuple(lambda number, block: (number, keep(block)))
-            blocks = apply(blocks, "Keep", kept, tuple[int, Kept])
+            blocks = apply(blocks, "Keep", kept, tuple[int, int])
         run = InMemory(
             plan=self.plan,
             run_key=run_key,
@@ -274,7 +277,7 @@ class PrivateNgrams(DocumentsTransform):
 
 def _release_all(
     _: None,
-    blocks: Iterable[tuple[int, DocumentBlock | Kept]],
+    blocks: Iterable[tuple[int, DocumentBlock | int]],
     *,
     run: InMemory,
     store: SetStore | None,

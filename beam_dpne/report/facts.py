@@ -28,7 +28,7 @@ _INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 # Scripts of India and Iran need these two joiners, and many emoji consist of several characters.
 _JOINERS = "\u200c\u200d"
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~$#])|(&)|(:)(?=//)|(?<=www)\.|(@)")
-_LINE_BEGINNING = re.compile(r"^(\s*)([-+=]|\d+[.)](?=\s|$))")
+_LINE_BEGINNING = re.compile(r"^(\s*)(?:([-+=])|(\d+)([.)])(?=\s|$))")
 
 
 class Facts(Release):
@@ -151,14 +151,9 @@ def markdown_text(text: str, limit: int = MAX_SHOWN) -> Markup:
     \<b\> \*a\* \| http\://x www\.y &amp;lt; 1.
     """
     escaped = _MARKDOWN.sub(_escaped_sign, shown(text, limit))
-    return Markup(_LINE_BEGINNING.sub(_escaped_beginning, escaped))
+    return Markup(_LINE_BEGINNING.sub(r"\1\3\\\2\4", escaped))
 
 
 def _escaped_sign(match: re.Match[str]) -> str:
     sign = match[0]
     return {"&": "&amp;", "@": "&#64;"}.get(sign, f"\\{sign}")
-
-
-def _escaped_beginning(match: re.Match[str]) -> str:
-    space, sign = match.groups()
-    return f"{space}{sign[:-1]}\\{sign[-1]}"

@@ -241,14 +241,15 @@ def descend(
     histogram = np.zeros(size, np.int64) if is_compiled else [0] * size
     loop: _Loop = _compiled() if is_compiled else _descend_straight
 
-    def move(first: int) -> None:
-        some = offsets[first : first + _USERS_AT_ONCE + 1]
-        given = some - some[0], items[some[0] : some[-1]]
-        # Plain Python is faster on lists than on arrays; slices keep the lists small.
-        loop(*(given if is_compiled else map(np.ndarray.tolist, given)), histogram, cutoff, BUDGET)
-        progress.advance()
-
-    arrays.map_in_threads(move, range(0, len(offsets) - 1, _USERS_AT_ONCE), workers=1)
+    parts = range(0, len(offsets) - 1, _USERS_AT_ONCE)
+    with progress.counting(parts):
+        for first in parts:
+            some = offsets[first : first + _USERS_AT_ONCE + 1]
+            given = some - some[0], items[some[0] : some[-1]]
+            # Plain Python is faster on lists than on arrays; slices keep the lists small.
+            lists = given if is_compiled else map(np.ndarray.tolist, given)
+            loop(*lists, histogram, cutoff, BUDGET)
+            progress.advance()
     return np.asarray(histogram, np.int64)
 
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from contextlib import closing
 
 import numpy as np
@@ -101,7 +100,7 @@ def test_a_fork_begins_with_what_its_parent_has_and_keeps_what_it_is_given():
         else:
             kept.append(request)
 
-    with closing(Processes(keep, 2)) as forks:
+    with closing(Processes(keep, 3)) as forks:
         assert list(forks.stream("abcdef")) == []
         found = list(forks.all(None))
     assert kept == ["parent's"]
@@ -132,7 +131,7 @@ def test_a_fork_that_the_system_ends_ends_the_run():
         os.kill(os.getpid(), signal.SIGKILL)
         yield
 
-    with closing(Processes(end, 2)) as forks, pytest.raises(RunError, match="memory ran out"):
+    with closing(Processes(end, 2)) as forks, pytest.raises(RunError, match="want of memory"):
         list(forks.stream(range(2)))
 
 
@@ -174,8 +173,69 @@ def test_the_steps_of_a_fork_are_those_of_its_parent():
     progress.reset()
 
 
-def test_a_fork_of_a_process_with_threads_warns_nobody():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with closing(Processes(lambda request: [request], 1)) as forks:
-            assert list(forks.stream([1])) == [1]
+class Odd(Exception):
+    """It cannot be pickled."""
+
+    def __init__(self):
+        super().__init__(lambda: 1)
+
+
+def test_an_error_that_cannot_travel_is_named():
+    def fail(_):
+        raise Odd
+        yield
+
+    with closing(Processes(fail, 1)) as forks, pytest.raises(RuntimeError, match=r"^Odd") as caught:
+        list(forks.stream([1]))
+    assert "raise Odd" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("later", ["the next value", "the next request"])
+def test_a_fork_that_is_ended_later_ends_the_run_too(later):
+    with closing(Processes(lambda _: [os.getpid(), 2, 3], 1)) as forks:
+        answer = forks.stream([1, 2])
+        pid = next(answer)
+        if later == "the next request":
+            assert [next(answer), next(answer)] == [2, 3]
+        os.kill(pid, signal.SIGKILL)
+        time.sleep(0.2)
+        with pytest.raises(RunError):
+            list(answer)
+
+
+def test_somebody_else_may_reap_forks():
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with closing(Processes(lambda request: [request], 2)) as forks:
+            assert sorted(forks.stream(range(5))) == list(range(5))
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_a_lock_of_another_thread_does_not_stop_a_fork():
+    def step(_):
+        with progress.counting(range(3)):
+            yield 1
+
+    with progress._now.lock, closing(Processes(step, 1)) as forks:
+        assert list(forks.stream([1])) == [1]
+
+
+def test_signals_end_forks_and_only_the_parent_hears_an_interrupt(shared):
+    def sleep(_):
+        shared[0] = 1
+        wait_until(lambda: shared[1])
+        yield os.getpid()
+
+    with closing(Processes(sleep, 1)) as forks:
+        answer = forks.offer(1)
+        assert list(answer) == []
+        wait_until(lambda: shared[0])
+        (fork,) = forks._forks.values()
+        os.kill(fork, signal.SIGINT)
+        time.sleep(0.1)
+        shared[1] = 1
+        assert list(forks.rest()) == [fork]
+        os.kill(fork, signal.SIGTERM)
+        assert os.waitpid(fork, 0)[1] == signal.SIGTERM
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGINT, signal.SIGTERM} == set()

@@ -7,8 +7,11 @@ import pyarrow as pa
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_dpne import GroupByUser, PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne import BatchDocuments, GroupByUser, PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.documents import transform
+from beam_dpne.elements import batches as elements
+from beam_dpne.elements import coders
+from beam_dpne.ngrams.in_memory import InMemory, keep_users
 from tests.support.pipelines import keep
 from tests.support.tickets import tickets
 
@@ -103,6 +106,42 @@ def blocks_of(batch: pa.RecordBatch) -> list:
         group = GroupByUser(run_key=KEY, partitions=3)
         found = keep(group.cut_by_user(pipeline | beam.Create([batch])))
     return list(found)
+
+
+def test_a_fork_keeps_all_users_whom_it_is_given():
+    """Else a fork that is given two shares would lose the users of one."""
+    group, run = GroupByUser(run_key=KEY, partitions=6), InMemory(plan=PLAN, run_key=KEY)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        found = keep(group.cut_by_user(pipeline | beam.Create(tickets(300)) | BatchDocuments()))
+    parts = [[block for number, block in found if number == wanted] for wanted in range(6)]
+    expected = run.release(run.lay_out(parts, range(6)))
+    answer = keep_users(run, list(parts))
+    for share in (range(2), range(2, 5), range(5, 6)):
+        assert list(answer(("lay_out", share))) == []
+    sent = list(answer(("contribute", 1, 1, {"previous": None, "present": None, "before": None})))
+    (pieces,) = sent
+    users = run.lay_out(parts, range(6))
+    alone, _ = run.contribute(1, 1, users, previous=None, present=None, before=None)
+    weights = sum(int(piece.weights.sum()) for _, piece in alone)
+    assert sum(int(piece.weights.sum()) for _, piece in pieces) == weights > 0
+    (sums,) = answer(("sum_counts", expected))
+    (whole,) = run.sum_counts(users, expected)
+    assert (sums.rows.tolist(), sums.sums.tolist()) == (whole.rows.tolist(), whole.sums.tolist())
+
+
+def test_few_sums_wait_and_none_is_lost(documents, monkeypatch):
+    expected = released(documents, 1)
+    monkeypatch.setattr(elements, "MAX_WAITING", 50)
+    assert released(documents, 2, partitions=8) == expected
+
+
+def test_a_block_is_taken_once_and_not_kept(documents):
+    assert released(documents, 2)
+    assert coders._kept == {}
+    number = coders.keep("a block")
+    assert coders.take(number) == "a block"
+    with pytest.raises(KeyError):
+        coders.take(number)
 
 
 @pytest.mark.parametrize("workers", [None, 1, 4])
