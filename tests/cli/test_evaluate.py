@@ -79,8 +79,8 @@ def judged(cli, made):
 def judged_items(cli, made):
     """The release of items, judged."""
     files = ("--input", made / "notes.jsonl", "--release", made / "items")
-    options = ("--tokenizer", "item", "--k_anonymity", "3,1,3")
-    ended = cli("evaluate", *files, "--output", made / "judged_items", *options)
+    options = ("--tokenizer", "item", "--output", made / "judged_items")
+    ended = cli("evaluate", *files, *options)
     assert ended.status == 0, ended.err
     return ended, made / "judged_items"
 
@@ -252,10 +252,11 @@ def test_a_release_of_items_is_judged(judged_items, made):
     assert (row["released"], row["spurious"]) == (len(items), 0)
     covered = sum(" ".join(text) in items for _, text in documents())
     assert row["occurrence_share"] == covered / len(documents())
-    held = {item for item, own in users.items() if len(own) >= 3}
-    every, most = levels_of(whole, 1)
-    assert (every["k"], most["k"], most["held"]) == (1, 3, len(held))
-    assert most["released"] == len(held & items)
+    levels = levels_of(whole, 1)
+    assert [level["k"] for level in levels] == [1, 2, 5, 10, 20, 50, 100]
+    for level in levels:
+        held = {item for item, own in users.items() if len(own) >= level["k"]}
+        assert (level["held"], level["released"]) == (len(held), len(held & items))
     assert items
     assert {p.suffix for p in folder.iterdir()} == {".json", ".csv", ".png"}
 
@@ -265,13 +266,13 @@ def test_an_earlier_evaluation_is_not_replaced_and_other_files_stay(judge, judge
     (folder / "mine.txt").write_text("stays")
     (folder / "release").symlink_to(made / "release")
     before = snapshot(folder)
-    ended = judge("--output", folder, "--k_anonymity", "2")
+    ended = judge("--output", folder, "--top_k", "2")
     assert (ended.status, snapshot(folder)) == (2, before)
     assert "output must be a directory without an evaluation" in ended.err
     for path in folder.glob(f"{PREFIX}*"):
         path.unlink()
-    assert judge("--output", folder, "--k_anonymity", "2").status == 0
-    assert {row["k"] for row in evaluation_of(folder)["k_anonymity"]} == {2}
+    assert judge("--output", folder, "--top_k", "2").status == 0
+    assert {row["top_k"] for row in evaluation_of(folder)["counts"][:-1]} == {2}
     assert (folder / "mine.txt").read_text() == "stays"
     assert len(list(folder.iterdir())) == len(FILES) + 2
 
