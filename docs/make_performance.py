@@ -23,20 +23,16 @@ that whatever slows the machine slows all of them. Each runs once before without
 - **one_round** is the paper's strategy, and **default** is `adaptive`. On MSNBC ε = 1, T = 6 and
   Δ = 10; on the titles ε = 4, T = 7 and Δ = 100; δ = 1e-7. The default strategy has no Δ.
 - **Without start-up** means that the time of the same command for one user is taken off both sides.
-- **Workers** are the threads of the embedded runner (`--workers`); 0 is the graph of engines.
-- **Reading** takes less than one second for 100 MB of text, in one thread for each file: .74 CPU
+- **Workers** are the processes of the embedded runner (`--workers`); 0 is the graph of engines. The
+  peak memory is that of the largest process, which shares some of it with the others.
+- **Reading** takes less than one second for 100 MB of text, in one process for each file: .74 CPU
   seconds for 90 MB of titles from gzip (35 MB), .52 from zstd (39 MB), .45 from plain lines. Two
-  fifths of the time from gzip are decompression; the rest is mostly parsing, which one thread of a
-  process does at a time. Tokenizing goes on beside both. A compressed file, a file with quoting and
-  a JSON array are read by one thread to their end, so that with many cores one large file of these
-  kinds takes longer than all the rest. `--workers` threads read several files at the same time, and
-  the parts of plain JSON lines, of sequences and of Parquet files. So write a large compressed file
-  as several ones, with zstd instead of gzip, or as Parquet.
-- **Many cores**: beyond the 1.3 seconds of a start, the titles take 6.0 seconds in one thread and 4.8
-  in two. Python's lock is held for about 3.4 seconds of that (sampled 200 times a second by py-spy with
-  `--gil`, less the same for one user): 1.0 while reading, .5 while tokenizing, 1.1 in the rounds, .4 in
-  numbers of users, and .4 in Beam. So one process with any number of cores is at most about 1.7 times
-  as fast as one thread on a large input. For more, give an engine several workers, each a process.
+  fifths of the time from gzip are decompression; the rest is mostly parsing. Tokenizing goes on beside
+  both. A compressed file, a file with quoting and a JSON array are read by one process to their end, so
+  that with many cores one large file of these kinds takes longer than all the rest. `--workers` reads
+  several files at the same time, and the parts of plain JSON lines, of sequences and of Parquet files.
+  So write a large compressed file as several ones, with zstd instead of gzip, or as Parquet.
+- **Many cores**: see below.
 - **import apache_beam** takes longer where more packages are installed, because Beam imports some
   that it finds. The ratios to it are smaller there.
 

@@ -125,7 +125,7 @@ class _TokenizeAndPartition(beam.DoFn):
         # What a bundle that failed has left is not of this one.
         self.teardown()
         gathered = _Gathered(self._settings)
-        most = most_forks(self._settings.workers)
+        most = most_forks(self._settings.workers, self._settings.partitions)
         self._forks = Processes(gathered.answer, most) if most else None
         self._answer = self._forks.offer if self._forks else gathered.answer
 

@@ -161,9 +161,9 @@ def _heard(fork: Any) -> tuple[bytes, list[int]]:
     return said, files
 
 
-def most_forks(workers: int, parts: int | None = None) -> int:
+def most_forks(workers: int, parts: int) -> int:
     """Returns how many forks have work, if it has so many parts; with 0, this process does it."""
-    most = workers if parts is None else min(workers, parts)
+    most = min(workers, parts)
     return most if most > 1 and sys.platform == "linux" else 0
 
 

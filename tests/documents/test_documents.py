@@ -567,7 +567,7 @@ def test_a_plain_tuple_is_not_read_by_position_where_the_type_has_fields():
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_bundle_that_failed_leaves_no_documents_to_the_one_that_repeats_it(workers):
     """Else a user's documents would count twice."""
-    step = _TokenizeAndPartition(GroupByUser(run_key=KEY, partitions=1, workers=workers))
+    step = _TokenizeAndPartition(GroupByUser(run_key=KEY, partitions=2, workers=workers))
     batch = pa.RecordBatch.from_pydict({"user": ["ann"] * 3, "text": ["to be"] * 3})
     step.setup()
     for _ in range(3):
