@@ -197,10 +197,8 @@ def _serve(parent: socket.socket, answer: Callable[[Any], Iterable[Any]]) -> Non
                 is_used = False
         except BaseException as error:
             # The parent raises it, and its traceback of this process would be lost.
-            note, raised = (
-                "".join(traceback.format_exception(error)),
-                RuntimeError(type(error).__name__),
-            )
+            note = "".join(traceback.format_exception(error))
+            raised: BaseException = RuntimeError(type(error).__name__)
             with contextlib.suppress(Exception):
                 raised = pickle.loads(pickle.dumps(error))  # noqa: S301
             raised.add_note(note)
