@@ -27,7 +27,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
-from apache_beam.io.filesystems import FileSystems
 from msgspec import Meta
 
 from beam_dpne.bayesian.plan import BayesianPlan
@@ -38,6 +37,7 @@ from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.release.reading import as_release_error, ledger_path, parse_ledger
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.storage.directories import directory_at
+from beam_dpne.storage.paths import split
 
 Plan = PrivacyPlan | SetUnionPlan | BayesianPlan
 PLANS: Mapping[str, type[PrivacyPlan] | type[SetUnionPlan] | type[BayesianPlan]] = {
@@ -206,7 +206,7 @@ def read_counted(path: str) -> CountedLedger:
     """
     file = path if path.endswith(".json") else ledger_path(path.rstrip("/") or path)
     with as_budget_error(f"{file} cannot be read"):
-        folder, name = FileSystems.split(file)
+        folder, name = split(file)
         data = directory_at(folder).read(name)
         if data is None:
             raise BudgetError(

@@ -200,7 +200,7 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
       UsageError: if the file must not be at that path, or cannot be written.
     """
     from beam_dpne.release.reading import check_outside
-    from beam_dpne.storage.directories import is_local
+    from beam_dpne.storage.paths import is_local
 
     if not is_local(path):
         raise UsageError(f"failure_log must be a local file, got failure_log={path}.")

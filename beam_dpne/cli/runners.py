@@ -31,7 +31,8 @@ from beam_dpne import engines
 from beam_dpne.cli.commands import unknown
 from beam_dpne.elements import coders
 from beam_dpne.errors import RunError, UsageError, printable_reason
-from beam_dpne.storage.directories import absolute_path, is_local
+from beam_dpne.storage.directories import absolute_path
+from beam_dpne.storage.paths import is_local
 
 _EMBEDDED = ("fnapirunner", "embedded")
 _IDLE_SECONDS = 0.1

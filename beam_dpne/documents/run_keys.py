@@ -15,14 +15,12 @@ import hashlib
 import inspect
 import json
 
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
-from apache_beam.io.filesystems import FileSystems
-
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
 from beam_dpne.errors import RunKeyError
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
+from beam_dpne.storage.paths import open_file
 
 # It is increased whenever any release under a fixed key would change; tests/golden holds such releases.
 # Since version 3, releases of n-grams spend a part of their budget on numbers of users. Since version
@@ -206,9 +204,9 @@ def _fingerprint(key: RunKey) -> str:
 def _read(path: str) -> RunKey:
     """Reads a key; errors quote nothing of the file."""
     try:
-        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        with open_file(path) as file:
             text = file.read(_LONGEST).decode("ascii")
-    except (OSError, ValueError, BeamIOError) as error:
+    except (OSError, ValueError) as error:
         raise RunKeyError(
             f"run_key_file cannot be read, got {path} ({type(error).__name__}). The launcher and "
             "every worker read it, so it must be on storage that they share."

@@ -25,12 +25,11 @@ import apache_beam as beam
 import msgspec
 import numpy as np
 import pyarrow as pa
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.errors import SharedStorageError
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.storage.directories import directory_at
+from beam_dpne.storage.paths import is_local, open_file
 
 _T = TypeVar("_T")
 
@@ -130,10 +129,8 @@ def mapped(file: StoredFile) -> pa.Buffer:
     Raises:
       SharedStorageError: if the bytes are not those that were stored.
     """
-    if FileSystems.get_scheme(file.path) is None:
-        buffer = pa.memory_map(file.path).read_buffer()
-    else:
-        buffer = _fetched(file.path)
+    local = is_local(file.path)
+    buffer = pa.memory_map(file.path).read_buffer() if local else _fetched(file.path)
     if hashlib.sha256(buffer).hexdigest() != file.sha256:
         raise SharedStorageError(f"{file.path} is not what the run stored there.")
     return buffer
@@ -146,7 +143,7 @@ def _fetched(path: str) -> pa.Buffer:
     copy: engines start one process for each worker, or give each process a file system.
     """
     with tempfile.TemporaryFile(prefix="beam_dpne-") as copy:
-        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        with open_file(path) as file:
             shutil.copyfileobj(file, copy, _COPIED_AT_ONCE)
         copy.flush()
         return pa.py_buffer(mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ))

@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.errors import InputError, UsageError
 from beam_dpne.reading.options import canonical_encoding, codec_of
 from beam_dpne.reading.rejects import NOT_DECODED, TOO_LONG
 from beam_dpne.storage.directories import absolute_path, reason, require_file_system
+from beam_dpne.storage.paths import is_local, matching, open_file, scheme_of
 
 # Bytes that one request to an object store fetches at least, for files that are read whole or in parts.
 _STREAM_BUFFER = 4 * 2**20
@@ -81,7 +80,7 @@ def _match(pattern: str, named: str) -> dict[str, int]:
     if os.path.isdir(pattern):
         with guarded(named):
             found = _local([os.path.join(pattern, name) for name in _data(os.listdir(pattern))])
-    elif FileSystems.get_scheme(pattern) is None:
+    elif is_local(pattern):
         found = _local([pattern]) or _local(glob.glob(pattern, recursive=True))
     else:
         require_file_system(pattern)
@@ -105,10 +104,11 @@ def _local(paths: Sequence[str]) -> dict[str, int]:
 def _remote(pattern: str, named: str) -> dict[str, int]:
     """Returns the remote paths that match, and their sizes."""
     try:
-        matched = FileSystems.match([pattern])[0].metadata_list
-    except BeamIOError as error:
+        matched = matching(pattern)
+    except OSError as error:
         # Beam's errors hold another error for each path.
-        cause = next(iter((error.exception_details or {}).values()), error)
+        details = getattr(error, "exception_details", None) or {}
+        cause = next(iter(details.values()), error)
         raise InputError(
             f"input must name files that can be listed, got {named} ({type(cause).__name__}). Check "
             "the address and the credentials."
@@ -130,11 +130,11 @@ def open_raw(path: str) -> BinaryIO:
       InputError: The file cannot be opened.
     """
     try:
-        if FileSystems.get_scheme(path) == "gs":
+        if scheme_of(path) == "gs":
             from beam_dpne.storage.gcs import open_object
 
             return open_object(path, _STREAM_BUFFER if codec_of(path) else _RANGE_BUFFER)
-        return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+        return open_file(path)
     except OSError as error:
         raise InputError(f"{path} cannot be opened: {reason(error)}.") from None
 

@@ -11,11 +11,8 @@ import stat
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.metrics.metric import Metrics
-
 from beam_dpne.errors import TooManyRejectedError
+from beam_dpne.storage.paths import create_file, is_local, join
 
 NOT_DECODED = "not valid in its encoding (UTF-8 by default)"
 NOT_JSON = "malformed JSON"
@@ -59,12 +56,9 @@ def write_rejects(directory: str, rejects: Iterable[Reject]) -> str:
 
     On a local file system only its owner can read it. A second run replaces the file of the first.
     """
-    path = FileSystems.join(directory, _NAME)
-    is_local = FileSystems.get_scheme(path) is None
-    if is_local:
-        os.makedirs(directory, exist_ok=True)
-    with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-        if is_local:
+    path = join(directory, _NAME)
+    with create_file(path) as file:
+        if is_local(path):
             os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
         for reject in rejects:
             file.write(json.dumps(reject._asdict()).encode() + b"\n")
@@ -89,8 +83,8 @@ class Tally(NamedTuple):
     rejected: Mapping[str, int]
 
 
-def require_few_rejected(tallies: Iterable[Tally], max_rejected: float) -> None:
-    """Checks the share of rejected records; an input without records passes, and is counted.
+def require_few_rejected(tallies: Iterable[Tally], max_rejected: float) -> int:
+    """Checks the share of rejected records, and returns the number of records; none at all passes.
 
     Args:
       tallies: Tallies of all pieces of work.
@@ -103,12 +97,11 @@ def require_few_rejected(tallies: Iterable[Tally], max_rejected: float) -> None:
     for tally in tallies:
         records += tally.records
         reasons.update(tally.rejected)
-    if not records:
-        Metrics.counter("beam_dpne", NO_RECORDS).inc()
-    elif reasons.total() / records > max_rejected:
+    if records and reasons.total() / records > max_rejected:
         raise TooManyRejectedError(
             f"More records were rejected than {max_rejected=} allows, because of: "
             f"{', '.join(sorted(reasons))}. Nothing was published. Correct the files or the options by "
             "which they are read, such as user_field, text_field, encoding and input_format, or give a "
             "larger max_rejected to go on without these records. --rejects DIR lists them."
         )
+    return records

@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -16,7 +16,14 @@ from beam_dpne.elements.processes import answers
 from beam_dpne.reading.files import has_glob, match_inputs
 from beam_dpne.reading.options import InputDescription, ReadOptions, extension_of, format_of
 from beam_dpne.reading.records import WorkItem, plan_reads, read_item
-from beam_dpne.reading.rejects import REJECTED_RECORDS, Reject, Tally, write_rejects
+from beam_dpne.reading.rejects import (
+    NO_RECORDS,
+    REJECTED_RECORDS,
+    Reject,
+    Tally,
+    require_few_rejected,
+    write_rejects,
+)
 
 _REJECTS = "rejects"
 _TALLY = "tally"
@@ -162,6 +169,16 @@ class ReadDocuments(UnhintedTransform):
         is_named = not any(has_glob(path) or not extension_of(path) for path in self.inputs)
         result.described = options.describe(self.inputs) if is_named else options.description
         return result
+
+
+def check_tallies(tallies: Iterable[Tally], max_rejected: float) -> None:
+    """Checks the share of rejected records, as a step of a pipeline, which counts empty inputs.
+
+    Raises:
+      TooManyRejectedError: The share is larger than the largest that is allowed.
+    """
+    if not require_few_rejected(tallies, max_rejected):
+        Metrics.counter("beam_dpne", NO_RECORDS).inc()
 
 
 def _work_items(

@@ -14,7 +14,6 @@ from typing import Any
 
 import apache_beam as beam
 import msgspec
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsIter, PCollection, PValue
 from msgspec import UNSET
 
@@ -22,17 +21,15 @@ from beam_dpne.elements import progress
 from beam_dpne.elements.batches import UnhintedTransform
 from beam_dpne.elements.rows import Rows, longest_beside_shorter
 from beam_dpne.errors import ReleaseError
-from beam_dpne.reading.rejects import (
-    DEFAULT_MAX_REJECTED,
-    Tally,
-    require_few_rejected,
-)
+from beam_dpne.reading.rejects import DEFAULT_MAX_REJECTED, Tally
+from beam_dpne.reading.transform import check_tallies
 from beam_dpne.release.ledger import ledger_bytes
 from beam_dpne.release.parts import OUTPUT_FORMATS, PART_NAME, program_of, render_parts
 from beam_dpne.release.reading import LEDGER_NAME, as_release_error, check_outside, is_ledger
 from beam_dpne.release.result import Result, described, described_rows
 from beam_dpne.release.schema import NO_NOTES, AnyLedger, Part, ReleaseNotes
 from beam_dpne.storage.directories import Directory, check_access, directory_at, require_file_system
+from beam_dpne.storage.paths import split
 from beam_dpne.validation import check_choice, check_integer, check_share
 
 # What a killed run leaves of a file that it was writing.
@@ -188,7 +185,7 @@ def _publish(
 ) -> str:
     """Publishes the one release that the input describes, if it may be published."""
     if tallies is not None:
-        require_few_rejected(tallies, max_rejected)
+        check_tallies(tallies, max_rejected)
     progress.enter("publish", None)
     return publish_release(*describe(main, *beside), **settings)
 
@@ -288,7 +285,7 @@ def write_file(
     require_file_system(output)
     if not may_be_inside:
         check_outside("output", output, release)
-    folder, name = FileSystems.split(output)
+    folder, name = split(output)
     check_access([], [folder])
     directory = directory_at(folder)
     with as_release_error(f"output must be where a file can be written, got output={output}"):

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import pyarrow as pa
-from apache_beam.io.filesystems import FileSystems
 from msgspec import UNSET
 
 from beam_dpne.errors import BeamDpneError, ReleaseError, UsageError
 from beam_dpne.release import schema
 from beam_dpne.release.parts import PROGRAMS, parse_part
 from beam_dpne.release.schema import Part
-from beam_dpne.storage.directories import absolute_path, directory_at, is_local, reason
+from beam_dpne.storage.directories import absolute_path, directory_at, reason
+from beam_dpne.storage.paths import exists, is_local, join
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,7 +126,7 @@ def is_ledger(data: bytes) -> bool:
 def ledger_path(path: str) -> str:
     """Returns the path of a release's ledger, given that path or the release's directory."""
     last = re.split(r"[/\\]", path)[-1]
-    return path if last == LEDGER_NAME else FileSystems.join(path, LEDGER_NAME)
+    return path if last == LEDGER_NAME else join(path, LEDGER_NAME)
 
 
 def release_folder(path: str) -> str:
@@ -141,7 +141,7 @@ def real_path(path: str) -> str:
 
 def has_ledger(folder: str) -> bool:
     """Returns whether a directory holds the ledger of a release."""
-    return FileSystems.exists(f"{folder}/{LEDGER_NAME}")
+    return exists(f"{folder}/{LEDGER_NAME}")
 
 
 def is_release(name: str, path: str) -> bool:

@@ -15,12 +15,22 @@ import re
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
+from typing import TYPE_CHECKING
 
 from beam_dpne.errors import AccessError, ReleaseError
+from beam_dpne.storage.paths import (
+    create_file,
+    exists,
+    file_systems,
+    is_local,
+    join,
+    matching,
+    open_file,
+    scheme_of,
+)
+
+if TYPE_CHECKING:
+    from apache_beam.options.pipeline_options import PipelineOptions
 
 _log = logging.getLogger(__name__)
 
@@ -46,24 +56,19 @@ def require_file_system(path: str) -> None:
     beam_dpne.errors.AccessError: paths must be local or begin with gs://, s3://, azfs://, hdfs://, \
     got ftp://host/notes.jsonl.
     """
-    scheme = FileSystems.get_scheme(path)
+    scheme = scheme_of(path)
     if scheme is None:
         return
     module, package = _NEEDED.get(scheme, ("apache_beam", ""))
     try:
         importlib.import_module(module)
-        FileSystems.get_filesystem(path)
+        file_systems().get_filesystem(path)
     except (ImportError, ValueError):
         known = ", ".join(f"{known}://" for known in _NEEDED)
         remedy = f" Run pip install '{package}'." if package else ""
         raise AccessError(
             f"paths must be local or begin with {known}, got {path}.{remedy}"
         ) from None
-
-
-def is_local(path: str) -> bool:
-    """Returns whether a path is on this machine, instead of on another Beam file system."""
-    return FileSystems.get_scheme(path) is None
 
 
 def absolute_path(path: str) -> str:
@@ -97,7 +102,7 @@ class Directory:
 
     def path_of(self, name: str) -> str:
         """Returns the path of a file in this directory."""
-        return FileSystems.join(self.path, name)
+        return join(self.path, name)
 
     def locked(self) -> contextlib.AbstractContextManager[object]:
         """Locks the directory for one attempt to publish; object stores have no lock."""
@@ -105,20 +110,18 @@ class Directory:
 
     def names(self) -> list[str]:
         """Returns the names of the files in the directory."""
-        found = FileSystems.match([self.path_of("*")])[0].metadata_list
+        found = matching(self.path_of("*"))
         return [re.split(r"[/\\]", file.path)[-1] for file in found]
 
     def has(self, name: str) -> bool:
         """Returns whether there is such a file."""
-        return FileSystems.exists(self.path_of(name))
+        return exists(self.path_of(name))
 
     def read(self, name: str) -> bytes | None:
         """Returns a file's bytes, or None if there is no such file."""
         if not self.has(name):
             return None
-        with FileSystems.open(
-            self.path_of(name), compression_type=CompressionTypes.UNCOMPRESSED
-        ) as file:
+        with open_file(self.path_of(name)) as file:
             return file.read()
 
     def put(self, name: str, data: bytes) -> None:
@@ -159,13 +162,11 @@ class Directory:
         self._delete(name)
 
     def _write(self, name: str, data: bytes) -> None:
-        with FileSystems.create(
-            self.path_of(name), compression_type=CompressionTypes.UNCOMPRESSED
-        ) as file:
+        with create_file(self.path_of(name)) as file:
             file.write(data)
 
     def _delete(self, name: str) -> None:
-        FileSystems.delete([self.path_of(name)])
+        file_systems().delete([self.path_of(name)])
 
 
 class LocalDirectory(Directory):
@@ -293,13 +294,13 @@ def directory_at(path: str) -> Directory:
       AccessError: Beam has no file system for the path.
     """
     require_file_system(path)
-    scheme = FileSystems.get_scheme(path)
+    scheme = scheme_of(path)
     kind = {None: LocalDirectory, "gs": GcsDirectory}.get(scheme, Directory)
     return kind(absolute_path(path))
 
 
 def check_access(
-    reading: Sequence[str], writing: Sequence[str], options: PipelineOptions | None = None
+    reading: Sequence[str], writing: Sequence[str], options: "PipelineOptions | None" = None
 ) -> None:
     """Checks remote paths, so that a run that would fail for lack of access does not start.
 
@@ -319,16 +320,16 @@ def check_access(
       AccessError: A file system, credentials or a bucket are missing, access is denied, or the
         storage does not answer.
     """
-    remote = [path for path in (*reading, *writing) if FileSystems.get_scheme(path)]
+    remote = [path for path in (*reading, *writing) if scheme_of(path)]
     for path in remote:
         require_file_system(path)
-    remote = [path for path in remote if FileSystems.get_scheme(path) == "gs"]
+    remote = [path for path in remote if scheme_of(path) == "gs"]
     if not remote:
         return
     from beam_dpne.storage import gcs
 
     if options is not None:
-        FileSystems.set_options(options)
+        file_systems().set_options(options)
     gcs.check_credentials()
     for path in remote:
         try:

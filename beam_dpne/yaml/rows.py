@@ -32,8 +32,8 @@ from beam_dpne.errors import UsageError
 from beam_dpne.reading.files import match_inputs, refuse_input
 from beam_dpne.reading.options import InputDescription, ReadOptions, names_of
 from beam_dpne.reading.records import check_fields
-from beam_dpne.reading.rejects import Tally, require_few_rejected
-from beam_dpne.reading.transform import ReadDocuments
+from beam_dpne.reading.rejects import Tally
+from beam_dpne.reading.transform import ReadDocuments, check_tallies
 from beam_dpne.release.publishing import WriteRelease
 from beam_dpne.release.reading import check_outside, is_release
 
@@ -84,7 +84,7 @@ class ReadRows(beam.PTransform):
 
 def _check(_: None, max_rejected: float, tallies: Iterable[Tally]) -> None:
     """Raises TooManyRejectedError if too many records were rejected, when their list is written."""
-    require_few_rejected(tallies, max_rejected)
+    check_tallies(tallies, max_rejected)
 
 
 def _rows_of(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[beam.Row]:

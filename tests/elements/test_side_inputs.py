@@ -10,6 +10,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import GramSet, PrivacyPlan, PrivateNgrams, RunKey, length_rule
@@ -165,13 +166,13 @@ def test_a_remote_set_is_fetched_once_by_all_threads_and_a_damaged_one_is_refuse
     tmp_path, monkeypatch
 ):
     opened = []
-    real = coders.FileSystems.open
+    real = FileSystems.open
 
     def counted(path, **settings):
         opened.append(path)
         return real(path, **settings)
 
-    monkeypatch.setattr(coders.FileSystems, "open", counted)
+    monkeypatch.setattr(FileSystems, "open", counted)
     kept = spill(VOCABULARY, SetStore(folder=far(tmp_path / "far"), limit=10))
     encoded = BatchCoder(GramSet).encode(kept)
     with ThreadPoolExecutor(8) as threads:
