@@ -8,8 +8,27 @@ it. Messages of all other errors may quote data, and programs withhold them, but
 import builtins
 import os
 import re
+import sys
 
 WITHHELD = "; its message is withheld, since it may quote the data."
+# Packages whose programmers have named their errors. Elsewhere, as in the module of a tokenizer that an
+# operator wrote, a class may be made while the program runs, and named by a text of the data.
+_LIBRARIES = frozenset(
+    {
+        *sys.stdlib_module_names,
+        *(
+            "apache_beam",
+            "beam_dpne",
+            "cryptography",
+            "google",
+            "grpc",
+            "ijson",
+            "jinja2",
+            "msgspec",
+        ),
+        *("numpy", "pandas", "pyarrow", "rich", "scipy", "tokenizers"),
+    }
+)
 _ERRNO = re.compile(r"\[Errno (\d{1,4})\]")
 _WHILE_RUNNING = re.compile(r"(?: \[while running '[^']*'\])+$")
 
@@ -81,6 +100,22 @@ def is_ours(kind: type) -> bool:
     return kind.__module__ == __name__ and issubclass(kind, BeamDpneError)
 
 
+def kind_of(error: BaseException) -> str:
+    """Returns the name of an error's class, or of its nearest base that a known library defines.
+
+    >>> kind_of(KeyError("a text")), kind_of(type("a text", (KeyError,), {})())
+    ('KeyError', 'KeyError')
+    """
+    return next(each.__name__ for each in type(error).__mro__ if _is_of_library(each))
+
+
+def _is_of_library(kind: type) -> bool:
+    """Whether a known library has a class under the class's own name."""
+    module = sys.modules.get(kind.__module__)
+    is_known = kind.__module__.partition(".")[0] in _LIBRARIES
+    return is_known and getattr(module, kind.__name__, None) is kind
+
+
 def printable_reason(error: BaseException) -> str:
     """Returns why a run failed, without data: a message of this package, or the error's type.
 
@@ -88,7 +123,8 @@ def printable_reason(error: BaseException) -> str:
     the last traceback is read, and it is returned only if it begins with an error class of this
     package. A record would be returned only if it imitated a whole traceback in a library's message.
     """
-    name, message = type(error).__name__, str(error)
+    name = kind_of(error)
+    message = str(error)
     if is_ours(type(error)):
         return _WHILE_RUNNING.sub("", message)
     raised, _, said = _raised(message).partition(": ")

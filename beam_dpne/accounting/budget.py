@@ -34,7 +34,7 @@ from beam_dpne.accounting.expense import (
     read_counted,
 )
 from beam_dpne.errors import BudgetError
-from beam_dpne.release.reading import LEDGER_NAME, is_ledger, real_path
+from beam_dpne.release.reading import LEDGER_NAME, check_outside, is_ledger, real_path
 from beam_dpne.storage.directories import Directory, absolute_path, directory_at
 
 BUDGET_NAME = "budget.json"
@@ -262,7 +262,9 @@ def create_budget(path: str, *, population: str, epsilon: float, delta: float) -
 
     Raises:
       BudgetError: The folder has a budget, or cannot be written.
+      UsageError: It is in the directory of a release, with which it would be published.
     """
+    check_outside("budget", path)
     cap = Cap(epsilon=epsilon, delta=delta)
     file = _File(population=population, cap=cap)
     directory = directory_at(path)

@@ -104,6 +104,11 @@ class Command:
         return {each.name: each for kind in kinds for each in parameters_of(kind)}
 
     @property
+    def publishes(self) -> bool:
+        """Whether it publishes a release; `check` takes the same options and does not."""
+        return self.takes_beam and self.needs_all
+
+    @property
     def function(self) -> Callable[[Made, list[str]], object]:
         """The function that runs it."""
         return _imported(f"beam_dpne.cli.{self.run}") if isinstance(self.run, str) else self.run

@@ -71,11 +71,18 @@ def _watch(done: threading.Event, input_bytes: int) -> None:
 
     A line is printed when a stage or a length begins, and ten seconds after the last one.
     """
-    console, start = _console(sys.stderr), time.monotonic()
-    last, printed, began = ("", None), start, start
+    console = _console(sys.stderr)
+    start = time.monotonic()
+    last = ("", None)
+    printed = start
+    began = start
     with (
-        Status(_PHRASES[""], console=console) if console.is_terminal else contextlib.nullcontext()
-    ) as live:
+        # Nobody may read stderr any more, which is no reason to fail.
+        contextlib.suppress(OSError, ValueError),
+        Status(_PHRASES[""], console=console)
+        if console.is_terminal
+        else contextlib.nullcontext() as live,
+    ):
         while not done.wait(_REFRESH_SECONDS):
             now, time_now = progress.snapshot(), time.monotonic()
             is_new = (now.stage, now.length) != last
@@ -204,8 +211,9 @@ class _Column:
 
 
 def print_notice(text: str) -> None:
-    """Prints one line for the operator on stderr."""
-    print_line(text, sys.stderr)
+    """Prints one line for the operator on stderr; nothing fails if nobody can read it."""
+    with contextlib.suppress(OSError, ValueError):
+        print_line(text, sys.stderr)
 
 
 def print_line(text: str, file: TextIO | None = None) -> None:
@@ -217,4 +225,12 @@ def print_line(text: str, file: TextIO | None = None) -> None:
 def _console(file: TextIO) -> Console:
     """Returns a console that shows words and paths as they are, 110 wide where it is no terminal."""
     width = None if file.isatty() else 110
-    return Console(file=file, width=width, markup=False, emoji=False, highlight=False)
+    return _Console(file=file, width=width, markup=False, emoji=False, highlight=False)
+
+
+class _Console(Console):
+    """A console that leaves to its caller what happens when nobody reads its output any more."""
+
+    def on_broken_pipe(self) -> None:
+        """Raises the error that Rich has caught, instead of ending the process."""
+        raise BrokenPipeError

@@ -19,13 +19,16 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 from beam_dpne import __version__
+from beam_dpne.cli import streams
 from beam_dpne.cli.commands import COMMANDS, Command, Made, command_of
 from beam_dpne.cli.help import as_options, overview
 from beam_dpne.elements import progress
-from beam_dpne.errors import WITHHELD, RunError, UsageError, is_ours
+from beam_dpne.errors import WITHHELD, RunError, UsageError, is_ours, kind_of
 from beam_dpne.validation import did_you_mean
 
 _FAILED, _WRONG, _SIGNALLED = 1, 2, 128
+# The modules of this package that log. Others may have loggers whose names begin with beam_dpne.
+_LOGGERS = ("beam_dpne.storage.directories", "beam_dpne.yaml.transforms")
 _CHECK_LEDGER = "the release is complete only if its ledger.json is there."
 # While an engine runs a job, the launcher does not know which stage it has reached.
 _MAY_HAVE_PUBLISHED = ("publish", "engine")
@@ -39,12 +42,17 @@ def program(arguments: Sequence[str] | None = None) -> int:
     """
     # What modules make stays until the end; a command looks for garbage when they are loaded.
     gc.disable()
+    streams.prepare()
     status = 0
     try:
         status = main(arguments)
         sys.stdout.flush()
     except BrokenPipeError:  # `head`, or whoever else read the output, has enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        streams.drop_output()
+    except OSError as error:
+        streams.drop_output()
+        streams.say(f"error: the output cannot be written: {error.strerror or kind_of(error)}.")
+        status = _FAILED
     if status > _SIGNALLED:
         # Threads of a runner may still be running, and the interpreter would wait for them.
         sys.stdout.flush()
@@ -68,8 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0 if arguments else _WRONG
     else:
         hint = did_you_mean(arguments[0], [command.name for command in COMMANDS])
-        message = f"there is no command {arguments[0]}.{hint} See beam-dpne --help."
-        print(f"beam-dpne: error: {message}", file=sys.stderr)
+        streams.say(f"error: there is no command {arguments[0]}.{hint} See beam-dpne --help.")
         return _WRONG
     return 0
 
@@ -87,12 +94,13 @@ def run_command(command: Command, arguments: Sequence[str]) -> int:
     if wanted := {"-h", "--help", "--help-all"} & {*arguments}:
         print(command.help(whole="--help-all" in wanted))
         return 0
-    # Log lines and warnings of libraries may quote data, as lines do that cannot be written; what this
-    # package logs as a warning is printed.
+    # Log lines and warnings of libraries may quote data, as lines do that cannot be written; what
+    # modules of this package log as a warning is printed.
     logging.raiseExceptions = False
     logging.captureWarnings(True)
     logging.getLogger().setLevel(logging.CRITICAL + 1)
-    logging.getLogger("beam_dpne").setLevel(logging.WARNING)
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
     # Prism's job server sets the level of its logger when it starts, but keeps the logger's filters.
     logging.getLogger("PrismJobServer").addFilter(lambda _: False)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -100,7 +108,7 @@ def run_command(command: Command, arguments: Sequence[str]) -> int:
     with _remembered_signals() as received:
         status, text = _run(command, arguments, received)
     if text:
-        print(f"beam-dpne: {text.strip()}", file=sys.stderr)
+        streams.say(text.strip())
     return status
 
 
@@ -112,7 +120,7 @@ def _run(command: Command, arguments: Sequence[str], received: Sequence[int]) ->
             given, others = command.read(arguments)
             made = Made(command.load_groups(), given, whole=command.needs_all)
             if path := given.get("failure_log"):
-                output = given.get("output") if command.takes_beam else None
+                output = given.get("output") if command.publishes else None
                 keep = stack.enter_context(failure_log(path, output))
             function = command.function
             if not gc.isenabled():
@@ -120,16 +128,12 @@ def _run(command: Command, arguments: Sequence[str], received: Sequence[int]) ->
                 gc.enable()
             function(made, others)
         except BaseException as error:
-            if isinstance(error, BrokenPipeError) and not command.takes_beam:
+            if isinstance(error, BrokenPipeError) and not command.publishes:
                 raise
-            number = (
-                received[0] if received else signal.SIGINT * isinstance(error, KeyboardInterrupt)
-            )
-            is_late = command.takes_beam and progress.snapshot().stage in _MAY_HAVE_PUBLISHED
-            if number:
-                what = "terminated" if number == signal.SIGTERM else "interrupted"
-                found = _CHECK_LEDGER if is_late else "nothing was published."
-                return _SIGNALLED + number, f"{what}; {found}" if command.takes_beam else f"{what}."
+            is_late = command.publishes and progress.snapshot().stage in _MAY_HAVE_PUBLISHED
+            if received or isinstance(error, KeyboardInterrupt):
+                number = received[0] if received else signal.SIGINT
+                return _SIGNALLED + number, _ended_by(number, command, is_late=is_late)
             status, text = outcome(error)
             text = as_options(text, command.parameters, command.positional)
             if is_late and status == _FAILED:
@@ -140,6 +144,14 @@ def _run(command: Command, arguments: Sequence[str], received: Sequence[int]) ->
                 text = f"{text} Run again with --failure_log FILE to have it in a file of yours."
             return status, text
     return 0, ""
+
+
+def _ended_by(number: int, command: Command, *, is_late: bool) -> str:
+    """Returns the line about a command that a signal has ended."""
+    what = "terminated" if number == signal.SIGTERM else "interrupted"
+    if not command.publishes:
+        return f"{what}."
+    return f"{what}; {_CHECK_LEDGER if is_late else 'nothing was published.'}"
 
 
 @contextlib.contextmanager
@@ -180,8 +192,12 @@ def outcome(error: BaseException) -> tuple[int, str]:
     is_early = type(error) in (ValueError, FileNotFoundError) and not progress.snapshot().stage
     if is_early or (is_ours(type(error)) and isinstance(error, ValueError)):
         return _WRONG, f"error: {error}"
-    at = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{type(error).__name__} in {os.path.basename(at.filename)}:{at.lineno}"
+    # What is no file may be a text that was compiled.
+    frames = [
+        each for each in traceback.extract_tb(error.__traceback__) if os.path.isfile(each.filename)
+    ]
+    at = frames[-1]
+    place = f"{kind_of(error)} in {os.path.basename(at.filename)}:{at.lineno}"
     return _FAILED, f"error: {place}{WITHHELD}"
 
 
@@ -223,7 +239,12 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
         return f"The whole failure is in {path}, which is as private as the data."
 
     root = logging.getLogger()
-    level, printing, ours = root.level, [*root.handlers], logging.Filter("beam_dpne")
+    level = root.level
+    printing = [*root.handlers]
+
+    def ours(record: logging.LogRecord) -> bool:
+        return record.name in _LOGGERS
+
     # Beam has made a handler that prints; lines of libraries are for the file alone.
     for other in printing:
         other.addFilter(ours)

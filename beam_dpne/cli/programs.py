@@ -6,7 +6,7 @@ import functools
 import hashlib
 import math
 import os
-import tempfile
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ import apache_beam as beam
 from beam_dpne.accounting.budget import open_budget
 from beam_dpne.accounting.expense import PLANS, expense_of_plan
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.cli import display, parameters, runners
+from beam_dpne.cli import display, parameters, runners, streams
 from beam_dpne.cli.commands import Made
 from beam_dpne.cli.inputs import (
     SECRET,
@@ -29,11 +29,11 @@ from beam_dpne.cli.inputs import (
 from beam_dpne.cli.parameters import Tokenizing
 from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.documents.batch import GROUP
-from beam_dpne.documents.run_keys import RunKeyFile
+from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements import progress
 from beam_dpne.elements.coders import SetStore
-from beam_dpne.errors import BudgetError, UsageError
+from beam_dpne.errors import UsageError, kind_of
 from beam_dpne.ngrams.parameters import KnownLists
 from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.reading.files import InputFile, refuse_input
@@ -42,8 +42,10 @@ from beam_dpne.reading.rejects import NO_RECORDS, REJECTED_RECORDS
 from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.release.publishing import WriteRelease, check_output
 from beam_dpne.release.reading import (
+    LEDGER_NAME,
     as_release_error,
     check_outside,
+    check_secrets_outside,
     is_release,
     read_ledger,
     real_path,
@@ -51,7 +53,11 @@ from beam_dpne.release.reading import (
 from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.storage.directories import absolute_path, check_access, directory_at
+from beam_dpne.storage.paths import is_local
+from beam_dpne.storage.private import one_at_a_time
 from beam_dpne.validation import about_large_delta
+
+_IS_WHOLE = "the release is whole, and its budget is spent."
 
 
 def run(
@@ -78,11 +84,19 @@ def run(
     quiet = made[parameters.Quiet].quiet
     inputs = made[parameters.Input].input
     files, reading = read_inputs(reading_of(made), inputs, chosen, quiet=quiet)
+    output = made[parameters.Writing].output
+    check_secrets_outside({"input": [file.path for file in files]}, output)
     if words := made[Tokenizing].stop_list:
         refuse_input("stop_list", words, files)
     warn_of_large_delta(plan)
     running = made[parameters.Running]
-    key, workers = running.run_key_file, running.workers or None
+    key = running.run_key_file
+    workers = running.workers or None
+    if key and not quiet and can_be_read_by_others(key):
+        display.print_notice(
+            f"beam-dpne: warning: others than its owner can read {key}; whoever has the run key can "
+            "subtract the noise (chmod 600)."
+        )
     if running.workers is None and options.embedded:
         has_affinity = hasattr(os, "sched_getaffinity")
         cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
@@ -99,21 +113,72 @@ def run(
         run_key=key and RunKeyFile.checked(absolute_path(key), pinned=not options.is_template),
         described=reading.describe([file.path for file in files]),
     )
-    started, output = time.monotonic(), made[parameters.Writing].output
-    with only_run_to(output), _kept_budget(made, plan):
-        ledger = _run(made, options, files, reading, private, workers=workers)
-    if ledger is not None:
+    started = time.monotonic()
+    before = _ledger_in(output)
+    counters: Mapping[str, int] | None = {}
+    with only_run_to(output), _kept_budget(made, plan), _not_failed_once_published(output, before):
+        counters = _run(made, options, files, reading, private, workers=workers)
+    if counters is None:
+        return None
+    ledger = None
+    try:
+        _report_records(counters, made[parameters.Rejecting].rejects, quiet=quiet)
+        ledger = read_ledger(output)
         display.print_release(ledger, output, time.monotonic() - started, quiet=quiet)
+        sys.stdout.flush()
+    except BaseException as error:
+        # Whoever repeated this run would spend its budget twice, so its display cannot fail it.
+        streams.drop_output()
+        display.print_notice(f"beam-dpne: {_IS_WHOLE} It could not be shown ({kind_of(error)}).")
+    if not quiet:
+        display.print_notice(f"published: {output}")
     return ledger
+
+
+def _ledger_in(output: str) -> bytes | None:
+    """Returns the bytes of the ledger in a directory, or None if there is none, or none can be read."""
+    with contextlib.suppress(Exception):
+        return directory_at(output).read(LEDGER_NAME)
+    return None
+
+
+@contextlib.contextmanager
+def _not_failed_once_published(output: str, before: bytes | None) -> Iterator[None]:
+    """Lets a run that has published end well, whatever happens after its ledger is in place.
+
+    Whoever repeated the run would spend its budget twice.
+
+    Args:
+      output: the directory of the release.
+      before: the ledger that was there before the run.
+    """
+    try:
+        yield
+    except BaseException as error:
+        now = _ledger_in(output)
+        if now is None or now == before:
+            raise
+        display.print_notice(
+            f"beam-dpne: {_IS_WHOLE} Its run ended with {kind_of(error)} after that."
+        )
 
 
 def _check_places(made: Made, options: BeamOptions) -> None:
     """Checks all paths but those of the input; raises UsageError, AccessError or ReleaseError."""
     writing, budget = made[parameters.Writing], made[parameters.Running].budget
     rejects, key = made[parameters.Rejecting].rejects, made[parameters.Running].run_key_file
+    inputs = names_of(made[parameters.Input].input)
     others = (key, made[Tokenizing].stop_list)
-    read = [*names_of(made[parameters.Input].input), *filter(None, others)]
+    read = [*inputs, *filter(None, others)]
     written = filter(None, (writing.output, rejects, options.temp_location, budget))
+    places = {
+        "input": inputs,
+        "run_key_file": [key] if key else [],
+        "rejects": [rejects] if rejects else [],
+        "budget": [budget] if budget else [],
+        "temp_location": [options.temp_location] if options.temp_location else [],
+    }
+    check_secrets_outside(places, writing.output)
     check_access(read, list(written), options.pipeline_options)
     check_output(writing.output, overwrite=writing.overwrite)
     if options.is_template and (key is None or budget is not None):
@@ -171,8 +236,8 @@ def _run(
     private: Callable[[str], beam.PTransform],
     *,
     workers: int | None,
-) -> Mapping[str, Any] | None:
-    """Runs a pipeline; returns the ledger of the release, or None if only a template was written.
+) -> Mapping[str, int] | None:
+    """Runs a pipeline; returns its counters, or None if it did not run to its end, as a template's.
 
     The tally waits for the list of rejects, so that the list exists if the tally fails the run.
     """
@@ -199,11 +264,9 @@ def _run(
         )
         _ = read.documents | private(folder) | "Publish" >> write
         timeout = 0 if options.hands_over else made[parameters.Running].harness_timeout
-        result = runners.run_pipeline(pipeline, timeout)
-    if not runners.has_finished(result):
-        return None
-    _report_records(runners.counters(result), rejecting.rejects, quiet=quiet)
-    return read_ledger(writing.output)
+        shared_folder = folder if is_local(folder) else None
+        result = runners.run_pipeline(pipeline, timeout, shared_folder)
+    return runners.counters(result) if runners.has_finished(result) else None
 
 
 @contextlib.contextmanager
@@ -214,20 +277,14 @@ def only_run_to(output: str) -> Iterator[None]:
       UsageError: another run is at work; it has not published yet.
     """
     name = hashlib.sha256(real_path(output).encode()).hexdigest()[:16]
-    path = os.path.join(tempfile.gettempdir(), f".beam_dpne-{name}.lock")
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(ImportError, PermissionError):
-            import fcntl
-
-            file = stack.enter_context(open(path, "w"))
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UsageError(
-                    f"output must be of one run at a time, got output={output}, to which another run "
-                    "is at work. Choose another directory."
-                ) from None
-            stack.callback(os.remove, path)
+        try:
+            stack.enter_context(one_at_a_time(f"output-{name}"))
+        except BlockingIOError:
+            raise UsageError(
+                f"output must be of one run at a time, got output={output}, to which another run is at "
+                "work. Choose another directory."
+            ) from None
         yield
 
 
@@ -249,17 +306,19 @@ def _kept_budget(made: Made, plan: Any) -> Iterator[None]:
     note = budget.check_and_note(
         expense_of_plan(plan), program=plan.program, output=output, unit=made[ReleaseNotes].unit
     )
+    left = (
+        f"beam-dpne: the budget counts this run as spent. Once its release is there: {command} "
+        f"--settle {output}. If its job has ended and nothing was published: {command} --remove {note}."
+    )
     try:
         yield
+    except BaseException:
+        display.print_notice(left)
+        raise
+    try:
         budget.settle(output)
-    except BaseException as error:
-        display.print_notice(
-            f"beam-dpne: the budget counts this run as spent. Once its release is there: {command} "
-            f"--settle {output}. If its job has ended and nothing was published: {command} --remove "
-            f"{note}."
-        )
-        if not isinstance(error, BudgetError):
-            raise
+    except BaseException:  # The release is whole, and its note counts as much as its ledger would.
+        display.print_notice(left)
 
 
 def _partitions(files: Sequence[InputFile], workers: int | None) -> int:

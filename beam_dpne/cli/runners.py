@@ -8,7 +8,6 @@ import logging
 import os
 import re
 import sys
-import tempfile
 import threading
 import uuid
 from collections.abc import Collection, Iterator, Sequence
@@ -31,6 +30,7 @@ from beam_dpne import engines
 from beam_dpne.cli.commands import unknown
 from beam_dpne.elements import coders
 from beam_dpne.errors import RunError, UsageError, printable_reason
+from beam_dpne.storage import private
 from beam_dpne.storage.directories import absolute_path
 from beam_dpne.storage.paths import is_local
 
@@ -134,12 +134,15 @@ def _check_known(arguments: Sequence[str], known: Collection[str]) -> None:
         raise unknown(argument, [*known, *options])
 
 
-def run_pipeline(pipeline: beam.Pipeline, harness_timeout: int = 0) -> PipelineResult:
+def run_pipeline(
+    pipeline: beam.Pipeline, harness_timeout: int = 0, shared_folder: str | None = None
+) -> PipelineResult:
     """Runs a pipeline to its end; a launcher that is interrupted or fails cancels the job.
 
     Args:
       pipeline: the pipeline to run.
       harness_timeout: seconds in which an engine's workers must do a first step; 0 omits it.
+      shared_folder: folder of the run that the workers of an engine must be able to use.
 
     Raises:
       RunError: if the run failed. Its message is one of this package, or else only the type of the
@@ -157,7 +160,7 @@ def run_pipeline(pipeline: beam.Pipeline, harness_timeout: int = 0) -> PipelineR
     engines.drop_idle_processors(_IDLE_SECONDS)
     worker_handlers.STATE_CACHE_SIZE_MB = 0
     try:
-        return engines.run(pipeline, harness_timeout=harness_timeout)
+        return engines.run(pipeline, harness_timeout=harness_timeout, shared_folder=shared_folder)
     except Exception as error:
         raise RunError(printable_reason(error)) from None
 
@@ -182,14 +185,14 @@ def counters(result: PipelineResult) -> dict[str, int]:
 def run_folder(options: BeamOptions, release: str) -> Iterator[str]:
     """Yields the run's temporary folder, which is as private as the data, and deletes it at the end.
 
-    An embedded run has a folder of this machine that its owner alone can read. Launcher and workers of
-    an engine share storage: the temporary location, or else the place of the release.
+    It is in the temporary location. Without one it is in the system's temporary folder, which launcher
+    and workers of an engine must then share (`engines.run` asks a worker), and for a release on an
+    object store on an engine it is beside the release.
     """
     given = options.temp_location
-    if options.embedded and (given is None or is_local(given)):
-        if given is not None:
-            os.makedirs(given, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".beam_dpne-", dir=given) as folder:
+    is_here = options.embedded or is_local(release) if given is None else is_local(given)
+    if is_here:
+        with private.run_folder(given) as folder:
             yield folder
             coders.forget()
         return

@@ -17,6 +17,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.schemas import named_fields_from_element_type
 
 from beam_dpne.elements.batches import apply
+from beam_dpne.errors import kind_of
 from beam_dpne.reading.columns import (
     group_column,
     group_faults,
@@ -254,7 +255,7 @@ def batch_of_rows(
         except (OverflowError, UnicodeError, pa.ArrowException) as error:
             raise TypeError(
                 f"The field {name!r} must hold users or texts of one type, in UTF-8, got values that "
-                f"Arrow refuses by {type(error).__name__}. Convert them before."
+                f"Arrow refuses by {kind_of(error)}. Convert them before."
             ) from None
     return pa.RecordBatch.from_arrays(columns, names=list(names))
 

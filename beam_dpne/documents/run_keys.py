@@ -14,13 +14,15 @@ import functools
 import hashlib
 import inspect
 import json
+import os
+import stat
 
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
-from beam_dpne.errors import RunKeyError
+from beam_dpne.errors import RunKeyError, kind_of
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
-from beam_dpne.storage.paths import open_file
+from beam_dpne.storage.paths import is_local, open_file
 
 # It is increased whenever any release under a fixed key would change; tests/golden holds such releases.
 # Since version 3, releases of n-grams spend a part of their budget on numbers of users. Since version
@@ -208,10 +210,21 @@ def _read(path: str) -> RunKey:
             text = file.read(_LONGEST).decode("ascii")
     except (OSError, ValueError) as error:
         raise RunKeyError(
-            f"run_key_file cannot be read, got {path} ({type(error).__name__}). The launcher and "
+            f"run_key_file cannot be read, got {path} ({kind_of(error)}). The launcher and "
             "every worker read it, so it must be on storage that they share."
         ) from None
     try:
-        return RunKey.from_hex(text)
+        key = RunKey.from_hex(text)
     except ValueError as error:
         raise RunKeyError(f"run_key_file must hold a run key, got {path}: {error}") from None
+    if len(set(text.strip())) == 1:
+        raise RunKeyError(
+            f"run_key_file must hold a random key, got {path}, which has one digit throughout. Make "
+            'one: python -c "import secrets; print(secrets.token_hex(32))" > run.key.'
+        )
+    return key
+
+
+def can_be_read_by_others(path: str) -> bool:
+    """Whether others than its owner can read a local file; of remote files nothing is known."""
+    return is_local(path) and bool(os.stat(path).st_mode & (stat.S_IRGRP | stat.S_IROTH))

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.documents.words import whitespace, words
-from beam_dpne.errors import TokenizerError
+from beam_dpne.errors import TokenizerError, kind_of
 from beam_dpne.reading.columns import is_list, is_text
 
 Tokenizer = Callable[[pa.Array], pa.ListArray]
@@ -161,7 +161,7 @@ def resolve_tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
         found = functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
         problem = f"of type {type(found).__name__}"
     except Exception as error:
-        found, problem = None, type(error).__name__
+        found, problem = None, kind_of(error)
     if not callable(found):
         raise ValueError(
             "tokenizer must name a function of one Arrow array that can be imported, got "
@@ -251,7 +251,7 @@ def _failure_of(tokenizer: Tokenizer, error: BaseException) -> TokenizerError:
     # A function of one text, or of other arguments, usually ends with one of these two.
     hint = f" {_CALLED_WITH}" if type(error) in (AttributeError, TypeError) else ""
     return TokenizerError(
-        f"tokenizer {tokenizer_name(tokenizer)} raised {type(error).__name__} "
+        f"tokenizer {tokenizer_name(tokenizer)} raised {kind_of(error)} "
         f"(its message is left out because it may quote a text).{hint}"
     )
 

@@ -75,7 +75,8 @@ def store_file(folder: str, name: str, data: bytes, key: bytes = b"") -> StoredF
     """
     digest = hashlib.sha256(data).hexdigest()
     named = hashlib.blake2b(digest.encode(), key=key, digest_size=8).hexdigest()
-    directory, file = directory_at(folder), f"{name}-{named}.batch"
+    directory = directory_at(folder, is_private=True)
+    file = f"{name}-{named}.batch"
     directory.put(file, data)
     return StoredFile(directory.path_of(file), digest)
 

@@ -12,6 +12,7 @@ itself too, through its REST interface.
 import concurrent.futures
 import contextlib
 import json
+import os
 import signal
 import sys
 import threading
@@ -48,7 +49,9 @@ _FINAL = frozenset({"CANCELED", "FAILED", "FINISHED"})
 _FLINK_SECONDS = 10
 
 
-def run(pipeline: beam.Pipeline, *, harness_timeout: int = 120) -> PipelineResult:
+def run(
+    pipeline: beam.Pipeline, *, harness_timeout: int = 120, shared_folder: str | None = None
+) -> PipelineResult:
     """Runs a pipeline to its end, and cancels it if this process is stopped.
 
     If the engine is reached through a job server (Flink, Spark, Prism), a job of one step is run first.
@@ -60,6 +63,7 @@ def run(pipeline: beam.Pipeline, *, harness_timeout: int = 120) -> PipelineResul
     Args:
       pipeline: A complete pipeline that is not used as a context manager, which would run it.
       harness_timeout: Seconds in which workers must have done a first step; 0 omits this step.
+      shared_folder: A folder that workers must be able to use, which the first step checks, or None.
 
     Returns:
       The result of the finished pipeline.
@@ -79,7 +83,7 @@ def run(pipeline: beam.Pipeline, *, harness_timeout: int = 120) -> PipelineResul
     """
     check_options(pipeline)
     with _terminable():
-        check_workers(pipeline, harness_timeout)
+        check_workers(pipeline, harness_timeout, shared_folder)
         pipeline.result = result = send(pipeline)
         with cancelled_on_failure(result, pipeline.options):
             result.wait_until_finish()
@@ -210,7 +214,7 @@ def cancel(result: PipelineResult, options: PipelineOptions) -> None:
         cancel_at_flink(result, options)
 
 
-def check_workers(pipeline: beam.Pipeline, timeout: int) -> None:
+def check_workers(pipeline: beam.Pipeline, timeout: int, shared_folder: str | None = None) -> None:
     """Runs a job of one step without data, to see that workers start, and cancels it if they do not.
 
     Nothing is done without a job server, or with a timeout of 0.
@@ -218,6 +222,7 @@ def check_workers(pipeline: beam.Pipeline, timeout: int) -> None:
     Args:
       pipeline: The pipeline that is to run.
       timeout: Seconds in which the job must have ended.
+      shared_folder: A folder that a worker must be able to use, or None.
 
     Raises:
       EngineError: The workers did not do the job in time, or failed in it.
@@ -227,7 +232,7 @@ def check_workers(pipeline: beam.Pipeline, timeout: int) -> None:
     options = pipeline.options
     first = beam.Pipeline(runner=pipeline.runner, options=options)
     versions = (beam.__version__, __version__)
-    _ = first | beam.Create([versions]) | beam.Map(_check_versions)
+    _ = first | beam.Create([versions]) | beam.Map(_check_worker, shared_folder)
     portable = options.view_as(PortableOptions)
     advice = (
         f"Likely wrong: environment_type={portable.environment_type or 'DOCKER'}, "
@@ -250,13 +255,18 @@ def check_workers(pipeline: beam.Pipeline, timeout: int) -> None:
             )
 
 
-def _check_versions(launcher: tuple[str, str]) -> None:
-    """Raises EngineError if a worker has other versions of Beam and beam_dpne than the launcher."""
+def _check_worker(launcher: tuple[str, str], shared_folder: str | None) -> None:
+    """Raises EngineError if a worker has other versions than the launcher, or cannot use its folder."""
     here = (beam.__version__, __version__)
     if here != launcher:
         raise EngineError(
             f"workers must have the launcher's versions of apache-beam and beam_dpne, "
             f"{' and '.join(launcher)}, got {' and '.join(here)}."
+        )
+    if shared_folder is not None and not os.access(shared_folder, os.R_OK | os.W_OK | os.X_OK):
+        raise EngineError(
+            "temp_location must be a folder that launcher and workers share, as one user, outside of "
+            f"what is published. A worker cannot use the run's folder {shared_folder}."
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
-from beam_dpne.errors import InputError, UsageError
+from beam_dpne.errors import InputError, UsageError, kind_of
 from beam_dpne.reading.options import canonical_encoding, codec_of
 from beam_dpne.reading.rejects import NOT_DECODED, TOO_LONG
 from beam_dpne.storage.directories import absolute_path, reason, require_file_system
@@ -110,7 +110,7 @@ def _remote(pattern: str, named: str) -> dict[str, int]:
         details = getattr(error, "exception_details", None) or {}
         cause = next(iter(details.values()), error)
         raise InputError(
-            f"input must name files that can be listed, got {named} ({type(cause).__name__}). Check "
+            f"input must name files that can be listed, got {named} ({kind_of(cause)}). Check "
             "the address and the credentials."
         ) from None
     # Folders made in an object store's console are empty objects whose names end with "/".
@@ -160,7 +160,7 @@ def guarded(path: str) -> Iterator[None]:
         ) from None
     except Exception as error:
         raise InputError(
-            f"{path} cannot be read ({type(error).__name__}). The file is truncated or damaged, or "
+            f"{path} cannot be read ({kind_of(error)}). The file is truncated or damaged, or "
             "its format is not that of its extension or of input_format."
         ) from None
 

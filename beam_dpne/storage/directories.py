@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from beam_dpne.errors import AccessError, ReleaseError
+from beam_dpne.errors import AccessError, ReleaseError, kind_of
 from beam_dpne.storage.paths import (
     create_file,
     exists,
@@ -83,7 +83,7 @@ def reason(error: Exception) -> str:
     """
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return type(error).__name__
+    return kind_of(error)
 
 
 def overtaken(path: str) -> ReleaseError:
@@ -176,6 +176,10 @@ class LocalDirectory(Directory):
     their names as globs.
     """
 
+    def __init__(self, path: str, *, is_private: bool = False) -> None:
+        super().__init__(path)
+        self._mode = 0o600 if is_private else 0o666
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Makes the directory and locks it.
@@ -210,7 +214,8 @@ class LocalDirectory(Directory):
         temporary = self.path_of(f".{name}.tmp-{uuid.uuid4().hex}")
         try:
             os.makedirs(self.path, exist_ok=True)
-            with open(temporary, "wb") as file:
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self._mode)
+            with open(handle, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -287,16 +292,20 @@ class GcsDirectory(Directory):
             self._gcs.delete(self.path_of(name), generation)
 
 
-def directory_at(path: str) -> Directory:
+def directory_at(path: str, *, is_private: bool = False) -> Directory:
     """Returns the directory at a path, local or on any Beam file system.
+
+    Args:
+      path: The path.
+      is_private: Whether only their owner can use local files that are written there.
 
     Raises:
       AccessError: Beam has no file system for the path.
     """
     require_file_system(path)
-    scheme = scheme_of(path)
-    kind = {None: LocalDirectory, "gs": GcsDirectory}.get(scheme, Directory)
-    return kind(absolute_path(path))
+    if is_local(path):
+        return LocalDirectory(absolute_path(path), is_private=is_private)
+    return GcsDirectory(path) if scheme_of(path) == "gs" else Directory(path)
 
 
 def check_access(

@@ -17,7 +17,7 @@ from google.api_core import exceptions
 from google.auth.exceptions import GoogleAuthError
 from google.cloud.storage.retry import DEFAULT_RETRY
 
-from beam_dpne.errors import AccessError
+from beam_dpne.errors import AccessError, kind_of
 
 # Checks before a run do not wait for storage that fails now.
 _AT_ONCE: dict[str, Any] = {"retry": None, "timeout": 5}
@@ -37,7 +37,7 @@ def _brief_errors() -> Iterator[None]:
         raise FileExistsError(errno.EEXIST, "the object has changed") from None
     except (OSError, exceptions.GoogleAPIError, GoogleAuthError) as error:
         said = str(error).partition("\n")[0][:_LONGEST_MESSAGE]
-        cause = f"Google Cloud Storage did not do it ({type(error).__name__}: {said})"
+        cause = f"Google Cloud Storage did not do it ({kind_of(error)}: {said})"
         raise OSError(errno.EIO, cause) from None
 
 

@@ -1,0 +1,39 @@
+"""The standard streams of a process: what its caller has closed, and what cannot be written there."""
+
+import contextlib
+import io
+import os
+import sys
+
+
+def prepare() -> None:
+    """Opens the streams that the caller has closed, and lets stdout and stderr take every text.
+
+    Otherwise a file of a release could get the number of a closed stream, and a letter that the
+    encoding of a stream lacks would fail the command.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def drop_output() -> None:
+    """Lets what this process prints on stdout from now on, or has not written yet, go nowhere."""
+    if sys.stdout is not sys.__stdout__:
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def say(text: str) -> None:
+    """Prints a line of the program on stderr; nothing fails if it cannot be written."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"beam-dpne: {text}", file=sys.stderr, flush=True)
