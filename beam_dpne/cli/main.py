@@ -128,7 +128,7 @@ def _run(command: Command, arguments: Sequence[str], received: Sequence[int]) ->
                 gc.enable()
             function(made, others)
         except BaseException as error:
-            if isinstance(error, BrokenPipeError) and not command.publishes:
+            if not command.publishes and streams.is_about_output(error):
                 raise
             is_late = command.publishes and progress.snapshot().stage in _MAY_HAVE_PUBLISHED
             if received or isinstance(error, KeyboardInterrupt):

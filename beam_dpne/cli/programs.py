@@ -44,8 +44,8 @@ from beam_dpne.release.publishing import WriteRelease, check_output
 from beam_dpne.release.reading import (
     LEDGER_NAME,
     as_release_error,
+    check_not_below,
     check_outside,
-    check_secrets_outside,
     is_release,
     read_ledger,
     real_path,
@@ -85,18 +85,14 @@ def run(
     inputs = made[parameters.Input].input
     files, reading = read_inputs(reading_of(made), inputs, chosen, quiet=quiet)
     output = made[parameters.Writing].output
-    check_secrets_outside({"input": [file.path for file in files]}, output)
+    for file in files:
+        check_not_below("input", file.path, output)
     if words := made[Tokenizing].stop_list:
         refuse_input("stop_list", words, files)
     warn_of_large_delta(plan)
     running = made[parameters.Running]
     key = running.run_key_file
     workers = running.workers or None
-    if key and not quiet and can_be_read_by_others(key):
-        display.print_notice(
-            f"beam-dpne: warning: others than its owner can read {key}; whoever has the run key can "
-            "subtract the noise (chmod 600)."
-        )
     if running.workers is None and options.embedded:
         has_affinity = hasattr(os, "sched_getaffinity")
         cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
@@ -113,6 +109,11 @@ def run(
         run_key=key and RunKeyFile.checked(absolute_path(key), pinned=not options.is_template),
         described=reading.describe([file.path for file in files]),
     )
+    if key and not quiet and can_be_read_by_others(key):
+        display.print_notice(
+            f"beam-dpne: warning: others than its owner can read {key}; whoever has the run key can "
+            "subtract the noise (chmod 600)."
+        )
     started = time.monotonic()
     before = _ledger_in(output)
     counters: Mapping[str, int] | None = {}
@@ -167,18 +168,12 @@ def _check_places(made: Made, options: BeamOptions) -> None:
     """Checks all paths but those of the input; raises UsageError, AccessError or ReleaseError."""
     writing, budget = made[parameters.Writing], made[parameters.Running].budget
     rejects, key = made[parameters.Rejecting].rejects, made[parameters.Running].run_key_file
-    inputs = names_of(made[parameters.Input].input)
     others = (key, made[Tokenizing].stop_list)
-    read = [*inputs, *filter(None, others)]
+    read = [*names_of(made[parameters.Input].input), *filter(None, others)]
     written = filter(None, (writing.output, rejects, options.temp_location, budget))
-    places = {
-        "input": inputs,
-        "run_key_file": [key] if key else [],
-        "rejects": [rejects] if rejects else [],
-        "budget": [budget] if budget else [],
-        "temp_location": [options.temp_location] if options.temp_location else [],
-    }
-    check_secrets_outside(places, writing.output)
+    for name, path in (("run_key_file", key), ("temp_location", options.temp_location)):
+        if path is not None:
+            check_not_below(name, path, writing.output)
     check_access(read, list(written), options.pipeline_options)
     check_output(writing.output, overwrite=writing.overwrite)
     if options.is_template and (key is None or budget is not None):

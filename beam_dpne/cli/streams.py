@@ -1,6 +1,7 @@
 """The standard streams of a process: what its caller has closed, and what cannot be written there."""
 
 import contextlib
+import errno
 import io
 import os
 import sys
@@ -37,3 +38,9 @@ def say(text: str) -> None:
     """Prints a line of the program on stderr; nothing fails if it cannot be written."""
     with contextlib.suppress(OSError, ValueError):
         print(f"beam-dpne: {text}", file=sys.stderr, flush=True)
+
+
+def is_about_output(error: BaseException) -> bool:
+    """Whether an error says that nobody takes what is printed: a pipe has ended, or a disk is full."""
+    is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None
+    return is_full or isinstance(error, BrokenPipeError)

@@ -278,7 +278,7 @@ def test_a_signal_ends_a_run_with_one_line_and_nothing_is_left(
     if number == signal.SIGINT:
         assert err == "beam-dpne: interrupted; nothing was published.\n"
     assert not (tmp_path / "out").exists() or not files_of(tmp_path / "out")
-    assert not list(program.temporary.glob(".beam_dpne-*"))
+    assert not list(program.temporary.glob(".beam_dpne-*/*"))
 
 
 def test_a_plan_is_printed_and_written_and_gives_the_same_release(cli, data, tmp_path):
