@@ -41,9 +41,9 @@ from beam_dpne.report.document import render_report
 from beam_dpne.report.facts import Facts
 from beam_dpne.storage.directories import check_access, directory_at
 
-# Which parameters of `account` may be given together.
 # Numbers k of which an evaluation shows what part is released of the n-grams that k users have.
 _LEVELS = (1, 2, 5, 10, 20, 50, 100)
+# Which parameters of `account` may be given together.
 _USES = (
     ("ledgers",),
     ("ledgers", "delta"),

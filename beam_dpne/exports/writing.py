@@ -1,10 +1,5 @@
 """Exports: the release that they are made from, their kinds, those of rows and of the ledger, writing.
 
-Documents for Elasticsearch are NDJSON for the _bulk interface. Their completion field has as `input`
-the text that a person types: the words, joined by blanks, without escapes. `weight` must be a whole
-number from 0 to 2^31 − 1. A completion field refuses the characters U+0000, U+001E and U+001F, and
-ignores an input of blanks, so such rows are left out.
-
 The card is the README.md of a data set on the Hugging Face Hub, made from the ledger alone: it names no
 n-gram and no item. Its front matter lists the parts, so that `datasets.load_dataset` loads the release
 from the repository that has its files and this card.
