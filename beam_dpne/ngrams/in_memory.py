@@ -2,8 +2,8 @@
 
 A round has three steps, plain functions on arrays, which the transforms of `PrivateNgrams` apply as
 well: users contribute (`contributions`); what they send is measured: sums (`histogram`), the rule that
-follows (`length_rules`) and spurious n-grams (`spurious`); and noisy sums are decided (`decisions`). So a
-release in memory equals the pipeline's, bit for bit, under the same run key.
+follows (`length_rules`) and spurious n-grams (`spurious`); and noisy sums are decided (`decisions`).
+So a release in memory equals the pipeline's, bit for bit, under the same run key.
 """
 
 import dataclasses

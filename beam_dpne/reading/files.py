@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 import pyarrow as pa
 
 from beam_dpne.errors import InputError, UsageError, kind_of
+from beam_dpne.reading.lake_tables import refuse_lake_tables
 from beam_dpne.reading.options import canonical_encoding, codec_of
 from beam_dpne.reading.rejects import NOT_DECODED, TOO_LONG
 from beam_dpne.storage.directories import absolute_path, reason, require_file_system
@@ -65,12 +66,18 @@ def match_inputs(patterns: Sequence[str]) -> list[InputFile]:
 
     Raises:
       FileNotFoundError: A path does not exist, or there are no files for it.
-      InputError: A path cannot be read.
+      InputError: A path cannot be read, or is of a table whose files have deleted rows.
       AccessError: Beam has no file system for a path.
     """
     sizes: dict[str, int] = {}
     for named in patterns:
-        sizes.update(_match(absolute_path(named), named))
+        path = absolute_path(named)
+        if not has_glob(path):
+            # A table may have no files but those in folders below.
+            refuse_lake_tables([f"{path}/"])
+        found = _match(path, named)
+        refuse_lake_tables(found)
+        sizes.update(found)
     paths = sorted(sizes, key=os.fsencode)
     return [InputFile(number, path, sizes[path]) for number, path in enumerate(paths)]
 
