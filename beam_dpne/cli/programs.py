@@ -2,19 +2,19 @@
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 
 from beam_dpne.accounting.budget import open_budget
 from beam_dpne.accounting.expense import PLANS, expense_of_plan
+from beam_dpne.accounting.population import KeyDigests, known_same_people
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.cli import display, parameters, runners
 from beam_dpne.cli.commands import Made
@@ -31,6 +31,7 @@ from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.documents.batch import GROUP
 from beam_dpne.documents.run_keys import RunKeyFile
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
+from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements import progress
 from beam_dpne.elements.coders import SetStore
 from beam_dpne.errors import BudgetError, UsageError
@@ -52,6 +53,10 @@ from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.storage.directories import absolute_path, check_access, directory_at
 from beam_dpne.validation import about_large_delta
+
+if TYPE_CHECKING:
+    from beam_dpne.bayesian.transform import BayesianCounts
+    from beam_dpne.set_union.transform import PrivateSetUnion
 
 
 def run(
@@ -100,7 +105,7 @@ def run(
         described=reading.describe([file.path for file in files]),
     )
     started, output = time.monotonic(), made[parameters.Writing].output
-    with only_run_to(output), _kept_budget(made, plan):
+    with only_run_to(output), _kept_budget(made, private):
         ledger = _run(made, options, files, reading, private, workers=workers)
     if ledger is not None:
         display.print_release(ledger, output, time.monotonic() - started, quiet=quiet)
@@ -129,11 +134,9 @@ def _check_places(made: Made, options: BeamOptions) -> None:
 
 def _private(
     made: Made, options: BeamOptions, files: Sequence[InputFile], **fields: Any
-) -> Callable[[str], beam.PTransform]:
-    """Returns the function from the run's temporary folder to the private transform."""
-    limit, plan = made[parameters.Running].side_input_limit, fields["plan"]
-    store = functools.partial(SetStore, limit=limit, from_launch=not options.hands_over)
-    known = None
+) -> "PrivateNgrams | PrivateSetUnion | BayesianCounts":
+    """Returns the private transform, whose store is not known yet."""
+    plan, known = fields["plan"], None
     if KnownLists in made and made[KnownLists].known is not None:
         from beam_dpne.ngrams.known import read_known
 
@@ -145,11 +148,11 @@ def _private(
         from beam_dpne.set_union.transform import PrivateSetUnion
 
         items = None if known is None else known.items
-        return lambda folder: PrivateSetUnion(store=store(folder=folder), known=items, **fields)
+        return PrivateSetUnion(known=items, **fields)
     if BayesianPlan not in made:
         # Documents have columns of these names, whatever the fields of the files are.
         fields["group_field"] = GROUP if fields["described"].group_field else None
-        return lambda folder: PrivateNgrams(store=store(folder=folder), known=known, **fields)
+        return PrivateNgrams(known=known, **fields)
     # Its libraries take time to load, which the other programs do without.
     from beam_dpne.bayesian.public_files import read_public_counts
     from beam_dpne.bayesian.transform import BayesianCounts
@@ -160,7 +163,7 @@ def _private(
         refuse_input("public", path, files)
     how = {"tokenizer": fields["tokenizer"], "vocabulary_size": plan.vocabulary_size}
     fields["public"] = read_public_counts(path, length=plan.length, **how)
-    return lambda folder: BayesianCounts(store=store(folder=folder), **fields)
+    return BayesianCounts(**fields)
 
 
 def _run(
@@ -168,7 +171,7 @@ def _run(
     options: BeamOptions,
     files: Sequence[InputFile],
     reading: ReadOptions,
-    private: Callable[[str], beam.PTransform],
+    private: "PrivateNgrams | PrivateSetUnion | BayesianCounts",
     *,
     workers: int | None,
 ) -> Mapping[str, Any] | None:
@@ -197,7 +200,12 @@ def _run(
             tally=read.tally,
             max_rejected=rejecting.max_rejected,
         )
-        _ = read.documents | private(folder) | "Publish" >> write
+        store = SetStore(
+            folder=folder,
+            limit=made[parameters.Running].side_input_limit,
+            from_launch=not options.hands_over,
+        )
+        _ = read.documents | dataclasses.replace(private, store=store) | "Publish" >> write
         timeout = 0 if options.hands_over else made[parameters.Running].harness_timeout
         result = runners.run_pipeline(pipeline, timeout)
     if not runners.has_finished(result):
@@ -232,7 +240,7 @@ def only_run_to(output: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _kept_budget(made: Made, plan: Any) -> Iterator[None]:
+def _kept_budget(made: Made, private: DocumentsTransform) -> Iterator[None]:
     """Notes a run in its budget, if it has one, and settles it if it released; else says what is left.
 
     The note of a run that failed stays, whatever the reason: only the operator can know that its job
@@ -247,12 +255,19 @@ def _kept_budget(made: Made, plan: Any) -> Iterator[None]:
         return
     budget, command = open_budget(path), f"beam-dpne account --budget {path}"
     note = budget.check_and_note(
-        expense_of_plan(plan), program=plan.program, output=output, unit=made[ReleaseNotes].unit
+        expense_of_plan(private.plan),
+        program=private.plan.program,
+        output=output,
+        unit=made[ReleaseNotes].unit,
+        same_people=known_same_people(made[KnownLists]) if KnownLists in made else (),
+        run_key=_key_digests(private),
     )
     try:
         yield
         budget.settle(output)
     except BaseException as error:
+        if isinstance(error, BudgetError):
+            display.print_notice(f"beam-dpne: {error}")
         display.print_notice(
             f"beam-dpne: the budget counts this run as spent. Once its release is there: {command} "
             f"--settle {output}. If its job has ended and nothing was published: {command} --remove "
@@ -260,6 +275,14 @@ def _kept_budget(made: Made, plan: Any) -> Iterator[None]:
         )
         if not isinstance(error, BudgetError):
             raise
+
+
+def _key_digests(private: DocumentsTransform) -> KeyDigests | None:
+    """Returns the commitments to a run key that was given; None for a fresh one."""
+    if private.run_key is None:
+        return None
+    keys = private.run_keys()
+    return KeyDigests(commitment=keys.own.commitment(), bound_commitment=keys.bound.commitment())
 
 
 def _partitions(files: Sequence[InputFile], workers: int | None) -> int:
