@@ -166,7 +166,8 @@ def check_together(runs: Mapping[str, Counted]) -> None:
                 f"{other} and {name} were released under one run key with the same parameters, and are "
                 "not the same release: the key met two inputs. The difference of the two is free of "
                 "noise, so their guarantee is void, and no total holds. Let nobody see them together, "
-                "and take a fresh key for each input."
+                "and take a fresh key for each input. Only if the input was the same, and the versions "
+                "of packages in the ledgers differ, they are one release: then leave one of them out."
             )
 
 
