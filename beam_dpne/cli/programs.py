@@ -262,19 +262,20 @@ def _kept_budget(made: Made, private: DocumentsTransform) -> Iterator[None]:
         same_people=known_same_people(made[KnownLists]) if KnownLists in made else (),
         run_key=_key_digests(private),
     )
+    left = (
+        f"beam-dpne: the budget counts this run as spent. Once its release is there: {command} "
+        f"--settle {output}. If its job has ended and nothing was published: {command} --remove {note}."
+    )
     try:
         yield
         budget.settle(output)
-    except BaseException as error:
-        if isinstance(error, BudgetError):
-            display.print_notice(f"beam-dpne: {error}")
-        display.print_notice(
-            f"beam-dpne: the budget counts this run as spent. Once its release is there: {command} "
-            f"--settle {output}. If its job has ended and nothing was published: {command} --remove "
-            f"{note}."
-        )
-        if not isinstance(error, BudgetError):
-            raise
+    except BudgetError as error:
+        # A release that was published is whole, whatever its budget says of it.
+        display.print_notice(f"beam-dpne: {error}")
+        display.print_notice(left)
+    except BaseException:
+        display.print_notice(left)
+        raise
 
 
 def _key_digests(private: DocumentsTransform) -> KeyDigests | None:

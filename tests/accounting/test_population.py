@@ -31,10 +31,10 @@ def digests(number, context="plan"):
     return KeyDigests(commitment=own.commitment(), bound_commitment=bound.commitment())
 
 
-def release(folder, *known, plan=PLAN, **others):
+def release(folder, *known, plan=PLAN, key=None, **others):
     """Writes the ledger of a run that knew these releases of the same people; returns its folder."""
     same_people = [sha256_of(each) for each in known]
-    return write_ledger(folder, plan, same_people=same_people, **{"keys": keys(), **others})
+    return write_ledger(folder, plan, same_people=same_people, keys=key or keys(), **others)
 
 
 def sha256_of(folder):
@@ -167,7 +167,7 @@ def test_a_later_try_that_knows_more_needs_more(budget, chain, tmp_path):
         assert budget.runs()[name].same_people == (sha256_of(chain[0]),)
 
 
-_ONE, _OTHER, _FRESH = {"keys": keys(1)}, {"keys": keys(1, "other plan")}, {"keys": keys()}
+_ONE, _OTHER, _FRESH = {"key": keys(1)}, {"key": keys(1, "other plan")}, {}
 
 
 @pytest.mark.parametrize(
