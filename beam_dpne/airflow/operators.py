@@ -9,7 +9,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 from airflow.providers.apache.beam.hooks.beam import BeamHook
@@ -18,9 +18,10 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from beam_dpne.cli.commands import COMMANDS
 from beam_dpne.cli.parameters import read_parameters
-from beam_dpne.validation import Parameter, parameters_of
+from beam_dpne.validation import Parameter, Parameters, parameters_of
 
 _PROGRAMS = ("ngrams", "set-union", "bayesian")
+_Group = TypeVar("_Group", bound=Parameters)
 
 
 def parameters_of_program(program: str) -> dict[str, Parameter]:
@@ -112,11 +113,15 @@ class Release(BaseOperator):
         """Publishes the release of this run, unless an earlier try has; returns its facts.
 
         Raises:
-          BudgetError: The cap does not allow the run, or the budget cannot be read.
+          BudgetError: The cap does not allow the run, the budget lacks a known release about the same
+            people, or it cannot be read.
         """
         from beam_dpne.accounting.budget import open_budget
         from beam_dpne.accounting.expense import expense_of_plan
+        from beam_dpne.accounting.population import known_same_people
+        from beam_dpne.ngrams.parameters import KnownLists
         from beam_dpne.release.reading import has_ledger
+        from beam_dpne.release.schema import ReleaseNotes
 
         directory = self.directory(context)
         if has_ledger(directory):
@@ -127,17 +132,22 @@ class Release(BaseOperator):
                     expense_of_plan(self._plan()),
                     program=self.program,
                     output=directory,
-                    unit=self.options.get("unit"),
+                    unit=self._group(ReleaseNotes).unit,
+                    same_people=known_same_people(self._group(KnownLists)),
                     again=True,
                 )
             self.start(context)
         return self.finish(context)
 
     def _plan(self) -> Any:
-        """Returns the privacy parameters of the run, as far as a plan file has them from there."""
+        """Returns the privacy parameters of the run."""
         from beam_dpne.accounting.expense import PLANS
 
-        kind, given = PLANS[self.program], self._given
+        return self._group(PLANS[self.program])
+
+    def _group(self, kind: type[_Group]) -> _Group:
+        """Returns a group of parameters of the run, as far as a plan file has them from there."""
+        given = self._given
         if "plan" in given:
             given |= read_parameters(given["plan"], set(parameters_of_program(self.program)))
         return kind(

@@ -267,8 +267,8 @@ class BayesianCounts(DocumentsTransform):
 
     def expand(self, documents: PCollection) -> BayesianCountsResult:
         """Adds noise to the sums over users, and computes probabilities from the noisy values."""
-        kept = self.public.most_frequent(self.plan.vocabulary_size)
-        run_key = self.bound_key(kept.fingerprint())
+        kept, keys = self._kept, self.run_keys()
+        run_key = keys.bound
         progress.expect(users=self.partitions)
         users = self.grouped_by_user(documents, run_key, self.plan.max_tokens_per_user)
         public = AsSingleton(documents.pipeline | "Public" >> create_public(kept, self.store))
@@ -277,7 +277,16 @@ class BayesianCounts(DocumentsTransform):
         once = documents.pipeline | "Once" >> beam.Create([None])
         release = beam.Map(_release, sums, public, plan=self.plan, run_key=run_key)
         released = apply(once, "Release", release, NgramProbabilities)
-        return BayesianCountsResult(released, Run.of(self))
+        return BayesianCountsResult(released, Run.of(self, keys))
+
+    @property
+    def _kept(self) -> PublicCounts:
+        """The public counts that the run uses."""
+        return self.public.most_frequent(self.plan.vocabulary_size)
+
+    def public_digest(self) -> str:
+        """Returns the digest of the public counts that the run uses."""
+        return self._kept.fingerprint()
 
 
 def _sums_of_users(batch: UserBatch, public: PublicCounts, **how: Any) -> RowSums:

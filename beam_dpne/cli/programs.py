@@ -2,19 +2,19 @@
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 
 from beam_dpne.accounting.budget import open_budget
 from beam_dpne.accounting.expense import PLANS, expense_of_plan
+from beam_dpne.accounting.population import KeyDigests, known_same_people
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.cli import display, parameters, runners, streams
 from beam_dpne.cli.commands import Made
@@ -31,9 +31,10 @@ from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.documents.batch import GROUP
 from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
+from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements import progress
 from beam_dpne.elements.coders import SetStore
-from beam_dpne.errors import UsageError, kind_of
+from beam_dpne.errors import BudgetError, UsageError, kind_of
 from beam_dpne.ngrams.parameters import KnownLists
 from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.reading.files import InputFile, refuse_input
@@ -56,6 +57,10 @@ from beam_dpne.storage.directories import absolute_path, check_access, directory
 from beam_dpne.storage.paths import is_local
 from beam_dpne.storage.private import one_at_a_time
 from beam_dpne.validation import about_large_delta
+
+if TYPE_CHECKING:
+    from beam_dpne.bayesian.transform import BayesianCounts
+    from beam_dpne.set_union.transform import PrivateSetUnion
 
 _IS_WHOLE = "the release is whole, and its budget is spent."
 
@@ -117,7 +122,11 @@ def run(
     started = time.monotonic()
     before = _ledger_in(output)
     counters: Mapping[str, int] | None = {}
-    with only_run_to(output), _kept_budget(made, plan), _not_failed_once_published(output, before):
+    with (
+        only_run_to(output),
+        _kept_budget(made, private),
+        _not_failed_once_published(output, before),
+    ):
         counters = _run(made, options, files, reading, private, workers=workers)
     if counters is None:
         return None
@@ -189,11 +198,9 @@ def _check_places(made: Made, options: BeamOptions) -> None:
 
 def _private(
     made: Made, options: BeamOptions, files: Sequence[InputFile], **fields: Any
-) -> Callable[[str], beam.PTransform]:
-    """Returns the function from the run's temporary folder to the private transform."""
-    limit, plan = made[parameters.Running].side_input_limit, fields["plan"]
-    store = functools.partial(SetStore, limit=limit, from_launch=not options.hands_over)
-    known = None
+) -> "PrivateNgrams | PrivateSetUnion | BayesianCounts":
+    """Returns the private transform, whose store is not known yet."""
+    plan, known = fields["plan"], None
     if KnownLists in made and made[KnownLists].known is not None:
         from beam_dpne.ngrams.known import read_known
 
@@ -205,11 +212,11 @@ def _private(
         from beam_dpne.set_union.transform import PrivateSetUnion
 
         items = None if known is None else known.items
-        return lambda folder: PrivateSetUnion(store=store(folder=folder), known=items, **fields)
+        return PrivateSetUnion(known=items, **fields)
     if BayesianPlan not in made:
         # Documents have columns of these names, whatever the fields of the files are.
         fields["group_field"] = GROUP if fields["described"].group_field else None
-        return lambda folder: PrivateNgrams(store=store(folder=folder), known=known, **fields)
+        return PrivateNgrams(known=known, **fields)
     # Its libraries take time to load, which the other programs do without.
     from beam_dpne.bayesian.public_files import read_public_counts
     from beam_dpne.bayesian.transform import BayesianCounts
@@ -220,7 +227,7 @@ def _private(
         refuse_input("public", path, files)
     how = {"tokenizer": fields["tokenizer"], "vocabulary_size": plan.vocabulary_size}
     fields["public"] = read_public_counts(path, length=plan.length, **how)
-    return lambda folder: BayesianCounts(store=store(folder=folder), **fields)
+    return BayesianCounts(**fields)
 
 
 def _run(
@@ -228,7 +235,7 @@ def _run(
     options: BeamOptions,
     files: Sequence[InputFile],
     reading: ReadOptions,
-    private: Callable[[str], beam.PTransform],
+    private: "PrivateNgrams | PrivateSetUnion | BayesianCounts",
     *,
     workers: int | None,
 ) -> Mapping[str, int] | None:
@@ -257,7 +264,12 @@ def _run(
             tally=read.tally,
             max_rejected=rejecting.max_rejected,
         )
-        _ = read.documents | private(folder) | "Publish" >> write
+        store = SetStore(
+            folder=folder,
+            limit=made[parameters.Running].side_input_limit,
+            from_launch=not options.hands_over,
+        )
+        _ = read.documents | dataclasses.replace(private, store=store) | "Publish" >> write
         timeout = 0 if options.hands_over else made[parameters.Running].harness_timeout
         shared_folder = folder if is_local(folder) else None
         result = runners.run_pipeline(pipeline, timeout, shared_folder)
@@ -284,7 +296,7 @@ def only_run_to(output: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _kept_budget(made: Made, plan: Any) -> Iterator[None]:
+def _kept_budget(made: Made, private: DocumentsTransform) -> Iterator[None]:
     """Notes a run in its budget, if it has one, and settles it if it released; else says what is left.
 
     The note of a run that failed stays, whatever the reason: only the operator can know that its job
@@ -299,7 +311,12 @@ def _kept_budget(made: Made, plan: Any) -> Iterator[None]:
         return
     budget, command = open_budget(path), f"beam-dpne account --budget {path}"
     note = budget.check_and_note(
-        expense_of_plan(plan), program=plan.program, output=output, unit=made[ReleaseNotes].unit
+        expense_of_plan(private.plan),
+        program=private.plan.program,
+        output=output,
+        unit=made[ReleaseNotes].unit,
+        same_people=known_same_people(made[KnownLists]) if KnownLists in made else (),
+        run_key=_key_digests(private),
     )
     left = (
         f"beam-dpne: the budget counts this run as spent. Once its release is there: {command} "
@@ -312,8 +329,19 @@ def _kept_budget(made: Made, plan: Any) -> Iterator[None]:
         raise
     try:
         budget.settle(output)
-    except BaseException:  # The release is whole, and its note counts as much as its ledger would.
+    except BaseException as error:
+        # A release that was published is whole, whatever its budget says of it.
+        if isinstance(error, BudgetError):
+            display.print_notice(f"beam-dpne: {error}")
         display.print_notice(left)
+
+
+def _key_digests(private: DocumentsTransform) -> KeyDigests | None:
+    """Returns the commitments to a run key that was given; None for a fresh one."""
+    if private.run_key is None:
+        return None
+    keys = private.run_keys()
+    return KeyDigests(commitment=keys.own.commitment(), bound_commitment=keys.bound.commitment())
 
 
 def _partitions(files: Sequence[InputFile], workers: int | None) -> int:

@@ -152,17 +152,27 @@ class PrivateNgrams(DocumentsTransform):
 
     def expand(self, documents: PCollection) -> PrivateNgramsResult:
         """Brings users together and unrolls the loop over lengths and rounds."""
-        is_grouped = self.group_field is not None
-        known, longest = self.known, self.plan.max_length
-        root = known.root(longest, is_grouped=is_grouped) if known else None
-        # An empty list decides nothing, so that it must not change the noise either.
-        run_key = self.bound_key(known.sha256 if known and root else "")
+        root, keys = self._known_root, self.run_keys()
+        run_key, run = keys.bound, Run.of(self, keys)
         result = PrivateNgramsResult if self.group_field is None else GroupedNgramsResult
         if self.workers is not None:
             released = self._released_in_one_step(documents, run_key, self.workers, root)
-            return result(released, Run.of(self))
+            return result(released, run)
         users = self.grouped_by_user(documents, run_key, self.plan.max_tokens_per_user)
-        return result(self._released(users, run_key, root), Run.of(self))
+        return result(self._released(users, run_key, root), run)
+
+    @property
+    def _known_root(self) -> GramSet | None:
+        """The root of the known n-grams that this run can use; None if there are none."""
+        if not self.known:
+            return None
+        is_grouped = self.group_field is not None
+        return self.known.root(self.plan.max_length, is_grouped=is_grouped)
+
+    def public_digest(self) -> str:
+        """Returns the digest of the known n-grams that decide the run; "" if there are none."""
+        # An empty list decides nothing, so that it must not change the noise either.
+        return self.known.sha256 if self.known and self._known_root else ""
 
     def _root(self, documents: PCollection, root: GramSet | None) -> Any:
         """Returns the PCollection of the root of known n-grams, which is public; None without any."""

@@ -116,13 +116,28 @@ def rows_section(program: Program, rows: Rows) -> RowsSection:
     return RowsSection(count=len(rows), sha256=digest.hexdigest())
 
 
+def content_sha256(program: Program, rows: Rows) -> str:
+    """Returns the SHA-256 of all rows, which is the same in each format and each division into parts.
+
+    Args:
+      program: Form of the program's parts.
+      rows: All rows, in order.
+    """
+    return _rows_hash(program, rows, f"{len(rows)} {' '.join(rows.schema.names)}")
+
+
 def _content_hash(program: Program, rows: Rows, output_format: str, rows_per_part: int) -> str:
     """Returns sixteen digits that depend on the rows, the cut into parts and the writer's version.
 
     Files of equal names therefore have equal bytes.
     """
     cut = min(rows_per_part, len(rows))
-    digest = hashlib.sha256(f"{_WRITERS[output_format]} {len(rows)} {cut}\n".encode())
+    return _rows_hash(program, rows, f"{_WRITERS[output_format]} {len(rows)} {cut}")[:16]
+
+
+def _rows_hash(program: Program, rows: Rows, first_line: str) -> str:
+    """Returns the SHA-256 of a line and all rows, column by column."""
+    digest = hashlib.sha256(f"{first_line}\n".encode())
     texts = [field.name for field in rows.schema if field.type == pa.string()]
     for name in rows.schema.names:
         if name not in texts:
@@ -132,7 +147,7 @@ def _content_hash(program: Program, rows: Rows, output_format: str, rows_per_par
         for piece in pieces(rows.select([name])):
             lines = program.lines(piece, name)
             digest.update("".join(f"{line}\n" for line in lines).encode())
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()
 
 
 def _write_jsonl(_: Program, schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:

@@ -176,15 +176,19 @@ class PrivateSetUnion(DocumentsTransform):
 
     def expand(self, items_of_users: PCollection) -> PrivateSetUnionResult:
         """Groups by user and releases."""
-        # An empty list decides nothing, so that it must not change the noise either.
-        known = self.known or None
-        run_key = self.bound_key(known.sha256 if known else "")
+        known, keys = self.known or None, self.run_keys()
+        run_key = keys.bound
         users = self.grouped_by_user(items_of_users, run_key, self.plan.max_items_per_user)
         progress.expect(users=self.partitions, count=self.partitions, decide=self.histogram_ranges)
         how = {"plan": self.plan, "run_key": run_key, "ranges": self.histogram_ranges}
         release = ReleaseItems(**how, known=known, store=self.store)
         found = cast("PCollection[ItemSet]", users | "ReleaseItems" >> release)
-        return PrivateSetUnionResult(found, Run.of(self))
+        return PrivateSetUnionResult(found, Run.of(self, keys))
+
+    def public_digest(self) -> str:
+        """Returns the digest of the known items; "" if there are none."""
+        # An empty list decides nothing, so that it must not change the noise either.
+        return self.known.sha256 if self.known else ""
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -19,6 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from beam_dpne.accounting.budget import Note, create_budget, open_budget
+from beam_dpne.accounting.population import read_counted
 from beam_dpne.airflow.dataflow import DataflowReleaseOperator
 from beam_dpne.airflow.operators import ReleaseOperator
 from beam_dpne.errors import BudgetError, ReleaseError
@@ -118,6 +119,28 @@ def test_tries_that_fail_count_once(make, context, interpreter, tmp_path):
         assert not isinstance(failed.value, AirflowFailException)
     (note,) = open_budget(path).runs().values()
     assert isinstance(note, Note)
+
+
+@pytest.mark.parametrize("is_in_a_file", [False, True])
+def test_a_run_starts_when_the_release_that_it_knows_of_the_same_people_counts(
+    make, context, tmp_path, is_in_a_file
+):
+    first, path = make(task_id="first").execute(context)["path"], str(tmp_path / "budget")
+    create_budget(path, population="readers", epsilon=30, delta=1e-3)
+    given = {"known": first, "known_same_people": True, "unit": "a reader"}
+    if is_in_a_file:
+        (tmp_path / "plan.json").write_text(json.dumps(given))
+        given = {"plan": str(tmp_path / "plan.json")}
+    operator = make(budget=path, **given)
+    with pytest.raises(BudgetError, match="knew a release about the same people"):
+        operator.execute(context)
+    assert open_budget(path).runs() == {}
+    assert not pathlib.Path(operator.directory(context)).exists()
+    open_budget(path).add([read_counted(first)])
+    operator.execute({**context, "outlet_events": OutletEventAccessors()})
+    budget = open_budget(path)
+    assert 10 < budget.total(budget.runs()).epsilon < 20
+    assert [run.unit for run in budget.runs().values()] == [None, "a reader"]
 
 
 def test_the_program_gets_its_options_and_beam_s(make, context, interpreter, tmp_path):
