@@ -26,7 +26,7 @@ from beam_dpne.elements.rows import join_tokens, split_ngram
 from beam_dpne.errors import InputError, UsageError
 from beam_dpne.ngrams import known_lists
 from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet
-from beam_dpne.ngrams.known_lists import READERS, codes_of_texts, distinct_rows
+from beam_dpne.ngrams.known_lists import TABLES, codes_of_texts, distinct_rows
 from beam_dpne.ngrams.parameters import KNOWN_MIN_COUNT, KnownLists
 from beam_dpne.reading.files import InputFile, line_blocks, refuse_input, sha256_of
 from beam_dpne.reading.options import extension_of, names_of
@@ -347,7 +347,7 @@ def read_known(
             continue
         refuse_input("known", path, inputs)
         how: dict[str, Any] = {"tokenizer": tokenizer, "min_count": asked.known_min_count}
-        if extension_of(path) in READERS:
+        if extension_of(path) in TABLES:
             lists.append(KnownNgrams.from_table(path, **how))
         else:
             lists.append(KnownNgrams.from_text(path, max_length=max_length, **how))
