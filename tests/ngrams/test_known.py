@@ -365,5 +365,8 @@ def test_lists_that_differ_have_digests_that_differ():
         KnownNgrams.of([("ab",), ("c",), ("d",)]),
         KnownNgrams.of([("a",), ("b",)]),
         KnownNgrams.of([("a", "b")]),
+        # Of the same words and sizes.
+        KnownNgrams.of([("a", "b"), ("c", "d")]),
+        KnownNgrams.of([("a", "c"), ("b", "d")]),
     ]
     assert len({each.sha256 for each in lists}) == len(lists)
