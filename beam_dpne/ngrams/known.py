@@ -28,8 +28,9 @@ from beam_dpne.ngrams import known_lists
 from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet
 from beam_dpne.ngrams.known_lists import TABLES, codes_of_texts, distinct_rows
 from beam_dpne.ngrams.parameters import KNOWN_MIN_COUNT, KnownLists
-from beam_dpne.reading.files import InputFile, line_blocks, refuse_input, sha256_of
-from beam_dpne.reading.options import extension_of, names_of
+from beam_dpne.reading.copies import refuse_input
+from beam_dpne.reading.files import InputFile, line_blocks, sha256_of
+from beam_dpne.reading.options import ReadOptions, extension_of, names_of
 from beam_dpne.release.reading import is_release, read_release
 from beam_dpne.set_union.elements import KnownItems
 from beam_dpne.storage.directories import check_access
@@ -225,7 +226,7 @@ class KnownNgrams:
             tokens = tokenize(resolve_tokenizer(tokenizer), plain)
             pairs = zip(tokens.to_pylist(), plain.to_pylist(), strict=True)
             made = np.array([own == [word] for own, word in pairs], bool)
-        kept = [made[rows].all(axis=1) for rows in self.grams]
+        kept = [np.all(made[rows], axis=1) for rows in self.grams]
         return self._selected(kept).possible(tokenizer, of_list, before=len(self))
 
     def possible(
@@ -318,7 +319,9 @@ def read_known(
     max_length: int,
     tokenizer: str | Tokenizer,
     inputs: Sequence[InputFile] = (),
+    *,
     options: PipelineOptions | None = None,
+    reading: ReadOptions | None = None,
 ) -> KnownNgrams:
     """Returns the n-grams of all lists that parameters name.
 
@@ -328,6 +331,7 @@ def read_known(
       tokenizer: that of the run.
       inputs: the files of the run, none of which may be a list.
       options: those of the pipeline, for access to storage.
+      reading: how these files are read, so that copies of them in other forms are noticed.
 
     Raises:
       UsageError: if a list is a file of the input, or has the same content as one, or if no list is a
@@ -345,7 +349,7 @@ def read_known(
                 KnownNgrams.from_release(path, same_people=same_people, tokenizer=tokenizer)
             )
             continue
-        refuse_input("known", path, inputs)
+        refuse_input("known", path, inputs, reading, known_lists.plain_texts(path))
         how: dict[str, Any] = {"tokenizer": tokenizer, "min_count": asked.known_min_count}
         if extension_of(path) in TABLES:
             lists.append(KnownNgrams.from_table(path, **how))

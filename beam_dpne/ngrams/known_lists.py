@@ -1,7 +1,7 @@
 """Reading lists of known n-grams: texts and tables as codes of distinct words."""
 
 import codecs
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -15,7 +15,13 @@ from beam_dpne.documents.blocks import with_group
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize
 from beam_dpne.elements.arrays import merge_words
 from beam_dpne.elements.batches import NO_GRAM
-from beam_dpne.elements.rows import EMPTY_TOKEN, SEPARATOR, escape_tokens, unescape_item
+from beam_dpne.elements.rows import (
+    EMPTY_TOKEN,
+    SEPARATOR,
+    escape_tokens,
+    split_ngram,
+    unescape_item,
+)
 from beam_dpne.errors import InputError
 from beam_dpne.reading.columns import group_column, group_fault, group_faults, json_text
 from beam_dpne.reading.files import guarded, open_raw
@@ -92,6 +98,20 @@ def read_table(path: str, min_count: int) -> list[pa.Array]:
         enough = pc.call_function("greater_equal", [table[_COUNT], pa.scalar(min_count)])
         table = table.filter(enough)
     return texts_of(table)
+
+
+def plain_texts(path: str) -> Iterator[str]:
+    """Yields the n-grams or items of a table without escapes, to compare them with those of an input.
+
+    Of a file that is no table it yields nothing.
+    """
+    if extension_of(path) not in TABLES:
+        return
+    table = _table_of(path)
+    for name in (NGRAM, _ITEM):
+        texts = table[name].to_pylist() if name in table.column_names else []
+        for text in filter(None, texts):
+            yield " ".join(split_ngram(text)) if name == NGRAM else str(text)
 
 
 def _table_of(path: str) -> pa.Table:
