@@ -62,11 +62,10 @@ class LeftOut:
           rows: (n, k) integers, the words of each n-gram by their places there; −1 after the words of
             a shorter one.
         """
-        found = np.append(self.of_words(words), False)[rows].any(axis=1)
+        found = np.any(np.append(self.of_words(words), False)[rows], axis=1)
         codes = np.append(self.codes(words), NO_CODE)[rows]
-        for stop in range(2, 1 + rows.shape[1]):
-            found |= self.end_in_phrase(codes[:, :stop])
-        return found
+        endings = (self.end_in_phrase(codes[:, :stop]) for stop in range(2, 1 + rows.shape[1]))
+        return np.logical_or.reduce([found, *endings])
 
     @functools.cached_property
     def longest(self) -> int:

@@ -201,7 +201,7 @@ def merge_released(
     progress.enter(progress.RELEASED, rule.length)
     phrase_codes = previous.phrase_codes
     if words is not None and left_out is not None and left_out.longest:
-        phrase_codes = left_out.codes(without_groups(words))
+        phrase_codes = left_out.codes(without_groups(words) if rule.is_grouped else words)
     if left_out is not None and phrase_codes is not None:
         columns = _without_phrases(columns, previous, rule, phrase_codes, left_out)
     keys = columns["keys"]

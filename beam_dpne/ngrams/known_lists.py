@@ -110,8 +110,12 @@ def plain_texts(path: str) -> Iterator[str]:
     table = _table_of(path)
     for name in (NGRAM, _ITEM):
         texts = table[name].to_pylist() if name in table.column_names else []
-        for text in filter(None, texts):
-            yield " ".join(split_ngram(text)) if name == NGRAM else str(text)
+        for text in map(str, filter(None, texts)):
+            try:
+                yield " ".join(split_ngram(text)) if name == NGRAM else text
+            except ValueError:
+                # A text that no release has written; an input may have it.
+                yield text
 
 
 def _table_of(path: str) -> pa.Table:

@@ -155,6 +155,19 @@ def test_given_and_tabled_n_grams_are_known_unless_rules_leave_them_out(
             PrivateSetUnion(plan=union, known=plain.items, tokenizer=rules)
 
 
+def test_a_language_model_is_made_of_a_vocabulary_without_the_stop_list(cli, tmp_path):
+    counts, stop, notes = (tmp_path / name for name in ("counts.tsv", "stop.txt", "notes.jsonl"))
+    counts.write_text("good day\t9\nnew york\t8\nthe day\t7\nnew day\t6\n")
+    stop.write_text("the\nnew york\n")
+    notes.write_text(json.dumps({"user": "ann", "text": "new day"}))
+    public, out = ("--public", counts), tmp_path / "out"
+    given = ("--epsilon", "4", "--delta", "1e-6", "--length", "2", "--stop_list", stop)
+    assert cli("bayesian", "--input", notes, *given, *public, "--output", out).status == 0
+    assert {*read_release(str(out)).table()["ngram"].to_pylist()} == {"good day", "new day"}
+    made = cli("export", out, "--to", "arpa", *public, "--output", tmp_path / "model.arpa")
+    assert made.status == 0, made.err
+
+
 def test_what_rules_leave_out_has_no_probability(tmp_path):
     grams = [("good", "day"), ("new", "york"), ("the", "day"), ("new", "day")]
     public = PublicCounts.of(grams, [9, 8, 7, 6])
