@@ -136,7 +136,7 @@ def _forecaster(made: Made, like: Sequence[str]) -> Forecaster:
         tokenizer = with_rules(made[Tokenizing], name)
         with display.progress_line(sum(file.size for file in files), quiet=made[Quiet].quiet):
             crowd = read_corpus(files, reading, tokenizer)
-        known = _known(made, files, tokenizer) if asked.known else None
+        known = _known(made, files, reading, tokenizer) if asked.known else None
     except (InputError, FileNotFoundError) as error:
         raise UsageError(f"like cannot be read: {error}") from None
     if asked.documents_per_user is not None:
@@ -144,12 +144,15 @@ def _forecaster(made: Made, like: Sequence[str]) -> Forecaster:
     return Forecaster(crowd, asked.users or 0, known=known)
 
 
-def _known(made: Made, like: Sequence[InputFile], tokenizer: str | Tokenizer) -> KnownNgrams:
+def _known(
+    made: Made, like: Sequence[InputFile], reading: ReadOptions, tokenizer: str | Tokenizer
+) -> KnownNgrams:
     """Returns the known n-grams of a forecast, whose text stands for the private one."""
     asked = made[Planning]
     lists = KnownLists(known=asked.known, known_min_count=asked.known_min_count)
     try:
-        return read_known(lists, made[PrivacyPlan].max_length, tokenizer, like)
+        longest = made[PrivacyPlan].max_length
+        return read_known(lists, longest, tokenizer, like, reading=reading)
     except UsageError:
         raise UsageError(
             "known must be another text than --like, which stands for the private one: with the same "
