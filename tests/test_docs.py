@@ -98,11 +98,7 @@ def commands():
                 yield pytest.param(line, id=f"{page.stem}: {line[:60]}")
 
 
-def options_of(command):
-    return {name for name, each in command.parameters.items() if not each.rare}
-
-
-OPTIONS = {command.name: options_of(command) for command in COMMANDS}
+OPTIONS = {command.name: set(command.parameters) for command in COMMANDS}
 
 
 @pytest.mark.parametrize("line", list(commands()))
