@@ -123,9 +123,15 @@ class Release(BaseOperator):
         """Returns the privacy parameters of the run, as far as a plan file has them from there."""
         from beam_dpne.accounting.expense import PLANS
 
-        kind, given = PLANS[self.program], self._given
+        known = parameters_of_program(self.program)
+        kind = PLANS[self.program]
+        # A template of Airflow gives a text, which the program would parse.
+        given = {
+            name: known[name].parse(value) if isinstance(value, str) else value
+            for name, value in self._given.items()
+        }
         if "plan" in given:
-            given |= read_parameters(given["plan"], set(parameters_of_program(self.program)))
+            given |= read_parameters(given["plan"], set(known))
         return kind(
             **{each.name: given[each.name] for each in parameters_of(kind) if each.name in given}
         )
