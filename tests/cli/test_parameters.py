@@ -89,6 +89,22 @@ def test_each_parameter_is_an_option_with_the_value_that_the_plan_file_gives(
             command.read([*arguments, "--plan", str(tmp_path / "plan.json")])
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("--columns=user,text", ("user", "text")),
+        ('--columns="a text, long",user', ("a text, long", "user")),
+        ("--mask=urls,emails", ("urls", "emails")),
+        ("--budget_shares=0.25,0.75", (0.25, 0.75)),
+        ("--text_field=a, b", "a, b"),
+        ("--input=a,b.csv", "a,b.csv"),
+    ],
+)
+def test_lists_have_commas_but_names_and_paths_that_are_mostly_one_do_not(text, value):
+    given, _ = BY_NAME["ngrams"].read([text])
+    assert list(given.values()) == [value]
+
+
 def test_no_option_has_the_name_of_one_of_beam():
     parsers = []
     PipelineOptions([]).get_all_options(add_extra_args_fn=parsers.append)
