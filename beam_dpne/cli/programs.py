@@ -220,7 +220,9 @@ def _private(
             reading=reading,
         )
         if not all(each["ngrams"] for each in known.lists) and not made[parameters.Quiet].quiet:
-            display.print_notice("beam-dpne: a list of --known has no n-gram: see known_min_count.")
+            display.print_notice(
+                "beam-dpne: a list of --known has no n-gram: see --known_min_count."
+            )
     if SetUnionPlan in made:
         from beam_dpne.set_union.transform import PrivateSetUnion
 
@@ -378,7 +380,7 @@ def warn_of_large_delta(plan: Any) -> None:
     if (warning := about_large_delta(plan.delta)) and plan.public_user_count is None:
         display.print_notice(
             f"beam-dpne: warning: {warning}. Take a delta well below one over the number of users; if "
-            "their number is public and small, give public_user_count."
+            "their number is public and small, give --public_user_count."
         )
 
 
