@@ -72,6 +72,7 @@ def match_inputs(patterns: Sequence[str]) -> list[InputFile]:
     sizes: dict[str, int] = {}
     for named in patterns:
         path = absolute_path(named)
+        require_file_system(path)
         if not has_glob(path):
             # A table may have no files but those in folders below.
             refuse_lake_tables([f"{path}/"])
@@ -90,7 +91,6 @@ def _match(pattern: str, named: str) -> dict[str, int]:
     elif is_local(pattern):
         found = _local([pattern]) or _local(glob.glob(pattern, recursive=True))
     else:
-        require_file_system(pattern)
         found = {} if pattern.endswith("/") else _remote(pattern, named)
         # Some stores list a folder as an empty file, and others do not list it by its name.
         if not has_glob(pattern) and not any(found.values()):
