@@ -12,7 +12,7 @@ import json
 import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from covertable import make
@@ -156,7 +156,7 @@ IN_A_PROCESS = (
 def rows() -> list[Row]:
     """Returns rows in which every two levels meet that may meet."""
 
-    def is_in(levels: Levels) -> dict[str, object]:
+    def is_in(levels: Levels) -> dict[str, Any]:
         ((name, values),) = levels.items()
         return {"operator": "in", "left": name, "values": values}
 
@@ -167,7 +167,8 @@ def rows() -> list[Row]:
         }
         for one, other in NEVER
     ]
-    return [*(Row(**levels) for levels in make(FACTORS, constraints=never)), *IN_A_PROCESS]
+    crossed = cast(list[dict[str, Any]], make(FACTORS, constraints=never))
+    return [*(Row(**levels) for levels in crossed), *IN_A_PROCESS]
 
 
 EPSILON, DELTA = 20.0, 1e-4
@@ -188,16 +189,16 @@ def earlier(cli, tmp_path_factory) -> pathlib.Path:
     return folder / "release"
 
 
-def budget() -> dict[str, object]:
+def budget() -> dict[str, Any]:
     return {"epsilon": EPSILON, "delta": DELTA}
 
 
-def reading_fields() -> dict[str, object]:
+def reading_fields() -> dict[str, Any]:
     user, text, _ = crowd.FIELDS
     return {"user_field": user, "text_field": text}
 
 
-def arguments(given: Mapping[str, object]) -> list[str]:
+def arguments(given: Mapping[str, Any]) -> list[str]:
     """Returns parameters as options of the program."""
     found: list[str] = []
     for name, value in given.items():
@@ -229,12 +230,12 @@ class Case:
     def exact(self, month: str = "june") -> dict[Gram, int]:
         return crowd.held(self.texts(month), self.row.rules)
 
-    def reading(self, month: str = "june") -> dict[str, object]:
+    def reading(self, month: str = "june") -> dict[str, Any]:
         """Writes the texts of a month; returns the parameters by which they are read."""
         row, place = self.row, self.folder / month
         as_tokens = row.tokenizer == "tokens"
         paths = crowd.write_files(place, self.texts(month), row.files, as_tokens=as_tokens)
-        given: dict[str, object] = {"input": [str(path) for path in paths]}
+        given: dict[str, Any] = {"input": [str(path) for path in paths]}
         if row.files == "mixed":
             given["input"] = [str(place)]
         if row.files == "sequences":
@@ -245,10 +246,10 @@ class Case:
             given["group_field"] = crowd.FIELDS[-1]
         return given | reading_fields()
 
-    def words(self) -> dict[str, object]:
+    def words(self) -> dict[str, Any]:
         """Returns the parameters of words, and of what is left out."""
         row = self.row
-        given: dict[str, object] = {}
+        given: dict[str, Any] = {}
         if row.tokenizer == "separator":
             given["item_separator"] = ";"
         elif row.tokenizer == "own":
@@ -262,7 +263,7 @@ class Case:
             given["stop_list"] = str(self.folder / "stop.txt")
         return given
 
-    def known(self) -> dict[str, object]:
+    def known(self) -> dict[str, Any]:
         row = self.row
         if row.known == "release":
             return {"known": [str(self.earlier)]}
@@ -280,9 +281,9 @@ class Case:
             return {"known": [str(self.folder / "public.csv")]}
         return {}
 
-    def plan(self) -> dict[str, object]:
+    def plan(self) -> dict[str, Any]:
         row = self.row
-        given: dict[str, object] = {**budget(), "count_share": row.count_share}
+        given: dict[str, Any] = {**budget(), "count_share": row.count_share}
         if row.token_limit:
             limit = "max_items_per_user" if row.is_union else "max_tokens_per_user"
             given[limit] = crowd.TOKEN_LIMIT
@@ -295,13 +296,13 @@ class Case:
             given["favour"] = row.favour
         return given
 
-    def key(self, name: str) -> dict[str, object]:
+    def key(self, name: str) -> dict[str, Any]:
         """Returns the parameter of a run key that is made of a name."""
         path = self.folder / f"{name}.key"
         path.write_text(hashlib.sha256(f"{self.row} {name}".encode()).hexdigest())
         return {"run_key_file": str(path)}
 
-    def run(self, output: str, given: Mapping[str, object], runner: str = "1") -> Release:
+    def run(self, output: str, given: Mapping[str, Any], runner: str = "1") -> Release:
         """Runs the program, which succeeds; returns the release, checked against its ledger."""
         place = self.folder / output
         given = {"output": str(place), **given}
@@ -361,10 +362,10 @@ BOTH_KEYS = ("user_field", "text_field", "group_field")
 WRITE_KEYS = ("output", "output_format", "overwrite")
 
 
-def as_yaml(row: Row, given: Mapping[str, object]) -> list[dict[str, object]]:
+def as_yaml(row: Row, given: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the transforms of a run with the same parameters."""
 
-    def part(names: Sequence[str]) -> dict[str, object]:
+    def part(names: Sequence[str]) -> dict[str, Any]:
         return {name: value for name, value in given.items() if name in names}
 
     others = {name: value for name, value in given.items() if name not in READ_KEYS + WRITE_KEYS}
@@ -383,7 +384,7 @@ def as_yaml(row: Row, given: Mapping[str, object]) -> list[dict[str, object]]:
 CAP_DELTA = 1e-3
 
 
-def counted_run(case: Case, given: Mapping[str, object], runner: str = "1") -> Release:
+def counted_run(case: Case, given: Mapping[str, Any], runner: str = "1") -> Release:
     """Runs the program into `out`; the run counts in the folder of a budget, if the row has one."""
     row, path, place = case.row, str(case.folder / "budget"), str(case.folder / "out")
     if row.budget == "none":
@@ -448,10 +449,10 @@ def cells(printed: str) -> list[list[str]]:
 
 
 # What is done with a release: each asserts that another face of the program says what is true.
-Then = Callable[[Case, Mapping[str, object], Release], None]
+Then = Callable[[Case, Mapping[str, Any], Release], None]
 
 
-def evaluated(case: Case, given: Mapping[str, object], release: Release) -> None:
+def evaluated(case: Case, given: Mapping[str, Any], release: Release) -> None:
     names = ("input", "stop_list", "known")
     taken = {name: value for name, value in given.items() if name in names}
     ended = case.cli("evaluate", "--release", release.path, "--quiet", *arguments(taken))
@@ -467,7 +468,7 @@ def evaluated(case: Case, given: Mapping[str, object], release: Release) -> None
         assert told[str(length)] == (len(own), real, len(own) - real)
 
 
-def compared(case: Case, given: Mapping[str, object], release: Release) -> None:
+def compared(case: Case, given: Mapping[str, Any], release: Release) -> None:
     later = case.run("later", {**given, **case.reading("july"), **case.key("later")})
     judge(later, case.exact("july"), case.row.rules)
     changes = case.folder / "changes.jsonl"
@@ -486,14 +487,14 @@ def compared(case: Case, given: Mapping[str, object], release: Release) -> None:
     assert {gram for gram in of_june if of_june[gram] > 1 and gram not in of_july} <= told["gone"]
 
 
-def checked(case: Case, given: Mapping[str, object], release: Release) -> None:
+def checked(case: Case, given: Mapping[str, Any], release: Release) -> None:
     taken = {**given, "output": str(case.folder / "new")}
     ended = case.cli("check", *with_plan_file([case.row.program, *arguments(taken)]), "--quiet")
     assert ended.status == 0, ended.err
     assert cells(ended.out)[0][:2] == [str(crowd.USERS), str(len(case.texts()))]
 
 
-def planned(case: Case, given: Mapping[str, object], release: Release) -> None:
+def planned(case: Case, given: Mapping[str, Any], release: Release) -> None:
     path = case.folder / "plan.json"
     taken = {**case.plan(), "output": str(path)}
     ended = case.cli("plan", *with_plan_file([case.row.program, *arguments(taken)]))
@@ -518,19 +519,19 @@ def texts_of(case: Case, release: Release) -> set[str]:
     return {row[text] for row in rows if row.get("group") in (None, crowd.GROUPS[0])}
 
 
-def in_tokenizers(case: Case, given: Mapping[str, object], release: Release) -> None:
+def in_tokenizers(case: Case, given: Mapping[str, Any], release: Release) -> None:
     found = json.loads(exported(case, release, "tokenizers"))
     added = {each["content"] for each in found["added_tokens"]}
     assert (added | found["model"]["vocab"].keys()) - {"[UNK]", "[PAD]"} == texts_of(case, release)
 
 
-def in_arpa(case: Case, given: Mapping[str, object], release: Release) -> None:
+def in_arpa(case: Case, given: Mapping[str, Any], release: Release) -> None:
     lines = [line.split("\t") for line in exported(case, release, "arpa").splitlines()]
     found = {fields[1] for fields in lines if len(fields) > 1}
     assert found - {"<s>", "</s>", "<unk>"} == texts_of(case, release)
 
 
-def in_csv(case: Case, given: Mapping[str, object], release: Release) -> None:
+def in_csv(case: Case, given: Mapping[str, Any], release: Release) -> None:
     with (case.folder / "rows").open("w+", newline="") as file:
         file.write(exported(case, release, "csv"))
         file.seek(0)
@@ -542,13 +543,13 @@ def in_csv(case: Case, given: Mapping[str, object], release: Release) -> None:
     assert [{name: str(cell) for name, cell in row.items()} for row in rows] == found
 
 
-def in_card(case: Case, given: Mapping[str, object], release: Release) -> None:
+def in_card(case: Case, given: Mapping[str, Any], release: Release) -> None:
     page = exported(case, release, "card")
     assert all(name in page for name in files_of(release) if name != "ledger.json")
     assert release.ledger_sha256 in page
 
 
-def reported(case: Case, given: Mapping[str, object], release: Release) -> None:
+def reported(case: Case, given: Mapping[str, Any], release: Release) -> None:
     path = case.folder / "report.html"
     ended = case.cli("report", release.path, "--output", path)
     assert ended.status == 0, ended.err

@@ -130,7 +130,7 @@ def by_clauses(texts: pa.Array) -> pa.ListArray:
     return pa.array([_clauses(text) for text in texts.to_pylist()], pa.list_(pa.string()))
 
 
-by_clauses.version = "1"
+vars(by_clauses).update(version="1")
 
 
 def _clauses(text: str) -> list[str | None]:
