@@ -59,9 +59,7 @@ NEVER: list[tuple[Levels, Levels]] = [
     ({"mechanism": ["set-union"]}, {"then": ["arpa"]}),
     ({"mechanism": ["one_round"]}, {"favour": ["words", "long"]}),
     ({"mechanism": ["one_round"]}, {"known": ["text", "table", "release"]}),
-    ({"tokenizer": ["tokens"]}, {"known": ["text", "table", "release"]}),
-    ({"known": ["release"]}, {"stop_list": [True]}),
-    ({"known": ["release"]}, {"masks": FACTORS["masks"][1:]}),
+    ({"tokenizer": ["tokens"]}, {"known": ["text"]}),
     (
         {"tokenizer": ["tokens"]},
         {"files": [kind for kind in crowd.FILES if kind not in crowd.TAKE_TOKENS]},
