@@ -22,7 +22,6 @@ from beam_dpne.accounting.budget import open_budget
 from beam_dpne.accounting.expense import expense_of_plan
 from beam_dpne.release.reading import Release
 from tests.support import crowd
-from tests.support.arguments import with_plan_file
 from tests.support.crowd import Gram, Rules
 from tests.yaml.running import run_yaml
 
@@ -487,7 +486,7 @@ def compared(case: Case, given: Mapping[str, Any], release: Release) -> None:
 
 def checked(case: Case, given: Mapping[str, Any], release: Release) -> None:
     taken = {**given, "output": str(case.folder / "new")}
-    ended = case.cli("check", *with_plan_file([case.row.program, *arguments(taken)]), "--quiet")
+    ended = case.cli("check", case.row.program, *arguments(taken), "--quiet")
     assert ended.status == 0, ended.err
     assert cells(ended.out)[0][:2] == [str(crowd.USERS), str(len(case.texts()))]
 
@@ -495,7 +494,7 @@ def checked(case: Case, given: Mapping[str, Any], release: Release) -> None:
 def planned(case: Case, given: Mapping[str, Any], release: Release) -> None:
     path = case.folder / "plan.json"
     taken = {**case.plan(), "output": str(path)}
-    ended = case.cli("plan", *with_plan_file([case.row.program, *arguments(taken)]))
+    ended = case.cli("plan", case.row.program, *arguments(taken))
     assert ended.status == 0, ended.err
     assert json.loads(path.read_text()).items() <= release.ledger["plan"].items()
 
