@@ -361,8 +361,6 @@ def test_what_may_be_data_is_not_named(tmp_path, settings, name: str, data: str)
     path = write(tmp_path / name, data)
     named = r"may be data|columns|JSON|do not have|by semicolons"
     with pytest.raises(InputError, match=named) as caught:
-        InputError, match=r"may be data|columns|JSON|do not have|by semicolons"
-    ) as caught:
         check_fields(match_inputs([str(path)]), ReadOptions(**settings))
     assert CANARY not in str(caught.value)
 
