@@ -35,8 +35,8 @@ _PHRASES = {
 }
 # What the columns of the table of a release mean, for the line beneath it.
 _MEANINGS = {
-    "noise_stddev": "noise stddev is σ of the noise on each sum",
-    "threshold": "threshold is the lowest ρ, and nothing new with a noisy weight below it was released",
+    "noise_stddev": "noise stddev is the standard deviation of the noise on each weight",
+    "threshold": "threshold: only what was known before is released with a noisy weight below it",
     "valid": "valid is the number of candidates, whether or not anybody has them",
 }
 

@@ -64,7 +64,7 @@ class GaussianPlan(Parameters):
         delta, users = self.delta, self.public_user_count
         if delta < _MIN_DELTA:
             raise ValueError(
-                f"delta must be at least {_MIN_DELTA}, where the noise of 128 bits ends, got {delta=}."
+                f"delta must be at least {_MIN_DELTA}, since noise of 128 random bits has no rarer values, got {delta=}."
             )
         if users is not None and delta * users > 1:
             raise ValueError(
@@ -151,9 +151,9 @@ class GaussianPlan(Parameters):
                 f"delta must be at least {enough:.3g} with {epsilon=}, or " if enough < 1 else ""
             )
             raise ValueError(
-                f"{raised}epsilon must be lower with {delta=}: noise of 128 bits ends at "
-                f"{NORMAL_END:.1f} standard deviations, and the missing tails may cost at most "
-                f"delta/1000. {remedy}"
+                f"{raised}epsilon must be lower with {delta=}. Noise is made of 128 random bits, so that it "
+                f"has no values beyond {NORMAL_END:.1f} standard deviations. With so little noise the "
+                f"missing values would weaken the guarantee by more than delta/1000. {remedy}"
             )
 
     def to_dict(self) -> dict[str, Any]:

@@ -67,7 +67,10 @@ def test_the_table_is_on_stdout_and_progress_is_not(release):
     ended, place = release("--title", "Notes", "--unit", "a customer")
     assert ended.status == 0, ended.err
     assert "noise stddev" not in ended.out
-    assert "threshold is the lowest ρ, and nothing new with a noisy weight below it" in ended.out
+    assert (
+        "threshold: only what was known before is released with a noisy weight below it"
+        in ended.out
+    )
     assert f"Files: {place} (start with ledger.json)" in ended.out
     assert "beam-dpne:" not in ended.out
     texts = {row["ngram"] for row in rows_of(place)}
