@@ -64,7 +64,8 @@ class GaussianPlan(Parameters):
         delta, users = self.delta, self.public_user_count
         if delta < _MIN_DELTA:
             raise ValueError(
-                f"delta must be at least {_MIN_DELTA}, since noise of 128 random bits has no rarer values, got {delta=}."
+                f"delta must be at least {_MIN_DELTA}, got {delta=}: noise of 128 random bits has no "
+                "values that are as rare."
             )
         if users is not None and delta * users > 1:
             raise ValueError(
@@ -151,9 +152,9 @@ class GaussianPlan(Parameters):
                 f"delta must be at least {enough:.3g} with {epsilon=}, or " if enough < 1 else ""
             )
             raise ValueError(
-                f"{raised}epsilon must be lower with {delta=}. Noise is made of 128 random bits, so that it "
-                f"has no values beyond {NORMAL_END:.1f} standard deviations. With so little noise the "
-                f"missing values would weaken the guarantee by more than delta/1000. {remedy}"
+                f"{raised}epsilon must be lower with {delta=}. Noise is made of 128 random bits and has no "
+                f"values beyond {NORMAL_END:.1f} standard deviations. With so little noise, those that "
+                f"are missing would weaken the guarantee by more than delta/1000. {remedy}"
             )
 
     def to_dict(self) -> dict[str, Any]:
