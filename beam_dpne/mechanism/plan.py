@@ -152,9 +152,9 @@ class GaussianPlan(Parameters):
                 f"delta must be at least {enough:.3g} with {epsilon=}, or " if enough < 1 else ""
             )
             raise ValueError(
-                f"{raised}epsilon must be lower with {delta=}. Noise is made of 128 random bits and has no "
-                f"values beyond {NORMAL_END:.1f} standard deviations. With so little noise, those that "
-                f"are missing would weaken the guarantee by more than delta/1000. {remedy}"
+                f"{raised}epsilon must be lower with {delta=}. Noise is of 128 random bits: it has "
+                f"no values beyond {NORMAL_END:.1f} standard deviations. With so little noise, those "
+                f"that are missing would weaken the guarantee by more than delta/1000. {remedy}"
             )
 
     def to_dict(self) -> dict[str, Any]:
