@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
+from beam_dpne.cli.streams import OutputError
 from beam_dpne.elements import progress
 from beam_dpne.report.facts import number
 
@@ -32,6 +33,7 @@ _PHRASES = {
     "count": "counting users of the released rows",
     "released": "sorting the released rows",
     "publish": "writing the release",
+    "published": "finishing",
 }
 # What the columns of the table of a release mean, for the line beneath it.
 _MEANINGS = {
@@ -229,8 +231,17 @@ def _console(file: TextIO) -> Console:
 
 
 class _Console(Console):
-    """A console that leaves to its caller what happens when nobody reads its output any more."""
+    """A console that leaves to its caller what happens when its output cannot be written."""
 
     def on_broken_pipe(self) -> None:
         """Raises the error that Rich has caught, instead of ending the process."""
         raise BrokenPipeError
+
+    def _write_buffer(self) -> None:
+        """Writes what was printed; raises OutputError where the stream takes nothing."""
+        try:
+            super()._write_buffer()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputError(error.errno, error.strerror) from None

@@ -22,6 +22,7 @@ from beam_dpne.errors import RunKeyError, kind_of
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
+from beam_dpne.storage.directories import absolute_path
 from beam_dpne.storage.paths import is_local, open_file
 
 # It is increased whenever any release under a fixed key would change; tests/golden holds such releases.
@@ -227,4 +228,6 @@ def _read(path: str) -> RunKey:
 
 def can_be_read_by_others(path: str) -> bool:
     """Whether others than its owner can read a local file; of remote files nothing is known."""
-    return is_local(path) and bool(os.stat(path).st_mode & (stat.S_IRGRP | stat.S_IROTH))
+    if not is_local(path):
+        return False
+    return bool(os.stat(absolute_path(path)).st_mode & (stat.S_IRGRP | stat.S_IROTH))
