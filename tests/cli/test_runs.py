@@ -183,7 +183,7 @@ def test_rejects_are_counted_listed_and_limited(cli, data, tmp_path):
         "malformed JSON"
     ] * 2
     inside = cli(*given, "--overwrite", "--rejects", tmp_path / "out" / "rejects")
-    assert (inside.status, "rejects must be outside every release" in inside.err) == (2, True)
+    assert (inside.status, "rejects must be outside the directory" in inside.err) == (2, True)
     ended = cli(*given[:4], tmp_path / "no", *RUN, "--max_rejected", 0)
     assert ended.status == 1
     assert not (tmp_path / "no" / "ledger.json").exists()
@@ -278,7 +278,7 @@ def test_a_signal_ends_a_run_with_one_line_and_nothing_is_left(
     if number == signal.SIGINT:
         assert err == "beam-dpne: interrupted; nothing was published.\n"
     assert not (tmp_path / "out").exists() or not files_of(tmp_path / "out")
-    assert not list(program.temporary.glob(".beam_dpne-*"))
+    assert not list(program.temporary.glob(".beam_dpne-*/*"))
 
 
 def test_a_plan_is_printed_and_written_and_gives_the_same_release(cli, data, tmp_path):
