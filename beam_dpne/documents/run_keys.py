@@ -227,7 +227,13 @@ def _read(path: str) -> RunKey:
 
 
 def can_be_read_by_others(path: str) -> bool:
-    """Whether others than its owner can read a local file; of remote files nothing is known."""
+    """Whether others than its owner can read a local file; of remote files nothing is known.
+
+    A key of somebody else that this process can read by its group is meant for the group.
+    """
     if not is_local(path):
         return False
-    return bool(os.stat(absolute_path(path)).st_mode & (stat.S_IRGRP | stat.S_IROTH))
+    found = os.stat(absolute_path(path))
+    is_own = os.name == "posix" and found.st_uid == os.getuid()
+    others = stat.S_IROTH | stat.S_IRGRP if is_own else stat.S_IROTH
+    return bool(found.st_mode & others)
