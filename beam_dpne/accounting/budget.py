@@ -24,14 +24,18 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from beam_dpne.accounting.composition import Total, compose
-from beam_dpne.accounting.expense import (
+from beam_dpne.accounting.composition import Total
+from beam_dpne.accounting.expense import Expense, as_budget_error
+from beam_dpne.accounting.population import (
+    Counted,
     CountedLedger,
-    Expense,
-    as_budget_error,
+    KeyDigests,
+    Note,
+    check_together,
     check_unit,
     counted_ledger,
     read_counted,
+    total_of,
 )
 from beam_dpne.errors import BudgetError
 from beam_dpne.release.reading import LEDGER_NAME, check_outside, is_ledger, real_path
@@ -59,24 +63,6 @@ class _File(msgspec.Struct, kw_only=True, tag_field="schema", tag="beam_dpne/bud
     cap: Cap
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="beam_dpne/start/1"):
-    """The start of a run that has not published a release, as far as its budget knows.
-
-    Attributes:
-      program: Program of the run.
-      output: Directory of the release to come.
-      date: Day of the start in UTC, e.g. "2026-03-31".
-      unit: The operator's noun for one user, or None.
-      expense: Expense of the run.
-    """
-
-    program: str
-    output: str
-    date: str
-    unit: str | None
-    expense: Expense
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budget:
     """A cap for one population; its runs are read from its folder each time.
@@ -91,7 +77,7 @@ class Budget:
     population: str
     cap: Cap
 
-    def runs(self) -> dict[str, Note | CountedLedger]:
+    def runs(self) -> dict[str, Counted]:
         """Returns all runs that count, by the names of their files without ".json".
 
         Raises:
@@ -102,11 +88,13 @@ class Budget:
             files = sorted(name for name in directory.names() if _counts(name))
         return {name.removesuffix(_SUFFIX): _read_run(directory, name) for name in files}
 
-    def total(self, runs: Mapping[str, Note | CountedLedger]) -> Total | None:
-        """Returns what runs spend together at the δ of the cap; None without runs."""
-        return (
-            compose([run.expense for run in runs.values()], delta=self.cap.delta) if runs else None
-        )
+    def total(self, runs: Mapping[str, Counted]) -> Total | None:
+        """Returns what runs spend together at the δ of the cap; None without runs.
+
+        Raises:
+          BudgetError: The runs have no total (see `population.check_together`).
+        """
+        return total_of(runs, self.cap.delta) if runs else None
 
     def check_and_note(
         self,
@@ -115,6 +103,8 @@ class Budget:
         program: str,
         output: str,
         unit: str | None = None,
+        same_people: Sequence[str] = (),
+        run_key: KeyDigests | None = None,
         again: bool = False,
     ) -> str:
         """Notes that a run starts, or refuses it if it would exceed the cap.
@@ -124,6 +114,8 @@ class Budget:
           program: Program of the run.
           output: Directory of the release to come.
           unit: The operator's noun for one user of the run, or None.
+          same_people: SHA-256 of the ledgers of those known releases that are about the same people.
+          run_key: Commitments to the run key, if one was given.
           again: Whether all tries that publish in this directory are one run, of which at most one
             publishes; then the note of an earlier try stands for this one, too.
 
@@ -131,12 +123,21 @@ class Budget:
           The name of the note, for `remove`.
 
         Raises:
-          BudgetError: The run would exceed the cap, names another unit than the runs so far, or it
-            cannot be said what was spent.
+          BudgetError: The run would exceed the cap, names another unit than the runs so far, knows a
+            release about the same people that is not in the budget, or it cannot be said what was
+            spent.
         """
         place = absolute_path(output).rstrip("/")
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        note = Note(program=program, output=place, date=today, unit=unit, expense=expense)
+        note = Note(
+            program=program,
+            output=place,
+            date=today,
+            unit=unit,
+            expense=expense,
+            same_people=tuple(same_people),
+            run_key=run_key,
+        )
         name = _name_of(place, place if again else uuid.uuid4().hex)
         runs = self.runs()
         check_unit(unit, [run.unit for run in runs.values()])
@@ -147,7 +148,11 @@ class Budget:
                     f"{name} in the budget {self.path} must be the note of an earlier try of this run, "
                     "with the same expense. If the run has published nothing, remove it."
                 )
-            self._check_cap(runs)
+            every = tuple(sorted({*earlier.same_people, *same_people}))
+            note = msgspec.structs.replace(earlier, same_people=every)
+            self._check_cap({**runs, name: note})
+            if note != earlier:
+                self._write(name, _json_bytes(note))
             return name
         self._check_cap({**runs, name: note}, new=name)
         self._write(name, _json_bytes(note))
@@ -174,30 +179,40 @@ class Budget:
           output: Directory of the release.
 
         Raises:
-          BudgetError: There is no whole ledger, or no note of its run.
+          BudgetError: There is no whole ledger, or no note of its run; or the ledger is in the budget
+            now, and the budget has no total (see `population.check_together`).
         """
         runs, place, found = self.runs(), absolute_path(output).rstrip("/"), read_counted(output)
-        for name, run in runs.items():
-            if isinstance(run, Note) and run.output == place and _budget(run) == _budget(found):
-                self._write(name, found.data)
-                return
-        if not _is_among(found, runs):
+        of_run = [
+            name
+            for name, run in runs.items()
+            if isinstance(run, Note) and run.output == place and _budget(run) == _budget(found)
+        ]
+        if of_run:
+            # A release is spent, so its ledger is recorded before anything is said against it.
+            self._write(of_run[0], found.data)
+            runs[of_run[0]] = found
+        elif not _is_among(found, runs):
             raise BudgetError(
                 f"The budget {self.path} has no note of a run that publishes in {output} with this "
                 "program, epsilon and delta. Add the release: beam-dpne account --budget FOLDER --add "
                 "RELEASE."
             )
+        check_together(runs)
 
     def add(self, ledgers: Sequence[CountedLedger]) -> None:
         """Adds releases that were made without the budget; they count even above the cap.
 
         Raises:
-          BudgetError: A ledger is in the budget already.
+          BudgetError: A ledger is in the budget already, or with these ledgers the budget has no total
+            (see `population.check_together`).
         """
         runs = self.runs()
         for ledger in ledgers:
-            if _is_among(ledger, runs) and not ledger.is_empty:
-                raise BudgetError(f"{ledger.path} is in the budget already.")
+            if _is_among(ledger, runs) and ledger.is_one_run:
+                raise BudgetError(f"{ledger.path} is in the budget already, or named twice.")
+            runs[ledger.path] = ledger
+        check_together(runs)
         for ledger in ledgers:
             place = absolute_path(ledger.path).removesuffix(f"/{LEDGER_NAME}").removesuffix(_SUFFIX)
             self._write(_name_of(place, uuid.uuid4().hex), ledger.data)
@@ -243,7 +258,7 @@ class Budget:
         with as_budget_error(f"the budget {self.path} cannot be written"):
             directory_at(self.path).put(name + _SUFFIX, data)
 
-    def _check_cap(self, runs: Mapping[str, Note | CountedLedger], new: str | None = None) -> None:
+    def _check_cap(self, runs: Mapping[str, Counted], new: str | None = None) -> None:
         """Raises BudgetError if runs exceed the cap together; `new` is one that wants to start."""
         total = self.total(runs)
         if total is None or total.epsilon <= self.cap.epsilon:
@@ -297,7 +312,7 @@ def _counts(name: str) -> bool:
     return name.endswith(_SUFFIX) and name != BUDGET_NAME and not name.startswith(".")
 
 
-def _read_run(directory: Directory, name: str) -> Note | CountedLedger:
+def _read_run(directory: Directory, name: str) -> Counted:
     path = directory.path_of(name)
     with as_budget_error(f"{path} cannot be read, so it cannot be said what was spent"):
         data = directory.read(name) or b""
@@ -317,7 +332,7 @@ def _name_of(place: str, distinct: str) -> str:
     return f"{readable or 'run'}-{hashlib.sha256(distinct.encode()).hexdigest()[:12]}"
 
 
-def _is_among(ledger: CountedLedger, runs: Mapping[str, Note | CountedLedger]) -> bool:
+def _is_among(ledger: CountedLedger, runs: Mapping[str, Counted]) -> bool:
     known = {run.sha256 for run in runs.values() if isinstance(run, CountedLedger)}
     return ledger.sha256 in known
 
@@ -327,5 +342,5 @@ def _spent(total: Total) -> str:
     return f"{epsilon} at delta {total.delta:g}"
 
 
-def _budget(run: Note | CountedLedger) -> tuple[str, float, float]:
+def _budget(run: Counted) -> tuple[str, float, float]:
     return run.program, run.expense.epsilon, run.expense.delta

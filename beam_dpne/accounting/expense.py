@@ -14,16 +14,13 @@ states apart (section `spent`).
    other, and cost a + b e^ε in δ. The ledger states this for the ε_i of the release. In a composition
    with a larger ε they cost a + b e^ε ≤ (a + b e^{ε_i}) e^{ε − ε_i}.
 
-`composition` says why the parts of several releases add up. Ledgers are read here for their numbers;
-parts of releases are never opened.
+`composition` says why the parts of several releases add up, and `population` which releases do.
 """
 
-import dataclasses
 import functools
-import hashlib
 import math
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -34,10 +31,8 @@ from beam_dpne.errors import BudgetError
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.gaussian import usable_delta, usable_epsilon
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.release.reading import as_release_error, ledger_path, parse_ledger
+from beam_dpne.release.reading import as_release_error
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.storage.directories import directory_at
-from beam_dpne.storage.paths import split
 
 Plan = PrivacyPlan | SetUnionPlan | BayesianPlan
 PLANS: Mapping[str, type[PrivacyPlan] | type[SetUnionPlan] | type[BayesianPlan]] = {
@@ -141,121 +136,3 @@ def expense_of_ledger(ledger: Mapping[str, Any], path: str) -> Expense:
         raise BudgetError(
             f"{path} is damaged: {error}. Restore the file that its run wrote."
         ) from None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CountedLedger:
-    """A ledger that counts in a total.
-
-    Attributes:
-      path: Path of the file.
-      data: Its bytes.
-      ledger: The ledger as JSON types.
-      expense: The expense that it states.
-    """
-
-    path: str
-    data: bytes = dataclasses.field(repr=False)
-    ledger: Mapping[str, Any] = dataclasses.field(repr=False)
-    expense: Expense
-
-    @property
-    def sha256(self) -> str:
-        """SHA-256 of the file, hexadecimal."""
-        return hashlib.sha256(self.data).hexdigest()
-
-    @property
-    def program(self) -> str:
-        """Program of the run."""
-        return self.ledger["program"]
-
-    @property
-    def unit(self) -> str | None:
-        """The operator's noun for one user, or None."""
-        return self.ledger.get("notes", {}).get("unit")
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing was released; the ledgers of two such runs may be equal."""
-        return not any(part["rows"] for part in self.ledger["parts"])
-
-
-def counted_ledger(data: bytes, path: str) -> CountedLedger:
-    """Returns the ledger that a file of this path holds.
-
-    Raises:
-      ReleaseError: It is not a whole ledger of a readable schema.
-      BudgetError: Its numbers contradict each other.
-    """
-    ledger = parse_ledger(data, path)
-    return CountedLedger(
-        path=path, data=data, ledger=ledger, expense=expense_of_ledger(ledger, path)
-    )
-
-
-def read_counted(path: str) -> CountedLedger:
-    """Reads one ledger.
-
-    Args:
-      path: Path of a release's directory, or of a ledger with any name that ends in .json; local or on
-        any Beam file system.
-
-    Raises:
-      BudgetError: There is no ledger, it is not a whole one of a readable schema, or its numbers
-        contradict each other.
-    """
-    file = path if path.endswith(".json") else ledger_path(path.rstrip("/") or path)
-    with as_budget_error(f"{file} cannot be read"):
-        folder, name = split(file)
-        data = directory_at(folder).read(name)
-        if data is None:
-            raise BudgetError(
-                f"{file} does not exist. Name a release's directory, or its ledger. A release that was "
-                "deleted is spent all the same, so keep its ledger."
-            )
-        return counted_ledger(data, file)
-
-
-def read_population(paths: Sequence[str], *, same_users: bool = False) -> list[CountedLedger]:
-    """Reads the ledgers of releases about one population.
-
-    Args:
-      paths: Paths as in `read_counted`.
-      same_users: Whether the operator states that all units of the ledgers are the same users.
-
-    Raises:
-      BudgetError: A release is named twice, the ledgers name different units, or a ledger names a
-        known release about the same people that is not among them.
-    """
-    counted: list[CountedLedger] = []
-    for path in paths:
-        found = read_counted(path)
-        if not found.is_empty and found.sha256 in {each.sha256 for each in counted}:
-            raise BudgetError(f"Each release must be named once, but {path} is named twice.")
-        if not same_users:
-            check_unit(found.unit, (each.unit for each in counted))
-        counted.append(found)
-    named = {each.sha256 for each in counted}
-    for each in counted:
-        for known in each.ledger.get("known", {}).get("lists", ()):
-            if known.get("same_people") and known["sha256"] not in named:
-                raise BudgetError(
-                    f"{each.path} is of a run that knew a release about the same people, whose ledger "
-                    f"has the SHA-256 {known['sha256']}. Name that release as well."
-                )
-    return counted
-
-
-def check_unit(unit: str | None, others: Iterable[str | None]) -> None:
-    """Raises BudgetError if a unit is named, and others are, and it is none of them."""
-    named = {_plain(other) for other in others if other is not None}
-    if unit is not None and named and _plain(unit) not in named:
-        raise BudgetError(
-            f"Releases must be about the same users, but their notes name {min(named)!r} and "
-            f"{_plain(unit)!r}. Compose releases of one population only; if each of these units is the "
-            "same person, give --same_users."
-        )
-
-
-def _plain(unit: str) -> str:
-    return " ".join(unit.split()).casefold()

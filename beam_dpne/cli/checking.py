@@ -41,7 +41,7 @@ def check(made: Made, beam_arguments: list[str]) -> None:
     listed = ", ".join(f"{kind}: {count:,}" for kind, count in kinds.items())
     size = sum(file.size for file in files) / 1e6
     display.print_line(f"Files of {listed}; {size:,.1f} MB. Fields: {fields}. Tokenizer: {name}.")
-    row = {"users": len(corpus.users), "documents": corpus.document_lengths.size}
+    row = {"users": len(corpus.users), "documents": int(corpus.documents.sum())}
     noun = "items" if name in ("item", "tokens") else "words"
     row |= {noun: corpus.tokens, f"distinct_{noun}": len(corpus.words)}
     row |= {"rejected_records": corpus.rejected}
@@ -53,7 +53,7 @@ def check(made: Made, beam_arguments: list[str]) -> None:
 def problems(corpus: Corpus, max_rejected: float, tokenizer: str) -> list[str]:
     """Returns what may be wrong with an input; it names no user and no word."""
     found, users = [], len(corpus.users)
-    documents = corpus.count_by_user(corpus.codes < 0)
+    documents = corpus.documents
     if corpus.rejected:
         share = corpus.rejected / (corpus.rejected + documents.sum())
         fate = "so that a run fails" if share > max_rejected else "which --rejects DIR lists"

@@ -10,7 +10,7 @@ from beam_dpne.exports.writing import csv_text
 from beam_dpne.release.parts import PROGRAMS, render_parts
 from beam_dpne.release.publishing import write_file
 from beam_dpne.release.reading import read_release
-from beam_dpne.report.changes import compare_releases, told_changes
+from beam_dpne.report.changes import compare_releases, differences, told_changes
 from beam_dpne.storage.directories import check_access
 
 _SUFFIXES = (".jsonl", ".csv", ".parquet")
@@ -32,7 +32,7 @@ def compare(made: Made, _beam_arguments: list[str]) -> None:
     check_access(releases, [])
     old, new = map(read_release, releases)
     changes = compare_releases(old, new)
-    tables, sentences = told_changes(changes, 5)
+    tables, sentences = told_changes(changes, 5, differences(old, new))
     for title, rows in tables.items():
         display.print_table(title, rows)
     for sentence in sentences:

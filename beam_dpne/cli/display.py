@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
-from beam_dpne.cli.streams import OutputError
 from beam_dpne.elements import progress
 from beam_dpne.report.facts import number
 
@@ -231,17 +230,8 @@ def _console(file: TextIO) -> Console:
 
 
 class _Console(Console):
-    """A console that leaves to its caller what happens when its output cannot be written."""
+    """A console that leaves to its caller what happens when nobody reads its output any more."""
 
     def on_broken_pipe(self) -> None:
         """Raises the error that Rich has caught, instead of ending the process."""
         raise BrokenPipeError
-
-    def _write_buffer(self) -> None:
-        """Writes what was printed; raises OutputError where the stream takes nothing."""
-        try:
-            super()._write_buffer()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise OutputError(error.errno, error.strerror) from None

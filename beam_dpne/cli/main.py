@@ -131,7 +131,7 @@ def _run(command: Command, arguments: Sequence[str], received: Sequence[int]) ->
                 gc.enable()
             function(made, others)
         except BaseException as error:
-            if isinstance(error, (BrokenPipeError, streams.OutputError)) and not command.publishes:
+            if not command.publishes and streams.is_about_output(error):
                 raise
             stage = progress.snapshot().stage
             if command.publishes and stage == progress.PUBLISHED:

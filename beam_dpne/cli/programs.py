@@ -2,19 +2,19 @@
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 
 from beam_dpne.accounting.budget import open_budget
 from beam_dpne.accounting.expense import PLANS, expense_of_plan
+from beam_dpne.accounting.population import KeyDigests, known_same_people
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.cli import display, parameters, runners, streams
 from beam_dpne.cli.commands import Made
@@ -31,12 +31,14 @@ from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.documents.batch import GROUP
 from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
+from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements import progress
 from beam_dpne.elements.coders import SetStore
-from beam_dpne.errors import UsageError, kind_of, own_reason
+from beam_dpne.errors import BudgetError, UsageError, kind_of, own_reason
 from beam_dpne.ngrams.parameters import KnownLists
 from beam_dpne.ngrams.transform import PrivateNgrams
-from beam_dpne.reading.files import InputFile, refuse_input
+from beam_dpne.reading.copies import refuse_input
+from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions, codec_of, names_of
 from beam_dpne.reading.rejects import NO_RECORDS, REJECTED_RECORDS
 from beam_dpne.reading.transform import ReadDocuments
@@ -44,8 +46,8 @@ from beam_dpne.release.publishing import WriteRelease, check_output
 from beam_dpne.release.reading import (
     LEDGER_NAME,
     as_release_error,
+    check_not_below,
     check_outside,
-    check_secrets_outside,
     is_release,
     read_ledger,
     real_path,
@@ -56,6 +58,10 @@ from beam_dpne.storage.directories import absolute_path, check_access, directory
 from beam_dpne.storage.paths import is_local
 from beam_dpne.storage.private import one_at_a_time
 from beam_dpne.validation import about_large_delta
+
+if TYPE_CHECKING:
+    from beam_dpne.bayesian.transform import BayesianCounts
+    from beam_dpne.set_union.transform import PrivateSetUnion
 
 
 def run(
@@ -83,19 +89,15 @@ def run(
     inputs = made[parameters.Input].input
     files, reading = read_inputs(reading_of(made), inputs, chosen, quiet=quiet)
     output = made[parameters.Writing].output
-    check_secrets_outside({"input": [file.path for file in files]}, output)
+    for file in files:
+        check_not_below("input", file.path, output)
     if words := made[Tokenizing].stop_list:
-        refuse_input("stop_list", words, files)
+        refuse_input("stop_list", words, files, reading)
     warn_of_large_delta(plan)
     running = made[parameters.Running]
     key = running.run_key_file
     run_key = key and RunKeyFile.checked(absolute_path(key), pinned=not options.is_template)
     workers = running.workers or None
-    if key and not quiet and can_be_read_by_others(key):
-        display.print_notice(
-            f"beam-dpne: warning: others than its owner can read {key}; whoever has the run key can "
-            "subtract the noise (chmod 600)."
-        )
     if running.workers is None and options.embedded:
         has_affinity = hasattr(os, "sched_getaffinity")
         cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
@@ -105,6 +107,7 @@ def run(
         made,
         options,
         files,
+        reading,
         plan=plan,
         tokenizer=with_rules(made[Tokenizing], with_cause(chosen) if logs_failures else chosen),
         partitions=running.partitions or _partitions(files, workers),
@@ -112,10 +115,19 @@ def run(
         run_key=run_key,
         described=reading.describe([file.path for file in files]),
     )
+    if key and not quiet and can_be_read_by_others(key):
+        display.print_notice(
+            f"beam-dpne: warning: others than its owner can read {key}; whoever has the run key can "
+            "subtract the noise (chmod 600)."
+        )
     started = time.monotonic()
     before = _ledger_in(output)
     counters: Mapping[str, int] | None = {}
-    with only_run_to(output), _kept_budget(made, plan), _not_failed_once_published(output, before):
+    with (
+        only_run_to(output),
+        _kept_budget(made, private),
+        _not_failed_once_published(output, before),
+    ):
         counters = _run(made, options, files, reading, private, workers=workers)
     if counters is None:
         return None
@@ -167,19 +179,20 @@ def _check_places(made: Made, options: BeamOptions) -> None:
     """Checks all paths but those of the input; raises UsageError, AccessError or ReleaseError."""
     writing, budget = made[parameters.Writing], made[parameters.Running].budget
     rejects, key = made[parameters.Rejecting].rejects, made[parameters.Running].run_key_file
-    inputs = names_of(made[parameters.Input].input)
     others = (key, made[Tokenizing].stop_list)
+    inputs = names_of(made[parameters.Input].input)
     read = [*inputs, *filter(None, others)]
     written = filter(None, (writing.output, rejects, options.temp_location, budget))
-    places = {
-        "input": inputs,
-        "run_key_file": [key] if key else [],
-        "stop_list": [made[Tokenizing].stop_list] if made[Tokenizing].stop_list else [],
-        "rejects": [rejects] if rejects else [],
-        "budget": [budget] if budget else [],
-        "temp_location": [options.temp_location] if options.temp_location else [],
+    secrets = {
+        "run_key_file": key,
+        "stop_list": made[Tokenizing].stop_list,
+        "temp_location": options.temp_location,
     }
-    check_secrets_outside(places, writing.output)
+    for path in inputs:
+        check_not_below("input", path, writing.output)
+    for name, path in secrets.items():
+        if path is not None:
+            check_not_below(name, path, writing.output)
     check_access(read, list(written), options.pipeline_options)
     check_output(writing.output, overwrite=writing.overwrite)
     if options.is_template and (key is None or budget is not None):
@@ -194,28 +207,39 @@ def _check_places(made: Made, options: BeamOptions) -> None:
 
 
 def _private(
-    made: Made, options: BeamOptions, files: Sequence[InputFile], **fields: Any
-) -> Callable[[str], beam.PTransform]:
-    """Returns the function from the run's temporary folder to the private transform."""
-    limit, plan = made[parameters.Running].side_input_limit, fields["plan"]
-    store = functools.partial(SetStore, limit=limit, from_launch=not options.hands_over)
+    made: Made,
+    options: BeamOptions,
+    files: Sequence[InputFile],
+    reading: ReadOptions,
+    **fields: Any,
+) -> "PrivateNgrams | PrivateSetUnion | BayesianCounts":
+    """Returns the private transform, whose store is not known yet."""
+    plan = fields["plan"]
     known = None
     if KnownLists in made and made[KnownLists].known is not None:
         from beam_dpne.ngrams.known import read_known
 
-        about = fields["tokenizer"], files, options.pipeline_options
-        known = read_known(made[KnownLists], getattr(plan, "max_length", 1), *about)
+        known = read_known(
+            made[KnownLists],
+            getattr(plan, "max_length", 1),
+            fields["tokenizer"],
+            files,
+            options=options.pipeline_options,
+            reading=reading,
+        )
         if not all(each["ngrams"] for each in known.lists) and not made[parameters.Quiet].quiet:
-            display.print_notice("beam-dpne: a list of --known has no n-gram: see known_min_count.")
+            display.print_notice(
+                "beam-dpne: a list of --known has no n-gram: see --known_min_count."
+            )
     if SetUnionPlan in made:
         from beam_dpne.set_union.transform import PrivateSetUnion
 
         items = None if known is None else known.items
-        return lambda folder: PrivateSetUnion(store=store(folder=folder), known=items, **fields)
+        return PrivateSetUnion(known=items, **fields)
     if BayesianPlan not in made:
         # Documents have columns of these names, whatever the fields of the files are.
         fields["group_field"] = GROUP if fields["described"].group_field else None
-        return lambda folder: PrivateNgrams(store=store(folder=folder), known=known, **fields)
+        return PrivateNgrams(known=known, **fields)
     # Its libraries take time to load, which the other programs do without.
     from beam_dpne.bayesian.public_files import read_public_counts
     from beam_dpne.bayesian.transform import BayesianCounts
@@ -223,10 +247,10 @@ def _private(
     path = made[parameters.PublicCounting].public
     check_access([path], [], options.pipeline_options)
     if not is_release("public", path):
-        refuse_input("public", path, files)
+        refuse_input("public", path, files, reading)
     how = {"tokenizer": fields["tokenizer"], "vocabulary_size": plan.vocabulary_size}
     fields["public"] = read_public_counts(path, length=plan.length, **how)
-    return lambda folder: BayesianCounts(store=store(folder=folder), **fields)
+    return BayesianCounts(**fields)
 
 
 def _run(
@@ -234,7 +258,7 @@ def _run(
     options: BeamOptions,
     files: Sequence[InputFile],
     reading: ReadOptions,
-    private: Callable[[str], beam.PTransform],
+    private: "PrivateNgrams | PrivateSetUnion | BayesianCounts",
     *,
     workers: int | None,
 ) -> Mapping[str, int] | None:
@@ -263,7 +287,12 @@ def _run(
             tally=read.tally,
             max_rejected=rejecting.max_rejected,
         )
-        _ = read.documents | private(folder) | "Publish" >> write
+        store = SetStore(
+            folder=folder,
+            limit=made[parameters.Running].side_input_limit,
+            from_launch=not options.hands_over,
+        )
+        _ = read.documents | dataclasses.replace(private, store=store) | "Publish" >> write
         timeout = 0 if options.hands_over else made[parameters.Running].harness_timeout
         shared_folder = folder if is_local(folder) else None
         result = runners.run_pipeline(pipeline, timeout, shared_folder)
@@ -293,7 +322,7 @@ def only_run_to(output: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _kept_budget(made: Made, plan: Any) -> Iterator[None]:
+def _kept_budget(made: Made, private: DocumentsTransform) -> Iterator[None]:
     """Notes a run in its budget, if it has one, and settles it if it released; else says what is left.
 
     The note of a run that failed stays, whatever the reason: only the operator can know that its job
@@ -308,7 +337,12 @@ def _kept_budget(made: Made, plan: Any) -> Iterator[None]:
         return
     budget, command = open_budget(path), f"beam-dpne account --budget {path}"
     note = budget.check_and_note(
-        expense_of_plan(plan), program=plan.program, output=output, unit=made[ReleaseNotes].unit
+        expense_of_plan(private.plan),
+        program=private.plan.program,
+        output=output,
+        unit=made[ReleaseNotes].unit,
+        same_people=known_same_people(made[KnownLists]) if KnownLists in made else (),
+        run_key=_key_digests(private),
     )
     left = (
         f"beam-dpne: the budget counts this run as spent. Once its release is there: {command} "
@@ -321,8 +355,19 @@ def _kept_budget(made: Made, plan: Any) -> Iterator[None]:
         raise
     try:
         budget.settle(output)
-    except BaseException:  # The release is whole, and its note counts as much as its ledger would.
+    except BaseException as error:
+        # A release that was published is whole, whatever its budget says of it.
+        if isinstance(error, BudgetError):
+            display.print_notice(f"beam-dpne: {error}")
         display.print_notice(left)
+
+
+def _key_digests(private: DocumentsTransform) -> KeyDigests | None:
+    """Returns the commitments to a run key that was given; None for a fresh one."""
+    if private.run_key is None:
+        return None
+    keys = private.run_keys()
+    return KeyDigests(commitment=keys.own.commitment(), bound_commitment=keys.bound.commitment())
 
 
 def _partitions(files: Sequence[InputFile], workers: int | None) -> int:
@@ -346,7 +391,7 @@ def warn_of_large_delta(plan: Any) -> None:
     if (warning := about_large_delta(plan.delta)) and plan.public_user_count is None:
         display.print_notice(
             f"beam-dpne: warning: {warning}. Take a delta well below one over the number of users; if "
-            "their number is public and small, give public_user_count."
+            "their number is public and small, give --public_user_count."
         )
 
 

@@ -9,9 +9,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from beam_dpne.accounting.budget import Budget, Note, create_budget, open_budget
-from beam_dpne.accounting.composition import compose
-from beam_dpne.accounting.expense import CountedLedger, read_population
+from beam_dpne.accounting.budget import Budget, create_budget, open_budget
+from beam_dpne.accounting.population import (
+    Counted,
+    CountedLedger,
+    Note,
+    of_one_key,
+    read_population,
+    repeated,
+    total_of,
+)
 from beam_dpne.cli import display, parameters, settings
 from beam_dpne.cli.commands import Made
 from beam_dpne.cli.inputs import as_released, read_inputs, with_rules
@@ -41,9 +48,9 @@ from beam_dpne.report.document import render_report
 from beam_dpne.report.facts import Facts
 from beam_dpne.storage.directories import check_access, directory_at
 
-# Which parameters of `account` may be given together.
 # Numbers k of which an evaluation shows what part is released of the n-grams that k users have.
 _LEVELS = (1, 2, 5, 10, 20, 50, 100)
+# Which parameters of `account` may be given together.
 _USES = (
     ("ledgers",),
     ("ledgers", "delta"),
@@ -167,7 +174,7 @@ def _notes(release: Release, corpus: Corpus) -> list[str]:
     """Returns the notes that a reader needs to understand the figures."""
     told = release.ledger["tokenizer"]
     notes = [
-        f"The data have {corpus.tokens:,} tokens in {corpus.document_lengths.size:,} documents of "
+        f"The data have {corpus.tokens:,} tokens in {corpus.documents.sum():,} documents of "
         f"{len(corpus.users):,} users. All of them count, also what the run left out by its limits."
     ]
     if "users" not in release.ledger["columns"]:
@@ -188,8 +195,8 @@ def account(made: Made, _beam_arguments: list[str]) -> None:
     asked = made[settings.Accounting]
     budget = _changed_budget(asked)
     if budget is None:
-        runs = {each.path: each for each in _read(asked)}
-        total = compose([each.expense for each in runs.values()], delta=asked.delta)
+        runs: dict[str, Counted] = {each.path: each for each in _read(asked)}
+        total = total_of(runs, asked.delta)
         if not math.isfinite(total.epsilon):
             raise UsageError(
                 f"no ε exists at this δ; take a larger one, got delta={total.delta:g}: the releases' "
@@ -198,17 +205,10 @@ def account(made: Made, _beam_arguments: list[str]) -> None:
     else:
         runs = budget.runs()
         total = budget.total(runs)
-    ledgers = [run.ledger for run in runs.values() if isinstance(run, CountedLedger)]
-    given = sum(ledger["run_key"]["given"] for ledger in ledgers)
-    notes = []
-    if given > 1:
-        notes.append(
-            f"{given} of the runs had a run key that was given. If two used the same key on different "
-            "inputs, no total holds, because the key's noise can be subtracted."
-        )
+    repeats, notes = repeated(runs), _notes_on_keys(runs)
     if budget and total and total.epsilon > budget.cap.epsilon:
         notes.append("The cap is below what is spent, so every further run is refused.")
-    if len(ledgers) < len(runs):
+    if any(isinstance(run, Note) for run in runs.values()):
         notes.append("Settle or remove each run that has only started, once it has ended.")
     listed = [
         {
@@ -219,6 +219,7 @@ def account(made: Made, _beam_arguments: list[str]) -> None:
             "epsilon": run.expense.epsilon,
             "delta": run.expense.delta,
             "output": getattr(run, "output", None),
+            "counted": name not in repeats,
             "sha256": getattr(run, "sha256", None),
         }
         for name, run in runs.items()
@@ -239,7 +240,7 @@ def account(made: Made, _beam_arguments: list[str]) -> None:
     if budget:
         title = f"{budget.population}: {_spent(budget.cap)}"
     if listed:
-        display.print_table(title, listed, list(listed[0])[:-1])
+        display.print_table(title, listed, list(listed[0])[:-2])
     else:
         display.print_line(f"{title}.")
     if total is not None:
@@ -247,6 +248,29 @@ def account(made: Made, _beam_arguments: list[str]) -> None:
         notes = [f"Together: {_spent(total)}.", sums, *notes]
     for line in notes or ["Nothing is spent."]:
         display.print_line(line)
+
+
+def _notes_on_keys(runs: Mapping[str, Counted]) -> list[str]:
+    """Returns sentences about run keys that several runs had."""
+    notes = []
+    if repeats := sorted(repeated(runs)):
+        notes.append(
+            f"{', '.join(repeats)}: the same run key and parameters as another run that is listed, so "
+            "these are one run, which is counted once. This holds if the input was the same."
+        )
+    notes += [
+        f"{', '.join(names)}: one run key with different parameters. Their noise is independent, so "
+        "all of them count. A key is for one input."
+        for names in of_one_key(runs)
+    ]
+    old = [run for run in runs.values() if isinstance(run, CountedLedger) and not run.run_key]
+    given = sum(run.ledger["run_key"]["given"] for run in old)
+    if given > 1:
+        notes.append(
+            f"{given} of the runs had a run key that was given. If two used the same key on different "
+            "inputs, no total holds, because the key's noise can be subtracted."
+        )
+    return notes
 
 
 def _changed_budget(asked: settings.Accounting) -> Budget | None:

@@ -1,6 +1,7 @@
 """The standard streams of a process: what its caller has closed, and what cannot be written there."""
 
 import contextlib
+import errno
 import io
 import os
 import sys
@@ -24,10 +25,6 @@ def prepare() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-
-
-class OutputError(OSError):
-    """What a command prints cannot be written; the error is that of the stream, and holds no data."""
 
 
 def drop_output() -> None:
@@ -57,3 +54,9 @@ def say_published(output: str) -> None:
 def _print(line: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         print(line, file=sys.stderr, flush=True)
+
+
+def is_about_output(error: BaseException) -> bool:
+    """Whether an error says that nobody takes what is printed: a pipe has ended, or a disk is full."""
+    is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None
+    return is_full or isinstance(error, BrokenPipeError)

@@ -7,7 +7,7 @@ The context names the mechanism's version, which stands for all constants and de
 plan and of the description of records differs from its default, and the tokenizer with its version. It
 names nothing that may differ between equal runs (paths, engines, partitions), and no module of a class
 or function of this package.
-`DocumentsTransform.bound_key` binds the key of a run to the context, by `RunKey.bound_to`.
+`DocumentsTransform.run_keys` binds the key of a run to the context, by `RunKey.bound_to`.
 """
 
 import functools
@@ -16,6 +16,7 @@ import inspect
 import json
 import os
 import stat
+from typing import NamedTuple
 
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
 from beam_dpne.errors import RunKeyError, kind_of
@@ -31,7 +32,9 @@ from beam_dpne.storage.paths import is_local, open_file
 # version 5, candidates have classes and counts, set unions have three rounds, and priors are others.
 # Since version 6, keys are bound to what differs from defaults, and each plan reserves a thousandth of
 # ε and δ for the imperfections of its noise. Since version 7, what users keep for longer n-grams counts
-# distinct ones. Since version 8, numbers of users are measured by classes of users.
+# distinct ones. Since version 8, numbers of users are measured by classes of users. What changes only
+# runs with a stop list or masks raises the versions of these instead (`masks`), which are part of the
+# tokenizer's.
 MECHANISM_VERSION = 8
 _UNKNOWN = "unknown"
 # Bytes of a key file that are read; a key has 64 digits, and white space may follow it.
@@ -197,6 +200,37 @@ def _key_in(path: str, fingerprint: str | None, contexts: tuple[str, ...]) -> by
     for context in contexts:
         key = key.bound_to(context)
     return key._key()
+
+
+class RunKeys(NamedTuple):
+    """The key of one run, before and after it was bound to the run's context.
+
+    Attributes:
+      own: The key that was given, or a fresh one.
+      bound: The key from which all randomness of the run follows. Two runs have the same noise if,
+        and only if, it is the same.
+    """
+
+    own: RunKey
+    bound: RunKey
+
+
+# A commitment, or the file of a key, which is no secret, and from which a worker computes it.
+Committed = str | RunKeyFile
+
+
+def committed(key: RunKey) -> Committed:
+    """Returns what a job may hold to state the commitment to a key, and not the key itself.
+
+    The key in a file may be another one at each launch of a template, so its commitment is computed
+    where the ledger is made.
+    """
+    return key if isinstance(key, RunKeyFile) else key.commitment()
+
+
+def commitment_of(key: Committed) -> str:
+    """Returns the commitment that `committed` stands for."""
+    return key if isinstance(key, str) else key.commitment()
 
 
 def _fingerprint(key: RunKey) -> str:

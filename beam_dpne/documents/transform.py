@@ -27,7 +27,7 @@ from beam_dpne.documents.blocks import (
     split_by_user,
     with_group,
 )
-from beam_dpne.documents.run_keys import key_context, require_identified
+from beam_dpne.documents.run_keys import RunKeys, key_context, require_identified
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import DocumentBlock, UnhintedTransform, UserBatch, apply
@@ -228,11 +228,14 @@ class DocumentsTransform(UnhintedTransform):
         """The number of ranges of a histogram, which is smaller than the corpus."""
         return -(-self.partitions // 4)
 
-    def bound_key(self, public: str = "") -> RunKey:
-        """Returns the run key, or a fresh one, bound to the context of this run (`key_context`).
+    def public_digest(self) -> str:
+        """Returns the digest of the public data that decides the run; "" if there are none."""
+        return ""
 
-        Args:
-          public: the digest of the public data that the run uses.
+    def run_keys(self) -> RunKeys:
+        """Returns the run key, or a fresh one, before and after it is bound to this run's context.
+
+        The context is that of `key_context`.
 
         Raises:
           ValueError: if a key is given, and nothing identifies the tokenizer.
@@ -244,9 +247,10 @@ class DocumentsTransform(UnhintedTransform):
             self.tokenizer,
             described=self.described,
             rows=self.row_description,
-            public=public,
+            public=self.public_digest(),
         )
-        return (self.run_key or RunKey.generate()).bound_to(context)
+        own = self.run_key or RunKey.generate()
+        return RunKeys(own, own.bound_to(context))
 
     def grouped_by_user(
         self, documents: PCollection, run_key: RunKey, max_tokens_per_user: int

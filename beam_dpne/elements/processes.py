@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.elements import progress
-from beam_dpne.errors import RunError, kind_of
+from beam_dpne.errors import RunError
 
 # Arrays begin at multiples of this number of bytes.
 _ALIGNMENT = 64
@@ -198,7 +198,7 @@ def _serve(parent: socket.socket, answer: Callable[[Any], Iterable[Any]]) -> Non
         except BaseException as error:
             # The parent raises it, and its traceback of this process would be lost.
             note = "".join(traceback.format_exception(error))
-            raised: BaseException = RuntimeError(kind_of(error))
+            raised: BaseException = RuntimeError(type(error).__name__)
             with contextlib.suppress(Exception):
                 raised = pickle.loads(pickle.dumps(error))  # noqa: S301
             raised.add_note(note)

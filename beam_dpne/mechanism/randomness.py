@@ -79,6 +79,24 @@ class RunKey:
             context, key=self._key(), digest_size=32, person=b"beam_dpne key"
         ).digest()
 
+    def commitment(self) -> str:
+        """Returns the public commitment to this key: equal keys, and only they, have equal ones.
+
+        A ledger states it, so that two releases under one key can be told.
+
+        >>> RunKey(bytes(32)).commitment() == RunKey(bytes(32)).bound_to("a run").commitment()
+        False
+        """
+        # Publishing it is safe. Keyed BLAKE2b is a pseudorandom function, and nothing else is computed
+        # from a key with this `person`: so the digest says nothing about the noise, about sub-keys or
+        # about bound keys. It lets anybody check a guess of the key. A random key has 2^256 values, and
+        # cannot be guessed. A key that a person made up can, but released rows are a function of the
+        # key, so that a guess can be checked by them as well: the check is cheaper now, and such a key
+        # protected nothing before. What the digest does show is that two releases have one key.
+        return hashlib.blake2b(
+            b"commitment", key=self._key(), digest_size=32, person=b"beam_dpne commit"
+        ).hexdigest()
+
     def _key(self) -> bytes:
         """The 32 secret bytes."""
         return self._secret

@@ -1,4 +1,4 @@
-"""Valid k-grams V_k and their classes: exact sizes, members by number, and the draw of spurious ones.
+"""Valid k-grams V_k and their classes: exact sizes, and members by number, which `spurious` draws.
 
 V_k is (S_{k−1} × S_1) ∩ (S_1 × S_{k−1}) with pruning "both", and S_{k−1} × S_1 with "single". With
 "both" a candidate has two parts in S_{k−1}, its prefix and its suffix, which share a middle of k−2

@@ -12,7 +12,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
-from beam_dpne.errors import InputError, UsageError, kind_of
+from beam_dpne.errors import InputError, kind_of
+from beam_dpne.reading.lake_tables import refuse_lake_tables
 from beam_dpne.reading.options import canonical_encoding, codec_of
 from beam_dpne.reading.rejects import NOT_DECODED, TOO_LONG
 from beam_dpne.storage.directories import absolute_path, reason, require_file_system
@@ -65,12 +66,19 @@ def match_inputs(patterns: Sequence[str]) -> list[InputFile]:
 
     Raises:
       FileNotFoundError: A path does not exist, or there are no files for it.
-      InputError: A path cannot be read.
+      InputError: A path cannot be read, or is of a table whose files have deleted rows.
       AccessError: Beam has no file system for a path.
     """
     sizes: dict[str, int] = {}
     for named in patterns:
-        sizes.update(_match(absolute_path(named), named))
+        path = absolute_path(named)
+        require_file_system(path)
+        if not has_glob(path):
+            # A table may have no files but those in folders below.
+            refuse_lake_tables([f"{path}/"])
+        found = _match(path, named)
+        refuse_lake_tables(found)
+        sizes.update(found)
     paths = sorted(sizes, key=os.fsencode)
     return [InputFile(number, path, sizes[path]) for number, path in enumerate(paths)]
 
@@ -83,7 +91,6 @@ def _match(pattern: str, named: str) -> dict[str, int]:
     elif is_local(pattern):
         found = _local([pattern]) or _local(glob.glob(pattern, recursive=True))
     else:
-        require_file_system(pattern)
         found = {} if pattern.endswith("/") else _remote(pattern, named)
         # Some stores list a folder as an empty file, and others do not list it by its name.
         if not has_glob(pattern) and not any(found.values()):
@@ -309,28 +316,6 @@ def line_blocks(path: str) -> Iterator[list[str]]:
             whole, _, rest = (rest + data).rpartition("\n")
             yield [line.removesuffix("\r") for line in whole.split("\n")]
         yield [rest]
-
-
-def refuse_input(name: str, path: str, inputs: Sequence[InputFile]) -> None:
-    """Refuses a file of the input as public: by its path, and by its content where sizes are equal.
-
-    Args:
-      name: The parameter that names the file.
-      path: The file.
-      inputs: The files of the input.
-
-    Raises:
-      UsageError: It is a file of the input, or has the same bytes.
-    """
-    with open_raw(path) as file:
-        size = file.seek(0, os.SEEK_END)
-    for each in inputs:
-        is_same = os.path.realpath(each.path) == os.path.realpath(path)
-        if is_same or (each.size == size and sha256_of(each.path) == sha256_of(path)):
-            raise UsageError(
-                f"{name} must not be private data, got {name}={path}, which is an input: what follows "
-                "from the data voids the guarantee."
-            )
 
 
 def sha256_of(path: str) -> str:

@@ -7,7 +7,7 @@ import codecs
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated
 
 from beam_dpne.errors import InputError
@@ -21,6 +21,8 @@ _EXTENSIONS = {
     ".tsv": "tsv",
     ".parquet": "parquet",
 }
+# Formats with columns in lines, to which the parameters delimiter, quoting and columns belong.
+DELIMITED = ("csv", "tsv")
 FORMATS = (*dict.fromkeys(_EXTENSIONS.values()), "sequences")
 # Encodings without a state that outlasts a line. With such a state, one user's text could change how
 # the lines of all later users are read, and no bound on a user's contribution would hold.
@@ -209,7 +211,7 @@ class ReadOptions(Parameters):
             requirement="one ASCII character other than a quote, a line end and NUL, or one of "
             "comma, semicolon, tab, pipe, colon, space",
             default_text="comma; TSV tab",
-            rare=True,
+            in_short_help=False,
             help="Character between the fields of CSV or TSV files, or its name, e.g. semicolon.",
         ),
     ] = None
@@ -217,15 +219,16 @@ class ReadOptions(Parameters):
         str,
         Parameter(
             choices=("auto", "quoted", "none"),
-            rare=True,
+            in_short_help=False,
             help="Whether fields of CSV or TSV files may be enclosed in quotes; auto is quoted for "
-            "CSV and none for TSV.",
+            "CSV and none for TSV. quoted says that quotes in fields are doubled, also where a field "
+            "ends with a backslash.",
         ),
     ] = "auto"
     columns: Annotated[
         Sequence[str] | None,
         Parameter(
-            rare=True,
+            in_short_help=False,
             help="Names of all columns, in order, of CSV or TSV files that have no header line.",
         ),
     ] = None
@@ -234,7 +237,7 @@ class ReadOptions(Parameters):
         Parameter(
             least=1,
             most=2**30,
-            rare=True,
+            in_short_help=False,
             help="Size in bytes above which a record is rejected; it bounds a worker's memory.",
         ),
     ] = _DEFAULT_RECORD_BYTES
@@ -278,9 +281,17 @@ class ReadOptions(Parameters):
         usual = "," if kind == "csv" else "\t"
         return usual if self.delimiter is None else _DELIMITERS.get(self.delimiter, self.delimiter)
 
+    def other_delimiters(self, kind: str) -> dict[str, str]:
+        """Returns usual characters between fields but that of a format, by their names."""
+        usual = {name: _DELIMITERS[name] for name in ("comma", "semicolon", "tab", "pipe")}
+        own = self.delimiter_of(kind)
+        return {name: sign for name, sign in usual.items() if sign != own}
+
     def is_quoted(self, kind: str) -> bool:
-        """Returns whether the fields of a format may be enclosed in quotes."""
-        return self.quoting == "quoted" or (self.quoting == "auto" and kind == "csv")
+        """Returns whether the fields of a format may be enclosed in quotes, as in CSV and TSV."""
+        return kind in DELIMITED and (
+            self.quoting == "quoted" or (self.quoting == "auto" and kind == "csv")
+        )
 
     @property
     def description(self) -> InputDescription:
@@ -310,6 +321,21 @@ class ReadOptions(Parameters):
         """Returns the description with `auto` replaced by the formats of these files."""
         kinds = {format_of(path, self.input_format) for path in paths}
         return dataclasses.replace(self.description, format=", ".join(sorted(kinds)))
+
+    def check_used(self, kinds: Collection[str]) -> None:
+        """Raises InputError if a parameter is given that belongs to formats which no file has."""
+        belongs = {
+            "delimiter": (self.delimiter, DELIMITED),
+            "quoting": (None if self.quoting == "auto" else self.quoting, DELIMITED),
+            "columns": (self.columns, DELIMITED),
+            "encoding": (self.encoding, tuple(kind for kind in FORMATS if kind != "parquet")),
+        }
+        for name, (value, own) in belongs.items():
+            if value is not None and not set(kinds) & set(own):
+                raise InputError(
+                    f"{name} must be left out for files of {' and '.join(sorted(kinds))}, got "
+                    f"{name}={value!r}: it is for {' and '.join(own)}."
+                )
 
     def check_kind(self, kind: str) -> None:
         """Raises InputError if texts or fields cannot be read from this format."""

@@ -21,7 +21,7 @@ from beam_dpne.errors import InputError
 from beam_dpne.reading import text_formats
 from beam_dpne.reading.columns import NAMED_USER, interleaved, read_row_groups, row_group_ranges
 from beam_dpne.reading.files import BrokenText, InputFile, TextFile, guarded, open_raw
-from beam_dpne.reading.options import ReadOptions, codec_of, format_of
+from beam_dpne.reading.options import DELIMITED, ReadOptions, codec_of, format_of
 from beam_dpne.reading.rejects import (
     BAD_TEXT,
     BAD_TOKENS,
@@ -139,17 +139,17 @@ def _read_text(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, N
     with _opened(item, options) as text:
         names = _begin(text, item, options)
         if item.start <= text.offset:
-            yield from _parts(text, item, names, options)
+            yield from _parts(text, item, names=names, options=options)
             return
     # Reading starts one byte earlier, so that a record at the very start of the range counts.
     with _opened(item, options, start=item.start - 1) as text:
         next(text.lines(options.max_record_bytes), None)
-        yield from _parts(text, item, names, options)
+        yield from _parts(text, item, names=names, options=options)
 
 
 def _opened(item: WorkItem, options: ReadOptions, start: int = 0) -> TextFile:
     # If the first bytes are a user's record, they must not decide how other records are read.
-    has_mark = item.kind == "json" or (item.kind in ("csv", "tsv") and not options.columns)
+    has_mark = item.kind == "json" or (item.kind in DELIMITED and not options.columns)
     newline = "" if options.is_quoted(item.kind) else "\n"
     path = item.file.path
     return TextFile(path, options.encoding, has_mark=has_mark, newline=newline, start=start)
@@ -163,8 +163,10 @@ def _begin(text: TextFile, item: WorkItem, options: ReadOptions) -> Sequence[str
     """Reads what comes before the first record; returns the columns of CSV and TSV."""
     if item.kind == "sequences":
         text_formats.pass_header(text)
-    if item.kind not in ("csv", "tsv") or options.columns:
-        return options.columns or ()
+    if item.kind not in DELIMITED:
+        return ()
+    if options.columns:
+        return options.columns
     columns = text_formats.header(text, item.file.path, item.kind, options)
     _require_fields(columns, item, options)
     return columns
@@ -216,6 +218,7 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> pa.Array:
     items = [WorkItem(file, format_of(file.path, options.input_format)) for file in files]
     for item in items:
         options.check_kind(item.kind)
+    options.check_used({item.kind for item in items})
     usable, reasons, texts = 0, set[str](), list[pa.Array]()
     for item in items[:_CHECKED_FILES]:
         beginning = dataclasses.replace(options, block_bytes=_CHECKED_BYTES)
@@ -229,7 +232,8 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> pa.Array:
         if not usable and reasons == {reason}:
             field = dict(reversed(options.wanted_fields))[option]
             why = "which its first records do not have"
-            raise _absent(option, field, why, items[0], _common_names(items[0], options))
+            names = _common_names(items[0], options)
+            raise _absent(option, field, why, items[0], names=names, options=options)
     for reason, remedy in ((BAD_TEXT, OF_LISTS), (BAD_TOKENS, OF_TEXTS)):
         if not usable and reasons == {reason}:
             raise InputError(
@@ -256,18 +260,34 @@ def _require_fields(names: Sequence[str], item: WorkItem, options: ReadOptions) 
     for option, field in options.wanted_fields:
         if (count := names.count(field)) != 1:
             why = f"which is there {count} times" if count else "which is absent"
-            raise _absent(option, field, why, item, names)
+            raise _absent(option, field, why, item, names=names, options=options)
 
 
-def _absent(option: str, field: str, why: str, item: WorkItem, names: Sequence[str]) -> InputError:
+def _absent(
+    option: str,
+    field: str,
+    why: str,
+    item: WorkItem,
+    *,
+    names: Sequence[str],
+    options: ReadOptions,
+) -> InputError:
     """Returns the error about a field, which names the fields that are there.
 
     The first line of CSV may be a user's record instead of a header. Of it only such fields are named
     as are nearly what the operator has asked for.
     """
+    if item.kind in ("csv", "tsv") and (
+        remedy := text_formats.remedy_of_delimiter(names, item.kind, options)
+    ):
+        return InputError(
+            f"{item.file.path} must have its fields apart, got a line of one. {remedy}"
+        )
     names = [name for name in names if _IDENTIFIER.fullmatch(name)]
-    told = "" if field in names else did_you_mean(field, names)
-    if not told and item.kind in ("csv", "tsv"):
+    # The last part of a path may name something else: id_str of a message instead of its user's.
+    like = [name for name in names if ("." in name) == ("." in field)]
+    told = "" if field in names else did_you_mean(field, like)
+    if not told and item.kind in DELIMITED:
         told = (
             " Its fields are not shown, since they may be data: look at its first line. Name them with "
             "user_field and text_field, those of a file without a header line with columns, and the "

@@ -9,6 +9,7 @@ import csv
 import functools
 import itertools
 import operator
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -31,6 +32,12 @@ from beam_dpne.reading.rejects import (
 _HEADER_BYTES = 65536
 # Characters that are read at a time, of an array or of lines. A batch is several times as large.
 _PIECE = 32768
+_BACKSLASHED = (
+    "has a quote after a backslash at the end of a field, as programs write that escape quotes by "
+    "backslashes. Read as doubled quotes, one user's text could become records of other users. Export "
+    "it with doubled quotes. If its quotes are doubled all the same, and some texts have a backslash "
+    "there, give quoting=quoted."
+)
 
 
 class Gathered:
@@ -90,17 +97,24 @@ def read_delimited(
             yield
 
 
+_PLURALS = {"comma": "commas", "semicolon": "semicolons", "tab": "tabs", "pipe": "pipes"}
+
+
 def header(text: TextFile, path: str, kind: str, options: ReadOptions) -> list[str]:
     """Returns the names of the columns, from the first line of CSV or TSV.
 
     Raises:
       InputError: The text is empty, or its first line is malformed, too long or cannot be decoded.
     """
-    names, fault = list[str](), "without an end"
-    with contextlib.suppress(BrokenText):
+    names = list[str]()
+    fault = "without an end"
+    first = text.head.partition("\n")[0]
+    with contextlib.suppress(_OpenQuote):
         _, names, fault = next(
             _rows(text, kind, options, _HEADER_BYTES), (0, [], "missing, since the file is empty")
         )
+    if fault == NOT_CSV and (remedy := remedy_of_delimiter([first], kind, options)):
+        raise InputError(f"{path} must have its fields apart, got a line that is {fault}. {remedy}")
     if fault:
         raise InputError(
             f"{path} must begin with a header line of {kind} in {options.encoding or 'UTF-8'}, shorter "
@@ -110,13 +124,36 @@ def header(text: TextFile, path: str, kind: str, options: ReadOptions) -> list[s
     return names
 
 
+def remedy_of_delimiter(names: Sequence[str], kind: str, options: ReadOptions) -> str:
+    """Returns which character seems to be between the fields of a file, with the option that says so.
+
+    It is told of a header line that is one field, and has another usual character. It is never taken
+    without being named, since it may also be a part of a name.
+
+    Args:
+      names: The fields of the header line, as the options split it.
+      kind: The format, `csv` or `tsv`.
+      options: How the file was read.
+
+    Returns:
+      A sentence, or "" if there are several fields or no such character.
+    """
+    if len(names) != 1 or options.delimiter_of(kind) in names[0]:
+        return ""
+    counts = {name: names[0].count(sign) for name, sign in options.other_delimiters(kind).items()}
+    name = max(counts, key=lambda each: counts[each])
+    if not counts[name]:
+        return ""
+    return f"The file seems to be separated by {_PLURALS[name]}: set delimiter={name}."
+
+
 def _rows(
     text: TextFile, kind: str, options: ReadOptions, limit: int, stop: int | None = None
 ) -> Iterator[tuple[int, list[str], str]]:
     """Returns offset, fields and fault of each line that is not blank, or of each quoted record."""
     delimiter = options.delimiter_of(kind)
     if options.is_quoted(kind):
-        return iter(_Quoted(text, delimiter, limit))
+        return iter(_Quoted(text, delimiter, limit, is_doubled=options.quoting == "quoted"))
     return (
         (offset, _bare(line).split(delimiter), fault)
         for offset, line, fault in text.lines(limit, stop)
@@ -128,16 +165,23 @@ def _bare(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
 
 
+class _OpenQuote(BrokenText):
+    """A quoted field has no end."""
+
+
 class _Quoted:
     """Records whose fields may be enclosed in quotes, by the parser of Python's standard library.
 
     The parser is strict: text that follows a closing quote is an error. A quoted field ends at its
-    closing quote, even on a later line, so the operator must have the files from a program that escapes
-    quotes.
+    closing quote, even on a later line, so the operator must have the files from a program that doubles
+    quotes. Unless the operator has said so, a file is refused that seems to escape them by backslashes.
     """
 
-    def __init__(self, text: TextFile, delimiter: str, limit: int) -> None:
+    def __init__(self, text: TextFile, delimiter: str, limit: int, *, is_doubled: bool) -> None:
         self._text = text
+        # Such a field ends with an escaped quote, which one more quote may close.
+        ends = re.compile(rf'\\""?(?:{re.escape(delimiter)}|\r?\n|$)')
+        self._is_backslashed = None if is_doubled else ends.search
         self._delimiter = delimiter
         self._most = limit + LINE_END_BYTES
         self._start = text.offset
@@ -152,7 +196,7 @@ class _Quoted:
         """Yields offset, fields and fault ("" if there is none) of each record, not of blank lines.
 
         Raises:
-          BrokenText: The text ends inside a quoted field.
+          BrokenText: The text ends inside a quoted field, or seems to escape quotes by backslashes.
         """
         lines = self._lines()
         rows = csv.reader(lines, delimiter=self._delimiter, strict=True)
@@ -179,7 +223,7 @@ class _Quoted:
             with contextlib.suppress(csv.Error):
                 next(csv.reader(whole, delimiter=self._delimiter), None)
         if self._is_done:
-            raise BrokenText(
+            raise _OpenQuote(
                 "ends inside a quoted field. The file is truncated, or a quote is not closed."
             )
         return [""]
@@ -194,6 +238,8 @@ class _Quoted:
         begin, quotes = text.offset, 0
         for piece in iter(functools.partial(text.readline, most + 1), ""):
             size, fault = size_of(piece)
+            if self._is_backslashed and '\\"' in piece and self._is_backslashed(piece):
+                raise BrokenText(_BACKSLASHED)
             line = piece
             text.offset += size
             self._fault = self._fault or fault

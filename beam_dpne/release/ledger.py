@@ -21,7 +21,13 @@ from msgspec import UNSET
 
 from beam_dpne import __version__
 from beam_dpne.counts.rule import CONFIDENCE
-from beam_dpne.documents.run_keys import MECHANISM_VERSION
+from beam_dpne.documents.run_keys import (
+    MECHANISM_VERSION,
+    Committed,
+    RunKeys,
+    commitment_of,
+    committed,
+)
 from beam_dpne.documents.tokenizers import tokenizer_name
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements.rows import ORDER
@@ -53,7 +59,9 @@ _ONE_KEY_ONE_INPUT = (
     "operator that have the same name and version voids it too. The noise depends on the key, "
     "mechanism_version, the plan with its constants, the tokenizer with its version, and the way in "
     "which records became documents, which the section input describes; runs that differ in one of "
-    "these have independent noise. The key is as secret as the data."
+    "these have independent noise. The key is as secret as the data. commitment is a digest of the "
+    "key, and bound_commitment one of the key together with all on which the noise depends. Two "
+    "releases with one bound_commitment have the same noise, and if of one input, they are one release."
 )
 _NOT_PROTECTED = (
     "The run time, memory, autoscaling, retries and crashes of a run depend on the data and are not "
@@ -106,6 +114,8 @@ class Run:
       plan: Plan of the run.
       tokenizer: Name of the tokenizer (see `tokenizer_name`).
       run_key_given: Whether the run key was given instead of fresh; the key is not here.
+      commitment: Commitment to the run key, or the file of the key (see `committed`).
+      bound_commitment: The same for the run key bound to the context of the run.
       described: How records became documents, which says what one user is; None if that is unknown.
       rules: What the tokenizer leaves out of texts, and how it cuts them into items.
       known: What the ledger says of lists of known n-grams, if there are any.
@@ -114,18 +124,22 @@ class Run:
     plan: Any
     tokenizer: str
     run_key_given: bool
+    commitment: Committed
+    bound_commitment: Committed
     described: InputDescription | None = None
     rules: Mapping[str, Any] | None = None
     known: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, transform: DocumentsTransform) -> "Run":
-        """Returns the facts of the runs of a private transform."""
+    def of(cls, transform: DocumentsTransform, keys: RunKeys) -> "Run":
+        """Returns the facts of the run of a private transform under these keys."""
         known = getattr(transform, "known", None)
         return cls(
             plan=transform.plan,
             tokenizer=tokenizer_name(transform.tokenizer),
             run_key_given=transform.run_key is not None,
+            commitment=committed(keys.own),
+            bound_commitment=committed(keys.bound),
             described=transform.described or transform.row_description,
             rules=getattr(transform.tokenizer, "rules", None),
             known={} if known is None else known.section,
@@ -207,7 +221,11 @@ def whole_ledger(
         plan=json.loads(plan.to_json()),
         spent=spent,
         run_key=schema.Key(
-            given=run.run_key_given, mechanism_version=MECHANISM_VERSION, warning=_ONE_KEY_ONE_INPUT
+            given=run.run_key_given,
+            commitment=commitment_of(run.commitment),
+            bound_commitment=commitment_of(run.bound_commitment),
+            mechanism_version=MECHANISM_VERSION,
+            warning=_ONE_KEY_ONE_INPUT,
         ),
         input=input_section(run.described),
         tokenizer=run.tokenizer,
@@ -242,7 +260,7 @@ def with_notes(ledger: AnyLedger, notes: ReleaseNotes) -> AnyLedger:
 def ledger_bytes(ledger: AnyLedger) -> bytes:
     """Returns a ledger as indented UTF-8 JSON: equal ledgers give equal bytes."""
     data = msgspec.to_builtins(ledger)
-    for last in ("meanings", "versions", "rows", "parts"):
+    for last in ("meanings", "versions", "rows", "content", "parts"):
         if last in data:
             data[last] = data.pop(last)
     return (json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()

@@ -24,7 +24,13 @@ from beam_dpne.errors import ReleaseError
 from beam_dpne.reading.rejects import DEFAULT_MAX_REJECTED, Tally
 from beam_dpne.reading.transform import check_tallies
 from beam_dpne.release.ledger import ledger_bytes
-from beam_dpne.release.parts import OUTPUT_FORMATS, PART_NAME, program_of, render_parts
+from beam_dpne.release.parts import (
+    OUTPUT_FORMATS,
+    PART_NAME,
+    content_sha256,
+    program_of,
+    render_parts,
+)
 from beam_dpne.release.reading import LEDGER_NAME, as_release_error, check_outside, is_ledger
 from beam_dpne.release.result import Result, described, described_rows
 from beam_dpne.release.schema import NO_NOTES, AnyLedger, Part, ReleaseNotes
@@ -216,7 +222,7 @@ def publish_release(
       ReleaseError: A release exists and overwrite is off, or the output cannot be written. The
         existing release stays as it was.
     """
-    directory = directory_at(output)
+    directory, program = directory_at(output), program_of(ledger)
     listed: list[Part] = []
     with as_release_error(f"The release cannot be published in {output}"), directory.locked():
         # The ledger is read first. If another attempt publishes after that, this attempt is refused;
@@ -225,11 +231,14 @@ def publish_release(
         before = directory.names()
         is_writing = current is None or overwrite
         try:
-            for part, data in render_parts(program_of(ledger), rows, output_format, rows_per_part):
+            for part, data in render_parts(program, rows, output_format, rows_per_part):
                 listed.append(part)
                 if is_writing:
                     directory.put(part.name, data)
-            last = ledger_bytes(msgspec.structs.replace(ledger, rows=UNSET, parts=listed))
+            whole = msgspec.structs.replace(
+                ledger, rows=UNSET, content=content_sha256(program, rows), parts=listed
+            )
+            last = ledger_bytes(whole)
             if is_writing:
                 _put_ledger(directory, last, seen=current)
             elif last != current:

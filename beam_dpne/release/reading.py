@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -176,23 +176,22 @@ def check_outside(name: str, path: str, release: str | None = None) -> None:
             )
 
 
-def check_secrets_outside(secrets: Mapping[str, Sequence[str]], output: str) -> None:
-    """Refuses what is as secret as the data in or below the directory of a release to come.
+def check_not_below(name: str, path: str, output: str) -> None:
+    """Refuses what is as secret as the data in the directory of a release to come; links are followed.
 
     Args:
-      secrets: For each parameter that names such files or directories, their paths.
-      output: The directory of the release.
+      name: Name of the parameter that gives the path.
+      path: Path of a file or a directory, local or on any Beam file system; it may be missing.
+      output: Directory of the release.
 
     Raises:
-      UsageError: A path is there, as it is written or where links lead.
+      UsageError: It is that directory, or in it, as it is written or where links lead.
     """
-    for name, paths in secrets.items():
-        for path in paths:
-            if any(_is_same(folder, output) for folder in _around(path)):
-                raise UsageError(
-                    f"{name} must be outside the directory of the release, got {name}={path} and "
-                    f"output={output}: what is in that directory is published. Choose another output."
-                )
+    if any(_is_same(folder, output) for folder in _around(path)):
+        raise UsageError(
+            f"{name} must be outside the directory of the release, got {name}={path} and "
+            f"output={output}: what is in that directory is published. Choose another output."
+        )
 
 
 def _around(path: str) -> list[str]:

@@ -19,6 +19,7 @@ PART_PATTERN = (
 )
 
 _Count = Annotated[int, Meta(ge=0)]
+# 32 bytes, hexadecimal.
 _Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
@@ -35,7 +36,7 @@ def _note(help: str) -> Parameter:
         pattern=f"[^ {_REFUSED}][^{_REFUSED}]{{0,199}}",
         requirement="one line of 1 to 200 characters without control characters",
         remedy="Leave it out if there is none.",
-        rare=True,
+        in_short_help=False,
         help=f"{help} It is published in the ledger and changes nothing else.",
     )
 
@@ -68,6 +69,15 @@ class ReleaseNotes(Parameters):
 
 
 NO_NOTES = ReleaseNotes()
+
+
+def plain_unit(unit: str) -> str:
+    """Returns the operator's noun for one user in the form in which nouns are compared.
+
+    >>> plain_unit("A  Customer")
+    'a customer'
+    """
+    return " ".join(unit.split()).casefold()
 
 
 class Guarantee(Section):
@@ -272,11 +282,22 @@ class Counts(Section):
 
 
 class Key(Section):
-    """The run key, which is not here."""
+    """The run key, which is not here.
+
+    Attributes:
+      given: Whether the operator gave it.
+      mechanism_version: Version of the mechanism.
+      warning: What voids the guarantee.
+      commitment: Digest of the key (see `RunKey.commitment`); ledgers of older versions have none.
+      bound_commitment: The same of the key bound to the context of the run, from which its noise
+        follows.
+    """
 
     given: bool
     mechanism_version: int
     warning: str
+    commitment: _Sha256 | UnsetType = UNSET
+    bound_commitment: _Sha256 | UnsetType = UNSET
 
 
 class Rows(Section):
@@ -303,7 +324,12 @@ class Part(Section, forbid_unknown_fields=True):
 
 
 class Ledger(Section):
-    """The sections that the ledgers of all programs have."""
+    """The sections that the ledgers of all programs have.
+
+    Attributes:
+      content: SHA-256 of the rows in the files, which is the same in each format and each division
+        into parts; ledgers of older versions have none.
+    """
 
     schema: str
     what: str
@@ -322,6 +348,7 @@ class Ledger(Section):
     text_rules: dict[str, Any] | UnsetType = UNSET
     counts: Counts | UnsetType = UNSET
     rows: Rows | UnsetType = UNSET
+    content: _Sha256 | UnsetType = UNSET
     parts: Annotated[list[Part], Meta(min_length=1)] | UnsetType = UNSET
 
 

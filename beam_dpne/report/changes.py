@@ -10,6 +10,7 @@ References:
 """
 
 import collections
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ import pyarrow.compute as pc
 
 from beam_dpne.errors import UsageError
 from beam_dpne.release.reading import Release
-from beam_dpne.report.facts import number
+from beam_dpne.release.schema import plain_unit
+from beam_dpne.report.facts import number, shown
 
 CHANGES = ("new", "risen", "fallen", "gone", "unchanged", "both")
 GONE = (
@@ -36,7 +38,8 @@ def compare_releases(old: Release, new: Release) -> pa.Table:
 
     Args:
       old: A release of n-grams or items.
-      new: A later release of the same program, with the same tokenizer and group field.
+      new: A later release of the same program, with the same tokenizer, text rules and group field;
+        its unit is the same if both name one. `differences` says what else is unlike.
 
     Returns:
       A row for each n-gram or item of a length that both plans have, by length, then by falling number
@@ -56,6 +59,12 @@ def compare_releases(old: Release, new: Release) -> pa.Table:
                 f"releases must have the same {name}, got {values[0] or 'none'} in {old.path} and "
                 f"{values[1] or 'none'} in {new.path}."
             )
+    units = _unit(old), _unit(new)
+    if None not in units and units[0] != units[1]:
+        raise UsageError(
+            f"releases must be about the same kind of user, got the unit {units[0]!r} in {old.path} "
+            f"and {units[1]!r} in {new.path}."
+        )
     if old.program == "bayesian":
         raise UsageError(
             "releases must be of beam-dpne ngrams or set-union: those of bayesian have all rows of a "
@@ -119,6 +128,47 @@ _SAME = {
 }
 
 
+def differences(old: Release, new: Release, left_out: Collection[str] = ()) -> list[str]:
+    """Returns a sentence for each way in which two releases that are compared were read unlike.
+
+    Fields may have been renamed, and a unit may have been left out, so nothing is refused here.
+
+    Args:
+      old: The old release.
+      new: The new one.
+      left_out: Names of what the reader must not see, as in `report.PARTS`.
+    """
+    return [
+        f"The {name} is {_told(value_of(old))} in the old release and {_told(value_of(new))} in the "
+        "new one, so what changed may be due to that."
+        for name, (part, value_of) in _NAMED.items()
+        if part not in left_out and value_of(old) != value_of(new)
+    ]
+
+
+def _told(value: str | None) -> str:
+    return "not stated" if value is None else f'"{shown(value)}"'
+
+
+def _unit(release: Release) -> str | None:
+    unit = release.ledger["notes"].get("unit")
+    return None if unit is None else plain_unit(unit)
+
+
+def _text_fields(release: Release) -> str | None:
+    names = release.ledger["input"].get("text_fields")
+    return None if names is None else ", ".join(names)
+
+
+# What may differ between two ledgers that are compared, and is named then: the part of a report to
+# which it belongs, and its value.
+_NAMED: dict[str, tuple[str, Callable[[Release], str | None]]] = {
+    "unit": ("unit", _unit),
+    "user field": ("fields", lambda release: release.ledger["input"].get("user_field")),
+    "text field": ("fields", _text_fields),
+}
+
+
 def change_counts(changes: pa.Table) -> list[dict[str, int]]:
     """Returns for each length, or for all items, how many rows have each change."""
     has_lengths = "length" in changes.column_names
@@ -158,13 +208,14 @@ def leading(changes: pa.Table, count: int) -> list[dict[str, str]]:
 
 
 def told_changes(
-    changes: pa.Table, count: int
+    changes: pa.Table, count: int, unlike: Sequence[str]
 ) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
     """Returns tables that sum up changes, by their titles, and sentences for a reader of them.
 
     Args:
       changes: What `compare_releases` returned.
       count: How many rows of each change are shown.
+      unlike: What `differences` returned.
     """
     tables = {"What changed": change_counts(changes), "What changed most": leading(changes, count)}
     sentences = [GONE]
@@ -172,4 +223,4 @@ def told_changes(
     if len(ratios):
         median = f"{float(np.median(ratios)):.3g} times as many users as before"
         sentences.insert(0, f"In the median, rows of both releases have {median}.")
-    return {title: rows for title, rows in tables.items() if rows}, sentences
+    return {title: rows for title, rows in tables.items() if rows}, [*unlike, *sentences]

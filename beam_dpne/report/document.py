@@ -24,7 +24,7 @@ from markupsafe import Markup, escape
 from beam_dpne import __version__
 from beam_dpne.release.reading import Release
 from beam_dpne.report import PARTS, charts
-from beam_dpne.report.changes import compare_releases, told_changes
+from beam_dpne.report.changes import compare_releases, differences, told_changes
 from beam_dpne.report.facts import (
     Facts,
     detection_bound,
@@ -105,13 +105,17 @@ def render_report(
       top_rows: Largest number of rows of each length in the tables of top rows.
       search_rows: Largest number of rows that the search box of an HTML report holds.
     """
+    changes = None
+    if since is not None:
+        unlike = differences(since, facts, left_out)
+        changes = told_changes(compare_releases(since, facts), 10, unlike)
     facts = _without(facts, left_out)
     is_html = output_format == "html"
     groups = {length: rows for length, rows in facts.groups().items() if len(rows)}
     has_search = is_html and "search" not in left_out
     budget = {name: facts.ledger["guarantee"][name] for name in ("epsilon", "delta")}
     words = {
-        "changes": None if since is None else told_changes(compare_releases(since, facts), 10),
+        "changes": changes,
         "charts": {"lengths": _length_charts(facts), "ranks": _rank_charts(facts, groups)},
         "facts": facts,
         "format": output_format,

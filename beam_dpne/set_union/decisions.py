@@ -2,8 +2,8 @@
 
 Exact weights get keyed noise, and cells are released. Then a part c of the budget (count_share)
 measures how many users have each released item, by the pass in `counts.measuring`. To its sums every
-user adds vectors of length 1 at most, given the released items: they are a function of these and of
-each user's own items, under all policies. All items of a user that were released count, also those
+user adds one vector of length 1 at most, given the released items: it is a function of these and of
+the user's own items, under all policies. All items of a user that were released count, also those
 beyond max_contributions.
 
 **Known items.** L is a public list. Its members are in the sums of every round, with weight 0 if
@@ -34,7 +34,7 @@ depend on a user, are as without a list: members that nobody has are decided ali
 without.
 
 **The items and the numbers of users.** Given the past, a user moves the weights of round r by at most S
-in ℓ2, and then the sums of users by vectors of length 1 at most. These are rounds of one adaptive
+in ℓ2, and then the sums of users by one vector of length 1 at most. These are rounds of one adaptive
 composition of Gaussian mechanisms, with Σ_r (S/σ_r)² ≤ (1 − c) μ² for the items and c μ² for the sums:
 together they are as private as one Gaussian mechanism of sensitivity/σ = μ, for (ε, δ_G). The rest of δ
 is δ_T, as without counts: the argument for items of one user alone compares with a run that releases

@@ -11,6 +11,8 @@ from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 from msgspec import UNSET
 
 from beam_dpne.counts.measuring import count_in_beam
+from beam_dpne.documents.left_out import refuse_left_out
+from beam_dpne.documents.masks import left_out_by
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform, create_public
 from beam_dpne.elements import progress
@@ -151,8 +153,8 @@ class PrivateSetUnion(DocumentsTransform):
       workers: the number of processes in which a worker tokenizes; None means one.
 
     Raises:
-      ValueError: if partitions < 1, on an unknown tokenizer, or if `BatchDocuments` refuses the fields
-        or the input.
+      ValueError: if partitions < 1, on an unknown tokenizer, if `known` has what the tokenizer leaves
+        out, or if `BatchDocuments` refuses the fields or the input.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -174,17 +176,28 @@ class PrivateSetUnion(DocumentsTransform):
     known: KnownItems | None = None
     store: SetStore | None = None
 
+    def __post_init__(self):
+        super().__post_init__()
+        rules = left_out_by(self.tokenizer)
+        if self.known is not None and rules is not None:
+            # An item is one word, so that no phrase of several words can come of noise.
+            refuse_left_out([rules.of_words(self.known.words)])
+
     def expand(self, items_of_users: PCollection) -> PrivateSetUnionResult:
         """Groups by user and releases."""
-        # An empty list decides nothing, so that it must not change the noise either.
-        known = self.known or None
-        run_key = self.bound_key(known.sha256 if known else "")
+        known, keys = self.known or None, self.run_keys()
+        run_key = keys.bound
         users = self.grouped_by_user(items_of_users, run_key, self.plan.max_items_per_user)
         progress.expect(users=self.partitions, count=self.partitions, decide=self.histogram_ranges)
         how = {"plan": self.plan, "run_key": run_key, "ranges": self.histogram_ranges}
         release = ReleaseItems(**how, known=known, store=self.store)
         found = cast("PCollection[ItemSet]", users | "ReleaseItems" >> release)
-        return PrivateSetUnionResult(found, Run.of(self))
+        return PrivateSetUnionResult(found, Run.of(self, keys))
+
+    def public_digest(self) -> str:
+        """Returns the digest of the known items; "" if there are none."""
+        # An empty list decides nothing, so that it must not change the noise either.
+        return self.known.sha256 if self.known else ""
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

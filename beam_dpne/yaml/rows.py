@@ -29,13 +29,15 @@ from beam_dpne.documents.batch import (
 )
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.errors import UsageError
-from beam_dpne.reading.files import match_inputs, refuse_input
+from beam_dpne.ngrams.known_lists import plain_texts
+from beam_dpne.reading.copies import refuse_input
+from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import InputDescription, ReadOptions, names_of
 from beam_dpne.reading.records import check_fields
 from beam_dpne.reading.rejects import Tally
 from beam_dpne.reading.transform import ReadDocuments, check_tallies
 from beam_dpne.release.publishing import WriteRelease
-from beam_dpne.release.reading import check_outside, check_secrets_outside, is_release
+from beam_dpne.release.reading import check_not_below, check_outside, is_release
 
 # Keys of private transforms that name files which must not be published.
 _SECRET_KEYS = ("run_key_file", "stop_list")
@@ -151,6 +153,15 @@ class PrivateRows(beam.PTransform):
         result: Any = self._released(rows)
         return {"rows": result.rows, "ledger": result.ledger | "Ledger" >> _in_field("ledger")}
 
+    def _refuse_inputs(self, reader: ReadRows) -> None:
+        """Refuses public files that are files of a reader, or copies of them."""
+        files = match_inputs(reader.inputs)
+        for name in ("known", "public", "stop_list"):
+            for path in names_of(self.keys.get(name) or ()):
+                if not is_release(name, path):
+                    texts = plain_texts(path) if name == "known" else ()
+                    refuse_input(name, path, files, reader.options, texts)
+
     def _released(self, rows: PCollection) -> Any:
         """Returns the result for rows, whose batches are used if they come straight from files.
 
@@ -170,11 +181,8 @@ class PrivateRows(beam.PTransform):
                 f"{transform.user_field!r}: only its own user_field is checked, so that 7, 7.0 and [7] "
                 f"would be three users. Give ReadDocuments user_field: {transform.user_field}."
             )
-        files = [file for reader in readers for file in match_inputs(reader.inputs)]
-        for name in ("known", "public", "stop_list") if files else ():
-            for path in names_of(self.keys.get(name) or ()):
-                if not is_release(name, path):
-                    refuse_input(name, path, files)
+        for reader in readers:
+            self._refuse_inputs(reader)
         step: Any = rows.producer
         reader = step and step.parent and step.parent.transform
         is_straight = isinstance(reader, ReadRows)
@@ -229,13 +237,13 @@ class WriteRows(beam.PTransform):
         for reader in _readers_before(outputs["rows"]):
             if reader.rejects is not None:
                 check_outside("rejects", reader.rejects, self.write.output)
-            files = [file.path for file in match_inputs(reader.inputs)]
-            check_secrets_outside({"input": [*reader.inputs, *files]}, self.write.output)
+            for file in match_inputs(reader.inputs):
+                check_not_below("input", file.path, self.write.output)
         for step in steps_before(outputs["rows"]):
             if isinstance(step.transform, PrivateRows):
-                keys = step.transform.keys
-                secrets = {name: names_of(keys.get(name) or ()) for name in _SECRET_KEYS}
-                check_secrets_outside(secrets, self.write.output)
+                for name in _SECRET_KEYS:
+                    for path in names_of(step.transform.keys.get(name) or ()):
+                        check_not_below(name, path, self.write.output)
         text = beam.Map(lambda row: row.ledger).with_output_types(str)
         given: Any = {"rows": outputs["rows"], "ledger": outputs["ledger"] | "Ledger" >> text}
         return cast("PCollection", given | "Release" >> self.write | "Path" >> _in_field("path"))

@@ -10,8 +10,10 @@ from beam_dpne import PrivacyPlan, ReleaseNotes
 from beam_dpne.accounting import budget as module
 from beam_dpne.accounting.budget import Note, create_budget, open_budget
 from beam_dpne.accounting.composition import compose
-from beam_dpne.accounting.expense import expense_of_plan, read_counted
+from beam_dpne.accounting.expense import expense_of_plan
+from beam_dpne.accounting.population import read_counted
 from beam_dpne.errors import BudgetError
+from tests.accounting.test_population import old, release
 from tests.support.releases import write_ledger
 
 PLAN = PrivacyPlan(epsilon=1, delta=1e-7)
@@ -30,8 +32,7 @@ def noted(budget, output, expense=SPENT, **others):
 def released(budget, output, **others):
     """Notes and settles a release of two rows."""
     name = noted(budget, output)
-    write_ledger(output, PLAN, **others)
-    budget.settle(str(output))
+    budget.settle(release(output, **others))
     return name
 
 
@@ -169,7 +170,8 @@ def test_the_note_of_a_failed_run_is_removed_unless_its_directory_has_files_of_i
 
 
 def test_releases_made_without_the_budget_count_above_the_cap_and_once(budget, tmp_path):
-    paths = [write_ledger(tmp_path / str(rows), PLAN, rows=rows) for rows in range(12)]
+    paths = [release(tmp_path / str(rows), rows=rows) for rows in range(12)]
+    paths[0] = old(tmp_path / "0")
     budget.add([read_counted(path) for path in paths])
     runs = budget.runs()
     assert len(runs) == 12
@@ -178,7 +180,7 @@ def test_releases_made_without_the_budget_count_above_the_cap_and_once(budget, t
         noted(budget, tmp_path / "more")
     with pytest.raises(BudgetError, match="is in the budget already"):
         budget.add([read_counted(paths[3])])
-    # Two runs that released nothing have equal ledgers, and both are spent.
+    # Two runs of an older version that released nothing have equal ledgers, and both are spent.
     budget.add([read_counted(paths[0])])
     assert len(budget.runs()) == 13
 

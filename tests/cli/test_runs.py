@@ -183,7 +183,7 @@ def test_rejects_are_counted_listed_and_limited(cli, data, tmp_path):
         "malformed JSON"
     ] * 2
     inside = cli(*given, "--overwrite", "--rejects", tmp_path / "out" / "rejects")
-    assert (inside.status, "rejects must be outside the directory" in inside.err) == (2, True)
+    assert (inside.status, "rejects must be outside every release" in inside.err) == (2, True)
     ended = cli(*given[:4], tmp_path / "no", *RUN, "--max_rejected", 0)
     assert ended.status == 1
     assert not (tmp_path / "no" / "ledger.json").exists()

@@ -1,6 +1,7 @@
 """A budget on object storage, where launchers start at once."""
 
 import concurrent.futures
+import hashlib
 
 import pytest
 
@@ -8,6 +9,7 @@ from beam_dpne import PrivacyPlan
 from beam_dpne.accounting.budget import create_budget, open_budget
 from beam_dpne.accounting.composition import compose
 from beam_dpne.accounting.expense import expense_of_plan
+from beam_dpne.accounting.population import read_counted
 from beam_dpne.errors import BudgetError
 from beam_dpne.release.ledger import ledger_bytes
 from tests.support.releases import ledger_of
@@ -19,8 +21,8 @@ PLAN = PrivacyPlan(epsilon=1, delta=1e-7)
 SPENT = expense_of_plan(PLAN)
 
 
-def noted(budget, output):
-    return budget.check_and_note(SPENT, program="ngrams", output=output)
+def noted(budget, output, **known):
+    return budget.check_and_note(SPENT, program="ngrams", output=output, **known)
 
 
 def test_launchers_at_once_never_pass_the_cap_together(bucket):
@@ -53,3 +55,18 @@ def test_a_release_in_a_bucket_is_settled_and_a_note_removed(bucket):
     budget.remove(noted(budget, bucket.path("settled/two")))
     (run,) = open_budget(path).runs().values()
     assert run.expense.mu == pytest.approx(SPENT.mu)
+
+
+def test_a_run_starts_when_the_release_that_it_knows_of_the_same_people_counts(bucket):
+    budget = create_budget(
+        bucket.path("known/budget"), population="customers", epsilon=4, delta=1e-6
+    )
+    data = ledger_bytes(ledger_of(PLAN))
+    bucket.put("known/first/ledger.json", data)
+    known = {"same_people": [hashlib.sha256(data).hexdigest()]}
+    with pytest.raises(BudgetError, match="knew a release about the same people"):
+        noted(budget, bucket.path("known/second"), **known)
+    assert budget.runs() == {}
+    budget.add([read_counted(bucket.path("known/first"))])
+    noted(budget, bucket.path("known/second"), **known)
+    assert budget.total(budget.runs()) == compose([SPENT] * 2, delta=1e-6)

@@ -56,7 +56,7 @@ def test_releases_of_the_graph_of_engines_are_the_same(name, folder):
 @pytest.mark.parametrize(
     "name", ["ngrams/adaptive", "set-union/policy_gaussian", "bayesian/counts"]
 )
-def test_releases_are_the_same_for_every_number_of_threads(name, workers, folder):
+def test_releases_are_the_same_for_every_number_of_processes(name, workers, folder):
     assert release_digest(name, folder, "--workers", workers) == recorded()["releases"][name]
 
 

@@ -91,6 +91,17 @@ def test_sub_keys_are_keyed_hashes_and_differ_by_purpose_length_and_round():
 # The pseudorandom function.
 
 
+def test_a_commitment_names_the_key_and_is_no_other_digest_of_it():
+    keys = [RunKey(bytes([number] * 32)) for number in range(3)]
+    keys += [keys[0].bound_to(context) for context in ("", "commitment", "commitment/0/0")]
+    digests = {key.commitment() for key in keys}
+    assert len(digests) == len(keys)
+    assert RunKey(bytes(32)).commitment() == keys[0].commitment()
+    others = {keys[0].sub_key("commitment").hex(), keys[0].bound_to("commitment")._key().hex()}
+    unkeyed = hashlib.blake2b(b"commitment", digest_size=32, person=b"beam_dpne commit")
+    assert digests.isdisjoint({*others, unkeyed.hexdigest(), keys[0]._key().hex()})
+
+
 def test_encryption_is_aes_256_of_the_standard():
     """FIPS 197, appendix C.3."""
     plain = np.frombuffer(bytes.fromhex("00112233445566778899aabbccddeeff"), "<u8").reshape(1, 2)

@@ -1,4 +1,4 @@
-"""The oracle: the package releases exactly what the pseudocode (`reference.py`) releases.
+"""The oracle: the package releases exactly what the pseudocode (`tests.oracle.ngrams`) releases.
 
 The same run key, documents and plan go through the Beam pipeline, through the run in memory (the
 same loop and kernels, cheap, so hundreds of times), and through the plain-Python reference; grams and

@@ -359,7 +359,9 @@ def test_a_field_that_is_missing_is_named_before_the_run(tmp_path, name: str) ->
 def test_what_may_be_data_is_not_named(tmp_path, settings, name: str, data: str) -> None:
     """Whatever fields are wanted: neither a text, nor a word beside it."""
     path = write(tmp_path / name, data)
-    with pytest.raises(InputError, match=r"may be data|columns|JSON|do not have") as caught:
+    with pytest.raises(
+        InputError, match=r"may be data|columns|JSON|do not have|separated by semicolons"
+    ) as caught:
         check_fields(match_inputs([str(path)]), ReadOptions(**settings))
     assert CANARY not in str(caught.value)
 

@@ -20,10 +20,10 @@ from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.gaussian import gaussian_delta
 from beam_dpne.ngrams.ledger import reported_contents
 from beam_dpne.reading.options import InputDescription
-from beam_dpne.release.ledger import Run, input_section, ledger_bytes, whole_ledger
+from beam_dpne.release.ledger import input_section, ledger_bytes, whole_ledger
 from beam_dpne.release.reading import ledger_path, read_ledger
 from beam_dpne.set_union.plan import POLICIES
-from tests.support.releases import ledger_of, length_of
+from tests.support.releases import ledger_of, length_of, run_of
 
 BUDGET = {"epsilon": 1, "delta": 1e-7}
 ONE_ROUND = PrivacyPlan(**BUDGET, max_length=2, max_contributions=(10, 20), strategy="one_round")
@@ -42,7 +42,7 @@ def reports_of(plan):
 
 def reported(plan, reports=None, **facts):
     contents = reported_contents(plan, reports or reports_of(plan))
-    run = Run(**{"plan": plan, "tokenizer": "words", "run_key_given": False} | facts)
+    run = run_of(plan, **facts)
     return json.loads(ledger_bytes(whole_ledger(contents, run, 20)))
 
 
@@ -179,7 +179,7 @@ def test_reading_gives_back_what_was_built(tmp_path, plan):
 
 WHOLE = ledger_of(ONE_ROUND)
 PART = WHOLE["parts"][0]
-OPTIONAL = ("counts", "program", "schema")
+OPTIONAL = ("content", "counts", "program", "schema")
 
 
 def changed(section, **fields):
@@ -258,7 +258,7 @@ def test_words_that_are_not_one_short_line_are_refused(name, value):
     ],
 )
 def test_one_user_is_said_in_words(described, unit, sentence):
-    run = Run(plan=ADAPTIVE, tokenizer="words", run_key_given=False, described=described)
+    run = run_of(ADAPTIVE, described=described)
     contents = reported_contents(ADAPTIVE, reports_of(ADAPTIVE))
     said = whole_ledger(contents, run, 20, ReleaseNotes(unit=unit))
     assert said.guarantee.user == sentence

@@ -214,14 +214,16 @@ def test_attempts_at_one_time_publish_one_release(tmp_path):
 
 
 def test_names_tell_contents_cuts_and_formats_apart(tmp_path):
-    hashes = set()
+    hashes, contents = set(), set()
     variants = [
         (sets, cut, form) for sets in (SCORES, OTHER) for cut in (3, 4) for form in OUTPUT_FORMATS
     ]
     for place, (scores, cut, form) in enumerate(variants):
         publish(tmp_path / str(place), scores, rows_per_part=cut, output_format=form)
         hashes.add(min(parts(tmp_path / str(place)))[7:23])
+        contents.add(read_ledger(str(tmp_path / str(place)))["content"])
     assert len(hashes) == 12  # OTHER has one row, cut nowhere
+    assert len(contents) == 2
 
 
 def test_nothing_of_place_key_host_or_bundles_is_in_a_release(tmp_path):

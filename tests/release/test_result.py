@@ -172,12 +172,14 @@ def test_the_ledger_is_that_of_the_files_but_for_its_end(program, tmp_path):
     text = (tmp_path / "text").read_text()
     release = read_release(str(tmp_path / "release"))
     ledger = json.loads(text)
-    assert list(ledger)[:-1] == list(release.ledger)[:-1]
+    assert list(ledger)[:-1] == list(release.ledger)[:-2]
     jsonl = b"".join((tmp_path / "release" / part.name).read_bytes() for part in release.parts)
     assert len(release.parts) > 1
     rows = {"count": release.num_rows, "sha256": hashlib.sha256(jsonl).hexdigest()}
     assert ledger.pop("rows") == rows
-    assert ledger == {name: value for name, value in release.ledger.items() if name != "parts"}
+    assert ledger == {
+        name: value for name, value in release.ledger.items() if name not in ("content", "parts")
+    }
     assert text == json.dumps({**ledger, "rows": rows}, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -206,10 +208,13 @@ def test_the_public_facts_of_a_run_are_those_of_the_transform():
         plan=NGRAMS,
         tokenizer="whitespace",
         run_key_given=False,
+        commitment=fresh.run.commitment,
+        bound_commitment=fresh.run.bound_commitment,
         described=InputDescription(user_field="account", text_fields=("subject", "body")),
     )
     given = rows | "Given" >> PrivateNgrams(plan=NGRAMS, run_key=KEY, **fields)
     assert given.run.run_key_given
+    assert given.run.commitment == KEY.commitment()
     assert not any(isinstance(value, RunKey) for value in vars(given.run).values())
 
 

@@ -7,9 +7,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from beam_dpne import ReleaseNotes
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import corpus_of, index_corpus
 from beam_dpne.evaluation.judging import rows_of_table
+from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.reading import read_release
 from beam_dpne.report.changes import GONE, change_counts, compare_releases, ratios
 from tests.conftest import _run_cli
@@ -186,12 +188,45 @@ def test_items_are_compared_as_well(tmp_path):
 
 
 def test_groups_with_another_field_are_not_compared(tmp_path):
-    from beam_dpne.reading.options import InputDescription
-
     for name in ("country", "month"):
         releases.words(tmp_path / name, ["x"], described=InputDescription(group_field=name))
     with pytest.raises(UsageError, match=r"same group field, got country in .* and month in"):
         changes_of(tmp_path, "country", "month")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (("user", "text", "a customer"), ("user", "text", "A  customer"), []),
+        (("user", "text", None), ("user", "text", None), []),
+        (("user", "text", None), ("user", "text", "a customer"), ["unit is not stated in the old"]),
+        (("user", "a", None), ("user", "b", None), ['text field is "a" in the old']),
+        (("user", "a", None), ("home", "a", None), ['user field is "user" in the old']),
+        (("user", "a", None), ("home", "b", None), ['user field is "user"', 'text field is "a"']),
+        (("user", "a", "a customer"), ("user", "a", "a household"), None),
+    ],
+)
+def test_unlike_units_are_refused_and_unlike_fields_are_named(cli, tmp_path, old, new, told):
+    for name, (user, text, unit) in (("old", old), ("new", new)):
+        described = InputDescription(user_field=user, text_fields=(text,))
+        notes = ReleaseNotes(unit=unit)
+        releases.words(tmp_path / name, ["x"], described=described, notes=notes)
+    ended = cli("compare", tmp_path / "old", tmp_path / "new")
+    page = ("report", tmp_path / "new", "--since", tmp_path / "old", "--output")
+    if told is None:
+        for refused in (ended, cli(*page, tmp_path / "page.md")):
+            assert refused.status == 2
+            assert "same kind of user, got the unit 'a customer' in" in refused.err
+        return
+    assert cli(*page, tmp_path / "page.md").status == 0
+    assert cli(*page, tmp_path / "public.md", "--public").status == 0
+    for text, expected in (
+        (" ".join(ended.out.split()), told),
+        ((tmp_path / "page.md").read_text(), told),
+        ((tmp_path / "public.md").read_text(), [each for each in told if "field" not in each]),
+    ):
+        assert text.count("so what changed may be due to that") == len(expected)
+        assert all(each in text for each in expected)
 
 
 @pytest.mark.parametrize("name", ["page.html", "page.md"])

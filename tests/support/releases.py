@@ -1,5 +1,6 @@
 """Releases and ledgers of every program, made by the package's own functions without a run."""
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -23,6 +24,7 @@ from beam_dpne import (
     join_tokens,
 )
 from beam_dpne.bayesian.transform import NgramProbabilities, bayesian_contents, probability_table
+from beam_dpne.documents.run_keys import RunKeys
 from beam_dpne.elements.rows import (
     COUNTED_ITEM_SCHEMA,
     ITEM_SCHEMA,
@@ -196,7 +198,7 @@ def _publish(
     described: InputDescription = DESCRIBED,
     **settings,
 ) -> Any:
-    run = Run(plan=plan, tokenizer=tokenizer, run_key_given=False, described=described)
+    run = run_of(plan, tokenizer=tokenizer, described=described)
     if "score" in table.column_names:
         table = with_rounded_scores(table)
     rows = in_order(table)
@@ -211,14 +213,38 @@ def ledger_of(
     rows: int = 2,
     notes: ReleaseNotes = NO_NOTES,
     run_key_given: bool = False,
+    keys: RunKeys | None = None,
+    same_people: Sequence[str] = (),
+    content: str = "c" * 64,
 ) -> dict:
-    """Returns the ledger of a release with so many rows, in one part."""
+    """Returns the ledger of a release with so many rows, in one part.
+
+    Args:
+      plan: its plan.
+      rows: the number of its rows.
+      notes: the operator's notes.
+      run_key_given: whether the key was given.
+      keys: its key and the bound one; by default always the same.
+      same_people: SHA-256 of the known releases about the same people.
+      content: SHA-256 of its rows.
+    """
     contents, stem = _contents(plan, rows)
-    run = Run(plan=plan, tokenizer="words", run_key_given=run_key_given)
+    run = run_of(plan, keys, run_key_given=run_key_given)
+    if same_people:
+        lists = [{"kind": "release", "sha256": each, "same_people": True} for each in same_people]
+        run = dataclasses.replace(run, known={"lists": lists})
     name = f"{stem}-{'0' * 16}-00000-of-00001.jsonl"
     part = Part(name=name, rows=rows, sha256="a" * 64, bytes=9)
     ledger = whole_ledger(contents, run, rows, notes)
-    return json.loads(ledger_bytes(replace(ledger, rows=UNSET, parts=[part])))
+    return json.loads(ledger_bytes(replace(ledger, rows=UNSET, content=content, parts=[part])))
+
+
+def run_of(plan, keys: RunKeys | None = None, **facts) -> Run:
+    """The public facts of a run under these keys, by default always the same."""
+    own, bound = keys or RunKeys(RunKey(bytes(range(32))), RunKey(bytes(range(1, 33))))
+    whole = {"tokenizer": "words", "run_key_given": False} | facts
+    digests = {"commitment": own.commitment(), "bound_commitment": bound.commitment()}
+    return Run(plan=plan, **digests, **whole)
 
 
 def write_ledger(

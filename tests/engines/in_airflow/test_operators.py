@@ -19,6 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from beam_dpne.accounting.budget import Note, create_budget, open_budget
+from beam_dpne.accounting.population import read_counted
 from beam_dpne.airflow.dataflow import DataflowReleaseOperator
 from beam_dpne.airflow.operators import ReleaseOperator
 from beam_dpne.errors import BudgetError, ReleaseError
@@ -120,6 +121,28 @@ def test_tries_that_fail_count_once(make, context, interpreter, tmp_path):
     assert isinstance(note, Note)
 
 
+@pytest.mark.parametrize("is_in_a_file", [False, True])
+def test_a_run_starts_when_the_release_that_it_knows_of_the_same_people_counts(
+    make, context, tmp_path, is_in_a_file
+):
+    first, path = make(task_id="first").execute(context)["path"], str(tmp_path / "budget")
+    create_budget(path, population="readers", epsilon=30, delta=1e-3)
+    given = {"known": first, "known_same_people": True, "unit": "a reader"}
+    if is_in_a_file:
+        (tmp_path / "plan.json").write_text(json.dumps(given))
+        given = {"plan": str(tmp_path / "plan.json")}
+    operator = make(budget=path, **given)
+    with pytest.raises(BudgetError, match="knew a release about the same people"):
+        operator.execute(context)
+    assert open_budget(path).runs() == {}
+    assert not pathlib.Path(operator.directory(context)).exists()
+    open_budget(path).add([read_counted(first)])
+    operator.execute({**context, "outlet_events": OutletEventAccessors()})
+    budget = open_budget(path)
+    assert 10 < budget.total(budget.runs()).epsilon < 20
+    assert [run.unit for run in budget.runs().values()] == [None, "a reader"]
+
+
 def test_the_program_gets_its_options_and_beam_s(make, context, interpreter, tmp_path):
     operator = make(
         py_interpreter=interpreter("exit 0"),
@@ -127,6 +150,7 @@ def test_the_program_gets_its_options_and_beam_s(make, context, interpreter, tmp
         pipeline_options={"job_endpoint": "localhost:1", "environment_type": "EXTERNAL"},
         output_format="tsv",
         unit="a customer",
+        columns=["user", "text, long"],
         run_key_file=None,
     )
     with pytest.raises(ReleaseError, match="there is no release"):
@@ -140,11 +164,8 @@ def test_the_program_gets_its_options_and_beam_s(make, context, interpreter, tmp
         *("--job_endpoint=localhost:1", "--environment_type=EXTERNAL"),
     ):
         assert argument in given
-    assert not any("run_key_file" in argument or "unit" in argument for argument in given)
-    # Rare parameters are in a file, which a plan of the user would be, too.
-    assert sum(argument.startswith("--plan=") for argument in given) == 1
-    with pytest.raises(ValueError, match="unit must be in the file"):
-        make(unit="a customer", plan="plan.json").execute(context)
+    assert {"--unit=a customer", '--columns=user,"text, long"'} <= set(given)
+    assert not any("run_key_file" in argument or "plan" in argument for argument in given)
 
 
 @pytest.mark.parametrize("fields", [{"epsilon": 9}, {"delta": 1e-5}, {"program": "set-union"}])
@@ -224,7 +245,8 @@ def test_dataflow_gets_the_request_that_google_s_operator_sends(make, context):
         "template": "gs://bucket/templates/ngrams.json",
         "environment": {"tempLocation": "gs://bucket/temp", "subnetwork": None},
     }
-    operator = make(DataflowReleaseOperator, output_format="tsv", **fields)
+    how = {"output_format": "tsv", "unit": "a customer", "columns": ["user", "text"]}
+    operator = make(DataflowReleaseOperator, **how, **fields)
     launch = operator.request(context)["launchParameter"]
     assert launch["jobName"] == operator.job_name(context)
     assert launch["parameters"] == {
@@ -233,6 +255,8 @@ def test_dataflow_gets_the_request_that_google_s_operator_sends(make, context):
         "delta": "0.0001",
         "max_length": "2",
         "output_format": "tsv",
+        "unit": "a customer",
+        "columns": "user,text",
         "output": operator.directory(context),
     }
     assert launch["environment"] == {
@@ -240,8 +264,8 @@ def test_dataflow_gets_the_request_that_google_s_operator_sends(make, context):
         "tempLocation": "gs://bucket/temp",
     }
     assert operator.append_job_name is False
-    with pytest.raises(ValueError, match="unit must be in a plan file on Dataflow"):
-        make(DataflowReleaseOperator, unit="a customer", **fields).request(context)
+    with pytest.raises(ValueError, match="input must be one value on Dataflow"):
+        make(DataflowReleaseOperator, **fields | {"input": ["a", "b"]}).request(context)
     failed = {"status": "error", "message": "The job failed."}
     with pytest.raises(AirflowException, match="The job failed"):
         operator.execute_complete(context, failed)

@@ -1,0 +1,61 @@
+"""Folders of lake tables, whose Parquet files hold rows that were deleted.
+
+A table of Delta, Hudi or Iceberg is a folder of files with a log that says which of them, and which of
+their rows, are in the table now. Whoever reads all files gets deleted rows back, among them those of
+people who were erased.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable
+
+from beam_dpne.errors import InputError
+from beam_dpne.storage.paths import is_local, matching
+
+# For each kind of table, what its folder has; of one of these patterns there is a file.
+_MARKS = {
+    "Delta": "_delta_log/*",
+    "Hudi": ".hoodie/*",
+    "Iceberg": "metadata/*.metadata.json",
+}
+
+
+def refuse_lake_tables(paths: Iterable[str]) -> None:
+    """Refuses files of a lake table, in its folder or in a folder below it.
+
+    Args:
+      paths: Paths of files, or of folders with a slash at the end, local or on any Beam file system.
+
+    Raises:
+      InputError: A file is of such a table.
+    """
+    for folder in sorted({above for path in paths for above in _folders_above(path)}):
+        for kind, mark in _MARKS.items():
+            if _has(folder, mark):
+                raise InputError(
+                    f"input must not be files of a {kind} table, got files in {folder}. They have rows "
+                    "that were deleted from the table, perhaps those of erased people. Export the "
+                    "current version of the table to Parquet files, and give these."
+                )
+
+
+def _folders_above(path: str) -> Iterable[str]:
+    """Yields the folders around a file, below the root of its file system or bucket."""
+    folder = path.rpartition("/")[0]
+    while folder and not folder.endswith(":/"):
+        yield folder
+        folder = folder.rpartition("/")[0]
+
+
+def _has(folder: str, mark: str) -> bool:
+    """Whether a folder has a file of a pattern."""
+    if not is_local(folder):
+        with contextlib.suppress(OSError):
+            return bool(matching(f"{folder}/{mark}"))
+        return False
+    inner, _, name = mark.partition("/")
+    ending = name.removeprefix("*")
+    try:
+        return any(each.endswith(ending) for each in os.listdir(os.path.join(folder, inner)))
+    except OSError:
+        return False
