@@ -1,7 +1,8 @@
 """The program `beam-dpne`: its exit status, the line that it prints of an error, and the failure log.
 
 The exit status is 0 if the command is done, 1 if the run failed, 2 if a parameter is wrong, 130 if the
-program was interrupted and 143 if it was terminated; `beam-dpne audit` has two more. The line has the
+program was interrupted and 143 if it was terminated; `beam-dpne audit` has two more. A run whose ledger
+is in place is done, whatever happens after that. The line has the
 message of a wrong parameter, a missing file or a failed run, and only the type and place of any other
 error, whose message may quote the data. `--failure_log` gives the operator all of it.
 """

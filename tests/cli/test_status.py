@@ -76,6 +76,9 @@ def test_a_whole_release_ends_with_0_whatever_becomes_of_its_display(
     )
     assert ended.returncode == 0
     assert (out / "ledger.json").exists()
+    if encoding == "ascii":
+        table = (tmp_path / "printed").read_text(encoding="ascii")
+        assert "start with ledger.json" in table
     if told.exists():
         lines = told.read_text().splitlines()
         assert lines[-1] == f"published: {out}"
@@ -170,6 +173,21 @@ def test_the_release_of_another_run_is_not_taken_for_ones_own(program, notes, tm
         for folder in (output, tmp_path / "other")
     ]
     assert names[0] == names[1]
+
+
+def test_an_interrupt_when_the_lock_is_given_back_fails_no_run(cli, notes, tmp_path, monkeypatch):
+    remove = os.remove
+
+    def interrupted(path):
+        if str(path).endswith(".lock") and (tmp_path / "out" / "ledger.json").exists():
+            raise KeyboardInterrupt
+        remove(path)
+
+    monkeypatch.setattr(os, "remove", interrupted)
+    ended = cli("ngrams", "--input", notes, "--output", tmp_path / "out", *RUN)
+    assert ended.status == 0, ended.err
+    assert "with KeyboardInterrupt after that" in ended.err
+    assert ended.err.splitlines()[-1] == f"published: {tmp_path / 'out'}"
 
 
 def test_a_budget_that_cannot_be_settled_fails_no_whole_release(cli, notes, tmp_path, monkeypatch):

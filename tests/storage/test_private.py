@@ -86,7 +86,7 @@ def test_the_folder_of_a_job_stays_while_its_launcher_may_be_dead(tmp_path):
 @pytest.mark.parametrize("planted", ["a link", "a folder for all", "a file"])
 def test_what_somebody_else_has_planted_is_refused_and_left_alone(tmp_path, planted):
     target = tmp_path / "target"
-    target.mkdir()
+    target.mkdir(0o700)
     home = tmp_path / "around" / f".beam_dpne-{os.getuid()}"
     home.parent.mkdir()
     if planted == "a link":
