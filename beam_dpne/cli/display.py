@@ -32,6 +32,7 @@ _PHRASES = {
     "count": "counting users of the released rows",
     "released": "sorting the released rows",
     "publish": "writing the release",
+    "published": "finishing",
 }
 # What the columns of the table of a release mean, for the line beneath it.
 _MEANINGS = {

@@ -34,7 +34,7 @@ from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements import progress
 from beam_dpne.elements.coders import SetStore
-from beam_dpne.errors import BudgetError, UsageError, kind_of
+from beam_dpne.errors import BudgetError, UsageError, kind_of, own_reason
 from beam_dpne.ngrams.parameters import KnownLists
 from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.reading.copies import refuse_input
@@ -62,8 +62,6 @@ from beam_dpne.validation import about_large_delta
 if TYPE_CHECKING:
     from beam_dpne.bayesian.transform import BayesianCounts
     from beam_dpne.set_union.transform import PrivateSetUnion
-
-_IS_WHOLE = "the release is whole, and its budget is spent."
 
 
 def run(
@@ -98,6 +96,7 @@ def run(
     warn_of_large_delta(plan)
     running = made[parameters.Running]
     key = running.run_key_file
+    run_key = key and RunKeyFile.checked(absolute_path(key), pinned=not options.is_template)
     workers = running.workers or None
     if running.workers is None and options.embedded:
         has_affinity = hasattr(os, "sched_getaffinity")
@@ -113,7 +112,7 @@ def run(
         tokenizer=with_rules(made[Tokenizing], with_cause(chosen) if logs_failures else chosen),
         partitions=running.partitions or _partitions(files, workers),
         workers=workers,
-        run_key=key and RunKeyFile.checked(absolute_path(key), pinned=not options.is_template),
+        run_key=run_key,
         described=reading.describe([file.path for file in files]),
     )
     if key and not quiet and can_be_read_by_others(key):
@@ -141,9 +140,9 @@ def run(
     except BaseException as error:
         # Whoever repeated this run would spend its budget twice, so its display cannot fail it.
         streams.drop_output()
-        display.print_notice(f"beam-dpne: {_IS_WHOLE} It could not be shown ({kind_of(error)}).")
+        streams.say_whole(f"It could not be shown ({kind_of(error)}).")
     if not quiet:
-        display.print_notice(f"published: {output}")
+        streams.say_published(output)
     return ledger
 
 
@@ -158,7 +157,8 @@ def _ledger_in(output: str) -> bytes | None:
 def _not_failed_once_published(output: str, before: bytes | None) -> Iterator[None]:
     """Lets a run that has published end well, whatever happens after its ledger is in place.
 
-    Whoever repeated the run would spend its budget twice.
+    Whoever repeated the run would spend its budget twice. An error of ours is raised before the ledger
+    is written, so that a new ledger is then that of another run to the same directory.
 
     Args:
       output: the directory of the release.
@@ -167,12 +167,12 @@ def _not_failed_once_published(output: str, before: bytes | None) -> Iterator[No
     try:
         yield
     except BaseException as error:
-        now = _ledger_in(output)
-        if now is None or now == before:
-            raise
-        display.print_notice(
-            f"beam-dpne: {_IS_WHOLE} Its run ended with {kind_of(error)} after that."
-        )
+        if progress.snapshot().stage != progress.PUBLISHED:
+            now = _ledger_in(output)
+            if now in (None, before) or own_reason(error.__context__ or error) is not None:
+                raise
+        progress.enter(progress.PUBLISHED)
+        streams.say_whole(f"Its run ended with {kind_of(error)} after that.")
 
 
 def _check_places(made: Made, options: BeamOptions) -> None:
@@ -180,9 +180,17 @@ def _check_places(made: Made, options: BeamOptions) -> None:
     writing, budget = made[parameters.Writing], made[parameters.Running].budget
     rejects, key = made[parameters.Rejecting].rejects, made[parameters.Running].run_key_file
     others = (key, made[Tokenizing].stop_list)
-    read = [*names_of(made[parameters.Input].input), *filter(None, others)]
+    inputs = names_of(made[parameters.Input].input)
+    read = [*inputs, *filter(None, others)]
     written = filter(None, (writing.output, rejects, options.temp_location, budget))
-    for name, path in (("run_key_file", key), ("temp_location", options.temp_location)):
+    secrets = {
+        "run_key_file": key,
+        "stop_list": made[Tokenizing].stop_list,
+        "temp_location": options.temp_location,
+    }
+    for path in inputs:
+        check_not_below("input", path, writing.output)
+    for name, path in secrets.items():
         if path is not None:
             check_not_below(name, path, writing.output)
     check_access(read, list(written), options.pipeline_options)
@@ -288,7 +296,10 @@ def _run(
         timeout = 0 if options.hands_over else made[parameters.Running].harness_timeout
         shared_folder = folder if is_local(folder) else None
         result = runners.run_pipeline(pipeline, timeout, shared_folder)
-    return runners.counters(result) if runners.has_finished(result) else None
+        if not runners.has_finished(result):
+            return None
+        progress.enter(progress.PUBLISHED)
+    return runners.counters(result)
 
 
 @contextlib.contextmanager

@@ -192,9 +192,12 @@ def run_folder(options: BeamOptions, release: str) -> Iterator[str]:
     given = options.temp_location
     is_here = options.embedded or is_local(release) if given is None else is_local(given)
     if is_here:
-        with private.run_folder(given) as folder:
-            yield folder
-            coders.forget()
+        # Jobs on an engine go on when their launcher is killed.
+        with private.run_folder(given, ends_with_launcher=options.embedded) as folder:
+            try:
+                yield folder
+            finally:
+                coders.forget()
         return
     output = absolute_path(release).rstrip("/")
     # There is no directory beside a bucket.

@@ -33,6 +33,8 @@ class Snapshot(NamedTuple):
 
 
 RELEASED = "released"
+# The ledger of the release is in place, so that the run cannot fail any more.
+PUBLISHED = "published"
 _START = Snapshot("", None, 0)
 # Expected: the number of parts of a stage, by its name; items: that of the items that are mapped, or 0.
 # A runner's workers are threads. Tell: what takes the steps of a fork, or None.

@@ -240,7 +240,7 @@ def publish_release(
             )
             last = ledger_bytes(whole)
             if is_writing:
-                directory.replace(LEDGER_NAME, last, seen=current)
+                _put_ledger(directory, last, seen=current)
             elif last != current:
                 raise ReleaseError(
                     f"{output} is a release already; choose another directory or set overwrite."
@@ -249,6 +249,7 @@ def publish_release(
             if is_writing:
                 _withdraw(directory, listed)
             raise
+        progress.enter(progress.PUBLISHED)
         written = {part.name for part in listed}
         # Files that came later may belong to another attempt.
         directory.remove(
@@ -260,6 +261,18 @@ def publish_release(
         )
     # Names of parts are hashes of released rows, so the directory names the release.
     return directory.path_of(LEDGER_NAME)
+
+
+def _put_ledger(directory: Directory, ledger: bytes, *, seen: bytes | None) -> None:
+    """Writes the ledger, which publishes the release."""
+    try:
+        directory.replace(LEDGER_NAME, ledger, seen=seen)
+    except Exception:
+        # The answer of an object store may be lost when it has done what it was asked to do.
+        with contextlib.suppress(Exception):
+            if directory.read(LEDGER_NAME) == ledger:
+                return
+        raise
 
 
 def _withdraw(directory: Directory, written: Iterable[Part]) -> None:

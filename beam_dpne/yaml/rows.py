@@ -37,7 +37,10 @@ from beam_dpne.reading.records import check_fields
 from beam_dpne.reading.rejects import Tally
 from beam_dpne.reading.transform import ReadDocuments, check_tallies
 from beam_dpne.release.publishing import WriteRelease
-from beam_dpne.release.reading import check_outside, is_release
+from beam_dpne.release.reading import check_not_below, check_outside, is_release
+
+# Keys of private transforms that name files which must not be published.
+_SECRET_KEYS = ("run_key_file", "stop_list")
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -128,7 +131,8 @@ class PrivateRows(beam.PTransform):
 
     Attributes:
       transform: the private transform.
-      keys: its keys. Public files that they name must not be files from which the rows come.
+      keys: its keys. Public files that they name must not be files from which the rows come, and
+        secret ones must not be in the directory of a release.
     """
 
     transform: DocumentsTransform
@@ -233,6 +237,13 @@ class WriteRows(beam.PTransform):
         for reader in _readers_before(outputs["rows"]):
             if reader.rejects is not None:
                 check_outside("rejects", reader.rejects, self.write.output)
+            for file in match_inputs(reader.inputs):
+                check_not_below("input", file.path, self.write.output)
+        for step in steps_before(outputs["rows"]):
+            if isinstance(step.transform, PrivateRows):
+                for name in _SECRET_KEYS:
+                    for path in names_of(step.transform.keys.get(name) or ()):
+                        check_not_below(name, path, self.write.output)
         text = beam.Map(lambda row: row.ledger).with_output_types(str)
         given: Any = {"rows": outputs["rows"], "ledger": outputs["ledger"] | "Ledger" >> text}
         return cast("PCollection", given | "Release" >> self.write | "Path" >> _in_field("path"))

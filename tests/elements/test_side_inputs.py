@@ -125,7 +125,9 @@ def test_a_limit_of_one_byte_does_not_change_the_release(tmp_path, strategy, pru
     released = words_of(sets)
     assert released == words_of(expected.sets)
     assert ("good", "morning", "to") in released[3]
-    kept = collections.Counter(path.name.partition("-")[0] for path in (tmp_path / "s").iterdir())
+    files = list((tmp_path / "s").iterdir())
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    kept = collections.Counter(path.name.partition("-")[0] for path in files)
     assert kept["GramSet"] >= 3
     assert kept["PresentGrams"] >= 5 if plan.is_adaptive else not kept["PresentGrams"]
 
