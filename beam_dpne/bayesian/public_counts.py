@@ -17,7 +17,7 @@ from beam_dpne.documents import tokenizers
 from beam_dpne.documents.masks import left_out_by
 from beam_dpne.elements.arrays import byte_order, places_in, used_words
 from beam_dpne.elements.batches import NO_GRAM
-from beam_dpne.elements.coders import StoredFile, register_batches
+from beam_dpne.elements.encoding import StoredFile
 from beam_dpne.elements.rows import SEPARATOR, escape_token
 from beam_dpne.errors import PublicCountsError
 from beam_dpne.ngrams.known_lists import codes_of_documents
@@ -149,9 +149,6 @@ class PublicCounts:
         return np.concatenate([each[0] for each in found]), np.concatenate(
             [each[1] for each in found]
         )
-
-
-register_batches(PublicCounts)
 
 
 def from_codes(

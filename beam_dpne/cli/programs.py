@@ -28,12 +28,12 @@ from beam_dpne.cli.inputs import (
 )
 from beam_dpne.cli.parameters import Tokenizing
 from beam_dpne.cli.runners import BeamOptions
-from beam_dpne.documents.batch import GROUP
+from beam_dpne.documents.blocks import GROUP
 from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements import progress
-from beam_dpne.elements.coders import SetStore
+from beam_dpne.elements.encoding import SetStore
 from beam_dpne.errors import BudgetError, UsageError, kind_of, own_reason
 from beam_dpne.ngrams.parameters import KnownLists
 from beam_dpne.ngrams.transform import PrivateNgrams

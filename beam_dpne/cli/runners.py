@@ -28,7 +28,7 @@ from apache_beam.runners.worker import sdk_worker
 
 from beam_dpne import engines
 from beam_dpne.cli.commands import unknown
-from beam_dpne.elements import coders
+from beam_dpne.elements import encoding
 from beam_dpne.errors import RunError, UsageError, printable_reason
 from beam_dpne.storage import private
 from beam_dpne.storage.directories import absolute_path
@@ -197,7 +197,7 @@ def run_folder(options: BeamOptions, release: str) -> Iterator[str]:
             try:
                 yield folder
             finally:
-                coders.forget()
+                encoding.forget()
         return
     output = absolute_path(release).rstrip("/")
     # There is no directory beside a bucket.
@@ -206,7 +206,7 @@ def run_folder(options: BeamOptions, release: str) -> Iterator[str]:
     try:
         yield folder
     finally:
-        coders.forget()
+        encoding.forget()
         with contextlib.suppress(Exception):
             if FileSystems.exists(folder) or FileSystems.match([f"{folder}/*"])[0].metadata_list:
                 FileSystems.delete([folder])

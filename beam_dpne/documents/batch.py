@@ -16,7 +16,8 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.schemas import named_fields_from_element_type
 
-from beam_dpne.elements.batches import apply
+from beam_dpne.documents.blocks import TEXT, USER
+from beam_dpne.elements.bundles import apply
 from beam_dpne.errors import kind_of
 from beam_dpne.reading.columns import (
     group_column,
@@ -28,7 +29,6 @@ from beam_dpne.reading.columns import (
 )
 from beam_dpne.reading.options import names_of
 
-USER, TEXT, GROUP = "user", "text", "group"
 # Beam 2.77 turns tables of Arrow and data frames of pandas into rows by the position of their columns:
 # it pairs the names of the first table with the values of all later ones, so that users and texts of a
 # file with another order of columns change places. No later step can see this. Classes are compared by

@@ -15,7 +15,7 @@ from beam_dpne.elements.arrays import (
     used_words,
 )
 from beam_dpne.elements.batches import NO_GRAM, DocumentBlock, UserBatch
-from beam_dpne.elements.coders import bounded_parts
+from beam_dpne.elements.encoding import bounded_parts
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.columns import NAMED_USER
@@ -26,6 +26,11 @@ _MAX_BLOCK_TOKENS = 4_000_000
 _SPARE_BITS = 64 - 16
 # It ends the group that stands in front of a word. No group has a control character.
 _GROUP_END = "\x1f"
+
+# The columns of a batch of documents.
+USER = "user"
+TEXT = "text"
+GROUP = "group"
 
 
 def split_by_user(block: DocumentBlock, partitions: int) -> Iterator[tuple[int, DocumentBlock]]:

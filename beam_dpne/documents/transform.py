@@ -10,15 +10,11 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 
 from beam_dpne.documents import tokenizers
-from beam_dpne.documents.batch import (
+from beam_dpne.documents.batch import BatchDocuments, checked_names, require_one_release
+from beam_dpne.documents.blocks import (
     GROUP,
     TEXT,
     USER,
-    BatchDocuments,
-    checked_names,
-    require_one_release,
-)
-from beam_dpne.documents.blocks import (
     bounded_blocks,
     encode_documents,
     hash_users,
@@ -30,8 +26,9 @@ from beam_dpne.documents.blocks import (
 from beam_dpne.documents.run_keys import RunKeys, key_context, require_identified
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements import progress
-from beam_dpne.elements.batches import DocumentBlock, UnhintedTransform, UserBatch, apply
-from beam_dpne.elements.coders import SetStore, spill
+from beam_dpne.elements.batches import DocumentBlock, UserBatch
+from beam_dpne.elements.bundles import UnhintedTransform, apply
+from beam_dpne.elements.encoding import SetStore, spill
 from beam_dpne.elements.processes import Processes, most_forks
 from beam_dpne.engines import check_options
 from beam_dpne.mechanism.randomness import RunKey

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements.coders import StoredFile, register_batches
+from beam_dpne.elements.encoding import StoredFile
 from beam_dpne.mechanism.rules import LengthRule
 
 SECOND_BITS = 32
@@ -213,9 +213,6 @@ def pack_pairs(prefixes: np.ndarray, seconds: np.ndarray) -> np.ndarray:
 def unpack_pairs(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns (prefixes, seconds), int64; inverse of `pack_pairs`."""
     return keys >> SECOND_BITS, keys & ((1 << SECOND_BITS) - 1)
-
-
-register_batches(Contributions, HistogramShard, PresentGrams, GramSet)
 
 
 def word_ids(sets: Sequence[GramSet], place: int, rows: np.ndarray) -> list[np.ndarray]:

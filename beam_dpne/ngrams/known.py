@@ -10,12 +10,11 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_dpne.documents.blocks import with_group, without_groups
 from beam_dpne.documents.left_out import refuse_left_out
@@ -34,6 +33,9 @@ from beam_dpne.reading.options import ReadOptions, extension_of, names_of
 from beam_dpne.release.reading import is_release, read_release
 from beam_dpne.set_union.elements import KnownItems
 from beam_dpne.storage.directories import check_access
+
+if TYPE_CHECKING:
+    from beam_dpne.storage.directories import PipelineOptions
 
 _MEANING = (
     "These lists were known before the run, and their n-grams needed less evidence. A list is text, "
@@ -320,7 +322,7 @@ def read_known(
     tokenizer: str | Tokenizer,
     inputs: Sequence[InputFile] = (),
     *,
-    options: PipelineOptions | None = None,
+    options: "PipelineOptions | None" = None,
     reading: ReadOptions | None = None,
 ) -> KnownNgrams:
     """Returns the n-grams of all lists that parameters name.

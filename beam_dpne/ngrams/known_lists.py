@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from beam_dpne.documents.batch import GROUP
-from beam_dpne.documents.blocks import with_group
+from beam_dpne.documents.blocks import GROUP, with_group
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize
 from beam_dpne.elements.arrays import merge_words
 from beam_dpne.elements.batches import NO_GRAM

@@ -26,7 +26,7 @@ import numpy as np
 import scipy
 
 from beam_dpne.elements.batches import sums_at
-from beam_dpne.elements.coders import cached_for_sets
+from beam_dpne.elements.encoding import cached_for_sets
 from beam_dpne.mechanism import randomness, thresholds
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import (

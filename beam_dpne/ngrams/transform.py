@@ -11,23 +11,32 @@ from apache_beam.pvalue import AsIter, AsSingleton, PCollection, TaggedOutput
 
 from beam_dpne.documents.masks import left_out_by
 from beam_dpne.documents.transform import DocumentsTransform, create_public
-from beam_dpne.elements.batches import DocumentBlock, UserBatch, apply
-from beam_dpne.elements.coders import SetStore, keep, spill, take
+from beam_dpne.elements.batches import DocumentBlock, UserBatch
+from beam_dpne.elements.bundles import apply
+from beam_dpne.elements.encoding import SetStore, keep, spill, take
 from beam_dpne.elements.processes import Processes, most_forks
 from beam_dpne.elements.rows import CountedGroupedNgram, CountedNgram, GroupedNgram, ReleasedNgram
 from beam_dpne.engines import is_one_process
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.ngrams.candidates import ExtractGrams, PruneInvalid
-from beam_dpne.ngrams.contributions import LimitContributions
 from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet
-from beam_dpne.ngrams.histogram import WeightedHistogram
 from beam_dpne.ngrams.in_memory import InMemory, InProcesses, keep_users
 from beam_dpne.ngrams.ledger import ngrams_contents
 from beam_dpne.ngrams.length_rules import rule_for
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.range_steps import DecideRound, NoisyThreshold, SampleSpurious
-from beam_dpne.ngrams.released_rows import CountUsers, ReleasedRows
-from beam_dpne.ngrams.spending import SpendBudgets
+from beam_dpne.ngrams.range_steps import (
+    DecideRound,
+    NoisyThreshold,
+    SampleSpurious,
+    WeightedHistogram,
+)
+from beam_dpne.ngrams.released_rows import ReleasedRows
+from beam_dpne.ngrams.user_steps import (
+    CountUsers,
+    ExtractGrams,
+    LimitContributions,
+    PruneInvalid,
+    SpendBudgets,
+)
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run
 from beam_dpne.release.result import Form, Result

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from beam_dpne.documents.blocks import split_groups
 from beam_dpne.elements.arrays import KeyTable, places_in
-from beam_dpne.elements.coders import cached_for_sets
+from beam_dpne.elements.encoding import cached_for_sets
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.rules import KNOWN_CLASS
 from beam_dpne.ngrams.elements import Contributions, GramSet, pack_pairs, unpack_pairs

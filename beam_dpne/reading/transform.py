@@ -11,7 +11,7 @@ import pyarrow as pa
 from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
-from beam_dpne.elements.batches import UnhintedTransform, apply
+from beam_dpne.elements.bundles import UnhintedTransform, apply
 from beam_dpne.elements.processes import answers
 from beam_dpne.reading.files import has_glob, match_inputs
 from beam_dpne.reading.options import InputDescription, ReadOptions, extension_of, format_of

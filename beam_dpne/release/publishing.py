@@ -18,8 +18,8 @@ from apache_beam.pvalue import AsIter, PCollection, PValue
 from msgspec import UNSET
 
 from beam_dpne.elements import progress
-from beam_dpne.elements.batches import UnhintedTransform
-from beam_dpne.elements.rows import Rows, longest_beside_shorter
+from beam_dpne.elements.bundles import UnhintedTransform, longest_beside_shorter
+from beam_dpne.elements.rows import Rows
 from beam_dpne.errors import ReleaseError
 from beam_dpne.reading.rejects import DEFAULT_MAX_REJECTED, Tally
 from beam_dpne.reading.transform import check_tallies

@@ -13,8 +13,8 @@ import msgspec
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
-from beam_dpne.elements.batches import apply
-from beam_dpne.elements.rows import Rows, in_order, longest_beside_shorter, pieces
+from beam_dpne.elements.bundles import apply, longest_beside_shorter
+from beam_dpne.elements.rows import Rows, in_order, pieces
 from beam_dpne.errors import ReleaseError
 from beam_dpne.release import schema
 from beam_dpne.release.ledger import Contents, Run, ledger_bytes, whole_ledger, with_notes

@@ -49,7 +49,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.counts.measuring import Held, estimated, sum_batches
-from beam_dpne.elements import coders
+from beam_dpne.elements import encoding
 from beam_dpne.elements.arrays import byte_order, join_words, places_in, rows_of_places
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
 from beam_dpne.mechanism import randomness, thresholds
@@ -154,7 +154,7 @@ def bounded_parts(found: ItemSet) -> Iterator[ItemSet]:
         return ItemSet(items=found.items.take(pa.array(rows)), scores=found.scores[rows])
 
     if len(found):
-        yield from coders.bounded_parts(np.arange(len(found)), take)
+        yield from encoding.bounded_parts(np.arange(len(found)), take)
 
 
 def merge_released(

@@ -13,7 +13,7 @@ import pyarrow as pa
 from beam_dpne.elements import arrays
 from beam_dpne.elements.arrays import hash_words, merge_hashes, merge_words, places_in
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
-from beam_dpne.elements.coders import StoredFile, bounded_parts, register_batches
+from beam_dpne.elements.encoding import StoredFile, bounded_parts
 from beam_dpne.elements.rows import COUNTED_ITEM_SCHEMA, ITEM_SCHEMA, in_order, with_rounded_scores
 from beam_dpne.mechanism.randomness import RunKey
 
@@ -101,9 +101,6 @@ class KnownItems:
             sums=np.zeros(len(self), np.int64),
             known=np.ones(len(self), np.uint8),
         )
-
-
-register_batches(ItemSums, ItemSet, KnownItems)
 
 
 def items_of_users(batch: UserBatch) -> DocumentBlock:

@@ -10,15 +10,17 @@ import numpy as np
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 from msgspec import UNSET
 
-from beam_dpne.counts.measuring import count_in_beam
+from beam_dpne.counts.steps import count_in_beam
 from beam_dpne.documents.left_out import refuse_left_out
 from beam_dpne.documents.masks import left_out_by
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform, create_public
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import join_words
-from beam_dpne.elements.batches import DocumentBlock, SumBundle, UnhintedTransform, UserBatch, apply
-from beam_dpne.elements.coders import SetStore
+from beam_dpne.elements.batches import DocumentBlock, UserBatch
+from beam_dpne.elements.bundles import SumBundle, UnhintedTransform, apply
+from beam_dpne.elements.coders import register_batches
+from beam_dpne.elements.encoding import SetStore
 from beam_dpne.elements.rows import CountedItem, ReleasedItem
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.release.ledger import Contents, Run
@@ -35,6 +37,7 @@ from beam_dpne.set_union.elements import (
 )
 from beam_dpne.set_union.plan import SetUnionPlan
 
+register_batches(ItemSums, ItemSet, KnownItems)
 _KeyedSums = tuple[int, ItemSums]
 _OPEN, _KNOWN, _PAST = _ASIDE = ("open", "known", "past")
 _SHARDS = (

@@ -18,15 +18,13 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 
 from beam_dpne.cli.runners import is_classic_template
 from beam_dpne.documents.batch import (
-    GROUP,
-    TEXT,
-    USER,
     BatchDocuments,
     check_known_fields,
     checked_names,
     known_fields,
     steps_before,
 )
+from beam_dpne.documents.blocks import GROUP, TEXT, USER
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.errors import UsageError
 from beam_dpne.ngrams.known_lists import plain_texts
