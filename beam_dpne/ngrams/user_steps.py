@@ -289,6 +289,7 @@ class CountUsers(UnhintedTransform):
       store: the folder for sets that are too large for an element; with None every set is one element.
 
     Example:
+      >>> import numpy as np
       >>> import pyarrow as pa
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
       >>> from beam_dpne import CountUsers, PrivacyPlan, RunKey
