@@ -73,7 +73,7 @@ def match_inputs(patterns: Sequence[str]) -> list[InputFile]:
     for named in patterns:
         path = absolute_path(named)
         require_file_system(path)
-        if not has_glob(path):
+        if os.path.isdir(path):
             # A table may have no files but those in folders below.
             refuse_lake_tables([f"{path}/"])
         found = _match(path, named)

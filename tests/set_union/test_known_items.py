@@ -277,7 +277,7 @@ def test_lists_of_every_kind_reach_the_program(cli, tmp_path, kind):
         assert (ended.status, "needs a release among" in ended.err) == (2, True)
         ended = cli("set-union", *given, *item, *more)
     assert ended.status == 0, ended.err
-    assert "nothing new with a noisy weight below it was released" in ended.out
+    assert "only what was known before is released with a noisy weight below it" in ended.out
     ledger = read_ledger(str(tmp_path / "out"))
     (told,) = ledger["known"]["lists"]
     expected = {"set-union": 1, "ngrams": 3}.get(kind, 2)
