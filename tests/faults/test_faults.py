@@ -86,10 +86,8 @@ def check_failure(status, said, release, whole):
 
     A run whose ledger is in place has not failed, whatever happens after that.
     """
-    if (release / "ledger.json").exists():
-        assert status is not None
-    else:
-        assert status not in (0, None)
+    assert status is not None
+    assert (status == 0) == (release / "ledger.json").exists()
     assert CANARY not in said
     assert "word1" not in said
     assert "Traceback" not in said
