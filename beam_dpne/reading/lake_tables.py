@@ -16,7 +16,7 @@ from beam_dpne.storage.paths import is_local, matching
 _MARKS = {
     "Delta": "_delta_log/*",
     "Hudi": ".hoodie/*",
-    "Iceberg": "metadata/*.metadata.json",
+    "Iceberg": "metadata/*.metadata.json*",
 }
 
 

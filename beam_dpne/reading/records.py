@@ -215,10 +215,8 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> pa.Array:
     """
     if not any(file.size for file in files):
         raise InputError(f"input must have records, got {files[0].path}, which is an empty file.")
-    items = [WorkItem(file, format_of(file.path, options.input_format)) for file in files]
-    for item in items:
-        options.check_kind(item.kind)
-    options.check_used({item.kind for item in items})
+    kinds = options.formats_of(file.path for file in files)
+    items = [WorkItem(file, kind) for file, kind in zip(files, kinds, strict=True)]
     usable, reasons, texts = 0, set[str](), list[pa.Array]()
     for item in items[:_CHECKED_FILES]:
         beginning = dataclasses.replace(options, block_bytes=_CHECKED_BYTES)
