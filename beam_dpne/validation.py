@@ -6,9 +6,11 @@ and plan files are made from it (`parameters_of`), and making the object checks 
 Each check raises ValueError with the parameter's name, its requirement, its value and the remedy.
 """
 
+import csv
 import dataclasses
 import difflib
 import functools
+import io
 import json
 import math
 import re
@@ -37,7 +39,7 @@ class Parameter:
       requirement: describes the allowed values, where their range does not.
       remedy: ends the error of a wrong value.
       default_text: the default in words, where it depends on other parameters.
-      rare: whether it stands in plan files, YAML and Python only, and not on the command line.
+      in_short_help: whether `--help` has a line about it; `--help-all` shows every parameter.
       essential: whether it is among the first in a command's help, as are all without a default.
       value: the word for a value in help, where its kind and its name do not give a good one.
       path: "files" or "file" for files to read, "directory" for one to write, else "".
@@ -56,7 +58,7 @@ class Parameter:
     requirement: str = ""
     remedy: str = ""
     default_text: str = ""
-    rare: bool = False
+    in_short_help: bool = True
     essential: bool = False
     value: str = ""
     path: str = ""
@@ -95,18 +97,54 @@ class Parameter:
         last = "N" if self.kind in (int, float) else self.name.rpartition("_")[2].upper()
         return words.get(self.path, last)
 
+    @property
+    def has_commas(self) -> bool:
+        """Whether one text gives a whole list, with commas between its members.
+
+        Paths, and names of which there is mostly one, may have commas in them: of these a list is given
+        by one text for each member.
+        """
+        is_list_of_names = not self.single and not self.path
+        return self.several and (
+            self.kind in (int, float) or bool(self.choices) or is_list_of_names
+        )
+
     def parse(self, text: str) -> Any:
-        """Returns the value that a text gives; numbers and choices of a list have commas between them.
+        """Returns the value that a text gives.
+
+        A list has commas between its members, and a name with a comma is enclosed in double quotes, as
+        in a line of CSV (`has_commas`).
 
         Raises:
           ValueError: if the text has another form.
+
+        >>> Parameter(name="columns", single=False, several=True).parse('user,"text, long"')
+        ('user', 'text, long')
         """
-        listed = self.several and (self.kind in (int, float) or self.choices)
-        parts = text.split(",") if listed else [text]
+        parts = self._members(text) if self.has_commas else [text]
         if self.kind is not str and not all(re.fullmatch(PATTERNS[self.kind], x) for x in parts):
             self._refuse(text)
         values = tuple(part == "true" if self.kind is bool else self.kind(part) for part in parts)
         return values[0] if self.single and len(values) == 1 else values
+
+    def texts(self, value: Any) -> list[str]:
+        """Returns the texts that `parse` reads as a value, one for each time that its option is given.
+
+        >>> Parameter(name="columns", single=False, several=True).texts(["user", "text, long"])
+        ['user,"text, long"']
+        >>> Parameter(name="input", several=True, path="files").texts(["a.csv", "b.csv"])
+        ['a.csv', 'b.csv']
+        """
+        if not isinstance(value, list | tuple):
+            return [_text(value)]
+        members = [_text(each) for each in value]
+        if not self.has_commas:
+            return members
+        if self.kind is not str:
+            return [",".join(members)]
+        line = io.StringIO()
+        csv.writer(line, lineterminator="").writerow(members)
+        return [line.getvalue()]
 
     def checked(self, value: Any) -> Any:
         """Returns a value as the field holds it: whole numbers as float, lists as tuples.
@@ -122,6 +160,16 @@ class Parameter:
             self._refuse(value)
         held = tuple(map(float, values)) if self.kind is float else tuple(values)
         return held if is_list else held[0]
+
+    def _members(self, text: str) -> list[str]:
+        """Returns the texts between the commas of a list; raises ValueError if a quote is open."""
+        if self.kind is not str:
+            return text.split(",")
+        try:
+            (members,) = csv.reader([text], strict=True)
+        except (csv.Error, ValueError):
+            self._refuse(text)
+        return members
 
     def _allows(self, value: Any) -> bool:
         kinds = int | float if self.kind is float else self.kind
@@ -152,6 +200,10 @@ class Parameter:
     def _refuse(self, value: Any) -> typing.NoReturn:
         text = f"{self.name} must be {self.must_be}, got {self.name}={value!r}. {self.remedy}"
         raise ValueError(text.rstrip())
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 PATTERNS: dict[type, str] = {

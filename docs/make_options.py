@@ -12,10 +12,11 @@ _BEGINNING = """# All parameters
 The build of the site makes this page from the definitions of the parameters. They are the options
 of `beam-dpne`, the keys of Beam YAML and the fields of the Python objects alike. `beam-dpne COMMAND
 --help` prints an example, what must be given and a line for each option; `--help-all` prints the text
-of this page. Messages of `beam-dpne` name a parameter as its option (`--overwrite`). What is marked
-with a star is rarely needed: it has no option, and stands in a JSON file that `--plan FILE` names.
-Such a file may hold any parameter of its command, by its name; a parameter that is in the file must
-not be given as an option, too.
+of this page. Messages of `beam-dpne` name a parameter as its option (`--overwrite`). A list of numbers,
+choices or columns has commas between its members; of other lists each member is given by an option of
+its own (`--text_field title --text_field body`). `--plan FILE` names a JSON file that may hold any
+parameter of its command, by its name; a parameter that is in the file must not be given as an option,
+too. `plan PROGRAM` and `audit PROGRAM` take all parameters of that program's plan.
 
 Options of Apache Beam, such as `--runner`, may follow the options of `ngrams`, `set-union` and
 `bayesian`; the embedded runner (`FnApiRunner`) is the default.
@@ -49,7 +50,6 @@ def page() -> str:
 
 
 def _row(each: Parameter, positional: str) -> str:
-    name = each.name.upper() if each.name == positional else f"--{each.name}"
-    shown = f"`{each.name}` \\*" if each.rare else f"`{name}`"
+    shown = each.name.upper() if each.name == positional else f"--{each.name}"
     cells = (each.must_be, each.shown_default, each.help)
-    return f"| {shown} | {' | '.join(map(escaped, cells))} |\n"
+    return f"| `{shown}` | {' | '.join(map(escaped, cells))} |\n"

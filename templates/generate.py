@@ -30,9 +30,9 @@ _PATTERNS = {
 _PATH_TYPES = {"file": "GCS_READ_FILE", "files": "GCS_READ_FILE", "directory": "GCS_WRITE_FOLDER"}
 # The launcher ends before the job, and nobody looks at it.
 _LAUNCHER_ONLY = (FailureLogging, Quiet)
-# A corpus that one worker holds needs no job on Dataflow, and the launcher settles no budget.
-_NOT_ON_DATAFLOW = ("workers", "budget")
-# Parameters that are not fields, rare ones, are in the file that the field `plan` names.
+# A corpus that one worker holds needs no job on Dataflow, and the launcher settles no budget and ends
+# before workers do a first step.
+_NOT_ON_DATAFLOW = ("workers", "budget", "harness_timeout")
 _COMPLETE = "The release is complete when ledger.json is in its directory."
 
 
@@ -92,7 +92,7 @@ class Form:
             for heading, groups in self.groups.items()
             for group in groups
             for parameter in parameters_of(group)
-            if not parameter.rare and parameter.name not in _NOT_ON_DATAFLOW
+            if parameter.name not in _NOT_ON_DATAFLOW
         ]
 
 
@@ -184,8 +184,7 @@ def _field(heading: str, parameter: Parameter) -> dict[str, Any]:
 def _text_pattern(parameter: Parameter) -> str:
     """Returns the regular expression of the texts that a parameter accepts."""
     one = parameter.pattern or "|".join(parameter.choices) or PATTERNS[parameter.kind]
-    listed = parameter.several and parameter.kind in (int, float)
-    return f"({one})(,({one}))*" if listed else one
+    return f"({one})(,({one}))*" if parameter.has_commas else one
 
 
 def _type(parameter: Parameter) -> str:

@@ -15,7 +15,6 @@ import hypothesis
 import pytest
 
 from tests.support import pipelines
-from tests.support.arguments import with_plan_file
 
 # A machine may be busy; how long an example takes says nothing about whether it is true.
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
@@ -51,7 +50,7 @@ def _run_cli(*arguments: object) -> Ended:
 
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = main(with_plan_file(arguments))
+        status = main([str(argument) for argument in arguments])
     return Ended(status, out.getvalue(), err.getvalue())
 
 
@@ -62,7 +61,7 @@ class Program:
         self.temporary = temporary
 
     def command(self, *arguments: object) -> list[str]:
-        return [sys.executable, "-m", "beam_dpne", *with_plan_file(arguments)]
+        return [sys.executable, "-m", "beam_dpne", *map(str, arguments)]
 
     def environment(self, **others: str) -> Mapping[str, str]:
         paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]

@@ -6,7 +6,6 @@ Code lines are those without blank lines, comments and docstrings. Whoever adds 
 import ast
 import io
 import pathlib
-import re
 import subprocess
 import sys
 import tokenize
@@ -22,7 +21,6 @@ LIMITS = {
 }
 LONGEST = 350  # lines of a module of the package
 LOADED = 65  # modules of the package behind ReadDocuments | PrivateNgrams | WriteRelease
-NGRAMS_OPTIONS, ALL_OPTIONS = 30, 150
 LOADS = """
 import sys
 from beam_dpne import PrivateNgrams, WriteRelease
@@ -54,11 +52,6 @@ def said_by(*arguments: str) -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
-def options_of(*command: str) -> int:
-    """Returns how many options the whole help of a command lists."""
-    return len(re.findall(r"(?m)^  --\w+", said_by("-m", "beam_dpne", *command, "--help-all")))
-
-
 def sizes() -> list[tuple[str, int, int]]:
     """Returns what is limited, with its size and its limit."""
     found = []
@@ -71,10 +64,7 @@ def sizes() -> list[tuple[str, int, int]]:
             longest = f"lines of {path.relative_to(ROOT)}, the longest"
             found.append((longest, texts[path].count("\n"), LONGEST))
     found.append(("modules behind a pipeline of n-grams", int(said_by("-c", LOADS)), LOADED))
-    commands = re.findall(r"(?m)^  ([a-z-]+)  ", said_by("-m", "beam_dpne", "--help"))
-    options = {command: options_of(command) for command in commands}
-    found.append(("options of beam-dpne ngrams", options["ngrams"], NGRAMS_OPTIONS))
-    return [*found, ("options of all commands", sum(options.values()), ALL_OPTIONS)]
+    return found
 
 
 def main() -> int:

@@ -37,6 +37,7 @@ EXAMPLES = {
     "user_field": (("user", "User id", "naïve"), ("", 'a"b', "a\\b", "a\tb")),
     "epsilon": (("4", "0.5", ".5", "1e-3"), ("", " 1", "+1", "1_0", "nan", "inf", "1,5", "0x1")),
     "max_length": (("1", "10"), ("", " 5", "5.0", "1e3", "1_000", "٥", "five", "5\n")),
+    "columns": (("user", 'user,"text, long"'), ("", "user\ntext")),
     "max_contributions": (("10", "10,20,30"), ("", "5,", ",5", "5,,6", "5, 6", "5;6")),
 }
 

@@ -3,7 +3,7 @@
 It needs the extra `airflow-dataflow`. Paths must be on Google Cloud Storage.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow.providers.google.cloud.operators.dataflow import DataflowStartFlexTemplateOperator
@@ -45,12 +45,10 @@ class DataflowReleaseOperator(Release, DataflowStartFlexTemplateOperator):
         """Returns the body of the request to launch the template.
 
         Raises:
-          ValueError: A form has no field for a parameter; it belongs into the file of `plan`.
+          ValueError: A parameter has several texts, for which a form has no field.
         """
-        if rare := self.rare():
-            raise ValueError(f"{min(rare)} must be in a plan file on Dataflow: plan='gs://…'.")
         given = {name: value for name, value in self.environment.items() if value is not None}
-        parameters = {name: _text(value) for name, value in self.arguments(context).items()}
+        parameters = {name: _field(name, texts) for name, texts in self.arguments(context).items()}
         return {
             "launchParameter": {
                 "jobName": self.job_name(context),
@@ -71,17 +69,12 @@ class DataflowReleaseOperator(Release, DataflowStartFlexTemplateOperator):
         return self.finish(context)
 
 
-def _text(value: Any) -> str:
-    """Returns a value as a launch form would send it.
+def _field(name: str, texts: Sequence[str]) -> str:
+    """Returns the one text that the field of a launch form holds.
 
     Raises:
       ValueError: There are several texts, for which a form has no field.
-
-    >>> _text([10, 20]), _text(["gs://bucket/*.csv"]), _text(True), _text(1e-7)
-    ('10,20', 'gs://bucket/*.csv', 'true', '1e-07')
     """
-    if isinstance(value, list | tuple):
-        if len(value) > 1 and any(isinstance(each, str) for each in value):
-            raise ValueError(f"On Dataflow there must be one value, e.g. a folder, got {value!r}.")
-        return ",".join(map(_text, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if len(texts) != 1:
+        raise ValueError(f"{name} must be one value on Dataflow, e.g. a folder, got {len(texts)}.")
+    return texts[0]

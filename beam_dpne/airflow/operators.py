@@ -5,9 +5,7 @@ programs refuse a directory with files of another run.
 """
 
 import hashlib
-import json
 import sys
-import tempfile
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -25,7 +23,7 @@ _Group = TypeVar("_Group", bound=Parameters)
 
 
 def parameters_of_program(program: str) -> dict[str, Parameter]:
-    """Returns the parameters of a program by name, rare ones included; it loads no Beam."""
+    """Returns the parameters of a program by name; it loads no Beam."""
     (command,) = (command for command in COMMANDS if command.name == program)
     return command.parameters
 
@@ -66,27 +64,15 @@ class Release(BaseOperator):
         self.alias = f"beam-dpne/{self.dag_id}/{self.task_id}"
         self.outlets = [*self.outlets, AssetAlias(self.alias)]
 
-    def arguments(self, context: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the parameters of this run by name; those without a value are left out."""
-        return {**self._given, "output": self.directory(context)}
+    def arguments(self, context: Mapping[str, Any]) -> dict[str, list[str]]:
+        """Returns the texts of the options of this run by name; those without a value are left out."""
+        known = parameters_of_program(self.program)
+        given = {**self._given, "output": self.directory(context)}
+        return {name: known[name].texts(value) for name, value in given.items()}
 
     @property
     def _given(self) -> dict[str, Any]:
         return {name: value for name, value in self.options.items() if value is not None}
-
-    def rare(self) -> dict[str, Any]:
-        """Returns those parameters of this run that are no options on the command line.
-
-        Raises:
-          ValueError: There are some beside a plan file, where they belong.
-        """
-        known = parameters_of_program(self.program)
-        rare = {name: value for name, value in self._given.items() if known[name].rare}
-        if rare and "plan" in self._given:
-            raise ValueError(
-                f"{min(rare)} must be in the file {self._given['plan']}, with its plan."
-            )
-        return rare
 
     def directory(self, context: Mapping[str, Any]) -> str:
         """Returns the directory of this run's release.
@@ -147,9 +133,14 @@ class Release(BaseOperator):
 
     def _group(self, kind: type[_Group]) -> _Group:
         """Returns a group of parameters of the run, as far as a plan file has them from there."""
-        given = self._given
+        known = parameters_of_program(self.program)
+        # A template of Airflow gives a text, which the program would parse.
+        given = {
+            name: known[name].parse(value) if isinstance(value, str) else value
+            for name, value in self._given.items()
+        }
         if "plan" in given:
-            given |= read_parameters(given["plan"], set(parameters_of_program(self.program)))
+            given |= read_parameters(given["plan"], set(known))
         return kind(
             **{each.name: given[each.name] for each in parameters_of(kind) if each.name in given}
         )
@@ -212,25 +203,18 @@ class ReleaseOperator(Release):
         self.pipeline_options = dict(pipeline_options or {})
 
     def variables(self, context: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the options of Beam and the parameters of the program by name, without rare ones."""
-        given, rare = self.arguments(context), self.rare()
-        shown = {name: value for name, value in given.items() if name not in rare}
-        return {"job_name": self.job_name(context), **self.pipeline_options, **shown}
+        """Returns the options of Beam and those of the program by name."""
+        given = self.arguments(context)
+        return {"job_name": self.job_name(context), **self.pipeline_options, **given}
 
     def start(self, context: Any) -> None:
-        """Runs `python -m beam_dpne PROGRAM` to its end; rare parameters are in a plan file."""
-        variables, rare = self.variables(context), self.rare()
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            if rare:
-                json.dump(rare, file)
-                file.flush()
-                variables["plan"] = file.name
-            BeamHook(runner=self.runner).start_python_pipeline(
-                variables=variables,
-                py_file=self.program,
-                py_options=["-m", "beam_dpne"],
-                py_interpreter=self.py_interpreter,
-            )
+        """Runs `python -m beam_dpne PROGRAM` to its end."""
+        BeamHook(runner=self.runner).start_python_pipeline(
+            variables=self.variables(context),
+            py_file=self.program,
+            py_options=["-m", "beam_dpne"],
+            py_interpreter=self.py_interpreter,
+        )
 
     def on_kill(self) -> None:
         """Terminates the program, which then cancels its job; the task ends with it."""

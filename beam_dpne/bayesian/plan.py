@@ -59,7 +59,7 @@ class BayesianPlan(GaussianPlan):
         Parameter(
             least=1,
             most=_MAX_CLAMP,
-            rare=True,
+            in_short_help=False,
             help="Largest number of times that one n-gram of one user counts, C; 1 counts users. It "
             "must not be computed from the private data.",
         ),

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from beam_dpne.bayesian.plan import MAX_LENGTH
 from beam_dpne.documents import tokenizers
+from beam_dpne.documents.masks import left_out_by
 from beam_dpne.elements.arrays import byte_order, places_in, used_words
 from beam_dpne.elements.batches import NO_GRAM
 from beam_dpne.elements.coders import StoredFile, register_batches
@@ -96,6 +97,20 @@ class PublicCounts:
         if vocabulary_size >= len(self):
             return self
         return from_codes(self.words, self.grams, self.counts, vocabulary_size)
+
+    def without_left_out(self, tokenizer: str | tokenizers.Tokenizer) -> "PublicCounts":
+        """Returns the grams that the rules of a tokenizer do not leave out of texts.
+
+        Raises:
+          PublicCountsError: if none is left that has a count above 0.
+        """
+        rules = left_out_by(tokenizer)
+        if rules is None:
+            return self
+        kept = ~rules.of_rows(self.words, self.grams)
+        if kept.all():
+            return self
+        return from_codes(self.words, self.grams[kept], self.counts[kept], None)
 
     def texts(self) -> pa.Array:
         """Returns each gram as `join_tokens` writes it: (V,) Arrow strings."""

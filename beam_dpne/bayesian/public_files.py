@@ -30,7 +30,8 @@ def read_public_counts(
         `ngram<TAB>count`, or the directory of a release of `PrivateNgrams`: a count is the number of
         users or, in a release without such numbers, max(score, 0), rounded.
       length: n, number of words in an n-gram; lines of counts may have fewer, and one has as many.
-      tokenizer: Tokenizer of the private texts; it splits a public text too.
+      tokenizer: Tokenizer of the private texts; it splits a public text too. N-grams that its rules
+        leave out are not used.
       vocabulary_size: As in `PublicCounts.of`.
 
     Raises:
@@ -39,13 +40,13 @@ def read_public_counts(
       InputError, FileNotFoundError, ReleaseError: The path cannot be read.
     """
     if is_release("public", path):
-        return _from_release(path, length, vocabulary_size)
+        return _used(_from_release(path, length), tokenizer, vocabulary_size)
     blocks = line_blocks(path)
     first = next(blocks)
     blocks = itertools.chain([first], blocks)
     beginning = next(filter(None, first), "")
     if "\t" in beginning:
-        return _from_counts(blocks, length, vocabulary_size)
+        return _used(_from_counts(blocks, length), tokenizer, vocabulary_size)
     if beginning.startswith(('{"', "[{", "\\data\\")):
         raise PublicCountsError(
             f"public must be a text, one document a line, got JSON or a language model: {path}."
@@ -59,7 +60,15 @@ def read_public_counts(
     return count_text(texts, length=length, tokenizer=tokenizer, vocabulary_size=vocabulary_size)
 
 
-def _from_release(path: str, length: int, vocabulary_size: int | None) -> PublicCounts:
+def _used(
+    public: PublicCounts, tokenizer: str | tokenizers.Tokenizer, vocabulary_size: int | None
+) -> PublicCounts:
+    """Returns the most frequent n-grams of those that a tokenizer's rules do not leave out."""
+    possible = public.without_left_out(tokenizer)
+    return possible if vocabulary_size is None else possible.most_frequent(vocabulary_size)
+
+
+def _from_release(path: str, length: int) -> PublicCounts:
     rows = read_release(path).table()
     if "length" not in rows.schema.names:
         raise PublicCountsError(
@@ -73,15 +82,13 @@ def _from_release(path: str, length: int, vocabulary_size: int | None) -> Public
     counts = chosen["users" if "users" in rows.schema.names else "score"].to_numpy()
     whole = np.rint(np.maximum(counts, 0.0)).astype(np.int64)
     grams = [split_ngram(text) for text in chosen["ngram"].to_pylist()]
-    return PublicCounts.of(grams, whole.tolist(), vocabulary_size=vocabulary_size)
+    return PublicCounts.of(grams, whole.tolist())
 
 
-def _from_counts(
-    blocks: Iterable[list[str]], length: int, vocabulary_size: int | None
-) -> PublicCounts:
+def _from_counts(blocks: Iterable[list[str]], length: int) -> PublicCounts:
     lines = enumerate(itertools.chain.from_iterable(blocks), start=1)
     pairs = [_parsed(line, number) for number, line in lines if line]
-    public = PublicCounts.of(*zip(*pairs, strict=True), vocabulary_size=vocabulary_size)
+    public = PublicCounts.of(*zip(*pairs, strict=True))
     public.require_length(length)
     return public
 

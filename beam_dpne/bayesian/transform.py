@@ -229,7 +229,7 @@ class BayesianCounts(DocumentsTransform):
     Attributes:
       plan: the parameters of the run.
       public: the public counts, which must not be made from the private data; the most frequent
-        plan.vocabulary_size of them are used.
+        plan.vocabulary_size of them are used, without those that `TextRules` leave out.
       tokenizer: "words", "whitespace", "tokens", "package.module:function", or a function; the words
         of `public` are such tokens.
       partitions, described, user_field, text_field: as in `PrivateNgrams`.
@@ -267,7 +267,8 @@ class BayesianCounts(DocumentsTransform):
 
     def expand(self, documents: PCollection) -> BayesianCountsResult:
         """Adds noise to the sums over users, and computes probabilities from the noisy values."""
-        kept, keys = self._kept, self.run_keys()
+        kept = self._kept
+        keys = self.run_keys()
         run_key = keys.bound
         progress.expect(users=self.partitions)
         users = self.grouped_by_user(documents, run_key, self.plan.max_tokens_per_user)
@@ -282,7 +283,9 @@ class BayesianCounts(DocumentsTransform):
     @property
     def _kept(self) -> PublicCounts:
         """The public counts that the run uses."""
-        return self.public.most_frequent(self.plan.vocabulary_size)
+        # Every n-gram of the vocabulary gets a row, so what texts never have must not be in it.
+        possible = self.public.without_left_out(self.tokenizer)
+        return possible.most_frequent(self.plan.vocabulary_size)
 
     def public_digest(self) -> str:
         """Returns the digest of the public counts that the run uses."""

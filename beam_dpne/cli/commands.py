@@ -99,7 +99,7 @@ class Command:
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """All its parameters by name, rare ones included."""
+        """All its parameters by name."""
         kinds = (kind for kinds in self.load_groups().values() for kind in kinds)
         return {each.name: each for kind in kinds for each in parameters_of(kind)}
 
@@ -120,11 +120,10 @@ class Command:
         return f"{shown}{beams * self.takes_beam}"
 
     def parser(self) -> argparse.ArgumentParser:
-        """Returns a parser with an option for each parameter that is not rare."""
+        """Returns a parser with an option for each parameter."""
         parser = OneLineParser(add_help=False, allow_abbrev=False)
         for each in self.parameters.values():
-            if not each.rare:
-                self._add_option(parser, each)
+            self._add_option(parser, each)
         return parser
 
     def _add_option(self, parser: argparse.ArgumentParser, each: Parameter) -> None:
@@ -145,15 +144,8 @@ class Command:
         """
         parsed, others = self.parser().parse_known_args(list(arguments))
         parameters = self.parameters
-        for option in (other.partition("=")[0] for other in others):
-            name = option.removeprefix("--")
-            if name in parameters:
-                raise UsageError(
-                    f"{name} has no option; give it in a JSON file of parameters: --plan FILE with "
-                    f'{{"{name}": …}}.'
-                )
-            if not self.takes_beam:
-                raise unknown(option, parameters)
+        if others and not self.takes_beam:
+            raise unknown(others[0], parameters)
         texts = {name: value for name, value in vars(parsed).items() if value not in (None, [])}
         given = {name: _value(parameters[name], text) for name, text in texts.items()}
         if _PLAN_FILE not in [name for names in self.groups.values() for name in names]:
@@ -313,12 +305,18 @@ COMMANDS = (
         *("Reporting", "release", "releases:report"),
         example="release/messages --output report.html",
     ),
-    _reading(
-        "audit",
-        "Attacks the mechanism of a plan with made-up data, and bounds its ε from below. The exit "
-        "status is 3 if a bound is above its claim, and 4 if a planted mistake went unnoticed.",
-        *("Auditing", "program", "plans:audit"),
-        example="ngrams --epsilon 4 --delta 1e-6",
+    Command(
+        name="audit",
+        description="Attacks the mechanism of a plan with made-up data, and bounds its ε from below. "
+        "The exit status is 3 if a bound is above its claim, and 4 if a planted mistake went "
+        "unnoticed.",
+        example="beam-dpne audit ngrams --epsilon 4 --delta 1e-6",
+        groups={
+            "auditing": ("cli.settings:Auditing",),
+            "privacy": ("ngrams.plan:PrivacyPlan", _PLAN_FILE),
+        },
+        run="plans:audit",
+        positional="program",
     ),
 )
 
@@ -326,8 +324,8 @@ COMMANDS = (
 def command_of(arguments: Sequence[str]) -> tuple[Command, Sequence[str]] | None:
     """Returns the command that arguments name, and its own arguments; None if they name none.
 
-    `check` and a program are the command of that program, which only checks its input. `plan` and a
-    program take the parameters of that program's plan.
+    `check` and a program are the command of that program, which only checks its input. `plan` or
+    `audit`, and a program, take the parameters of that program's plan.
     """
     first, second, *_ = (*arguments, "", "")
     known = {each.name: each for each in COMMANDS}
@@ -335,7 +333,7 @@ def command_of(arguments: Sequence[str]) -> tuple[Command, Sequence[str]] | None
         check = {"description": known[first].description, "run": known[first].run}
         named = dataclasses.replace(known[second], name=f"check {second}", needs_all=False, **check)
         return named, arguments[2:]
-    if first == "plan" and second in known and known[second].takes_beam:
+    if first in ("plan", "audit") and second in known and known[second].takes_beam:
         groups = {**known[first].groups, "privacy": known[second].groups["privacy"]}
         return dataclasses.replace(known[first], groups=groups), arguments[1:]
     own = arguments[1:2] if first == "check" else arguments[1:]

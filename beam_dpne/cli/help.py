@@ -39,18 +39,23 @@ def help_of(command: Any, groups: Mapping[str, Iterable[type[Parameters]]], *, w
         lines += _row(_option(each, positional), _sentence(each))
     lines += [""] * bool(first and not whole)
     for title, parameters in titles.items():
-        shown = [each for each in parameters if whole or not (each.rare or each in first)]
+        shown = [each for each in parameters if whole or (each.in_short_help and each not in first)]
         if shown:
             lines.append(f"{title}:")
         for each in shown:
             lines += _row(_option(each, positional), _all_of(each) if whole else _clause(each))
-    rare = [each.name for each in every if each.rare]
-    if whole and rare:
-        lines += ["", *_wrapped("A parameter without dashes stands in the file of --plan.")]
     if not whole:
-        count = f", and {len(rare)} parameters of the file of --plan" if rare else ""
-        lines += ["", *_wrapped(f"--help-all shows whole texts{count}.")]
+        more = sum(not each.in_short_help for each in every)
+        lines += ["", *_wrapped(_about_whole_help(more))]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines))
+
+
+def _about_whole_help(more: int) -> str:
+    """Returns the sentence about `--help-all`, which shows so many more options."""
+    if not more:
+        return "--help-all shows whole texts."
+    noun = "option" if more == 1 else "options"
+    return f"--help-all shows whole texts, and {more} more {noun}."
 
 
 def overview(commands: Iterable[Any]) -> str:
@@ -73,8 +78,8 @@ def as_options(message: str, parameters: Mapping[str, Parameter], positional: st
     >>> as_options("delta must be small, got delta=1.", {"delta": Parameter()}, "")
     '--delta must be small, got --delta=1.'
     """
-    names = [name for name, each in parameters.items() if not each.rare]
-    any_name, long_name = "|".join(names), "|".join(name for name in names if "_" in name) or "(?!)"
+    any_name = "|".join(parameters)
+    long_name = "|".join(name for name in parameters if "_" in name) or "(?!)"
     begins = rf"(?:^|(?<=error: )|(?<=\. )|(?<=and )|(?<=, ))(?:{any_name})(?={_VERBS})"
     begins = rf"{begins}|(?<=\bset )(?:{any_name})\b"
     valued = rf"(?:{any_name})(?==\S)|(?:{long_name})(?![\w/\-'\"]|\.\w)"
@@ -89,8 +94,7 @@ def _option(each: Parameter, positional: str) -> str:
     """Returns an option with the word for its value."""
     if each.name == positional:
         return f"{each.name.upper()}{' …' * each.several}"
-    dashes = "" if each.rare else "--"
-    return f"{dashes}{each.name} {each.shown_value}".rstrip()
+    return f"--{each.name} {each.shown_value}".rstrip()
 
 
 def _sentence(each: Parameter) -> str:

@@ -94,7 +94,10 @@ class Rejecting(Parameters):
     max_rejected: Annotated[
         float,
         Parameter(
-            "Largest share of rejected records; above it the run fails.", least=0, most=1, rare=True
+            "Largest share of rejected records; above it the run fails.",
+            least=0,
+            most=1,
+            in_short_help=False,
         ),
     ] = 0.05
 
@@ -106,8 +109,8 @@ class PlanFile(Parameters):
     plan: Annotated[
         str | None,
         Parameter(
-            "JSON file with parameters by their names, rare ones included. A parameter in it must not "
-            "be given beside it.",
+            "JSON file with any of the parameters by their names. A parameter in it must not be given "
+            "beside it.",
             path="file",
         ),
     ] = None
@@ -151,7 +154,7 @@ class Running(Parameters):
         Parameter(
             "Number of parts of the users, one of which a worker holds at a time.",
             least=1,
-            rare=True,
+            in_short_help=False,
             default_text="by the size of the input",
         ),
     ] = None
@@ -166,10 +169,16 @@ class Running(Parameters):
         ),
     ] = None
     side_input_limit: Annotated[
-        int, Parameter("Bytes above which a set reaches workers as a file.", least=1, rare=True)
+        int,
+        Parameter(
+            "Bytes above which a set reaches workers as a file.", least=1, in_short_help=False
+        ),
     ] = 64 * 2**20
     harness_timeout: Annotated[
-        int, Parameter("Seconds for a first step of workers; 0 is no limit.", least=0, rare=True)
+        int,
+        Parameter(
+            "Seconds for a first step of workers; 0 is no limit.", least=0, in_short_help=False
+        ),
     ] = 120
     budget: Annotated[
         str | None, Parameter("Folder of a budget; a run above it is refused.", value="DIR")

@@ -15,7 +15,7 @@ from beam_dpne.audit.games import MECHANISM
 from beam_dpne.cli import display
 from beam_dpne.cli.commands import Made
 from beam_dpne.cli.inputs import read_inputs, tokenizer_name, with_rules
-from beam_dpne.cli.parameters import Quiet, Tokenizing, with_file
+from beam_dpne.cli.parameters import Quiet, Tokenizing
 from beam_dpne.cli.programs import warn_of_large_delta
 from beam_dpne.cli.settings import Auditing, Planning
 from beam_dpne.documents.tokenizers import Tokenizer
@@ -43,7 +43,7 @@ def plan(made: Made, _beam_arguments: list[str]) -> None:
       UsageError: parameters of a forecast are missing, or given without one.
     """
     asked = made[Planning]
-    whole = made[PLANS[asked.program]]
+    whole = _plan_of(made, asked.program)
     warn_of_large_delta(whole)
     one = plan_of_each(whole, asked.releases or 1)
     plans = _plans_to_forecast(whole, asked)
@@ -74,6 +74,20 @@ def plan(made: Made, _beam_arguments: list[str]) -> None:
     )
     if asked.output is not None:
         display.print_notice(f"beam-dpne: the plan is in {asked.output}.")
+
+
+def _plan_of(made: Made, program: str) -> Any:
+    """Returns the plan of a program.
+
+    Raises:
+      UsageError: The program was not the first argument, so that its parameters were not known.
+    """
+    kind = PLANS[program]
+    if kind not in made:
+        raise UsageError(
+            f"program must be the first argument of the command, got {program} after others."
+        )
+    return made[kind]
 
 
 def _plans_to_forecast(whole: Any, asked: Planning) -> list[PrivacyPlan]:
@@ -136,7 +150,7 @@ def _forecaster(made: Made, like: Sequence[str]) -> Forecaster:
         tokenizer = with_rules(made[Tokenizing], name)
         with display.progress_line(sum(file.size for file in files), quiet=made[Quiet].quiet):
             crowd = read_corpus(files, reading, tokenizer)
-        known = _known(made, files, tokenizer) if asked.known else None
+        known = _known(made, files, reading, tokenizer) if asked.known else None
     except (InputError, FileNotFoundError) as error:
         raise UsageError(f"like cannot be read: {error}") from None
     if asked.documents_per_user is not None:
@@ -144,12 +158,15 @@ def _forecaster(made: Made, like: Sequence[str]) -> Forecaster:
     return Forecaster(crowd, asked.users or 0, known=known)
 
 
-def _known(made: Made, like: Sequence[InputFile], tokenizer: str | Tokenizer) -> KnownNgrams:
+def _known(
+    made: Made, like: Sequence[InputFile], reading: ReadOptions, tokenizer: str | Tokenizer
+) -> KnownNgrams:
     """Returns the known n-grams of a forecast, whose text stands for the private one."""
     asked = made[Planning]
     lists = KnownLists(known=asked.known, known_min_count=asked.known_min_count)
     try:
-        return read_known(lists, made[PrivacyPlan].max_length, tokenizer, like)
+        longest = made[PrivacyPlan].max_length
+        return read_known(lists, longest, tokenizer, like, reading=reading)
     except UsageError:
         raise UsageError(
             "known must be another text than --like, which stands for the private one: with the same "
@@ -219,11 +236,8 @@ def audit(made: Made, _beam_arguments: list[str]) -> None:
       SystemExit: With status 3 if a bound is above its claim, and 4 if a planted mistake was missed.
     """
     asked = made[Auditing]
-    kind = PLANS[asked.program]
-    budget = {name: getattr(asked, name) for name in ("epsilon", "delta") if getattr(asked, name)}
-    given = with_file(budget, asked.plan, {field.name for field in dataclasses.fields(kind)})
     found = audit_plan(
-        Made({"privacy": [kind]}, given)[kind],
+        _plan_of(made, asked.program),
         runs=asked.runs,
         seed=asked.seed,
         processes=os.cpu_count() or 1,

@@ -37,7 +37,8 @@ from beam_dpne.elements.coders import SetStore
 from beam_dpne.errors import BudgetError, UsageError, kind_of
 from beam_dpne.ngrams.parameters import KnownLists
 from beam_dpne.ngrams.transform import PrivateNgrams
-from beam_dpne.reading.files import InputFile, refuse_input
+from beam_dpne.reading.copies import refuse_input
+from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions, codec_of, names_of
 from beam_dpne.reading.rejects import NO_RECORDS, REJECTED_RECORDS
 from beam_dpne.reading.transform import ReadDocuments
@@ -93,7 +94,7 @@ def run(
     for file in files:
         check_not_below("input", file.path, output)
     if words := made[Tokenizing].stop_list:
-        refuse_input("stop_list", words, files)
+        refuse_input("stop_list", words, files, reading)
     warn_of_large_delta(plan)
     running = made[parameters.Running]
     key = running.run_key_file
@@ -107,6 +108,7 @@ def run(
         made,
         options,
         files,
+        reading,
         plan=plan,
         tokenizer=with_rules(made[Tokenizing], with_cause(chosen) if logs_failures else chosen),
         partitions=running.partitions or _partitions(files, workers),
@@ -197,17 +199,30 @@ def _check_places(made: Made, options: BeamOptions) -> None:
 
 
 def _private(
-    made: Made, options: BeamOptions, files: Sequence[InputFile], **fields: Any
+    made: Made,
+    options: BeamOptions,
+    files: Sequence[InputFile],
+    reading: ReadOptions,
+    **fields: Any,
 ) -> "PrivateNgrams | PrivateSetUnion | BayesianCounts":
     """Returns the private transform, whose store is not known yet."""
-    plan, known = fields["plan"], None
+    plan = fields["plan"]
+    known = None
     if KnownLists in made and made[KnownLists].known is not None:
         from beam_dpne.ngrams.known import read_known
 
-        about = fields["tokenizer"], files, options.pipeline_options
-        known = read_known(made[KnownLists], getattr(plan, "max_length", 1), *about)
+        known = read_known(
+            made[KnownLists],
+            getattr(plan, "max_length", 1),
+            fields["tokenizer"],
+            files,
+            options=options.pipeline_options,
+            reading=reading,
+        )
         if not all(each["ngrams"] for each in known.lists) and not made[parameters.Quiet].quiet:
-            display.print_notice("beam-dpne: a list of --known has no n-gram: see known_min_count.")
+            display.print_notice(
+                "beam-dpne: a list of --known has no n-gram: see --known_min_count."
+            )
     if SetUnionPlan in made:
         from beam_dpne.set_union.transform import PrivateSetUnion
 
@@ -224,7 +239,7 @@ def _private(
     path = made[parameters.PublicCounting].public
     check_access([path], [], options.pipeline_options)
     if not is_release("public", path):
-        refuse_input("public", path, files)
+        refuse_input("public", path, files, reading)
     how = {"tokenizer": fields["tokenizer"], "vocabulary_size": plan.vocabulary_size}
     fields["public"] = read_public_counts(path, length=plan.length, **how)
     return BayesianCounts(**fields)
@@ -365,7 +380,7 @@ def warn_of_large_delta(plan: Any) -> None:
     if (warning := about_large_delta(plan.delta)) and plan.public_user_count is None:
         display.print_notice(
             f"beam-dpne: warning: {warning}. Take a delta well below one over the number of users; if "
-            "their number is public and small, give public_user_count."
+            "their number is public and small, give --public_user_count."
         )
 
 

@@ -52,7 +52,7 @@ class Planning(Parameters):
             "Mean number of documents of a user, where the text names none.",
             least=1,
             most=10_000,
-            rare=True,
+            in_short_help=False,
         ),
     ] = None
     known: Known = None
@@ -71,7 +71,9 @@ class Evaluating(Parameters):
     output: Annotated[
         str | None, Parameter("Directory for tables, as private as the data.", path="directory")
     ] = None
-    top_k: Annotated[int, Parameter("Number of n-grams compared.", least=1, rare=True)] = 20
+    top_k: Annotated[
+        int, Parameter("Number of n-grams compared.", least=1, in_short_help=False)
+    ] = 20
     known: Annotated[
         str | tuple[str, ...] | None,
         Parameter(
@@ -85,9 +87,6 @@ class Auditing(Parameters):
     """An audit."""
 
     program: Annotated[str, Parameter("Program to attack.", choices=PROGRAMS)]
-    epsilon: Annotated[float | None, Parameter("ε, where no file has it.", above=0)] = None
-    delta: Annotated[float | None, Parameter("δ, where no file has it.", above=0, below=1)] = None
-    plan: Annotated[str | None, Parameter("JSON file of the plan to attack.", path="file")] = None
     runs: Annotated[int, Parameter("Runs with the user, and without.", least=200, most=10**7)] = (
         20_000
     )

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_dpne.documents.left_out import LeftOut
 from beam_dpne.documents.run_keys import require_identified, tokenizer_identity
 from beam_dpne.documents.tokenizers import (
     Tokenizer,
@@ -35,6 +36,8 @@ _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}
 _NOT_IN_URLS = rf"\s\p{{Z}}<>\"{_UNSPACED}\p{{Hangul}}\x{{3000}}-\x{{303F}}\x{{FF00}}-\x{{FFEF}}"
 # Where two masks begin at one place, the first one counts. The version changes with any of this.
 _VERSION = 1
+# Since version 2, no n-gram with a phrase of the list is released, also where its words are.
+_STOP_VERSION = 2
 MASKS = {
     "urls": rf"(?:[A-Za-z][A-Za-z0-9+.\-]*://|[Ww]{{3}}\.|(?:[A-Za-z0-9\-]+\.)+[A-Za-z]{{2,}}/)"
     rf"[^{_NOT_IN_URLS}]+",
@@ -117,7 +120,8 @@ class TextRules:
         except ValueError:
             return None
         of_tokenizer = tokenizer_identity(self.tokenizer)["version"]
-        return f"{of_tokenizer}; pyarrow {pa.__version__}; {json.dumps(self.rules)}"
+        version = f"{of_tokenizer}; pyarrow {pa.__version__}; {json.dumps(self.rules)}"
+        return f"{version}; stop list {_STOP_VERSION}" if self.stop_list else version
 
     @functools.cached_property
     def _pattern(self) -> str:
@@ -134,6 +138,18 @@ class TextRules:
             return []
         split = item if self._takes_items else resolve_tokenizer(self.tokenizer)
         return tokenize(split, pa.array(self.stop_list, pa.string())).to_pylist()
+
+    @property
+    def left_out(self) -> LeftOut:
+        """What no text has after these rules, and those of the tokenizer if it has some."""
+        inner = left_out_by(self.tokenizer) or LeftOut()
+        # An entry in which the tokenizer itself leaves something out stands in no text anyway.
+        own = frozenset(tuple(phrase) for phrase in self._phrases if None not in phrase)
+        return LeftOut(
+            pattern="|".join(filter(None, (self._pattern, inner.pattern))),
+            separator=self.item_separator or inner.separator,
+            phrases=own | inner.phrases,
+        )
 
     def __call__(self, texts: pa.Array) -> pa.ListArray:
         """Returns the tokens of each text, with a null for each place where something is left out."""
@@ -200,6 +216,14 @@ class TextRules:
                 stop = place + len(coded)
                 if stop <= end and (codes[place:stop] == coded).all():
                     found[place:stop] = True
+
+
+def left_out_by(tokenizer: str | Tokenizer) -> LeftOut | None:
+    """Returns what the rules of a tokenizer leave out of texts; None if it has no `TextRules`."""
+    function = resolve_tokenizer(tokenizer)
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function.left_out if isinstance(function, TextRules) else None
 
 
 def _divided(function: str, texts: pa.Array, pattern: str) -> pa.ListArray:

@@ -18,6 +18,9 @@ EMPTY_TOKEN = "\\e"
 _ESCAPES = {"\\": "\\\\", " ": "\\s", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _UNESCAPES = {escape[1]: plain for plain, escape in _ESCAPES.items()} | {"e": ""}
 
+# Spreadsheets take a cell that begins with one of these as a formula; the last four are the full-width
+# forms of the first four. With the apostrophe, a reader knows which ones were added.
+_FORMULA = re.compile("[=+\\-@\t\r'\uff1d\uff0b\uff0d\uff20]")
 _IN_TOKEN = re.compile(r"[\\ \t\n\r]")
 _IN_ITEM = re.compile(r"[\\\t\n\r]")
 # Words with one of these sort or read otherwise than by their own bytes; the empty word does as well.
@@ -98,6 +101,20 @@ def unescape_item(part: str) -> str:
         return _UNESCAPES[letter]
 
     return re.sub(r"\\(.?)", plain, part, flags=re.DOTALL)
+
+
+def guard(text: str) -> str:
+    """Returns a text that a spreadsheet shows instead of computing.
+
+    >>> guard("=1+1"), guard("it's"), guard("'tis")
+    ("'=1+1", "it's", "''tis")
+    """
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def unguard(text: str) -> str:
+    """Returns the text of a cell that `guard` has written."""
+    return text.removeprefix("'")
 
 
 ROW_SCHEMA = pa.schema([("length", pa.int32()), ("ngram", pa.string()), ("score", pa.float64())])

@@ -137,6 +137,11 @@ def _write_probabilities(stream: TextIO, source: Source, public: str) -> int:
     if (longest.grams < 0).any():
         raise ExportError("public must have n-grams of one length for arpa, got several lengths.")
     released = longest.most_frequent(plan["vocabulary_size"])
+    if "text_rules" in source.ledger:
+        # The vocabulary is without what the rules leave out, which the ledger does not list.
+        kept = np.isin(longest.texts().to_pylist(), source.texts)
+        if kept.any():
+            released = from_codes(longest.words, longest.grams[kept], longest.counts[kept], None)
     if released.fingerprint() != used["sha256"]:
         raise ExportError(
             f"public must be the public counts of the release, got {public}, which has others or has "

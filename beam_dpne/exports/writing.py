@@ -21,16 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
 
-from beam_dpne.elements.rows import escape_item, split_ngram
+from beam_dpne.elements.rows import escape_item, guard, split_ngram
 from beam_dpne.errors import ExportError
 from beam_dpne.release.publishing import write_file
 from beam_dpne.release.reading import Release, read_ledger
 from beam_dpne.report.document import environment
 from beam_dpne.storage.directories import check_access
 
-# Spreadsheets take a cell that begins with one of these as a formula; the last four are the full-width
-# forms of the first four. With the apostrophe, a reader knows which ones were added.
-_FORMULA = re.compile("[=+\\-@\t\r'\uff1d\uff0b\uff0d\uff20]")
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 # A file of tabs has no quotes; 3 is `csv.QUOTE_NONE`.
 _TABS = {"sep": "\t", "quoting": 3}
@@ -216,15 +213,6 @@ def csv_text(rows: pa.Table) -> str:
     for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
         writer.writerow([guard(line(cell)) if isinstance(cell, str) else cell for cell in row])
     return stream.getvalue()
-
-
-def guard(text: str) -> str:
-    """Returns a text that a spreadsheet shows instead of computing.
-
-    >>> guard("=1+1"), guard("it's"), guard("'tis")
-    ("'=1+1", "it's", "''tis")
-    """
-    return f"'{text}" if _FORMULA.match(text) else text
 
 
 def card(source: Source, license: str | None = None) -> tuple[str, Mapping[str, int]]:

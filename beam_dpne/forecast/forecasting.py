@@ -3,18 +3,24 @@
 For N users and public text of n users, simulations (`needed_users`) let each public user stand for
 m = N/n users. If m ≤ 1, a sample of N users is simulated, and the forecast is what it releases.
 
-If m > 1, chance is repeated as well: n-grams that are too frequent by chance among n users are just as
-much too frequent among N, and since rare n-grams are many, too many of them pass the threshold. This
-excess grows about linearly with m − 1. So two samples of ¾ of the users, whose m is 4/3 as large, are
-simulated too, and the straight line through both logarithms is followed back to m = 1. The numbers of
-users that an n-gram needs are corrected in the same way.
+If m > 1, the scales 1, 2, 4 and 8 up to the first one of at least m are simulated, and between two of
+them logarithms are interpolated. There chance is repeated as well: n-grams that are too frequent by
+chance among n users are just as much too frequent among N, and since rare n-grams are many, too many of
+them pass the threshold. This excess grows about linearly with m − 1. So two samples of ¾ of the users,
+whose m is 4/3 as large, are simulated too, and the straight line through both logarithms is followed
+back to m = 1. The numbers of users that an n-gram needs are corrected in the same way. Where few
+n-grams are released, the excess is mostly its usual one, which is too much where everybody writes the
+same. But an n-gram that is released at one scale is released with more users as well, so that no scale
+has less than the scales below it.
 
 If m > 8, n-grams that nobody in the public text has matter, and no simulation has them. Then the
 numbers for m = 1, 2, 4 and 8 are continued by a curve, log R = a + b x + c x²/2 with x = log N, where c
-is drawn towards its usual value. The further N is away, the rougher is this forecast.
+is drawn towards its usual value, as long as it rises. The further N is away, the rougher is this
+forecast. So from m = 1 on, no forecast falls with N.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -134,22 +140,30 @@ class Forecaster:
 
     def forecast(self, plan: PrivacyPlan) -> tuple[LengthForecast, ...]:
         """Returns the forecast of each length of a release under a plan."""
-        scales = np.array([self.repeats])
-        if self.is_continued:
-            scales = MOST_REPEATS / 2.0 ** np.arange(4)
+        scales = self._scales()
         outcomes = [self._outcome(plan, float(scale)) for scale in scales]
         distances = np.log2(scales / self.repeats)
+        # Beyond all scales each of them says something, else the last two lie around N.
+        near = slice(None) if self.is_continued else slice(-2, None)
         lengths = []
-        for place, grams in enumerate(outcomes[0].grams):
+        for place, grams in enumerate(outcomes[-1].grams):
             numbers = np.array([outcome.released[place] for outcome in outcomes])
-            released = _continued(distances, numbers) if self.is_continued else float(numbers[0])
-            needed = np.array([outcome.needed[place] for outcome in outcomes])
-            half, nearly = (_at(distances, column) for column in needed.T)
+            numbers = np.maximum.accumulate(numbers)
+            needed = np.array([outcome.needed[place] for outcome in outcomes[near]])
+            half, nearly = (_at(distances[near], column) for column in needed.T)
             if half is not None and nearly is not None:
                 nearly = max(half, nearly)
+            released = _released(distances, numbers)
             widths = _widths(grams, self.users)
             lengths.append(LengthForecast(released, UsersNeeded(half, nearly), widths))
         return tuple(lengths)
+
+    def _scales(self) -> np.ndarray:
+        """Returns the scales that are simulated, ascending; the last two lie around m ≤ 8."""
+        if self.repeats <= 1:
+            return np.array([self.repeats])
+        doublings = math.ceil(math.log2(min(self.repeats, MOST_REPEATS)))
+        return 2.0 ** np.arange(1 + doublings)
 
     def _outcome(self, plan: PrivacyPlan, repeats: float) -> _Outcome:
         """Simulates m times as many users as the public ones, and takes off the excess by chance."""
@@ -188,8 +202,24 @@ class Forecaster:
         return _Outcome(sizes, np.array(needed, dtype=np.float64), grams)
 
 
+def _released(distances: np.ndarray, numbers: np.ndarray) -> float:
+    """Returns the number of released n-grams at distance 0, from numbers that do not fall.
+
+    Args:
+      distances: (s,) float64, log2 of each scale over the wanted one, ascending.
+      numbers: (s,) float64 ≥ 0, ascending.
+    """
+    if distances[-1] == 0:
+        return float(numbers[-1])
+    if distances[-1] < 0:
+        return max(float(numbers[-1]), _continued(distances, numbers))
+    found = np.exp2(np.interp(0.0, distances, np.log2(numbers + 0.5))) - 0.5
+    # Rounding must not leave the two numbers between which it lies.
+    return float(np.clip(found, numbers[-2], numbers[-1]))
+
+
 def _continued(distances: np.ndarray, numbers: np.ndarray) -> float:
-    """Returns the number at distance 0 of a curve through numbers at smaller scales.
+    """Returns the number at distance 0 of a curve through numbers at smaller scales, up to its top.
 
     Args:
       distances: (s,) float64 < 0, log2 of each scale over the wanted one.
@@ -205,7 +235,11 @@ def _continued(distances: np.ndarray, numbers: np.ndarray) -> float:
     values = np.append(np.log2(numbers + 0.5) / stddevs, _CURVATURE / _CURVATURE_STDDEV)
     level, slope, curvature = np.linalg.lstsq(rows, values, rcond=None)[0]
     rest = -distances.max()
-    return float(max(0.0, 2 ** (level + slope * rest + curvature * rest**2 / 2) - 0.5))
+    # The curve is highest at its end, or before it where it has a top.
+    top = -slope / curvature if curvature < 0 else rest
+    steps = np.array([0.0, np.clip(top, 0.0, rest), rest])
+    highest = (level + slope * steps + curvature * steps**2 / 2).max()
+    return float(max(0.0, 2**highest - 0.5))
 
 
 def _at(distances: np.ndarray, numbers: np.ndarray) -> float | None:

@@ -22,7 +22,7 @@ TokensPerUser = Annotated[
     Parameter(
         least=1,
         most=MAX_USERS,
-        rare=True,
+        in_short_help=False,
         help="Largest number of tokens of one user that are read. Users above it keep a random subset "
         "of their documents.",
     ),
@@ -53,7 +53,7 @@ class GaussianPlan(Parameters):
             "Number of users of the input, if it is public; it must never be counted in the private "
             "data. A delta above one over it is refused; it does not change the release.",
             least=1,
-            rare=True,
+            in_short_help=False,
         ),
     ] = None
     adjacency: str = _ADJACENCY

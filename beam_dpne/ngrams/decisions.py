@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.documents.blocks import split_groups
+from beam_dpne.documents.blocks import split_groups, without_groups
+from beam_dpne.documents.left_out import LeftOut
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import byte_order, join_words, places_among, places_in
 from beam_dpne.mechanism import randomness, thresholds
@@ -21,6 +22,7 @@ from beam_dpne.ngrams.elements import (
     HistogramShard,
     PresentGrams,
     pack_pairs,
+    unpack_pairs,
 )
 from beam_dpne.ngrams.histogram import hash_ranges, join_open
 from beam_dpne.ngrams.valid import suffix_bins
@@ -175,20 +177,33 @@ def present_part(after: HistogramShard) -> PresentGrams:
 
 
 def merge_released(
-    parts: Iterable[GramSet], previous: GramSet, rule: LengthRule | None = None
+    parts: Iterable[GramSet],
+    previous: GramSet,
+    rule: LengthRule | None = None,
+    left_out: LeftOut | None = None,
 ) -> GramSet:
     """Sorts the released n-grams of all hash ranges into S_k.
+
+    N-grams with a phrase of the stop list are dropped here, before they are parents of longer ones.
+    Nobody holds them, but noise may have found them if their words were released apart. What is left
+    is a function of what was found and of the public list.
 
     Args:
       parts: the parts, each with the rule that has decided, whose last digits may differ on another
         machine.
       previous: S_{k−1}.
       rule: the rule of words, where no hash range has any.
+      left_out: what the rules of texts leave out; None without rules.
     """
     columns, words, rule = _in_order(parts, previous.length + 1, {"scores": np.float64}, rule)
     if rule is None:
         raise ValueError("A released set needs the rule by which it was decided.")
     progress.enter(progress.RELEASED, rule.length)
+    phrase_codes = previous.phrase_codes
+    if words is not None and left_out is not None and left_out.longest:
+        phrase_codes = left_out.codes(without_groups(words) if rule.is_grouped else words)
+    if left_out is not None and phrase_codes is not None:
+        columns = _without_phrases(columns, previous, rule, phrase_codes, left_out)
     keys = columns["keys"]
     return GramSet(
         length=rule.length,
@@ -197,9 +212,40 @@ def merge_released(
         vocabulary_size=keys.size if rule.length == 1 else previous.vocabulary_size,
         rule=rule,
         suffix_bins=suffix_bins(previous, keys) if rule.by_prediction else None,
+        phrase_codes=phrase_codes,
         **columns,
         **_known_after(previous, keys, words),
     )
+
+
+def _without_phrases(
+    columns: dict[str, np.ndarray],
+    previous: GramSet,
+    rule: LengthRule,
+    phrase_codes: np.ndarray,
+    left_out: LeftOut,
+) -> dict[str, np.ndarray]:
+    """Returns the columns of the n-grams that do not end in a phrase, with their `endings`.
+
+    No n-gram has a phrase elsewhere, since its prefix has none.
+
+    Args:
+      columns: those of S_k, with its `keys`.
+      previous: S_{k−1}.
+      rule: that of S_k.
+      phrase_codes: (|S_1|,) int32, as in `GramSet`.
+      left_out: what the rules of texts leave out.
+    """
+    if previous.endings is None:
+        endings = phrase_codes[:, np.newaxis]
+    else:
+        prefixes, seconds = unpack_pairs(columns["keys"])
+        # With "both" the second id is that of the suffix, which ends with the same word.
+        last = phrase_codes if rule.pruning == "single" else previous.endings[:, -1]
+        endings = np.column_stack((previous.endings[prefixes], last[seconds]))
+    kept = ~left_out.end_in_phrase(endings)
+    columns = {**columns, "endings": endings[:, -left_out.longest :]}
+    return {name: column[kept] for name, column in columns.items()}
 
 
 def _known_rows(root: GramSet, words: pa.Array) -> list[np.ndarray]:

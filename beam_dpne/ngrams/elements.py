@@ -169,6 +169,9 @@ class GramSet(SortedGrams):
       known_longer: (m,) int32, the longer known n-grams, one length after the other: each is its ids in
         this set, or of the root its row numbers of `words`. None where nothing is known.
       known_counts: (l,) int64, how many of each length, from k + 2 on, `known_longer` has.
+      phrase_codes: (|S_1|,) int32, the code of each word of S_1 in the phrases of the stop list
+        (`LeftOut.codes`); None where the list has no phrase of several words.
+      endings: (n, m) int32, these codes of the last m words of each n-gram; None as above.
     """
 
     scores: np.ndarray
@@ -177,6 +180,8 @@ class GramSet(SortedGrams):
     known: np.ndarray | None = None
     known_longer: np.ndarray | None = None
     known_counts: np.ndarray | None = None
+    phrase_codes: np.ndarray | None = None
+    endings: np.ndarray | None = None
 
     @property
     def pruning(self) -> str:

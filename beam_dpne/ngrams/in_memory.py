@@ -14,6 +14,7 @@ from typing import Any
 
 from beam_dpne.counts import measuring
 from beam_dpne.documents.blocks import lay_out
+from beam_dpne.documents.left_out import LeftOut
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import map_in_threads
 from beam_dpne.elements.batches import DocumentBlock, RowSums, UserBatch, add_up
@@ -82,6 +83,7 @@ class InMemory:
       plan: the parameters of the run.
       run_key: a key that is bound to the run's parameters.
       root: the root of known n-grams, if there are any.
+      left_out: what the rules of texts leave out, which is never released; None without rules.
       start: the root without known n-grams: `ROOT`, or `GROUPED_ROOT` if words have groups in front of
         them.
       histogram_ranges: the number of hash ranges of a histogram; it changes no release.
@@ -91,6 +93,7 @@ class InMemory:
     plan: PrivacyPlan
     run_key: RunKey = dataclasses.field(repr=False)
     root: GramSet | None = None
+    left_out: LeftOut | None = None
     start: GramSet = ROOT
     histogram_ranges: int = 1
     workers: int = 1
@@ -149,7 +152,8 @@ class InMemory:
                     map(decisions.present_part, shards), after, number
                 )
         rule = rule_for(self.plan, self.start) if previous is None else None
-        found = decisions.merge_released(map(decisions.released_part, shards), after, rule)
+        parts = map(decisions.released_part, shards)
+        found = decisions.merge_released(parts, after, rule, self.left_out)
         return found, users, before
 
     def contribute(

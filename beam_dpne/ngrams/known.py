@@ -18,16 +18,19 @@ import pyarrow.compute as pc
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_dpne.documents.blocks import with_group, without_groups
+from beam_dpne.documents.left_out import refuse_left_out
+from beam_dpne.documents.masks import left_out_by
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize, tokenizer_name
 from beam_dpne.elements.arrays import byte_order, byte_ranks, merge_words, used_words
 from beam_dpne.elements.rows import join_tokens, split_ngram
 from beam_dpne.errors import InputError, UsageError
 from beam_dpne.ngrams import known_lists
 from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet
-from beam_dpne.ngrams.known_lists import READERS, codes_of_texts, distinct_rows
+from beam_dpne.ngrams.known_lists import TABLES, codes_of_texts, distinct_rows
 from beam_dpne.ngrams.parameters import KNOWN_MIN_COUNT, KnownLists
-from beam_dpne.reading.files import InputFile, line_blocks, refuse_input, sha256_of
-from beam_dpne.reading.options import extension_of, names_of
+from beam_dpne.reading.copies import refuse_input
+from beam_dpne.reading.files import InputFile, line_blocks, sha256_of
+from beam_dpne.reading.options import ReadOptions, extension_of, names_of
 from beam_dpne.release.reading import is_release, read_release
 from beam_dpne.set_union.elements import KnownItems
 from beam_dpne.storage.directories import check_access
@@ -63,11 +66,19 @@ class KnownNgrams:
     lists: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
-    def of(cls, ngrams: Iterable[Sequence[str]]) -> "KnownNgrams":
-        """Returns given n-grams, each a sequence of its words as the tokenizer makes them."""
+    def of(
+        cls, ngrams: Iterable[Sequence[str]], *, tokenizer: str | Tokenizer = "tokens"
+    ) -> "KnownNgrams":
+        """Returns given n-grams, each a sequence of its words as the tokenizer makes them.
+
+        Args:
+          ngrams: the n-grams.
+          tokenizer: that of the run; n-grams with words that it cannot make, or that its rules leave
+            out, are left out. By default all are taken as they are.
+        """
         texts = pa.array([join_tokens(words) for words in ngrams], pa.string())
         known = cls.of_codes(*codes_of_texts(texts))
-        return known.described({"kind": "given", "sha256": known.sha256, "left_out": 0})
+        return known.makeable(tokenizer, {"kind": "given", "sha256": known.sha256})
 
     @classmethod
     def from_text(
@@ -89,13 +100,13 @@ class KnownNgrams:
         Raises:
           InputError: if the file cannot be read, or the tokenizer takes no lines.
         """
-        if tokenizer == "tokens":
+        if tokenizer_name(tokenizer) == "tokens":
             raise InputError(f"known must be a table or a release with tokens, got {path}.")
         lines = (pa.array(block, pa.string()) for block in line_blocks(path))
         words, codes = known_lists.codes_of_documents(lines, tokenizer)
         grams = known_lists.count_codes(codes, len(words), max_length, min_count)
         described = {"kind": "text", "sha256": sha256_of(path), "min_count": min_count}
-        return cls.of_codes(words, grams).described({**described, "left_out": 0})
+        return cls.of_codes(words, grams).possible(tokenizer, described)
 
     @classmethod
     def from_table(
@@ -145,7 +156,7 @@ class KnownNgrams:
         known = cls.of_codes(*codes_of_texts(*known_lists.texts_of(release.table())))
         # What a tokenizer makes within a text it may not make of a word alone.
         if release.ledger["tokenizer"] == tokenizer_name(tokenizer):
-            return known.described({**described, "left_out": 0})
+            return known.possible(tokenizer, described)
         return known.makeable(tokenizer, described)
 
     @classmethod
@@ -201,21 +212,58 @@ class KnownNgrams:
         """What the ledger says of the lists; empty without any."""
         return {"meaning": _MEANING, "lists": [dict(each) for each in self.lists]}
 
-    def described(self, of_list: Mapping[str, Any]) -> "KnownNgrams":
-        """Returns the same n-grams with what the ledger says of their list."""
-        return dataclasses.replace(self, lists=({**of_list, "ngrams": len(self)},))
-
     def makeable(self, tokenizer: str | Tokenizer, of_list: Mapping[str, Any]) -> "KnownNgrams":
-        """Returns the n-grams all of whose words a tokenizer makes of each word alone."""
+        """Returns the n-grams all of whose words a tokenizer makes of each word alone.
+
+        Args:
+          tokenizer: that of the run.
+          of_list: what the ledger says of the list, but for the numbers of its n-grams.
+        """
         made = np.ones(len(self.words), bool)
-        if tokenizer not in ("tokens", "item"):
+        # These take words as they are, unless rules leave them out.
+        if tokenizer_name(tokenizer) not in ("tokens", "item"):
             plain = without_groups(self.words)
             tokens = tokenize(resolve_tokenizer(tokenizer), plain)
             pairs = zip(tokens.to_pylist(), plain.to_pylist(), strict=True)
             made = np.array([own == [word] for own, word in pairs], bool)
-        grams = [rows[made[rows].all(axis=1)] for rows in self.grams]
-        left = self if made.all() else type(self).of_codes(self.words, grams)
-        return left.described({**of_list, "left_out": len(self) - len(left)})
+        kept = [np.all(made[rows], axis=1) for rows in self.grams]
+        return self._selected(kept).possible(tokenizer, of_list, before=len(self))
+
+    def possible(
+        self, tokenizer: str | Tokenizer, of_list: Mapping[str, Any], *, before: int | None = None
+    ) -> "KnownNgrams":
+        """Returns the n-grams that the rules of a tokenizer do not leave out, with their description.
+
+        Args:
+          tokenizer: that of the run.
+          of_list: as in `makeable`.
+          before: the number of n-grams of the list, if some of them were left out before.
+        """
+        left_out = self._left_out(tokenizer)
+        own = self if left_out is None else self._selected([~each for each in left_out])
+        size = len(self) if before is None else before
+        described = {**of_list, "left_out": size - len(own), "ngrams": len(own)}
+        return dataclasses.replace(own, lists=(described,))
+
+    def check_left_out(self, tokenizer: str | Tokenizer) -> None:
+        """Checks that a tokenizer's rules leave no n-gram out; raises ValueError.
+
+        Nobody holds such n-grams, so that noise alone would release some.
+        """
+        refuse_left_out(self._left_out(tokenizer) or ())
+
+    def _left_out(self, tokenizer: str | Tokenizer) -> list[np.ndarray] | None:
+        """Marks the n-grams of each length that rules leave out; None without rules."""
+        rules, plain = left_out_by(tokenizer), without_groups(self.words)
+        return None if rules is None else [rules.of_rows(plain, rows) for rows in self.grams]
+
+    def _selected(self, kept: Sequence[np.ndarray]) -> "KnownNgrams":
+        """Returns some of the n-grams, which are marked for each length."""
+        if all(each.all() for each in kept):
+            return self
+        return type(self).of_codes(
+            self.words, [rows[own] for rows, own in zip(self.grams, kept, strict=True)]
+        )
 
     def covers(self, ngrams: Sequence[str], groups: Sequence[str] | None = None) -> np.ndarray:
         """Returns which n-grams of a release its run knew, as `root` says: (n,) bool.
@@ -271,7 +319,9 @@ def read_known(
     max_length: int,
     tokenizer: str | Tokenizer,
     inputs: Sequence[InputFile] = (),
+    *,
     options: PipelineOptions | None = None,
+    reading: ReadOptions | None = None,
 ) -> KnownNgrams:
     """Returns the n-grams of all lists that parameters name.
 
@@ -281,6 +331,7 @@ def read_known(
       tokenizer: that of the run.
       inputs: the files of the run, none of which may be a list.
       options: those of the pipeline, for access to storage.
+      reading: how these files are read, so that copies of them in other forms are noticed.
 
     Raises:
       UsageError: if a list is a file of the input, or has the same content as one, or if no list is a
@@ -298,9 +349,9 @@ def read_known(
                 KnownNgrams.from_release(path, same_people=same_people, tokenizer=tokenizer)
             )
             continue
-        refuse_input("known", path, inputs)
+        refuse_input("known", path, inputs, reading, known_lists.plain_texts(path))
         how: dict[str, Any] = {"tokenizer": tokenizer, "min_count": asked.known_min_count}
-        if extension_of(path) in READERS:
+        if extension_of(path) in TABLES:
             lists.append(KnownNgrams.from_table(path, **how))
         else:
             lists.append(KnownNgrams.from_text(path, max_length=max_length, **how))

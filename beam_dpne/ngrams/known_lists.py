@@ -1,14 +1,13 @@
 """Reading lists of known n-grams: texts and tables as codes of distinct words."""
 
-import functools
-from collections.abc import Iterable
+import codecs
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.json
 import pyarrow.parquet
 
 from beam_dpne.documents.batch import GROUP
@@ -16,27 +15,23 @@ from beam_dpne.documents.blocks import with_group
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize
 from beam_dpne.elements.arrays import merge_words
 from beam_dpne.elements.batches import NO_GRAM
-from beam_dpne.elements.rows import EMPTY_TOKEN, SEPARATOR, escape_tokens, unescape_item
+from beam_dpne.elements.rows import (
+    EMPTY_TOKEN,
+    SEPARATOR,
+    escape_tokens,
+    split_ngram,
+    unescape_item,
+)
 from beam_dpne.errors import InputError
+from beam_dpne.reading.columns import group_column, group_fault, group_faults, json_text
 from beam_dpne.reading.files import guarded, open_raw
 from beam_dpne.reading.options import codec_of, extension_of
+from beam_dpne.release.parts import parse_copied
 
 NGRAM, _ITEM, _COUNT = "ngram", "item", "count"
-_read_csv = functools.partial(
-    pyarrow.csv.read_csv,
-    convert_options=pyarrow.csv.ConvertOptions(
-        column_types=dict.fromkeys((NGRAM, _ITEM, GROUP), pa.string())
-    ),
-)
-_TABS = pyarrow.csv.ParseOptions(delimiter="\t", quote_char=False)
-READERS = {
-    ".csv": _read_csv,
-    ".tsv": functools.partial(_read_csv, parse_options=_TABS),
-    ".jsonl": pyarrow.json.read_json,
-    ".parquet": pyarrow.parquet.read_table,
-}
-# What spreadsheets take as a formula, before which an export to CSV writes an apostrophe.
-_GUARDED = "^'([=+\\-@\t\r'\uff1d\uff0b\uff0d\uff20])"
+_COLUMNS = (NGRAM, _ITEM, GROUP, _COUNT)
+TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+_ESCAPES = "known must have n-grams and items with the escapes of releases."
 
 
 def codes_of_documents(
@@ -96,20 +91,71 @@ def read_table(path: str, min_count: int) -> list[pa.Array]:
 
     Their groups follow, if there is a column `group`.
     """
-    extension, codec = extension_of(path), codec_of(path)
-    with guarded(path), open_raw(path) as raw:
-        source: Any = pa.PythonFile(raw, mode="r")
-        table = READERS[extension](pa.CompressedInputStream(source, codec) if codec else source)
+    table = _table_of(path)
     if not {NGRAM, _ITEM} & {*table.column_names}:
         raise InputError(f"known must be a table with a column {NGRAM} or {_ITEM}, got {path}.")
     if _COUNT in table.column_names:
         enough = pc.call_function("greater_equal", [table[_COUNT], pa.scalar(min_count)])
         table = table.filter(enough)
-    texts = texts_of(table)
-    unguard = pc.ReplaceSubstringOptions(_GUARDED, r"\1")
-    if extension == ".csv":
-        texts = [pc.call_function("replace_substring_regex", [each], unguard) for each in texts]
-    return texts
+    return texts_of(table)
+
+
+def plain_texts(path: str) -> Iterator[str]:
+    """Yields the n-grams or items of a table without escapes, to compare them with those of an input.
+
+    Of a file that is no table it yields nothing.
+    """
+    if extension_of(path) not in TABLES:
+        return
+    table = _table_of(path)
+    for name in (NGRAM, _ITEM):
+        texts = table[name].to_pylist() if name in table.column_names else []
+        for text in map(str, filter(None, texts)):
+            try:
+                yield " ".join(split_ngram(text)) if name == NGRAM else text
+            except ValueError:
+                # A text that no release has written; an input may have it.
+                yield text
+
+
+def _table_of(path: str) -> pa.Table:
+    """Returns the columns of a table that a list has, with texts as a release has them."""
+    extension, codec = extension_of(path), codec_of(path)
+    with guarded(path), open_raw(path) as raw:
+        source: Any = pa.PythonFile(raw, mode="r")
+        if codec:
+            source = pa.CompressedInputStream(source, codec)
+        data = source.read()
+        if extension == ".jsonl":
+            return _rows_of_json(data)
+        if extension == ".parquet":
+            table = pyarrow.parquet.read_table(pa.BufferReader(data))
+            return table.select([name for name in _COLUMNS if name in table.column_names])
+        try:
+            return parse_copied(data, extension.removeprefix("."))
+        except ValueError as error:
+            if isinstance(error, pa.ArrowException):
+                raise
+            raise InputError(_ESCAPES) from None
+
+
+def _rows_of_json(data: bytes) -> pa.Table:
+    """Returns the columns of JSON lines; texts that are numbers are written as JSON writes them."""
+    decoder = msgspec.json.Decoder(dict[str, Any])
+    rows = decoder.decode_lines(data.removeprefix(codecs.BOM_UTF8))
+    names = [name for name in _COLUMNS if any(name in row for row in rows)]
+    columns: dict[str, pa.Array] = {}
+    for name in names:
+        values = [row.get(name) for row in rows]
+        if name == _COUNT:
+            columns[name] = pa.array(values, pa.float64())
+        elif name == GROUP:
+            # As in inputs; a row whose group cannot be used has none.
+            groups = [None if group_fault(value) else str(value) for value in values]
+            columns[name] = pa.array(groups, pa.string())
+        else:
+            columns[name] = pa.array(map(json_text, values), pa.string())
+    return pa.table(columns)
 
 
 def texts_of(table: pa.Table) -> list[pa.Array]:
@@ -117,10 +163,18 @@ def texts_of(table: pa.Table) -> list[pa.Array]:
 
     A table without them has the items of a set union, each of which is one word.
     """
-    names = [name for name in (NGRAM, GROUP) if name in table.column_names]
-    columns = table.select(names if NGRAM in names else [_ITEM]).drop_null().columns
-    texts = [column.cast(pa.string()).combine_chunks() for column in columns]
-    return texts if NGRAM in names else [escape_tokens(texts[0])[0]]
+    if NGRAM not in table.column_names:
+        (items,) = table.select([_ITEM]).drop_null().columns
+        return [escape_tokens(items.cast(pa.string()).combine_chunks())[0]]
+    columns = [table[NGRAM].cast(pa.string()).combine_chunks()]
+    if GROUP in table.column_names:
+        groups = group_column(table[GROUP].combine_chunks(), GROUP)
+        is_bad = np.logical_or.reduce([found for found, _ in group_faults(groups)])
+        columns.append(
+            pc.call_function("if_else", [pa.array(is_bad), pa.scalar(None, pa.string()), groups])
+        )
+    usable = pa.table(columns, [NGRAM, GROUP][: len(columns)]).drop_null()
+    return [column.combine_chunks() for column in usable.columns]
 
 
 def codes_of_texts(
@@ -143,7 +197,7 @@ def codes_of_texts(
             for word in encoded.dictionary.to_pylist()
         ]
     except ValueError:
-        raise InputError("known must have n-grams with the escapes of releases.") from None
+        raise InputError(_ESCAPES) from None
     if groups is not None:
         tokens = pa.array(words, pa.string()).take(encoded.indices)
         grouped = with_group(groups, pa.ListArray.from_arrays(split.offsets, tokens))

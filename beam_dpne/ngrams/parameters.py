@@ -41,7 +41,7 @@ MIN_COUNT = Parameter(
     "Least count of a known n-gram: how often it stands in its text, or the number in the column "
     "count of its table.",
     least=1,
-    rare=True,
+    in_short_help=False,
 )
 
 
@@ -103,7 +103,7 @@ class NgramsParameters(GaussianPlan):
         Parameter(
             least=1e-100,
             below=1,
-            rare=True,
+            in_short_help=False,
             help="Upper bound η on the expected number of released n-grams that nobody has, as a "
             "part of those one word shorter. A larger η releases more n-grams of both kinds.",
         ),
@@ -113,7 +113,7 @@ class NgramsParameters(GaussianPlan):
         Parameter(
             least=1,
             most=3,
-            rare=True,
+            in_short_help=False,
             default_text="3, one_round none",
             help="Number of rounds of each length of two words and more; later ones spend only "
             "on n-grams that are undecided. Each is a pass over the data. Only adaptive has it.",
@@ -123,7 +123,7 @@ class NgramsParameters(GaussianPlan):
         str | None,
         Parameter(
             choices=("words", "balanced", "long"),
-            rare=True,
+            in_short_help=False,
             default_text="balanced, one_round none",
             help="Lengths of which more is released, at the cost of the others, chosen by the "
             "purpose and never by the data. Only adaptive has it.",
@@ -134,7 +134,7 @@ class NgramsParameters(GaussianPlan):
         Parameter(
             above=0,
             below=1,
-            rare=True,
+            in_short_help=False,
             default_text="0.1, one_round 0.5",
             help="Share of delta for the probability that a single word of one user alone is "
             "released; the noise gets the rest. A small share raises the threshold of words.",
@@ -144,7 +144,7 @@ class NgramsParameters(GaussianPlan):
         str,
         Parameter(
             choices=("both", "single"),
-            rare=True,
+            in_short_help=False,
             help="Candidates are n-grams whose prefix and suffix were released (both), or prefix "
             "and last word (single, more candidates with one privacy). adaptive has only both.",
         ),
@@ -153,7 +153,7 @@ class NgramsParameters(GaussianPlan):
         str,
         Parameter(
             choices=("exact", "estimate"),
-            rare=True,
+            in_short_help=False,
             help="exact counts the candidates; estimate is the estimate of the paper, which only "
             "one_round with pruning both has.",
         ),
@@ -162,7 +162,7 @@ class NgramsParameters(GaussianPlan):
         float | None,
         Parameter(
             above=0,
-            rare=True,
+            in_short_help=False,
             default_text="1, adaptive none",
             help="Ratio c of each length's noise to that of the length before, e.g. 0.8, which "
             "favours long n-grams. Only one_round has it.",
@@ -172,7 +172,7 @@ class NgramsParameters(GaussianPlan):
         tuple[float, ...] | None,
         Parameter(
             above=0,
-            rare=True,
+            in_short_help=False,
             help="Share of the budget of each length, e.g. 0.2, 0.4 and 0.4, instead of "
             "noise_growth; they must sum to 1. Only one_round has them.",
         ),

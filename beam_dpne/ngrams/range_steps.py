@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
+from beam_dpne.documents.left_out import LeftOut
 from beam_dpne.elements.batches import UnhintedTransform, apply
 from beam_dpne.elements.coders import SetStore, spill
 from beam_dpne.mechanism.randomness import RunKey
@@ -139,6 +140,7 @@ class NoisyThreshold(_Decision):
         default.
       spurious: the output of `SampleSpurious`, which has the rule, in the first round of k ≥ 2.
       store: the folder for a set that is too large for an element; with None every set is one element.
+      left_out: what the rules of texts leave out, which is never released; the same at all lengths.
 
     Example:
       >>> import numpy as np, pyarrow as pa
@@ -158,10 +160,18 @@ class NoisyThreshold(_Decision):
     appendix B, Algorithm 5 at length 1.
     """
 
+    left_out: LeftOut | None = None
+
     def expand(self, histogram: PCollection[HistogramShard]) -> PCollection[GramSet]:
         """Decides each shard, then sorts the released n-grams into one set."""
         parts = self._decided(histogram, lambda shard: [decisions.released_part(shard)], GramSet)
-        sort = beam.Map(_merge_released, AsIter(parts), rule=self.rule, store=self.store)
+        sort = beam.Map(
+            _merge_released,
+            AsIter(parts),
+            rule=self.rule,
+            left_out=self.left_out,
+            store=self.store,
+        )
         return apply(self._before(histogram), "Sort", sort, GramSet)
 
 
@@ -253,6 +263,11 @@ def _merge_present(
 
 
 def _merge_released(
-    previous: GramSet, parts: Iterable[GramSet], *, rule: LengthRule | None, store: SetStore | None
+    previous: GramSet,
+    parts: Iterable[GramSet],
+    *,
+    rule: LengthRule | None,
+    left_out: LeftOut | None,
+    store: SetStore | None,
 ) -> GramSet:
-    return spill(decisions.merge_released(parts, previous, rule), store)
+    return spill(decisions.merge_released(parts, previous, rule, left_out), store)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection, TaggedOutput
 
+from beam_dpne.documents.masks import left_out_by
 from beam_dpne.documents.transform import DocumentsTransform, create_public
 from beam_dpne.elements.batches import DocumentBlock, UserBatch, apply
 from beam_dpne.elements.coders import SetStore, keep, spill, take
@@ -91,8 +92,10 @@ class PrivateNgrams(DocumentsTransform):
     Attributes:
       plan: the parameters of the run.
       known: n-grams that are likely by what is public, never by the private data; they need less
-        evidence. Only the strategy adaptive takes them.
-      tokenizer: "words", "whitespace", "tokens", "package.module:function", or a function.
+        evidence. Only the strategy adaptive takes them. They are made with the tokenizer of the run
+        if that is `TextRules`.
+      tokenizer: "words", "whitespace", "tokens", "package.module:function", or a function. What
+        `TextRules` leave out of texts is never released.
       partitions: the number of hash partitions of users; a histogram, which is smaller, has a quarter
         as many.
       run_key: the secret of the run; by default a fresh one each time the transform is applied. It is
@@ -115,8 +118,8 @@ class PrivateNgrams(DocumentsTransform):
         release.
 
     Raises:
-      ValueError: if partitions < 1 or workers < 1, on an unknown tokenizer, or if `BatchDocuments`
-        refuses the fields or the input.
+      ValueError: if partitions < 1 or workers < 1, on an unknown tokenizer, if `known` has what the
+        tokenizer leaves out, or if `BatchDocuments` refuses the fields or the input.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -147,6 +150,7 @@ class PrivateNgrams(DocumentsTransform):
         super().__post_init__()
         if self.known is not None:
             self.plan.check_known()
+            self.known.check_left_out(self.tokenizer)
         if self.group_field is not None and self.plan.pruning == "single":
             raise ValueError("pruning must be 'both' with group_field, got pruning='single'.")
 
@@ -193,6 +197,7 @@ class PrivateNgrams(DocumentsTransform):
         run = InMemory(
             plan=self.plan,
             run_key=run_key,
+            left_out=left_out_by(self.tokenizer),
             start=ROOT if self.group_field is None else GROUPED_ROOT,
             histogram_ranges=1 if workers == 1 else _RANGES_OF_A_WORKER * workers,
             workers=workers,
@@ -262,7 +267,8 @@ class PrivateNgrams(DocumentsTransform):
                 decide = DecideRound(round_number=number, **deciding)
                 present, still_open = shards | f"{label}/DecideRound" >> decide
             else:
-                found = shards | f"{label}/NoisyThreshold" >> NoisyThreshold(**deciding)
+                decide = NoisyThreshold(left_out=left_out_by(self.tokenizer), **deciding)
+                found = shards | f"{label}/NoisyThreshold" >> decide
         return found, users, before, first
 
     def _contribute(

@@ -35,10 +35,6 @@ _MAX_ROWS = 65536
 NAMED_USER = pa.binary(16)
 # A group stands in each of its words, before a control character that ends it.
 GROUP = re.compile(r"\A[^\x00-\x1f\x7f]{1,256}\Z")
-_REMEDY = (
-    "Convert it before, copy a field within a field into a field of the document, and drop documents "
-    "without a user, whose integers become floats in a data frame."
-)
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -76,9 +72,35 @@ def _names(values: pa.Array, name: str, noun: str) -> pa.Array:
     kind = _plain(values.type)
     if not (_may_be_text(kind) or pa.types.is_integer(kind)):
         raise InputError(
-            f"A {noun} must be text or an integer, got {_name_of(kind)} in {name!r}. {_REMEDY}"
+            f"A {noun} must be text or an integer, got {_name_of(kind)} in {name!r}. "
+            f"{_remedy_of_name(kind, noun)}"
         )
     return as_strings(values)
+
+
+def _remedy_of_name(kind: pa.DataType, noun: str) -> str:
+    """Returns what to do about a column of users or groups with a type that cannot be read."""
+    if pa.types.is_floating(kind):
+        return (
+            f"Drop the documents without a {noun}, and convert the rest to integers: a data frame "
+            "makes integers floats where one is missing."
+        )
+    if pa.types.is_struct(kind) or pa.types.is_map(kind):
+        return f"Copy the {noun} from the field within it into a field of the document."
+    if pa.types.is_nested(kind):
+        return f"Write one document for each {noun} of a list."
+    return "Convert the column to text before."
+
+
+def _remedy_of_text(kind: pa.DataType) -> str:
+    """Returns what to do about a column of texts with a type that cannot be read."""
+    if pa.types.is_struct(kind) or pa.types.is_map(kind):
+        return "Copy the text from the field within it into a field of the document."
+    if pa.types.is_nested(kind):
+        return "Convert the members of the lists to text before."
+    return (
+        "Name the field that holds the texts with text_field, or convert the column to text before."
+    )
 
 
 def group_fault(group: Any) -> str:
@@ -121,7 +143,8 @@ def text_column(texts: pa.Array, name: str) -> pa.Array:
     if is_list(kind) and _may_be_text(_plain(kind.value_type)):
         return texts.cast(pa.list_(pa.string()))
     raise InputError(
-        f"A text must be text or a list of texts, got {_name_of(kind)} in {name!r}. {_REMEDY}"
+        f"A text must be text or a list of texts, got {_name_of(kind)} in {name!r}. "
+        f"{_remedy_of_text(kind)}"
     )
 
 

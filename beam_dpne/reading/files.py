@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
-from beam_dpne.errors import InputError, UsageError, kind_of
+from beam_dpne.errors import InputError, kind_of
 from beam_dpne.reading.lake_tables import refuse_lake_tables
 from beam_dpne.reading.options import canonical_encoding, codec_of
 from beam_dpne.reading.rejects import NOT_DECODED, TOO_LONG
@@ -316,28 +316,6 @@ def line_blocks(path: str) -> Iterator[list[str]]:
             whole, _, rest = (rest + data).rpartition("\n")
             yield [line.removesuffix("\r") for line in whole.split("\n")]
         yield [rest]
-
-
-def refuse_input(name: str, path: str, inputs: Sequence[InputFile]) -> None:
-    """Refuses a file of the input as public: by its path, and by its content where sizes are equal.
-
-    Args:
-      name: The parameter that names the file.
-      path: The file.
-      inputs: The files of the input.
-
-    Raises:
-      UsageError: It is a file of the input, or has the same bytes.
-    """
-    with open_raw(path) as file:
-        size = file.seek(0, os.SEEK_END)
-    for each in inputs:
-        is_same = os.path.realpath(each.path) == os.path.realpath(path)
-        if is_same or (each.size == size and sha256_of(each.path) == sha256_of(path)):
-            raise UsageError(
-                f"{name} must not be private data, got {name}={path}, which is an input: what follows "
-                "from the data voids the guarantee."
-            )
 
 
 def sha256_of(path: str) -> str:

@@ -221,7 +221,7 @@ class ReadOptions(Parameters):
             requirement="one ASCII character other than a quote, a line end and NUL, or one of "
             "comma, semicolon, tab, pipe, colon, space",
             default_text="comma; TSV tab",
-            rare=True,
+            in_short_help=False,
             help="Character between the fields of CSV or TSV files, or its name, e.g. semicolon.",
         ),
     ] = None
@@ -229,7 +229,7 @@ class ReadOptions(Parameters):
         str,
         Parameter(
             choices=("auto", "quoted", "none"),
-            rare=True,
+            in_short_help=False,
             help="Whether fields of CSV or TSV files may be enclosed in quotes; auto is quoted for "
             "CSV and none for TSV. quoted says that quotes in fields are doubled, also where a field "
             "ends with a backslash.",
@@ -238,7 +238,7 @@ class ReadOptions(Parameters):
     columns: Annotated[
         Sequence[str] | None,
         Parameter(
-            rare=True,
+            in_short_help=False,
             help="Names of all columns, in order, of CSV or TSV files that have no header line.",
         ),
     ] = None
@@ -247,7 +247,7 @@ class ReadOptions(Parameters):
         Parameter(
             least=1,
             most=2**30,
-            rare=True,
+            in_short_help=False,
             help="Size in bytes above which a record is rejected; it bounds a worker's memory.",
         ),
     ] = _DEFAULT_RECORD_BYTES
@@ -290,6 +290,12 @@ class ReadOptions(Parameters):
         """Returns the character between the fields of a format, `csv` or `tsv`."""
         usual = "," if kind == "csv" else "\t"
         return usual if self.delimiter is None else _DELIMITERS.get(self.delimiter, self.delimiter)
+
+    def other_delimiters(self, kind: str) -> dict[str, str]:
+        """Returns usual characters between fields but that of a format, by their names."""
+        usual = {name: _DELIMITERS[name] for name in ("comma", "semicolon", "tab", "pipe")}
+        own = self.delimiter_of(kind)
+        return {name: sign for name, sign in usual.items() if sign != own}
 
     def is_quoted(self, kind: str) -> bool:
         """Returns whether the fields of a format may be enclosed in quotes, as in CSV and TSV."""

@@ -139,12 +139,12 @@ def _read_text(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, N
     with _opened(item, options) as text:
         names = _begin(text, item, options)
         if item.start <= text.offset:
-            yield from _parts(text, item, names, options)
+            yield from _parts(text, item, names=names, options=options)
             return
     # Reading starts one byte earlier, so that a record at the very start of the range counts.
     with _opened(item, options, start=item.start - 1) as text:
         next(text.lines(options.max_record_bytes), None)
-        yield from _parts(text, item, names, options)
+        yield from _parts(text, item, names=names, options=options)
 
 
 def _opened(item: WorkItem, options: ReadOptions, start: int = 0) -> TextFile:
@@ -230,7 +230,8 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> pa.Array:
         if not usable and reasons == {reason}:
             field = dict(reversed(options.wanted_fields))[option]
             why = "which its first records do not have"
-            raise _absent(option, field, why, items[0], _common_names(items[0], options))
+            names = _common_names(items[0], options)
+            raise _absent(option, field, why, items[0], names=names, options=options)
     for reason, remedy in ((BAD_TEXT, OF_LISTS), (BAD_TOKENS, OF_TEXTS)):
         if not usable and reasons == {reason}:
             raise InputError(
@@ -257,15 +258,29 @@ def _require_fields(names: Sequence[str], item: WorkItem, options: ReadOptions) 
     for option, field in options.wanted_fields:
         if (count := names.count(field)) != 1:
             why = f"which is there {count} times" if count else "which is absent"
-            raise _absent(option, field, why, item, names)
+            raise _absent(option, field, why, item, names=names, options=options)
 
 
-def _absent(option: str, field: str, why: str, item: WorkItem, names: Sequence[str]) -> InputError:
+def _absent(
+    option: str,
+    field: str,
+    why: str,
+    item: WorkItem,
+    *,
+    names: Sequence[str],
+    options: ReadOptions,
+) -> InputError:
     """Returns the error about a field, which names the fields that are there.
 
     The first line of CSV may be a user's record instead of a header. Of it only such fields are named
     as are nearly what the operator has asked for.
     """
+    if item.kind in ("csv", "tsv") and (
+        remedy := text_formats.remedy_of_delimiter(names, item.kind, options)
+    ):
+        return InputError(
+            f"{item.file.path} must have its fields apart, got a line of one. {remedy}"
+        )
     names = [name for name in names if _IDENTIFIER.fullmatch(name)]
     # The last part of a path may name something else: id_str of a message instead of its user's.
     like = [name for name in names if ("." in name) == ("." in field)]

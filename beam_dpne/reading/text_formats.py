@@ -97,6 +97,9 @@ def read_delimited(
             yield
 
 
+_PLURALS = {"comma": "commas", "semicolon": "semicolons", "tab": "tabs", "pipe": "pipes"}
+
+
 def header(text: TextFile, path: str, kind: str, options: ReadOptions) -> list[str]:
     """Returns the names of the columns, from the first line of CSV or TSV.
 
@@ -105,10 +108,13 @@ def header(text: TextFile, path: str, kind: str, options: ReadOptions) -> list[s
     """
     names = list[str]()
     fault = "without an end"
+    first = text.head.partition("\n")[0]
     with contextlib.suppress(_OpenQuote):
         _, names, fault = next(
             _rows(text, kind, options, _HEADER_BYTES), (0, [], "missing, since the file is empty")
         )
+    if fault == NOT_CSV and (remedy := remedy_of_delimiter([first], kind, options)):
+        raise InputError(f"{path} must have its fields apart, got a line that is {fault}. {remedy}")
     if fault:
         raise InputError(
             f"{path} must begin with a header line of {kind} in {options.encoding or 'UTF-8'}, shorter "
@@ -116,6 +122,29 @@ def header(text: TextFile, path: str, kind: str, options: ReadOptions) -> list[s
             "with encoding, e.g. cp1252, or name the columns with columns."
         )
     return names
+
+
+def remedy_of_delimiter(names: Sequence[str], kind: str, options: ReadOptions) -> str:
+    """Returns which character seems to be between the fields of a file, with the option that says so.
+
+    It is told of a header line that is one field, and has another usual character. It is never taken
+    without being named, since it may also be a part of a name.
+
+    Args:
+      names: The fields of the header line, as the options split it.
+      kind: The format, `csv` or `tsv`.
+      options: How the file was read.
+
+    Returns:
+      A sentence, or "" if there are several fields or no such character.
+    """
+    if len(names) != 1 or options.delimiter_of(kind) in names[0]:
+        return ""
+    counts = {name: names[0].count(sign) for name, sign in options.other_delimiters(kind).items()}
+    name = max(counts, key=lambda each: counts[each])
+    if not counts[name]:
+        return ""
+    return f"The file seems to be separated by {_PLURALS[name]}: set delimiter={name}."
 
 
 def _rows(

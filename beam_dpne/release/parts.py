@@ -1,11 +1,12 @@
 """The parts of a release: files with its rows, as JSON lines, CSV, tabs or Parquet."""
 
+import codecs
 import csv
 import hashlib
 import io
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -17,11 +18,14 @@ from beam_dpne.elements.rows import (
     COUNTED_ITEM_SCHEMA,
     COUNTED_ROW_SCHEMA,
     GROUP_FIELD,
+    ITEM_SCHEMA,
     PROBABILITY_SCHEMA,
+    ROW_SCHEMA,
     Rows,
     escape_item,
     pieces,
     unescape_item,
+    unguard,
 )
 from beam_dpne.release.schema import PART_PATTERN, AnyLedger, Part
 from beam_dpne.release.schema import Rows as RowsSection
@@ -31,6 +35,11 @@ OUTPUT_FORMATS = ("jsonl", "csv", "tsv", "parquet")
 _COLUMNS = pa.unify_schemas(
     [COUNTED_ROW_SCHEMA, COUNTED_ITEM_SCHEMA, PROBABILITY_SCHEMA, pa.schema([GROUP_FIELD])]
 )
+_TEXTS = pa.schema([(name, pa.string()) for name in ("ngram", "item", "group")])
+# The columns of all releases, in the order of their files.
+_PLAIN = (ROW_SCHEMA, COUNTED_ROW_SCHEMA, ITEM_SCHEMA, COUNTED_ITEM_SCHEMA, PROBABILITY_SCHEMA)
+_GROUPED = [each.insert(1, GROUP_FIELD) for each in (ROW_SCHEMA, COUNTED_ROW_SCHEMA)]
+_HEADS = {tuple(each.names) for each in (*_PLAIN, *_GROUPED)}
 _WRITERS = {each: f"{each}/1" for each in OUTPUT_FORMATS}
 _WRITERS["parquet"] += f"/{pa.__version__}"
 
@@ -189,22 +198,64 @@ def _parse_jsonl(_: Program, data: bytes, schema: pa.Schema) -> pa.Table:
     return pyarrow.json.read_json(pa.BufferReader(data), whole, columns)
 
 
-def _parse_csv(_: Program, data: bytes, schema: pa.Schema, **form: Any) -> pa.Table:
-    whole = pyarrow.csv.ReadOptions(block_size=len(data))
+def parse_delimited(data: bytes, kind: str, schema: pa.Schema) -> pa.Table:
+    """Returns the cells of a file in csv or tsv, texts as they stand there.
+
+    Args:
+      data: The file.
+      kind: "csv", in which texts may be quoted, or "tsv", in which quotes are plain signs.
+      schema: Types of columns; others are guessed.
+    """
+    whole = pyarrow.csv.ReadOptions(block_size=max(1, len(data)))
     types = pyarrow.csv.ConvertOptions(column_types=schema)
-    parse = pyarrow.csv.ParseOptions(**{"newlines_in_values": True, **form})
-    return pyarrow.csv.read_csv(pa.BufferReader(data), whole, parse, types)
+    quoted = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    plain = pyarrow.csv.ParseOptions(delimiter="\t", quote_char=False)
+    form = quoted if kind == "csv" else plain
+    return pyarrow.csv.read_csv(pa.BufferReader(data), whole, form, types)
 
 
-def _parse_tsv(program: Program, data: bytes, schema: pa.Schema) -> pa.Table:
-    rows = _parse_csv(
-        program, data, schema, delimiter="\t", quote_char=False, newlines_in_values=False
-    )
-    if program.text != "item":
+def _parse_csv(_: Program, data: bytes, schema: pa.Schema) -> pa.Table:
+    return parse_delimited(data, "csv", schema)
+
+
+def _parse_tsv(_: Program, data: bytes, schema: pa.Schema) -> pa.Table:
+    return _with_plain_items(parse_delimited(data, "tsv", schema))
+
+
+def _with_plain_items(rows: pa.Table, *, is_guarded: bool = False) -> pa.Table:
+    """Returns rows with items that are not escaped, and without the guards of an export."""
+    for place, field in enumerate(rows.schema):
+        if field.type != pa.string():
+            continue
+        texts = rows.column(place).to_pylist()
+        if is_guarded:
+            texts = [unguard(text) for text in texts]
+        if field.name == "item":
+            texts = [unescape_item(text) for text in texts]
+        rows = rows.set_column(place, field, pa.array(texts, pa.string()))
+    return rows
+
+
+def parse_copied(data: bytes, kind: str) -> pa.Table:
+    """Returns the rows of a file in csv or tsv that stands alone: of a release, an export, or others.
+
+    The head tells which. With the columns of a release, and quotes around their names, a csv is a file
+    of a release; without quotes it is an export, in which items are escaped, and an apostrophe guards
+    texts that a spreadsheet would compute. A tsv with these columns is a file of a release. Texts of
+    tables with other columns are taken as they are.
+
+    Args:
+      data: The file.
+      kind: "csv" or "tsv".
+
+    Raises:
+      ValueError: An item has an escape that no release writes.
+    """
+    rows = parse_delimited(data, kind, _TEXTS)
+    is_quoted = data.removeprefix(codecs.BOM_UTF8).startswith(b'"')
+    if tuple(rows.column_names) not in _HEADS or (kind == "csv" and is_quoted):
         return rows
-    column = rows.schema.get_field_index(program.text)
-    texts = list(map(unescape_item, rows.column(column).to_pylist()))
-    return rows.set_column(column, schema.field(column), pa.array(texts, pa.string()))
+    return _with_plain_items(rows, is_guarded=kind == "csv")
 
 
 def _parse_parquet(_: Program, data: bytes, schema: pa.Schema) -> pa.Table:

@@ -36,7 +36,7 @@ def _note(help: str) -> Parameter:
         pattern=f"[^ {_REFUSED}][^{_REFUSED}]{{0,199}}",
         requirement="one line of 1 to 200 characters without control characters",
         remedy="Leave it out if there is none.",
-        rare=True,
+        in_short_help=False,
         help=f"{help} It is published in the ledger and changes nothing else.",
     )
 

@@ -147,7 +147,7 @@ class SetUnionPlan(GaussianPlan):
         Parameter(
             least=1,
             most=MAX_USERS,
-            rare=True,
+            in_short_help=False,
             help="Upper bound on the number of users of the input, which you promise: it is never "
             "checked against the data. Policies without a cutoff ignore it.",
         ),
@@ -156,7 +156,7 @@ class SetUnionPlan(GaussianPlan):
         float,
         Parameter(
             least=0,
-            rare=True,
+            in_short_help=False,
             help="Distance above the threshold up to which items are filled, in standard deviations "
             "of the noise. Policies without a cutoff ignore it.",
         ),
@@ -166,7 +166,7 @@ class SetUnionPlan(GaussianPlan):
         Parameter(
             least=1,
             most=MAX_USERS,
-            rare=True,
+            in_short_help=False,
             help="Largest number of users that one worker takes in sequence: users are divided into "
             "max_users over it shards, at most 8, and more shards release a little less. Policies "
             "without a cutoff ignore it.",
@@ -177,7 +177,7 @@ class SetUnionPlan(GaussianPlan):
         Parameter(
             above=0,
             below=1,
-            rare=True,
+            in_short_help=False,
             help="Share of delta that bounds the probability of releasing an item that only one user "
             "has. The noise gets the rest.",
         ),
@@ -187,7 +187,7 @@ class SetUnionPlan(GaussianPlan):
         Parameter(
             least=1,
             most=MAX_USERS,
-            rare=True,
+            in_short_help=False,
             help="Largest number of items of one user that are read, with repetitions. Users above it "
             "keep a random subset of their texts.",
         ),

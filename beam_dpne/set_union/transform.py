@@ -11,6 +11,8 @@ from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 from msgspec import UNSET
 
 from beam_dpne.counts.measuring import count_in_beam
+from beam_dpne.documents.left_out import refuse_left_out
+from beam_dpne.documents.masks import left_out_by
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform, create_public
 from beam_dpne.elements import progress
@@ -151,8 +153,8 @@ class PrivateSetUnion(DocumentsTransform):
       workers: the number of processes in which a worker tokenizes; None means one.
 
     Raises:
-      ValueError: if partitions < 1, on an unknown tokenizer, or if `BatchDocuments` refuses the fields
-        or the input.
+      ValueError: if partitions < 1, on an unknown tokenizer, if `known` has what the tokenizer leaves
+        out, or if `BatchDocuments` refuses the fields or the input.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -173,6 +175,13 @@ class PrivateSetUnion(DocumentsTransform):
     tokenizer: str | Tokenizer = "tokens"
     known: KnownItems | None = None
     store: SetStore | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        rules = left_out_by(self.tokenizer)
+        if self.known is not None and rules is not None:
+            # An item is one word, so that no phrase of several words can come of noise.
+            refuse_left_out([rules.of_words(self.known.words)])
 
     def expand(self, items_of_users: PCollection) -> PrivateSetUnionResult:
         """Groups by user and releases."""

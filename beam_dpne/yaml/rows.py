@@ -29,7 +29,9 @@ from beam_dpne.documents.batch import (
 )
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.errors import UsageError
-from beam_dpne.reading.files import match_inputs, refuse_input
+from beam_dpne.ngrams.known_lists import plain_texts
+from beam_dpne.reading.copies import refuse_input
+from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import InputDescription, ReadOptions, names_of
 from beam_dpne.reading.records import check_fields
 from beam_dpne.reading.rejects import Tally
@@ -147,6 +149,15 @@ class PrivateRows(beam.PTransform):
         result: Any = self._released(rows)
         return {"rows": result.rows, "ledger": result.ledger | "Ledger" >> _in_field("ledger")}
 
+    def _refuse_inputs(self, reader: ReadRows) -> None:
+        """Refuses public files that are files of a reader, or copies of them."""
+        files = match_inputs(reader.inputs)
+        for name in ("known", "public", "stop_list"):
+            for path in names_of(self.keys.get(name) or ()):
+                if not is_release(name, path):
+                    texts = plain_texts(path) if name == "known" else ()
+                    refuse_input(name, path, files, reader.options, texts)
+
     def _released(self, rows: PCollection) -> Any:
         """Returns the result for rows, whose batches are used if they come straight from files.
 
@@ -166,11 +177,8 @@ class PrivateRows(beam.PTransform):
                 f"{transform.user_field!r}: only its own user_field is checked, so that 7, 7.0 and [7] "
                 f"would be three users. Give ReadDocuments user_field: {transform.user_field}."
             )
-        files = [file for reader in readers for file in match_inputs(reader.inputs)]
-        for name in ("known", "public", "stop_list") if files else ():
-            for path in names_of(self.keys.get(name) or ()):
-                if not is_release(name, path):
-                    refuse_input(name, path, files)
+        for reader in readers:
+            self._refuse_inputs(reader)
         step: Any = rows.producer
         reader = step and step.parent and step.parent.transform
         is_straight = isinstance(reader, ReadRows)

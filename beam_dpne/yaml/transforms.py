@@ -139,9 +139,8 @@ def _objects(
             raise UsageError(
                 f"{transform} has no key {name}.{hint} Its keys are {', '.join(known)}."
             )
-        is_text = isinstance(value, str) and known[name].kind is not str
         if value is not None:
-            given[name] = known[name].parse(value) if is_text else value
+            given[name] = known[name].parse(value) if isinstance(value, str) else value
     plans: Any = [group for group in groups if issubclass(group, GaussianPlan)]
     in_plans = {field.name for plan in plans for field in dataclasses.fields(plan)}
     given = with_file(given, given.pop("plan", None), in_plans)

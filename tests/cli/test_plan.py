@@ -123,12 +123,11 @@ def test_a_forecast_of_a_run_that_knows_something_has_more(cli, text, tmp_path):
         word for line in text.read_text().splitlines() for word in json.loads(line)["text"].split()
     }
     known.write_text("\n".join(words))
-    (tmp_path / "rare.json").write_text('{"known_min_count": 1}')
     given = (
         *("plan", *PRIVACY, "--max_length", 1, "--like", text, "--users", 100, "--epsilons", 1),
     )
     alone = cli(*given)
-    ended = cli(*given, "--known", known, "--plan", tmp_path / "rare.json")
+    ended = cli(*given, "--known", known, "--known_min_count", 1)
     assert ended.status == 0, ended.err
     assert int(numbers(ended.out)[0][2]) > int(numbers(alone.out)[0][2])
     refused = cli(*given, "--known", known, "--strategy", "one_round")

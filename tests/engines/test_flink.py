@@ -154,8 +154,7 @@ def test_workers_that_do_not_start_end_the_job(cluster, job_options, launch, tmp
         environment={"PATH": f"{wrong.parent}:{os.environ['PATH']}"},
     )
     known = frozenset(cluster.rest.jobs())
-    (tmp_path / "rare.json").write_text(f'{{"harness_timeout": {HARNESS_TIMEOUT}}}')
-    options = [*job_options, "--output", tmp_path / "release", "--plan", tmp_path / "rare.json"]
+    options = [*job_options, "--output", tmp_path / "release", "--harness_timeout", HARNESS_TIMEOUT]
     ours, theirs = (f"localhost:{one}" for one in (cluster.ports.workers, port))
     engine = [theirs if part == ours else part for part in cluster.job_options(parallelism=2)]
     ended = launch(*options, *engine, timeout=300)

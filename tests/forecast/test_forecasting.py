@@ -151,6 +151,38 @@ def test_a_part_of_the_users_forecasts_the_release_of_all(
     assert whole[0].widths
 
 
+def alike(number: int, text: str):
+    """Users who all write the same."""
+    return corpus_of([(f"user {place}", text.split()) for place in range(number)])
+
+
+@pytest.mark.parametrize(
+    "crowd",
+    [
+        alike(200, "green tea please"),
+        alike(50, "green tea please and a cup of milk"),
+        alike(3, "a b"),
+        # Half of the text is everybody's, and the other half is each user's own.
+        corpus_of([(f"user {n}", ["a", "b", f"own {n}", f"more {n}"]) for n in range(100)]),
+        "small",
+        "sample",
+    ],
+)
+@pytest.mark.parametrize("strategy", ["adaptive", "one_round"])
+def test_a_forecast_never_falls_with_the_number_of_users(crowd, strategy, request):
+    if isinstance(crowd, str):
+        whole = request.getfixturevalue(crowd)
+        crowd = whole.of_users(np.arange(300))
+    public = len(crowd.users)
+    plan = PrivacyPlan(epsilon=4, delta=1e-5, max_length=3, strategy=strategy, count_share=0)
+    scales = (0.3, 0.6, 1, 1.01, 1.5, 2, 2.1, 3, 4, 7, 8, 8.1, 15, 100, 1e3, 1e5)
+    numbers = sorted({max(1, round(scale * public)) for scale in scales})
+    forecasts = [Forecaster(crowd, users).forecast(plan) for users in numbers]
+    released = np.array([[each.released for each in lengths] for lengths in forecasts])
+    assert (np.diff(released, axis=0) >= 0).all()
+    assert released[-1, 0] > 1
+
+
 def test_equal_seeds_give_equal_forecasts(small):
     plan = PrivacyPlan(epsilon=6, delta=1e-4, max_length=2)
     one, same, other = (Forecaster(small, 700, seed=seed).forecast(plan) for seed in (1, 1, 2))

@@ -19,7 +19,6 @@ from beam_dpne.cli.main import main
 from beam_dpne.documents.tokenizers import resolve_tokenizer, tokenize
 from beam_dpne.release.reading import read_ledger
 from beam_dpne.set_union.plan import POLICIES
-from tests.support.arguments import with_plan_file
 
 DATA = pathlib.Path(__file__).parents[2] / "pipelines" / "data"
 RECORDS = 6_000
@@ -144,7 +143,8 @@ def release_digest(name: str, folder: pathlib.Path, *more: str) -> str:
     files = {*_PLANS, "known.tsv"}
     options = [str(folder / each) if each in files else each for each in CASES[name]]
     with contextlib.redirect_stdout(io.StringIO()):
-        status = main(with_plan_file([*options, *more, *given, "--output", str(output), "--quiet"]))
+        arguments = [*options, *more, *given, "--output", str(output), "--quiet"]
+        status = main([str(argument) for argument in arguments])
     if status != 0:
         raise AssertionError(f"{name} ended with status {status}.")
     digest = hashlib.sha256()

@@ -19,6 +19,7 @@ from scipy import stats
 
 from beam_dpne import GramSet, RunKey, length_rule
 from beam_dpne.mechanism.randomness import scaled_integers
+from beam_dpne.mechanism.rules import KNOWN_CLASS, ClassRule, LengthRule
 from beam_dpne.ngrams import tolerances, valid
 from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
 from beam_dpne.ngrams.spurious import sample_spurious
@@ -253,3 +254,15 @@ def test_draws_of_two_classes_are_independent():
     tail = float(stats.norm.sf(1.0))
     same = len(places & set(others))
     assert stats.binomtest(same, 1600, tail**2).pvalue > FALSE_FAILURE
+
+
+@pytest.mark.parametrize("number", [-3, 1, 3, 7, KNOWN_CLASS + 2])
+def test_an_n_gram_of_a_class_without_a_rule_is_refused(number):
+    """The rule of the class beside it would decide it, with a probability that nobody computed."""
+    classes = tuple(ClassRule(number=each, rounds=()) for each in (-2, 0, 2, 4))
+    rule = LengthRule(length=2, noise_stddev=1.0, classes=classes, by_prediction=True)
+    assert rule.places(np.array([4, -2, 2]), 3).tolist() == [3, 0, 2]
+    with pytest.raises(ValueError, match="must belong to a class"):
+        rule.places(np.array([0, number, 2]), 3)
+    with pytest.raises(ValueError, match="must have numbers of classes"):
+        rule.places(None, 3)

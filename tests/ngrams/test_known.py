@@ -12,19 +12,25 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from beam_dpne import GramSet, KnownNgrams, PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.elements.coders import BatchCoder
+from beam_dpne.elements.rows import GROUP_FIELD, ITEM_SCHEMA, ROW_SCHEMA, join_tokens
 from beam_dpne.errors import InputError, UsageError
 from beam_dpne.evaluation.corpus import corpus_of
+from beam_dpne.exports.writing import csv_text
 from beam_dpne.mechanism.rules import KNOWN_CLASS
 from beam_dpne.ngrams.in_memory import InMemory
 from beam_dpne.ngrams.known import read_known
 from beam_dpne.ngrams.parameters import KnownLists
 from beam_dpne.ngrams.tolerances import groups_of, prediction
 from beam_dpne.ngrams.valid import class_numbers, class_sizes, members
+from beam_dpne.reading.columns import GROUP
 from beam_dpne.reading.files import InputFile
+from beam_dpne.release.parts import PROGRAMS, render_parts
 from beam_dpne.release.reading import read_ledger
 from tests.ngrams.test_oracle import shared_phrases, words_of
 from tests.support.pipelines import keep
@@ -96,6 +102,81 @@ def test_a_table_is_read_with_its_counts_and_escapes(kind, tmp_path):
         path.write_bytes(gzip.compress(text.encode()) if kind.endswith("gz") else text.encode())
     known = KnownNgrams.from_table(str(path), min_count=3, tokenizer="tokens")
     assert texts_of(known) == {("new", "york"), ("a b", "c")}
+
+
+# Signs that some format writes or reads otherwise, and words that some reader takes for nothing.
+SIGNS = [
+    "\\",
+    '"',
+    "=",
+    "+",
+    "-",
+    "@",
+    "'",
+    "\t",
+    "\n",
+    "\r",
+    "\u2028",
+    "\x85",
+    "\x00",
+    "\uff1d",
+    " ",
+]
+SPECIAL = ["", "null", "NA", "nan", "true", "7", "2024-01-01", "\\e", "\\t", "''", "'=", '"', "#a"]
+TEXT = st.one_of(
+    st.sampled_from(SPECIAL),
+    st.lists(st.sampled_from([*SIGNS, ",", "a", "é"]), max_size=4).map("".join),
+)
+GROUPS = [st.sampled_from(["7", "NA", "'=", "=1", '"']), TEXT.filter(GROUP.match)]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet", "export"])
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_text_of_a_release_is_the_same_one_as_a_list(kind, data, tmp_path_factory):
+    """Files of a release in each format, and exports, which stand alone: n-grams, groups and items."""
+    texts = data.draw(st.lists(TEXT, min_size=1, max_size=4, unique=True))
+    groups = [data.draw(st.one_of(*GROUPS)) for _ in texts]
+    grams = [(text, texts[0]) for text in texts]
+    lines = pa.array(map(join_tokens, grams))
+    count, score = pa.array([2] * len(texts), pa.int32()), pa.array([1.5] * len(texts))
+    path = tmp_path_factory.mktemp("lists") / f"list.{'csv' if kind == 'export' else kind}"
+    for program, rows, expected in (
+        ("set-union", pa.table([texts, score], schema=ITEM_SCHEMA), [(each,) for each in texts]),
+        ("ngrams", pa.table([count, lines, score], schema=ROW_SCHEMA), grams),
+        (
+            "ngrams",
+            pa.table([count, groups, lines, score], schema=ROW_SCHEMA.insert(1, GROUP_FIELD)),
+            [
+                (f"{own}\x1f{one}", f"{own}\x1f{two}")
+                for own, (one, two) in zip(groups, grams, strict=True)
+            ],
+        ),
+    ):
+        if kind == "export":
+            path.write_bytes(csv_text(rows).encode())
+        else:
+            ((_, written),) = render_parts(PROGRAMS[program], rows, kind, 10)
+            path.write_bytes(written)
+        assert texts_of(KnownNgrams.from_table(str(path), tokenizer="tokens")) == {*expected}
+
+
+def test_groups_of_json_lines_are_read_as_in_inputs(tmp_path):
+    path = tmp_path / "known.jsonl"
+    groups = [7, "US", None, True, 1.5, "", "x" * 300]
+    path.write_text("".join(json.dumps({"group": own, "ngram": "a b"}) + "\n" for own in groups))
+    known = KnownNgrams.from_table(str(path))
+    assert texts_of(known) == {(f"{own}\x1fa", f"{own}\x1fb") for own in ("7", "US")}
+
+
+def test_tables_of_others_are_taken_as_they_are(tmp_path):
+    """Only the columns of a release say that a file has its escapes and its apostrophes."""
+    items = ["C:\\temp", "'=1", "\\q"]
+    for kind in ("csv", "tsv"):
+        path = tmp_path / f"items.{kind}"
+        path.write_text("\n".join(["item", *items]))
+        known = KnownNgrams.from_table(str(path), tokenizer="tokens")
+        assert known.items.words.to_pylist() == sorted(items)
 
 
 def test_the_same_n_gram_twice_in_lists_counts_once():
@@ -284,5 +365,8 @@ def test_lists_that_differ_have_digests_that_differ():
         KnownNgrams.of([("ab",), ("c",), ("d",)]),
         KnownNgrams.of([("a",), ("b",)]),
         KnownNgrams.of([("a", "b")]),
+        # Of the same words and sizes.
+        KnownNgrams.of([("a", "b"), ("c", "d")]),
+        KnownNgrams.of([("a", "c"), ("b", "d")]),
     ]
     assert len({each.sha256 for each in lists}) == len(lists)

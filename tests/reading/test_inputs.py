@@ -6,6 +6,8 @@ import pathlib
 import tempfile
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from apache_beam.io.filesystem import FileMetadata
 from apache_beam.io.localfilesystem import LocalFileSystem
@@ -107,6 +109,67 @@ def test_a_column_must_be_there_once(tmp_path, header: str, found: str) -> None:
     path = write(tmp_path / "a.csv", f"{header}\n")
     with pytest.raises(InputError, match=f"user_field.*{found}.*may be data"):
         check_fields(match_inputs([str(path)]), ReadOptions())
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize(
+    ("name", "sign", "said"),
+    [
+        ("a.csv", ";", "semicolon"),
+        ("a.csv", "\t", "tab"),
+        ("a.csv", "|", "pipe"),
+        ("a.tsv", ",", "comma"),
+    ],
+)
+def test_a_header_of_one_field_names_the_delimiter_that_it_has(
+    tmp_path, name: str, sign: str, said: str, quote: str
+) -> None:
+    """The delimiter is never taken without its option, and the option that is named reads the file."""
+    lines = (("user", "text"), ("ann", "green tea"))
+    text = "".join(sign.join(f"{quote}{each}{quote}" for each in line) + "\n" for line in lines)
+    files = match_inputs([str(write(tmp_path / name, text))])
+    with pytest.raises(InputError, match=f"separated by {said}s: set delimiter={said}\\.$") as told:
+        check_fields(files, ReadOptions())
+    assert "ann" not in str(told.value)
+    quoting = "quoted" if quote else "auto"
+    found = check_fields(files, ReadOptions(delimiter=said, quoting=quoting))
+    assert found.to_pylist() == ["green tea"]
+
+
+@pytest.mark.parametrize("header", ["who,text;more", "who", '"who,text;more"'])
+def test_a_delimiter_is_not_named_where_the_header_may_be_split_rightly(tmp_path, header) -> None:
+    files = match_inputs([str(write(tmp_path / "a.csv", f"{header}\n"))])
+    with pytest.raises(InputError, match="user_field must name a field") as told:
+        check_fields(files, ReadOptions())
+    assert "seems to be" not in str(told.value)
+
+
+REMEDIES = (
+    "integers floats",
+    "from the field within it",
+    "one document for each",
+    "to text before",
+)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "remedy"),
+    [
+        ("user", pa.float64(), "integers floats"),
+        ("user", pa.struct([("id", pa.string())]), "from the field within it"),
+        ("user", pa.list_(pa.string()), "one document for each"),
+        ("user", pa.date32(), "to text before"),
+        ("text", pa.struct([("body", pa.string())]), "from the field within it"),
+        ("text", pa.list_(pa.int64()), "to text before"),
+        ("text", pa.int64(), "to text before"),
+    ],
+)
+def test_a_column_of_a_wrong_type_has_the_one_remedy_of_its_mistake(tmp_path, column, kind, remedy):
+    columns = {name: pa.array(["a"]) for name in ("user", "text")} | {column: pa.nulls(1, kind)}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=rf"got [^ ]+ in '{column}'") as told:
+        check_fields(match_inputs([str(tmp_path / "a.parquet")]), ReadOptions())
+    assert [each for each in REMEDIES if each in str(told.value)] == [remedy]
 
 
 def test_inputs_that_are_no_files_are_refused(tmp_path) -> None:

@@ -1,47 +1,10 @@
-"""Arguments of tests: rare options go into a file of parameters; tables of what must be refused."""
+"""Arguments of commands as they are parsed, and tables of what must be refused."""
 
 import argparse
-import json
-import pathlib
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 
 from beam_dpne.cli.commands import COMMANDS
-
-
-def with_plan_file(arguments: Sequence[object]) -> list[str]:
-    """Returns arguments of `beam-dpne` in which rare parameters are in a file named by `--plan`."""
-    texts = [str(argument) for argument in arguments]
-    command = next((each for each in COMMANDS if texts[:1] == [each.name]), None)
-    if command is None:
-        return texts
-    rare = {f"--{n}": p for n, p in command.parameters.items() if p.rare}
-    kept: list[str] = []
-    values: dict[str, object] = {}
-    while texts:
-        text = texts.pop(0)
-        flag, _, value = text.partition("=")
-        if flag not in rare:
-            kept.append(text)
-            continue
-        parameter = rare[flag]
-        if not value:
-            bare = parameter.kind is bool and (not texts or texts[0] not in ("true", "false"))
-            value = "true" if bare else texts.pop(0)
-        if parameter.several and parameter.kind is str:
-            values[parameter.name] = value.split(",")
-        else:
-            values[parameter.name] = parameter.parse(value)
-    if not values:
-        return kept
-    if "--plan" in kept:
-        path = pathlib.Path(kept[kept.index("--plan") + 1])
-        values = json.loads(path.read_text()) | values
-        del kept[kept.index("--plan") : kept.index("--plan") + 2]
-    with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
-        json.dump(values, file)
-    return [*kept, "--plan", file.name]
 
 
 def parsed(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

@@ -1,5 +1,6 @@
 """ReadDocuments for YAML: rows by the names of fields, rejected records, and wrong configurations."""
 
+import gzip
 import json
 import pathlib
 
@@ -253,13 +254,14 @@ def test_a_public_file_that_is_one_of_the_rows_is_refused_also_behind_other_step
 ):
     monkeypatch.chdir(tmp_path)
     pathlib.Path("notes.csv").write_text("user,text\n7,to be\n8,to be\n")
-    pathlib.Path("copy.txt").write_bytes(pathlib.Path("notes.csv").read_bytes())
+    # The texts alone, compressed.
+    pathlib.Path("copy.txt.gz").write_bytes(gzip.compress(b"to be\nto be\n"))
     pathlib.Path("public.txt").write_text("to be\nto go\n")
     pathlib.Path("other.txt").write_text("go\n")
     rows = beam.Pipeline(runner=FnApiRunner()) | yaml.ReadDocuments(input="notes.csv")
     rows |= beam.Filter(lambda row: row.user != "8")
     given = {"epsilon": 1, "delta": 1e-6, **more}
-    several = ["other.txt", "copy.txt"] if key == "known" else "copy.txt"
+    several = ["other.txt", "copy.txt.gz"] if key == "known" else "copy.txt.gz"
     with pytest.raises(UsageError, match=f"{key} must not be private data"):
         _ = rows | "copy" >> getattr(yaml, name)(**given, **{key: several})
     _ = rows | "public" >> getattr(yaml, name)(**given, **{key: "other.txt"})

@@ -150,6 +150,7 @@ def test_the_program_gets_its_options_and_beam_s(make, context, interpreter, tmp
         pipeline_options={"job_endpoint": "localhost:1", "environment_type": "EXTERNAL"},
         output_format="tsv",
         unit="a customer",
+        columns=["user", "text, long"],
         run_key_file=None,
     )
     with pytest.raises(ReleaseError, match="there is no release"):
@@ -163,11 +164,8 @@ def test_the_program_gets_its_options_and_beam_s(make, context, interpreter, tmp
         *("--job_endpoint=localhost:1", "--environment_type=EXTERNAL"),
     ):
         assert argument in given
-    assert not any("run_key_file" in argument or "unit" in argument for argument in given)
-    # Rare parameters are in a file, which a plan of the user would be, too.
-    assert sum(argument.startswith("--plan=") for argument in given) == 1
-    with pytest.raises(ValueError, match="unit must be in the file"):
-        make(unit="a customer", plan="plan.json").execute(context)
+    assert {"--unit=a customer", '--columns=user,"text, long"'} <= set(given)
+    assert not any("run_key_file" in argument or "plan" in argument for argument in given)
 
 
 @pytest.mark.parametrize("fields", [{"epsilon": 9}, {"delta": 1e-5}, {"program": "set-union"}])
@@ -247,7 +245,8 @@ def test_dataflow_gets_the_request_that_google_s_operator_sends(make, context):
         "template": "gs://bucket/templates/ngrams.json",
         "environment": {"tempLocation": "gs://bucket/temp", "subnetwork": None},
     }
-    operator = make(DataflowReleaseOperator, output_format="tsv", **fields)
+    how = {"output_format": "tsv", "unit": "a customer", "columns": ["user", "text"]}
+    operator = make(DataflowReleaseOperator, **how, **fields)
     launch = operator.request(context)["launchParameter"]
     assert launch["jobName"] == operator.job_name(context)
     assert launch["parameters"] == {
@@ -256,6 +255,8 @@ def test_dataflow_gets_the_request_that_google_s_operator_sends(make, context):
         "delta": "0.0001",
         "max_length": "2",
         "output_format": "tsv",
+        "unit": "a customer",
+        "columns": "user,text",
         "output": operator.directory(context),
     }
     assert launch["environment"] == {
@@ -263,8 +264,8 @@ def test_dataflow_gets_the_request_that_google_s_operator_sends(make, context):
         "tempLocation": "gs://bucket/temp",
     }
     assert operator.append_job_name is False
-    with pytest.raises(ValueError, match="unit must be in a plan file on Dataflow"):
-        make(DataflowReleaseOperator, unit="a customer", **fields).request(context)
+    with pytest.raises(ValueError, match="input must be one value on Dataflow"):
+        make(DataflowReleaseOperator, **fields | {"input": ["a", "b"]}).request(context)
     failed = {"status": "error", "message": "The job failed."}
     with pytest.raises(AirflowException, match="The job failed"):
         operator.execute_complete(context, failed)

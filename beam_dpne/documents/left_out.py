@@ -1,0 +1,128 @@
+"""What the rules of texts leave out, as a test of words and of n-grams.
+
+A tokenizer with masks, a stop list or a separator leaves places of texts out, so that nobody holds some
+n-grams. They could be released all the same: a known list may have them, and noise alone lifts
+candidates whose words were released apart. The test here is a function of public rules and of the
+n-gram alone, so that dropping what it finds, from public lists and from what a length has released,
+costs no privacy.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+# The code of a word that stands in no phrase of several words.
+NO_CODE = -1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """The words and phrases that no text has after its rules.
+
+    Attributes:
+      pattern: A regular expression; a word with a match is left out. Empty without masks.
+      separator: The text between items, which none of them holds; None if nothing is separated.
+      phrases: The entries of the stop list, each as its words.
+
+    Example:
+      >>> rules = LeftOut(phrases=frozenset({("the",), ("new", "york")}))
+      >>> words = pa.array(["new", "the", "york"])
+      >>> rules.of_words(words), rules.of_rows(words, np.array([[0, 2], [2, 0], [0, 1]]))
+      (array([False,  True, False]), array([ True, False,  True]))
+    """
+
+    pattern: str = ""
+    separator: str | None = None
+    phrases: frozenset[tuple[str, ...]] = frozenset()
+
+    def of_words(self, words: pa.Array) -> np.ndarray:
+        """Marks the words that are left out wherever they stand: (w,) bool."""
+        alone = [phrase[0] for phrase in self.phrases if len(phrase) == 1]
+        found = _mask(pc.call_function("is_in", [words], pc.SetLookupOptions(_strings(alone))))
+        if self.pattern:
+            pattern = pc.MatchSubstringOptions(self.pattern)
+            found |= _mask(pc.call_function("match_substring_regex", [words], pattern))
+        if self.separator is not None:
+            separator = pc.MatchSubstringOptions(self.separator)
+            found |= _mask(pc.call_function("match_substring", [words], separator))
+            trimmed = pc.call_function("utf8_trim_whitespace", [words])
+            found |= _mask(pc.call_function("not_equal", [words, trimmed]))
+            found |= _mask(pc.call_function("equal", [words, pa.scalar("")]))
+        return found
+
+    def of_rows(self, words: pa.Array, rows: np.ndarray) -> np.ndarray:
+        """Marks the n-grams with a word or a phrase that is left out: (n,) bool.
+
+        Args:
+          words: (w,) Arrow strings.
+          rows: (n, k) integers, the words of each n-gram by their places there; −1 after the words of
+            a shorter one.
+        """
+        found = np.any(np.append(self.of_words(words), False)[rows], axis=1)
+        codes = np.append(self.codes(words), NO_CODE)[rows]
+        endings = (self.end_in_phrase(codes[:, :stop]) for stop in range(2, 1 + rows.shape[1]))
+        return np.logical_or.reduce([found, *endings])
+
+    @functools.cached_property
+    def longest(self) -> int:
+        """The number of words of the longest phrase of several words; 0 if there is none."""
+        return max((len(phrase) for phrase in self.phrases if len(phrase) > 1), default=0)
+
+    def codes(self, words: pa.Array) -> np.ndarray:
+        """Returns the code of each word in the phrases of several words, else `NO_CODE`: (w,) int32."""
+        own = pc.SetLookupOptions(_strings(list(self._code_of)))
+        codes = pc.call_function("index_in", [words], own).fill_null(NO_CODE)
+        return codes.to_numpy(zero_copy_only=False).astype(np.int32)
+
+    def end_in_phrase(self, endings: np.ndarray) -> np.ndarray:
+        """Marks the n-grams whose last words are a phrase: (n,) bool.
+
+        Args:
+          endings: (n, m) int32, the codes of the last m words of each n-gram. Phrases of more words
+            than m are not looked for.
+        """
+        found = np.zeros(len(endings), bool)
+        for length, phrases in self._coded.items():
+            if length > endings.shape[1]:
+                continue
+            last = endings[:, -length:]
+            rows = np.flatnonzero((last != NO_CODE).all(axis=1))
+            for row, codes in zip(rows.tolist(), map(tuple, last[rows].tolist()), strict=True):
+                found[row] |= codes in phrases
+        return found
+
+    @functools.cached_property
+    def _code_of(self) -> Mapping[str, int]:
+        words = {word for phrase in self.phrases if len(phrase) > 1 for word in phrase}
+        return {word: code for code, word in enumerate(sorted(words))}
+
+    @functools.cached_property
+    def _coded(self) -> Mapping[int, frozenset[tuple[int, ...]]]:
+        """The phrases of several words by their number of words, each as the codes of its words."""
+        coded: dict[int, set[tuple[int, ...]]] = {}
+        for phrase in self.phrases:
+            if len(phrase) > 1:
+                codes = tuple(self._code_of[word] for word in phrase)
+                coded.setdefault(len(phrase), set()).add(codes)
+        return {length: frozenset(phrases) for length, phrases in coded.items()}
+
+
+def refuse_left_out(found: Iterable[np.ndarray]) -> None:
+    """Raises ValueError if any n-gram of known lists is marked as left out."""
+    if any(each.any() for each in found):
+        raise ValueError(
+            "known must have no n-gram that the tokenizer leaves out by its masks or stop list, got "
+            "some. Give the function that makes it the tokenizer of the run."
+        )
+
+
+def _strings(words: list[str]) -> pa.Array:
+    return pa.array(words, pa.string())
+
+
+def _mask(values: pa.Array) -> np.ndarray:
+    return values.to_numpy(zero_copy_only=False).astype(bool)
