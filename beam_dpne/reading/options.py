@@ -371,7 +371,7 @@ class ReadOptions(Parameters):
                 "and Parquet). Name the format with input_format."
             )
         usual = (("user_field", ReadOptions.user_field), ("text_field", ReadOptions.text_field))
-        if kind == "sequences" and self.wanted_fields != usual:
+        if kind == "sequences" and (self.wanted_fields != usual or self.fields is not None):
             raise InputError(
                 "a file of sequences must be read without user_field, text_field, group_field and "
                 "fields, since each line is a user with one text. Name the format with input_format."

@@ -168,9 +168,7 @@ class ReadDocuments(UnhintedTransform):
             tally = apply(tally, "AfterRejects", after, Tally)
         result = ReadResult(read["documents"], read[_REJECTS], tally)
         # A format that no path names shows when the pipeline runs.
-        result.described = (
-            options.describe(self.inputs) if self._is_named else options.description
-        )
+        result.described = options.describe(self.inputs) if self._is_named else options.description
         return result
 
     @property

@@ -49,7 +49,7 @@ def test_it_counts_what_a_run_reads_with_its_options_and_marks_the_numbers(check
     [
         (notes(2000), (), "Nothing looks wrong."),
         (notes(20), (), "The users are few; beam-dpne plan shows how many"),
-        (notes(2000, each=1), (), "Each user has one document."),
+        (notes(2000, each=1), (), "All records have a user of their own."),
         (notes(2000) + notes(1, 1000), (), "One user has 20% of the documents."),
         (notes(2000, text="4711 7 9x 8"), (), "80% of the words are not letters alone"),
         (notes(2000, text="4711 7 9x 8"), ("--tokenizer", "item"), "Nothing looks wrong."),
