@@ -75,9 +75,9 @@ def match_inputs(patterns: Sequence[str]) -> list[InputFile]:
         require_file_system(path)
         if os.path.isdir(path):
             # A table may have no files but those in folders below.
-            refuse_lake_tables([f"{path}/"])
+            refuse_lake_tables("input", [f"{path}/"])
         found = _match(path, named)
-        refuse_lake_tables(found)
+        refuse_lake_tables("input", found)
         sizes.update(found)
     paths = sorted(sizes, key=os.fsencode)
     return [InputFile(number, path, sizes[path]) for number, path in enumerate(paths)]

@@ -215,7 +215,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"text_field": ["text", ""]}, "without quotes"),
     ({"fields": "land"}, "fields must be"),
     ({"fields": ["user"]}, "each field once"),
-    ({"inputs": ["a"], "input_format": "sequences", "fields": []}, "sequences without fields"),
+    ({"inputs": ["a"], "input_format": "sequences", "fields": []}, "group_field and fields"),
     ({"max_record_bytes": 0}, "max_record_bytes=0"),
     *(({"delimiter": sign}, "delimiter must be") for sign in ('"', "\r", "\0", "", ",,", "é")),
     ({"quoting": "maybe"}, "quoting must be one of auto, quoted, none"),

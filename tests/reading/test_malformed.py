@@ -214,7 +214,9 @@ def test_a_file_without_the_group_field_is_refused(tmp_path) -> None:
     ):
         with pytest.raises(InputError, match="group_field must name a field"):
             check_fields(match_inputs([str(path)]), ReadOptions(group_field="country"))
-    with pytest.raises(InputError, match="sequences without fields and group_field"):
+    with pytest.raises(
+        InputError, match="must be read without user_field, text_field, group_field"
+    ):
         ReadOptions(group_field="country", input_format="sequences")
 
 
@@ -359,7 +361,7 @@ def test_a_field_that_is_missing_is_named_before_the_run(tmp_path, name: str) ->
 def test_what_may_be_data_is_not_named(tmp_path, settings, name: str, data: str) -> None:
     """Whatever fields are wanted: neither a text, nor a word beside it."""
     path = write(tmp_path / name, data)
-    named = r"may be data|columns|JSON|do not have|by semicolons"
+    named = r"may be data|columns|JSON|do not have|fields apart"
     with pytest.raises(InputError, match=named) as caught:
         check_fields(match_inputs([str(path)]), ReadOptions(**settings))
     assert CANARY not in str(caught.value)
