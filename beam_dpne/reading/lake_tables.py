@@ -6,6 +6,7 @@ people who were erased.
 """
 
 import contextlib
+import fnmatch
 import os
 from collections.abc import Iterable
 
@@ -63,9 +64,8 @@ def _has(folder: str, mark: str) -> bool:
         with contextlib.suppress(OSError):
             return bool(matching(f"{folder}/{mark}"))
         return False
-    inner, _, name = mark.partition("/")
-    ending = name.removeprefix("*")
+    inner, _, pattern = mark.partition("/")
     try:
-        return any(each.endswith(ending) for each in os.listdir(os.path.join(folder, inner)))
+        return bool(fnmatch.filter(os.listdir(os.path.join(folder, inner)), pattern))
     except OSError:
         return False

@@ -121,7 +121,7 @@ def test_a_file_whose_quotes_seem_escaped_by_backslashes_is_refused_unless_they_
     data = 'user,text\np,"C:\n' + CANARY + '\\"' + after.replace("DELIMITER", ",")
     data = data.replace(",", sign)
     path = write(tmp_path / f"a.csv{ending}", COMPRESS[ending](data.encode()))
-    with pytest.raises(InputError, match="quote after a backslash.*quoting=quoted") as caught:
+    with pytest.raises(InputError, match=r"quote after a backslash.*quoting=quoted") as caught:
         read([path], delimiter=delimiter)
     assert CANARY not in str(caught.value)
     if after in ("\n", "\r", "\r\n", ""):
