@@ -106,6 +106,7 @@ class Budget:
         same_people: Sequence[str] = (),
         run_key: KeyDigests | None = None,
         again: bool = False,
+        is_rehearsal: bool = False,
     ) -> str:
         """Notes that a run starts, or refuses it if it would exceed the cap.
 
@@ -118,6 +119,7 @@ class Budget:
           run_key: Commitments to the run key, if one was given.
           again: Whether all tries that publish in this directory are one run, of which at most one
             publishes; then the note of an earlier try stands for this one, too.
+          is_rehearsal: Whether the run does not start, so that nothing is noted.
 
         Returns:
           The name of the note, for `remove`.
@@ -151,10 +153,12 @@ class Budget:
             every = tuple(sorted({*earlier.same_people, *same_people}))
             note = msgspec.structs.replace(earlier, same_people=every)
             self._check_cap({**runs, name: note})
-            if note != earlier:
+            if note != earlier and not is_rehearsal:
                 self._write(name, _json_bytes(note))
             return name
         self._check_cap({**runs, name: note}, new=name)
+        if is_rehearsal:
+            return name
         self._write(name, _json_bytes(note))
         try:
             seen = self.runs()

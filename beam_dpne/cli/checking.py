@@ -3,60 +3,96 @@
 import collections
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne.cli import display, parameters, runners
+from beam_dpne.cli import display, parameters, programs
 from beam_dpne.cli.commands import Made
-from beam_dpne.cli.inputs import read_inputs, reading_of, tokenizer_name, with_rules
+from beam_dpne.cli.inputs import OF_RECORDS, are_of_records, tokenizer_name
+from beam_dpne.documents.blocks import without_groups
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.evaluation.reports import MARK
-from beam_dpne.reading.options import format_of, names_of
-from beam_dpne.storage.directories import check_access
+from beam_dpne.reading.columns import is_text
+from beam_dpne.reading.options import ReadOptions, format_of
+from beam_dpne.reading.rejects import Reject, write_rejects
+from beam_dpne.storage.directories import absolute_path
 
 _FEW_USERS = 1000
-_WORD = r"^[\p{L}\p{M}'’_\x{1f}-]+$"
+_WORD = r"^[\p{L}\p{M}'’_-]+$"
+# An integer that a data frame has made a float, as it does in a column with missing values.
+_WHOLE_FLOAT = r"^([+-]?[0-9]+)\.0+$"
 
 
 def check(made: Made, beam_arguments: list[str]) -> None:
     """Reads the input as a run does, and prints what is in it and what may be wrong.
 
     Raises:
-      UsageError, InputError, FileNotFoundError: a run would be refused for the same reason.
+      BeamDpneError, ValueError, FileNotFoundError: a run would be refused for the same reason.
     """
-    runners.beam_options(beam_arguments, made.names)
     if parameters.Input not in made:
         raise UsageError("input must be given.")
-    inputs, name = names_of(made[parameters.Input].input), tokenizer_name(made)
-    check_access(inputs, [])
-    files, reading = read_inputs(reading_of(made), inputs, name, quiet=False)
+    prepared = programs.prepare(made, beam_arguments, shows_fields=True)
+    if prepared.private is not None and parameters.Writing in made:
+        programs.rehearse_budget(made, prepared.private)
+    name = tokenizer_name(made)
     quiet = made[parameters.Quiet].quiet
-    with display.progress_line(sum(file.size for file in files), quiet=quiet):
-        corpus = read_corpus(files, reading, with_rules(made[parameters.Tokenizing], name))
+    rejecting = made[parameters.Rejecting]
+    files, reading = prepared.files, prepared.reading
+    rejects = list[Reject]()
+    listed = None if rejecting.rejects is None else rejects
+    try:
+        with display.progress_line(sum(file.size for file in files), quiet=quiet):
+            corpus = read_corpus(files, reading, prepared.tokenizer, listed=listed)
+    finally:
+        # Where no record can be used, the list is needed most.
+        if rejecting.rejects is not None:
+            write_rejects(absolute_path(rejecting.rejects), rejects)
     kinds = collections.Counter(format_of(file.path, reading.input_format) for file in files)
     fields = ", ".join(f"{option} {field}" for option, field in reading.wanted_fields)
     display.print_line(
         f"{MARK}. Correct how the files are read by it, and choose no parameter of the plan by it."
     )
-    listed = ", ".join(f"{kind}: {count:,}" for kind, count in kinds.items())
+    listed_kinds = ", ".join(f"{kind}: {count:,}" for kind, count in kinds.items())
     size = sum(file.size for file in files) / 1e6
-    display.print_line(f"Files of {listed}; {size:,.1f} MB. Fields: {fields}. Tokenizer: {name}.")
+    display.print_line(
+        f"Files of {listed_kinds}; {size:,.1f} MB. Fields: {fields}. Tokenizer: {name}."
+    )
+    words = corpus.words if reading.group_field is None else without_groups(corpus.words)
     row = {"users": len(corpus.users), "documents": int(corpus.documents.sum())}
     noun = "items" if name in ("item", "tokens") else "words"
-    row |= {noun: corpus.tokens, f"distinct_{noun}": len(corpus.words)}
+    row |= {noun: corpus.tokens, f"distinct_{noun}": len(words.unique())}
     row |= {"rejected_records": corpus.rejected}
     display.print_table("Input", [row])
-    for problem in problems(corpus, made[parameters.Rejecting].max_rejected, name):
+    for problem in problems(corpus, words, reading, rejecting, name):
         display.print_line(f"· {problem}")
 
 
-def problems(corpus: Corpus, max_rejected: float, tokenizer: str) -> list[str]:
-    """Returns what may be wrong with an input; it names no user and no word."""
+def problems(
+    corpus: Corpus,
+    words: pa.Array,
+    reading: ReadOptions,
+    rejecting: parameters.Rejecting,
+    tokenizer: str,
+) -> list[str]:
+    """Returns what may be wrong with an input; it names no user and no word.
+
+    Args:
+      corpus: the input.
+      words: its words without their groups.
+      reading: how it was read.
+      rejecting: what a run does with records that cannot be used.
+      tokenizer: name of the tokenizer.
+    """
     found, users = [], len(corpus.users)
     documents = corpus.documents
     if corpus.rejected:
         share = corpus.rejected / (corpus.rejected + documents.sum())
-        fate = "so that a run fails" if share > max_rejected else "which --rejects DIR lists"
+        fate = "which --rejects DIR lists"
+        if rejecting.rejects is not None:
+            fate = f"which {rejecting.rejects} lists"
+        if share > rejecting.max_rejected:
+            fate = f"so that a run fails, and {fate}"
         reasons = ", ".join(sorted(corpus.rejected_reasons))
         found.append(f"About {share:.2%} of the records are rejected, {fate}: {reasons}.")
     if users < _FEW_USERS:
@@ -64,13 +100,33 @@ def problems(corpus: Corpus, max_rejected: float, tokenizer: str) -> list[str]:
     most = documents.max() / documents.sum()
     if most > 0.1:
         found.append(f"One user has {most:.0%} of the documents. Does the user field name people?")
-    if documents.max() == 1 and users > 1:
-        found.append("Each user has one document. Does the user field hold numbers of records?")
-    are_words = pc.call_function(
-        "match_substring_regex", [corpus.words], pc.MatchSubstringOptions(_WORD)
-    )
-    times = np.bincount(corpus.codes[corpus.codes >= 0], minlength=len(corpus.words))
+    if is_text(corpus.users.type):
+        if documents.max() == 1 and users > 1:
+            found.append(f"All records {OF_RECORDS}")
+        elif are_of_records(documents.sum(), users, reading):
+            found.append(f"Nearly all records {OF_RECORDS}")
+        if alike := spellings(corpus.users):
+            found.append(
+                f"{alike:,} ids of users are other spellings of an id, by blanks at the ends, capital "
+                "letters, forms of Unicode, or .0 after a whole number. If they are of the same "
+                "people, each is protected less: bring ids to one spelling before the run."
+            )
+    are_words = pc.call_function("match_substring_regex", [words], pc.MatchSubstringOptions(_WORD))
+    times = np.bincount(corpus.codes[corpus.codes >= 0], minlength=len(words))
     strange = times[~np.asarray(are_words.to_numpy(zero_copy_only=False), bool)].sum() / times.sum()
     if tokenizer not in ("item", "tokens") and strange > 0.3:
         found.append(f"{strange:.0%} of the words are not letters alone, as numbers and codes are.")
     return found or ["Nothing looks wrong."]
+
+
+def spellings(users: pa.Array) -> int:
+    """Returns how many ids are another spelling of an id, so that one person may be several users.
+
+    >>> spellings(pa.array(["7", "7.0", "Ann@x.org", "ann@x.org ", "7.5", "ann"]))
+    2
+    """
+    folded = pc.call_function("utf8_normalize", [users], pc.Utf8NormalizeOptions("NFKC"))
+    folded = pc.call_function("utf8_lower", [pc.call_function("utf8_trim_whitespace", [folded])])
+    whole = pc.ReplaceSubstringOptions(_WHOLE_FLOAT, r"\1")
+    folded = pc.call_function("replace_substring_regex", [folded], whole)
+    return len(users) - len(folded.unique())

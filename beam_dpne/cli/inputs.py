@@ -13,12 +13,20 @@ from beam_dpne.cli.parameters import Tokenizing
 from beam_dpne.documents.masks import TextRules, advice, read_stop_list
 from beam_dpne.documents.run_keys import tokenizer_identity
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
-from beam_dpne.errors import UsageError
+from beam_dpne.errors import InputError, UsageError
+from beam_dpne.reading.columns import is_text
 from beam_dpne.reading.files import InputFile, match_inputs
 from beam_dpne.reading.options import FORMATS, Grouping, ReadOptions, extension_of, names_of
-from beam_dpne.reading.records import check_fields
+from beam_dpne.reading.records import FirstRecords, check_fields, names_without_wanted
 from beam_dpne.validation import parameters_of
 
+# Fewer users are not judged. Nearly each record has a user of its own if so many have.
+_FEWEST_USERS = 100
+_SHARE = 0.99
+OF_RECORDS = (
+    "have a user of their own. If --user_field names records and not people, each record would be its "
+    "own user, and no person would be protected."
+)
 SECRET = "This line is for the operator only; it is as secret as the data."
 
 
@@ -73,20 +81,50 @@ def with_cause(tokenizer: str | Tokenizer) -> str | Tokenizer:
 
 
 def read_inputs(
-    reading: ReadOptions, inputs: str | Sequence[str], tokenizer: str | Tokenizer, *, quiet: bool
-) -> tuple[list[InputFile], ReadOptions]:
-    """Returns the files of inputs, whose fields are checked, and how they are read for a tokenizer.
+    reading: ReadOptions,
+    inputs: str | Sequence[str],
+    tokenizer: str | Tokenizer,
+    *,
+    quiet: bool,
+    shows_fields: bool = False,
+) -> tuple[list[InputFile], ReadOptions, FirstRecords]:
+    """Returns the files of inputs, whose fields are checked, how they are read, and first records.
+
+    Args:
+      reading: how the files are read, before the tokenizer is known.
+      inputs: their paths, globs or folders.
+      tokenizer: the tokenizer of the texts.
+      quiet: whether nothing is advised.
+      shows_fields: whether an error may name the fields that a file has, which may be data.
 
     Raises:
       InputError, FileNotFoundError: if there are no such files or fields.
     """
     reading = dataclasses.replace(reading, text_is_tokens=tokenizer == "tokens")
     files = match_inputs(names_of(inputs))
-    texts = check_fields(files, reading)
+    try:
+        first = check_fields(files, reading)
+    except InputError as error:
+        names = names_without_wanted(files, reading) if shows_fields else ()
+        if all(name in str(error) for name in names):
+            raise
+        raise InputError(f"{error} It has the fields {', '.join(names)}. {SECRET}") from None
     if isinstance(tokenizer, str) and not quiet:
-        for note in advice(texts, tokenizer):
+        for note in advice(first.texts, tokenizer):
             display.print_notice(f"beam-dpne: {note} {SECRET}")
-    return files, reading
+    return files, reading, first
+
+
+def are_of_records(documents: int, users: int, reading: ReadOptions) -> bool:
+    """Whether nearly each record has a user of its own, as where the user field numbers records."""
+    return users >= _FEWEST_USERS and documents * _SHARE <= users * len(reading.text_fields)
+
+
+def has_users_of_records(first: FirstRecords, reading: ReadOptions) -> bool:
+    """Whether nearly each of the first records has a user of its own; lines of sequences must."""
+    if not is_text(first.users.type):
+        return False
+    return are_of_records(len(first.users), len(first.users.unique()), reading)
 
 
 def as_released(made: Made, ledger: Mapping[str, Any]) -> tuple[ReadOptions, str]:

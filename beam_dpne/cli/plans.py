@@ -146,7 +146,7 @@ def _forecaster(made: Made, like: Sequence[str]) -> Forecaster:
     asked, name = made[Planning], tokenizer_name(made)
     check_access(like, [])
     try:
-        files, reading = read_inputs(made[ReadOptions], like, name, quiet=made[Quiet].quiet)
+        files, reading, _ = read_inputs(made[ReadOptions], like, name, quiet=made[Quiet].quiet)
         tokenizer = with_rules(made[Tokenizing], name)
         with display.progress_line(sum(file.size for file in files), quiet=made[Quiet].quiet):
             crowd = read_corpus(files, reading, tokenizer)

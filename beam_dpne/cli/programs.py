@@ -12,25 +12,27 @@ from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 
-from beam_dpne.accounting.budget import open_budget
-from beam_dpne.accounting.expense import PLANS, expense_of_plan
+from beam_dpne.accounting.budget import Budget, open_budget
+from beam_dpne.accounting.expense import PLANS, Plan, expense_of_plan
 from beam_dpne.accounting.population import KeyDigests, known_same_people
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.cli import display, parameters, runners, streams
 from beam_dpne.cli.commands import Made
 from beam_dpne.cli.inputs import (
+    OF_RECORDS,
     SECRET,
+    has_users_of_records,
     read_inputs,
     reading_of,
     tokenizer_name,
     with_cause,
     with_rules,
 )
-from beam_dpne.cli.parameters import Tokenizing
+from beam_dpne.cli.parameters import PublicCounting, Tokenizing, Writing
 from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.documents.blocks import GROUP
 from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
-from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
+from beam_dpne.documents.tokenizers import Tokenizer, check_alone, resolve_tokenizer
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements import progress
 from beam_dpne.elements.encoding import SetStore
@@ -61,6 +63,7 @@ from beam_dpne.validation import about_large_delta
 
 if TYPE_CHECKING:
     from beam_dpne.bayesian.transform import BayesianCounts
+    from beam_dpne.ngrams.known import KnownNgrams
     from beam_dpne.set_union.transform import PrivateSetUnion
 
 
@@ -80,46 +83,12 @@ def run(
     Raises:
       RunError: if the run failed; a release is complete only if its ledger is there.
     """
-    options = runners.beam_options(beam_arguments, made.names)
-    _check_places(made, options)
-    plan = made[next(kind for kind in PLANS.values() if kind in made)]
-    chosen = tokenizer or tokenizer_name(made)
-    resolve_tokenizer(chosen)
+    prepared = prepare(made, beam_arguments, tokenizer)
+    private = prepared.private
+    if private is None:
+        raise UsageError("epsilon and delta must be given.")
     quiet = made[parameters.Quiet].quiet
-    inputs = made[parameters.Input].input
-    files, reading = read_inputs(reading_of(made), inputs, chosen, quiet=quiet)
-    output = made[parameters.Writing].output
-    for file in files:
-        check_not_below("input", file.path, output)
-    if words := made[Tokenizing].stop_list:
-        refuse_input("stop_list", words, files, reading)
-    warn_of_large_delta(plan)
-    running = made[parameters.Running]
-    key = running.run_key_file
-    run_key = key and RunKeyFile.checked(absolute_path(key), pinned=not options.is_template)
-    workers = running.workers or None
-    if running.workers is None and options.embedded:
-        has_affinity = hasattr(os, "sched_getaffinity")
-        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-        workers = min(cores, parameters.MOST_WORKERS)
-    logs_failures = made[parameters.FailureLogging].failure_log is not None
-    private = _private(
-        made,
-        options,
-        files,
-        reading,
-        plan=plan,
-        tokenizer=with_rules(made[Tokenizing], with_cause(chosen) if logs_failures else chosen),
-        partitions=running.partitions or _partitions(files, workers),
-        workers=workers,
-        run_key=run_key,
-        described=reading.describe([file.path for file in files]),
-    )
-    if key and not quiet and can_be_read_by_others(key):
-        display.print_notice(
-            f"beam-dpne: warning: others than its owner can read {key}; whoever has the run key can "
-            "subtract the noise (chmod 600)."
-        )
+    output = made[Writing].output
     started = time.monotonic()
     before = _ledger_in(output)
     counters: Mapping[str, int] | None = {}
@@ -128,7 +97,7 @@ def run(
         _kept_budget(made, private),
         _not_failed_once_published(output, before),
     ):
-        counters = _run(made, options, files, reading, private, workers=workers)
+        counters = _run(made, prepared, private)
     if counters is None:
         return None
     ledger = None
@@ -144,6 +113,109 @@ def run(
     if not quiet:
         streams.say_published(output)
     return ledger
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Prepared:
+    """What is known of a run that nothing refuses, before it reads its input as a whole.
+
+    Attributes:
+      options: the options of Beam.
+      files: the files of the input.
+      reading: how they are read.
+      tokenizer: name of the tokenizer, or the function, with the rules of texts.
+      workers: number of processes, or None.
+      private: the private transform, whose store is not known yet; None if epsilon, delta or another
+        parameter that has no default is not given.
+    """
+
+    options: BeamOptions
+    files: Sequence[InputFile]
+    reading: ReadOptions
+    tokenizer: str | Tokenizer
+    workers: int | None
+    private: "PrivateNgrams | PrivateSetUnion | BayesianCounts | None"
+
+
+def prepare(
+    made: Made,
+    beam_arguments: list[str],
+    tokenizer: Tokenizer | None = None,
+    *,
+    shows_fields: bool = False,
+) -> Prepared:
+    """Checks all that a run checks before it reads its input as a whole; `check` does the same.
+
+    Args:
+      made: the groups of parameters of the command; those of the plan and the output may be missing.
+      beam_arguments: options of Beam.
+      tokenizer: replaces the one that the parameters name.
+      shows_fields: whether an error may name the fields that a file has, which may be data.
+
+    Raises:
+      BeamDpneError, ValueError, FileNotFoundError: the run would be refused.
+    """
+    options = runners.beam_options(beam_arguments, made.names)
+    _check_places(made, options)
+    chosen = tokenizer or tokenizer_name(made)
+    function = resolve_tokenizer(chosen)
+    quiet = made[parameters.Quiet].quiet
+    inputs = made[parameters.Input].input
+    files, reading, first = read_inputs(
+        reading_of(made), inputs, chosen, quiet=quiet, shows_fields=shows_fields
+    )
+    if Writing in made:
+        for file in files:
+            check_not_below("input", file.path, made[Writing].output)
+    if words := made[Tokenizing].stop_list:
+        refuse_input("stop_list", words, files, reading)
+    if callable(chosen) or ":" in chosen:
+        runners.withhold_unhandled()
+        check_alone(function, first.texts)
+    if not quiet and has_users_of_records(first, reading):
+        display.print_notice(f"beam-dpne: Nearly all of the first records {OF_RECORDS} {SECRET}")
+    running = made[parameters.Running]
+    key = running.run_key_file
+    workers = running.workers or None
+    if running.workers is None and options.embedded:
+        has_affinity = hasattr(os, "sched_getaffinity")
+        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+        workers = min(cores, parameters.MOST_WORKERS)
+    logs_failures = made[parameters.FailureLogging].failure_log is not None
+    ruled = with_rules(made[Tokenizing], with_cause(chosen) if logs_failures else chosen)
+    run_key = key and RunKeyFile.checked(absolute_path(key), pinned=not options.is_template)
+    plan = next((made[kind] for kind in PLANS.values() if kind in made), None)
+    known = _known(made, options, files, reading, plan=plan, tokenizer=ruled)
+    private = None
+    if plan is not None:
+        warn_of_large_delta(plan)
+    if plan is not None and (not isinstance(plan, BayesianPlan) or PublicCounting in made):
+        private = _private(
+            made,
+            options,
+            files,
+            reading,
+            known,
+            plan=plan,
+            tokenizer=ruled,
+            partitions=running.partitions or _partitions(files, workers),
+            workers=workers,
+            run_key=run_key,
+            described=reading.describe([file.path for file in files]),
+        )
+    if key and not quiet and can_be_read_by_others(key):
+        display.print_notice(
+            f"beam-dpne: warning: others than its owner can read {key}; whoever has the run key can "
+            "subtract the noise (chmod 600)."
+        )
+    return Prepared(
+        options=options,
+        files=files,
+        reading=reading,
+        tokenizer=ruled,
+        workers=workers,
+        private=private,
+    )
 
 
 def _ledger_in(output: str) -> bytes | None:
@@ -177,33 +249,58 @@ def _not_failed_once_published(output: str, before: bytes | None) -> Iterator[No
 
 def _check_places(made: Made, options: BeamOptions) -> None:
     """Checks all paths but those of the input; raises UsageError, AccessError or ReleaseError."""
-    writing, budget = made[parameters.Writing], made[parameters.Running].budget
-    rejects, key = made[parameters.Rejecting].rejects, made[parameters.Running].run_key_file
-    others = (key, made[Tokenizing].stop_list)
+    budget, key = made[parameters.Running].budget, made[parameters.Running].run_key_file
+    rejects, words = made[parameters.Rejecting].rejects, made[Tokenizing].stop_list
     inputs = names_of(made[parameters.Input].input)
-    read = [*inputs, *filter(None, others)]
-    written = filter(None, (writing.output, rejects, options.temp_location, budget))
-    secrets = {
-        "run_key_file": key,
-        "stop_list": made[Tokenizing].stop_list,
-        "temp_location": options.temp_location,
-    }
-    for path in inputs:
-        check_not_below("input", path, writing.output)
-    for name, path in secrets.items():
-        if path is not None:
-            check_not_below(name, path, writing.output)
+    output = made[Writing].output if Writing in made else None
+    read = [*inputs, *filter(None, (key, words))]
+    written = filter(None, (output, rejects, options.temp_location, budget))
+    if output is not None:
+        secrets = {"run_key_file": key, "stop_list": words, "temp_location": options.temp_location}
+        for path in inputs:
+            check_not_below("input", path, output)
+        for name, path in secrets.items():
+            if path is not None:
+                check_not_below(name, path, output)
     check_access(read, list(written), options.pipeline_options)
-    check_output(writing.output, overwrite=writing.overwrite)
+    if output is not None:
+        check_output(output, overwrite=made[Writing].overwrite)
     if options.is_template and (key is None or budget is not None):
         raise UsageError(
             "--template_location needs --run_key_file and no --budget: a template is run many times, "
             "with a fresh key frozen in it; add each release to its budget by beam-dpne account."
         )
     if budget is not None:
-        check_outside("budget", budget, writing.output)
+        check_outside("budget", budget, output)
     if rejects is not None:
-        check_directory("rejects", rejects, writing.output)
+        check_directory("rejects", rejects, output)
+
+
+def _known(
+    made: Made,
+    options: BeamOptions,
+    files: Sequence[InputFile],
+    reading: ReadOptions,
+    *,
+    plan: Plan | None,
+    tokenizer: str | Tokenizer,
+) -> "KnownNgrams | None":
+    """Returns the known n-grams, or None without lists; a list without any is told."""
+    if KnownLists not in made or made[KnownLists].known is None:
+        return None
+    from beam_dpne.ngrams.known import read_known
+
+    known = read_known(
+        made[KnownLists],
+        getattr(plan, "max_length", 1),
+        tokenizer,
+        files,
+        options=options.pipeline_options,
+        reading=reading,
+    )
+    if not all(each["ngrams"] for each in known.lists) and not made[parameters.Quiet].quiet:
+        display.print_notice("beam-dpne: a list of --known has no n-gram: see --known_min_count.")
+    return known
 
 
 def _private(
@@ -211,26 +308,11 @@ def _private(
     options: BeamOptions,
     files: Sequence[InputFile],
     reading: ReadOptions,
+    known: "KnownNgrams | None",
     **fields: Any,
 ) -> "PrivateNgrams | PrivateSetUnion | BayesianCounts":
     """Returns the private transform, whose store is not known yet."""
     plan = fields["plan"]
-    known = None
-    if KnownLists in made and made[KnownLists].known is not None:
-        from beam_dpne.ngrams.known import read_known
-
-        known = read_known(
-            made[KnownLists],
-            getattr(plan, "max_length", 1),
-            fields["tokenizer"],
-            files,
-            options=options.pipeline_options,
-            reading=reading,
-        )
-        if not all(each["ngrams"] for each in known.lists) and not made[parameters.Quiet].quiet:
-            display.print_notice(
-                "beam-dpne: a list of --known has no n-gram: see --known_min_count."
-            )
     if SetUnionPlan in made:
         from beam_dpne.set_union.transform import PrivateSetUnion
 
@@ -244,7 +326,7 @@ def _private(
     from beam_dpne.bayesian.public_files import read_public_counts
     from beam_dpne.bayesian.transform import BayesianCounts
 
-    path = made[parameters.PublicCounting].public
+    path = made[PublicCounting].public
     check_access([path], [], options.pipeline_options)
     if not is_release("public", path):
         refuse_input("public", path, files, reading)
@@ -255,18 +337,15 @@ def _private(
 
 def _run(
     made: Made,
-    options: BeamOptions,
-    files: Sequence[InputFile],
-    reading: ReadOptions,
+    prepared: Prepared,
     private: "PrivateNgrams | PrivateSetUnion | BayesianCounts",
-    *,
-    workers: int | None,
 ) -> Mapping[str, int] | None:
     """Runs a pipeline; returns its counters, or None if it did not run to its end, as a template's.
 
     The tally waits for the list of rejects, so that the list exists if the tally fails the run.
     """
-    rejecting, writing = made[parameters.Rejecting], made[parameters.Writing]
+    rejecting, writing = made[parameters.Rejecting], made[Writing]
+    options, files = prepared.options, prepared.files
     pipeline = beam.Pipeline(runner=options.runner, options=options.pipeline_options)
     quiet = made[parameters.Quiet].quiet
     shown = display.progress_line(sum(file.size for file in files), quiet=quiet)
@@ -276,8 +355,8 @@ def _run(
         read = pipeline | "Read" >> ReadDocuments(
             inputs=[file.path for file in files],
             rejects=rejecting.rejects and absolute_path(rejecting.rejects),
-            workers=workers if options.embedded else None,
-            **dataclasses.asdict(reading),
+            workers=prepared.workers if options.embedded else None,
+            **dataclasses.asdict(prepared.reading),
         )
         write = WriteRelease(
             output=absolute_path(writing.output),
@@ -331,19 +410,12 @@ def _kept_budget(made: Made, private: DocumentsTransform) -> Iterator[None]:
     Raises:
       BudgetError: The budget does not allow the run, which has not started.
     """
-    path, output = made[parameters.Running].budget, made[parameters.Writing].output
+    path, output = made[parameters.Running].budget, made[Writing].output
     if path is None:
         yield
         return
     budget, command = open_budget(path), f"beam-dpne account --budget {path}"
-    note = budget.check_and_note(
-        expense_of_plan(private.plan),
-        program=private.plan.program,
-        output=output,
-        unit=made[ReleaseNotes].unit,
-        same_people=known_same_people(made[KnownLists]) if KnownLists in made else (),
-        run_key=_key_digests(private),
-    )
+    note = _checked_note(budget, made, private, is_rehearsal=False)
     left = (
         f"beam-dpne: the budget counts this run as spent. Once its release is there: {command} "
         f"--settle {output}. If its job has ended and nothing was published: {command} --remove {note}."
@@ -360,6 +432,30 @@ def _kept_budget(made: Made, private: DocumentsTransform) -> Iterator[None]:
         if isinstance(error, BudgetError):
             display.print_notice(f"beam-dpne: {error}")
         display.print_notice(left)
+
+
+def rehearse_budget(made: Made, private: DocumentsTransform) -> None:
+    """Checks that the budget of a run allows it, and notes nothing.
+
+    Raises:
+      BudgetError: The budget does not allow the run.
+    """
+    if path := made[parameters.Running].budget:
+        _checked_note(open_budget(path), made, private, is_rehearsal=True)
+
+
+def _checked_note(
+    budget: Budget, made: Made, private: DocumentsTransform, *, is_rehearsal: bool
+) -> str:
+    return budget.check_and_note(
+        expense_of_plan(private.plan),
+        program=private.plan.program,
+        output=made[Writing].output,
+        unit=made[ReleaseNotes].unit,
+        same_people=known_same_people(made[KnownLists]) if KnownLists in made else (),
+        run_key=_key_digests(private),
+        is_rehearsal=is_rehearsal,
+    )
 
 
 def _key_digests(private: DocumentsTransform) -> KeyDigests | None:

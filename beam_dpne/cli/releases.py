@@ -88,7 +88,7 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
             )
     quiet = made[parameters.Quiet].quiet
     reading, name = as_released(made, ledger)
-    files, reading = read_inputs(reading, inputs, name, quiet=quiet)
+    files, reading, _ = read_inputs(reading, inputs, name, quiet=quiet, shows_fields=True)
     tokenizer = _released_tokenizer(made[Tokenizing], name, ledger.get("text_rules", {}))
     longest = max((each["length"] for each in ledger.get("lengths", ())), default=1)
     lists = ledger.get("known", {}).get("lists", ())

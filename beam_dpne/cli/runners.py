@@ -150,11 +150,7 @@ def run_pipeline(
     """
     # A worker in this process (LOOPBACK, which is Prism's default) prints tracebacks that it also logs.
     sdk_worker.__dict__["print"] = lambda *_, **__: None
-    # The interpreter prints an error that ends a thread, or that nobody can catch (in a finalizer), and
-    # its message may quote the data.
-    threading.excepthook = sys.unraisablehook = lambda unhandled: logging.getLogger(
-        "apache_beam"
-    ).error("Nobody has handled an error.", exc_info=unhandled.exc_value)
+    withhold_unhandled()
     # The embedded runner runs a stage in one bundle, so that nothing is used again. To keep side inputs
     # it would also measure each of them, object by object.
     engines.drop_idle_processors(_IDLE_SECONDS)
@@ -163,6 +159,17 @@ def run_pipeline(
         return engines.run(pipeline, harness_timeout=harness_timeout, shared_folder=shared_folder)
     except Exception as error:
         raise RunError(printable_reason(error)) from None
+
+
+def withhold_unhandled() -> None:
+    """Lets errors that nobody handles be logged and not printed, as from now on.
+
+    The interpreter prints an error that ends a thread, or that nobody can catch (in a finalizer), and
+    its message may quote the data.
+    """
+    threading.excepthook = sys.unraisablehook = lambda unhandled: logging.getLogger(
+        "apache_beam"
+    ).error("Nobody has handled an error.", exc_info=unhandled.exc_value)
 
 
 def has_finished(result: PipelineResult) -> bool:

@@ -124,8 +124,13 @@ def _version_of(tokenizer: str | Tokenizer) -> str:
     try:
         # A callable object is defined by its class.
         definition = function if hasattr(function, "__qualname__") else type(function)
-        source = inspect.getsource(inspect.getmodule(definition) or function)
+        defined = inspect.getmodule(definition) or function
+        file = inspect.getsourcefile(defined) or ""
+        source = inspect.getsource(defined)
     except (OSError, TypeError):
+        return _UNKNOWN
+    # Python 3.13 gives the text of `python -c` for all code that was made of a text.
+    if file.startswith("<"):
         return _UNKNOWN
     return hashlib.sha256(source.encode()).hexdigest()
 

@@ -28,6 +28,10 @@ _CALLED_WITH = (
     "'words' or 'whitespace'."
 )
 
+# Texts with which a tokenizer is tried: together, and one by one.
+_TOGETHER = 100
+_ALONE = 20
+
 
 class BoundaryWords:
     """The tokenizers `unicode_words` and `icu_words`: lower-case words between Unicode's boundaries.
@@ -216,6 +220,36 @@ def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
         ) from None
     offsets = pc.call_function("subtract", [lists.offsets, lists.offsets[0]])
     return pa.ListArray.from_arrays(offsets, lists.flatten())
+
+
+def check_alone(tokenizer: Tokenizer, texts: pa.Array) -> None:
+    """Checks that a tokenizer gives some texts the same tokens alone, together and in another order.
+
+    A tokenizer that fails here fails in the run as well, which says so.
+
+    Args:
+      tokenizer: The function, which may be the operator's.
+      texts: Texts without nulls; the first hundred are taken, and some of them alone.
+
+    Raises:
+      TokenizerError: A text has other tokens beside other texts.
+    """
+    texts = texts[:_TOGETHER]
+    backwards = texts.take(pa.array(range(len(texts) - 1, -1, -1), pa.int64()))
+    try:
+        together = tokenize(tokenizer, texts).to_pylist()
+        reversed_lists = tokenize(tokenizer, backwards).to_pylist()
+        alone = [
+            tokenize(tokenizer, texts[n : n + 1]).to_pylist()[0] for n in range(len(texts))[:_ALONE]
+        ]
+    except TokenizerError:
+        return
+    if together != reversed_lists[::-1] or together[:_ALONE] != alone:
+        raise TokenizerError(
+            f"tokenizer {tokenizer_name(tokenizer)} must give a text the same tokens alone, beside "
+            "other texts and in another order, and gave others for some of the first texts. One user's "
+            "text would then change the tokens of others, which voids the guarantee."
+        )
 
 
 def cut_at_borders(users: pa.Array, tokens: pa.ListArray) -> tuple[pa.Array, pa.ListArray]:

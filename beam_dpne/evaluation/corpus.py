@@ -25,6 +25,7 @@ from beam_dpne.ngrams.elements import GramSet, word_ids
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import plan_reads, read_item
+from beam_dpne.reading.rejects import Reject
 
 # The code at the position after the last word of a document.
 BORDER = -1
@@ -107,7 +108,11 @@ class Corpus:
 
 
 def read_corpus(
-    files: Sequence[InputFile], options: ReadOptions, tokenizer: str | tokenizers.Tokenizer
+    files: Sequence[InputFile],
+    options: ReadOptions,
+    tokenizer: str | tokenizers.Tokenizer,
+    *,
+    listed: list[Reject] | None = None,
 ) -> Corpus:
     """Reads and tokenizes all documents into memory.
 
@@ -115,6 +120,7 @@ def read_corpus(
       files: The input, as `match_inputs` returned it.
       options: How the files are read.
       tokenizer: Name of the tokenizer, or the function.
+      listed: List to which the records are added that cannot be used, or None.
 
     Raises:
       InputError: A file cannot be read, no document has a word, or there are too many words.
@@ -127,6 +133,11 @@ def read_corpus(
         for batch in answers(read, list(pieces), workers=1):
             progress.enter("read", None)
             rejected.update(reason for _, reason in batch.rejects)
+            if listed is not None:
+                listed.extend(
+                    Reject(batch.path, position, batch.unit, reason)
+                    for position, reason in batch.rejects
+                )
             yield batch.documents
 
     corpus = _gathered(batches(), tokenizer, rejected)

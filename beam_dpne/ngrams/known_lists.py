@@ -24,8 +24,10 @@ from beam_dpne.elements.rows import (
 from beam_dpne.errors import InputError
 from beam_dpne.reading.columns import group_column, group_fault, group_faults, json_text
 from beam_dpne.reading.files import guarded, open_raw
+from beam_dpne.reading.lake_tables import refuse_lake_tables
 from beam_dpne.reading.options import codec_of, extension_of
 from beam_dpne.release.parts import parse_copied
+from beam_dpne.storage.directories import absolute_path
 
 NGRAM, _ITEM, _COUNT = "ngram", "item", "count"
 _COLUMNS = (NGRAM, _ITEM, GROUP, _COUNT)
@@ -120,6 +122,7 @@ def plain_texts(path: str) -> Iterator[str]:
 def _table_of(path: str) -> pa.Table:
     """Returns the columns of a table that a list has, with texts as a release has them."""
     extension, codec = extension_of(path), codec_of(path)
+    refuse_lake_tables("known", [absolute_path(path)])
     with guarded(path), open_raw(path) as raw:
         source: Any = pa.PythonFile(raw, mode="r")
         if codec:

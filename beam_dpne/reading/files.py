@@ -73,11 +73,11 @@ def match_inputs(patterns: Sequence[str]) -> list[InputFile]:
     for named in patterns:
         path = absolute_path(named)
         require_file_system(path)
-        if not has_glob(path):
+        if os.path.isdir(path):
             # A table may have no files but those in folders below.
-            refuse_lake_tables([f"{path}/"])
+            refuse_lake_tables("input", [f"{path}/"])
         found = _match(path, named)
-        refuse_lake_tables(found)
+        refuse_lake_tables("input", found)
         sizes.update(found)
     paths = sorted(sizes, key=os.fsencode)
     return [InputFile(number, path, sizes[path]) for number, path in enumerate(paths)]

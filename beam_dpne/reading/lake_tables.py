@@ -6,6 +6,7 @@ people who were erased.
 """
 
 import contextlib
+import fnmatch
 import os
 from collections.abc import Iterable
 
@@ -16,27 +17,37 @@ from beam_dpne.storage.paths import is_local, matching
 _MARKS = {
     "Delta": "_delta_log/*",
     "Hudi": ".hoodie/*",
-    "Iceberg": "metadata/*.metadata.json",
+    "Iceberg": "metadata/*.metadata.json*",
 }
 
 
-def refuse_lake_tables(paths: Iterable[str]) -> None:
-    """Refuses files of a lake table, in its folder or in a folder below it.
+def refuse_lake_tables(name: str, paths: Iterable[str]) -> None:
+    """Refuses files of a lake table, in its folder or in a folder below it; links are followed.
 
     Args:
+      name: The parameter that names the files.
       paths: Paths of files, or of folders with a slash at the end, local or on any Beam file system.
 
     Raises:
       InputError: A file is of such a table.
     """
-    for folder in sorted({above for path in paths for above in _folders_above(path)}):
+    found = {place for path in paths for place in (path, _target_of(path))}
+    for folder in sorted({above for path in found for above in _folders_above(path)}):
         for kind, mark in _MARKS.items():
             if _has(folder, mark):
                 raise InputError(
-                    f"input must not be files of a {kind} table, got files in {folder}. They have rows "
-                    "that were deleted from the table, perhaps those of erased people. Export the "
+                    f"{name} must not be files of a {kind} table, got files in {folder}. They have "
+                    "rows that were deleted from the table, perhaps those of erased people. Export the "
                     "current version of the table to Parquet files, and give these."
                 )
+
+
+def _target_of(path: str) -> str:
+    """Returns where a local path leads; a folder's has a slash at the end."""
+    if not is_local(path):
+        return path
+    target = os.path.realpath(path)
+    return f"{target}/" if os.path.isdir(target) else target
 
 
 def _folders_above(path: str) -> Iterable[str]:
@@ -53,9 +64,8 @@ def _has(folder: str, mark: str) -> bool:
         with contextlib.suppress(OSError):
             return bool(matching(f"{folder}/{mark}"))
         return False
-    inner, _, name = mark.partition("/")
-    ending = name.removeprefix("*")
+    inner, _, pattern = mark.partition("/")
     try:
-        return any(each.endswith(ending) for each in os.listdir(os.path.join(folder, inner)))
+        return bool(fnmatch.filter(os.listdir(os.path.join(folder, inner)), pattern))
     except OSError:
         return False

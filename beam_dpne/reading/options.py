@@ -7,7 +7,7 @@ import codecs
 import contextlib
 import dataclasses
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 from beam_dpne.errors import InputError
@@ -23,6 +23,8 @@ _EXTENSIONS = {
 }
 # Formats with columns in lines, to which the parameters delimiter, quoting and columns belong.
 DELIMITED = ("csv", "tsv")
+# Formats of which input_format may name another one than the extension of a file.
+_ALIKE = (DELIMITED, ("json", "jsonl"))
 FORMATS = (*dict.fromkeys(_EXTENSIONS.values()), "sequences")
 # Encodings without a state that outlasts a line. With such a state, one user's text could change how
 # the lines of all later users are read, and no bound on a user's contribution would hold.
@@ -72,17 +74,25 @@ def format_of(path: str, input_format: str = "auto") -> str:
       input_format: One of `FORMATS`, or `auto`.
 
     Raises:
-      InputError: The extension is unknown, or it is that of a compressed Parquet file.
+      InputError: The extension is unknown, or that of a compressed Parquet file, or that of a format
+        whose files cannot be read as `input_format`.
 
-    >>> format_of("gs://bucket/day-*.JSONL.zst")
-    'jsonl'
+    >>> format_of("gs://bucket/day-*.JSONL.zst"), format_of("a.tsv", "csv")
+    ('jsonl', 'csv')
     """
-    found = _EXTENSIONS.get(extension_of(path)) if input_format == "auto" else input_format
+    named = _EXTENSIONS.get(extension_of(path))
+    found = named if input_format == "auto" else input_format
     if found is None or (found == "parquet" and codec_of(path)):
         raise InputError(
             f"input must have the extension of a format ({', '.join(_EXTENSIONS)}), and after it, but "
             f"for Parquet, may have one of {', '.join(_CODECS)}, got {path}. Unpack an archive; for "
             f"other names give one of the formats {', '.join(FORMATS)} with input_format."
+        )
+    if named not in (None, found) and not any({named, found} <= {*alike} for alike in _ALIKE):
+        # Lines of JSON that were cut at commas would make many users of one person.
+        raise InputError(
+            f"input_format must be a format that {path} may have by its name, got "
+            f"input_format={found!r}. Leave it out, or give the file the extension of its format."
         )
     return found
 
@@ -322,30 +332,49 @@ class ReadOptions(Parameters):
         kinds = {format_of(path, self.input_format) for path in paths}
         return dataclasses.replace(self.description, format=", ".join(sorted(kinds)))
 
-    def check_used(self, kinds: Collection[str]) -> None:
-        """Raises InputError if a parameter is given that belongs to formats which no file has."""
-        belongs = {
-            "delimiter": (self.delimiter, DELIMITED),
-            "quoting": (None if self.quoting == "auto" else self.quoting, DELIMITED),
-            "columns": (self.columns, DELIMITED),
-            "encoding": (self.encoding, tuple(kind for kind in FORMATS if kind != "parquet")),
-        }
-        for name, (value, own) in belongs.items():
+    def formats_of(self, paths: Iterable[str]) -> list[str]:
+        """Returns the format of each file, and checks that every option belongs to them.
+
+        Raises:
+          InputError: A format is unknown, or excludes an option; or an option is given that no file
+            uses, or that files of two formats would use in two ways.
+        """
+        kinds = [format_of(path, self.input_format) for path in paths]
+        for kind in kinds:
+            self.check_kind(kind)
+        quoting = None if self.quoting == "auto" else self.quoting
+        of_text = tuple(kind for kind in FORMATS if kind != "parquet")
+        for name, value, own in (
+            ("delimiter", self.delimiter, DELIMITED),
+            ("quoting", quoting, DELIMITED),
+            ("columns", self.columns, DELIMITED),
+            ("encoding", self.encoding, of_text),
+        ):
             if value is not None and not set(kinds) & set(own):
                 raise InputError(
-                    f"{name} must be left out for files of {' and '.join(sorted(kinds))}, got "
+                    f"{name} must be left out for files of {' and '.join(sorted(set(kinds)))}, got "
                     f"{name}={value!r}: it is for {' and '.join(own)}."
                 )
+        if set(DELIMITED) <= set(kinds) and (self.delimiter, quoting) != (None, None):
+            raise InputError(
+                "delimiter and quoting must be left out for files of csv and tsv together, got "
+                f"delimiter={self.delimiter!r} and quoting={quoting!r}: they would hold for both. Give "
+                "input_format csv if the tsv files are like the csv files."
+            )
+        return kinds
 
     def check_kind(self, kind: str) -> None:
         """Raises InputError if texts or fields cannot be read from this format."""
-        has_tokens, has_fields = kind in ("json", "jsonl", "parquet"), kind != "sequences"
-        wants_fields = self.fields is not None or self.group_field is not None
-        if (self.text_is_tokens and not has_tokens) or (wants_fields and not has_fields):
+        if self.text_is_tokens and kind not in ("json", "jsonl", "parquet"):
             raise InputError(
                 f"a file of {kind} must be read without text_is_tokens (tokenizer 'tokens' is for JSON "
-                "and Parquet), and sequences without fields and group_field. Name the format with "
-                "input_format."
+                "and Parquet). Name the format with input_format."
+            )
+        usual = (("user_field", ReadOptions.user_field), ("text_field", ReadOptions.text_field))
+        if kind == "sequences" and (self.wanted_fields != usual or self.fields is not None):
+            raise InputError(
+                "a file of sequences must be read without user_field, text_field, group_field and "
+                "fields, since each line is a user with one text. Name the format with input_format."
             )
 
 

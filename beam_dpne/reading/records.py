@@ -74,6 +74,18 @@ class WorkItem(NamedTuple):
     stop: int | None = None
 
 
+class FirstRecords(NamedTuple):
+    """The documents of the first records of some files, as secret as the data.
+
+    Attributes:
+      users: The user of each document: string, or 16 bytes for sequences.
+      texts: The text of each document, or its list of tokens.
+    """
+
+    users: pa.Array
+    texts: pa.Array
+
+
 def plan_reads(file: InputFile, options: ReadOptions) -> list[WorkItem]:
     """Cuts a file into parts that workers read independently.
 
@@ -200,14 +212,15 @@ def _parts(
         raise InputError(f"{item.file.path} is shorter than when the run began.")
 
 
-def check_fields(files: Sequence[InputFile], options: ReadOptions) -> pa.Array:
+def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecords:
     """Reads the beginnings of the first eight files, so that wrong options are an error before a run.
-
-    Returns their texts, as secret as the data.
 
     Args:
       files: The files that `match_inputs` found.
       options: How the files will be read.
+
+    Returns:
+      The documents that it has read.
 
     Raises:
       InputError: All files are empty, a file cannot be opened or decompressed, its format is unknown or
@@ -215,17 +228,17 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> pa.Array:
     """
     if not any(file.size for file in files):
         raise InputError(f"input must have records, got {files[0].path}, which is an empty file.")
-    items = [WorkItem(file, format_of(file.path, options.input_format)) for file in files]
-    for item in items:
-        options.check_kind(item.kind)
-    options.check_used({item.kind for item in items})
-    usable, reasons, texts = 0, set[str](), list[pa.Array]()
+    kinds = options.formats_of(file.path for file in files)
+    items = [WorkItem(file, kind) for file, kind in zip(files, kinds, strict=True)]
+    usable = 0
+    reasons = set[str]()
+    documents = list[pa.RecordBatch]()
     for item in items[:_CHECKED_FILES]:
         beginning = dataclasses.replace(options, block_bytes=_CHECKED_BYTES)
         with contextlib.closing(read_item(item, beginning)) as batches:
             for batch in itertools.islice(batches, 1):
                 usable += batch.usable
-                texts.append(batch.documents.column(1))
+                documents.append(batch.documents)
                 reasons.update(reason for _, reason in batch.rejects)
     missing = {"user_field": NO_USER, "text_field": NO_TEXT, "group_field": NO_GROUP}
     for option, reason in missing.items():
@@ -240,11 +253,49 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> pa.Array:
                 f"text_field must be right for the tokenizer in {files[0].path}, got text_field="
                 f"{options.text_field!r}: {reason}. {remedy}"
             )
-    return pa.concat_arrays(texts) if texts else pa.array([], pa.string())
+    if not documents:
+        return FirstRecords(pa.array([], pa.string()), pa.array([], pa.string()))
+    users, texts = (
+        pa.concat_arrays([each.column(place) for each in documents]) for place in range(2)
+    )
+    return FirstRecords(users, texts)
+
+
+def names_without_wanted(files: Sequence[InputFile], options: ReadOptions) -> Sequence[str]:
+    """Returns the fields of the first of the files that lacks a wanted one, as secret as the data.
+
+    They are those of the header, of the Parquet file, or of the first records; none if all files have
+    the wanted fields, or one cannot be read.
+    """
+    wanted = {name for _, name in options.wanted_fields}
+    with contextlib.suppress(InputError):
+        for file in files[:_CHECKED_FILES]:
+            item = WorkItem(file, format_of(file.path, options.input_format))
+            with guarded(file.path):
+                names = _names_in(item, options)
+            if not wanted <= set(names):
+                return names
+    return ()
+
+
+def _names_in(item: WorkItem, options: ReadOptions) -> Sequence[str]:
+    if item.kind == "parquet":
+        with open_raw(item.file.path) as raw:
+            return pq.ParquetFile(raw).schema_arrow.names
+    if item.kind in DELIMITED:
+        with _opened(item, options) as text:
+            return options.columns or text_formats.header(text, item.file.path, item.kind, options)
+    return sorted(set().union(*_names_of_records(item, options)))
 
 
 def _common_names(item: WorkItem, options: ReadOptions) -> Sequence[str]:
     """Returns the fields that several JSON records have in common, which are names and no data."""
+    found = _names_of_records(item, options)
+    return sorted(set.intersection(*found)) if len(found) > 1 else ()
+
+
+def _names_of_records(item: WorkItem, options: ReadOptions) -> list[set[str]]:
+    """Returns the fields of each of the first records of a file of JSON."""
     found: list[set[str]] = []
     with contextlib.suppress(ValueError, BrokenText), _opened(item, options) as text:
         lines = text.lines(options.max_record_bytes)
@@ -252,7 +303,7 @@ def _common_names(item: WorkItem, options: ReadOptions) -> Sequence[str]:
         if _is_array(text, item.kind):
             records = itertools.chain.from_iterable(text_formats.elements(text))
         found.extend(map(set, itertools.islice(records, _SHOWN)))
-    return sorted(set.intersection(*found)) if len(found) > 1 else ()
+    return found
 
 
 def _require_fields(names: Sequence[str], item: WorkItem, options: ReadOptions) -> None:
@@ -277,7 +328,7 @@ def _absent(
     The first line of CSV may be a user's record instead of a header. Of it only such fields are named
     as are nearly what the operator has asked for.
     """
-    if item.kind in ("csv", "tsv") and (
+    if item.kind in DELIMITED and (
         remedy := text_formats.remedy_of_delimiter(names, item.kind, options)
     ):
         return InputError(

@@ -179,8 +179,9 @@ class _Quoted:
 
     def __init__(self, text: TextFile, delimiter: str, limit: int, *, is_doubled: bool) -> None:
         self._text = text
-        # Such a field ends with an escaped quote, which one more quote may close.
-        ends = re.compile(rf'\\""?(?:{re.escape(delimiter)}|\r?\n|$)')
+        # Such a field ends with an escaped quote, which one more quote may close. A line feed and a
+        # carriage return each end a record, also alone.
+        ends = re.compile(rf'\\""?(?:{re.escape(delimiter)}|[\r\n]|$)')
         self._is_backslashed = None if is_doubled else ends.search
         self._delimiter = delimiter
         self._most = limit + LINE_END_BYTES
@@ -236,9 +237,13 @@ class _Quoted:
         """
         text, most, taken = self._text, self._most, self._taken
         begin, quotes = text.offset, 0
+        before = ""
         for piece in iter(functools.partial(text.readline, most + 1), ""):
             size, fault = size_of(piece)
-            if self._is_backslashed and '\\"' in piece and self._is_backslashed(piece):
+            # A long line comes in pieces, which may be cut within what is looked for.
+            seen = before + piece
+            before = "" if piece[-1] in "\r\n" else piece[-3:]
+            if self._is_backslashed and '\\"' in seen and self._is_backslashed(seen):
                 raise BrokenText(_BACKSLASHED)
             line = piece
             text.offset += size

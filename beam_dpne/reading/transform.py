@@ -138,6 +138,8 @@ class ReadDocuments(UnhintedTransform):
         for path in self.inputs:
             if extension_of(path) and not has_glob(path):
                 options.check_kind(format_of(path, self.input_format))
+        if self._is_named:
+            options.formats_of(self.inputs)
 
     @property
     def options(self) -> ReadOptions:
@@ -166,9 +168,13 @@ class ReadDocuments(UnhintedTransform):
             tally = apply(tally, "AfterRejects", after, Tally)
         result = ReadResult(read["documents"], read[_REJECTS], tally)
         # A format that no path names shows when the pipeline runs.
-        is_named = not any(has_glob(path) or not extension_of(path) for path in self.inputs)
-        result.described = options.describe(self.inputs) if is_named else options.description
+        result.described = options.describe(self.inputs) if self._is_named else options.description
         return result
+
+    @property
+    def _is_named(self) -> bool:
+        """Whether the paths are those of all files, whose extensions say their formats."""
+        return not any(has_glob(path) or not extension_of(path) for path in self.inputs)
 
 
 def check_tallies(tallies: Iterable[Tally], max_rejected: float) -> None:
@@ -185,7 +191,9 @@ def _work_items(
     patterns: tuple[str, ...], options: ReadOptions, workers: int | None
 ) -> Iterator[tuple[WorkItem, ...]]:
     """Yields the pieces of work of all inputs, one by one or, with workers, all together."""
-    pieces = (item for file in match_inputs(patterns) for item in plan_reads(file, options))
+    files = match_inputs(patterns)
+    options.formats_of(file.path for file in files)
+    pieces = (item for file in files for item in plan_reads(file, options))
     yield from ((item,) for item in pieces) if workers is None else (tuple(pieces),)
 
 

@@ -56,7 +56,7 @@ def test_a_text_of_which_something_is_left_out_is_one_document(check):
     [
         (notes(2000), (), "Nothing looks wrong."),
         (notes(20), (), "The users are few; beam-dpne plan shows how many"),
-        (notes(2000, each=1), (), "Each user has one document."),
+        (notes(2000, each=1), (), "All records have a user of their own."),
         (notes(2000) + notes(1, 1000), (), "One user has 20% of the documents."),
         (notes(2000, text="4711 7 9x 8"), (), "80% of the words are not letters alone"),
         (notes(2000, text="4711 7 9x 8"), ("--tokenizer", "item"), "Nothing looks wrong."),

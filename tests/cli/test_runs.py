@@ -24,7 +24,8 @@ import time
 import pyarrow.compute as pc
 
 def splits(texts):
-    time.sleep(60)
+    if len(texts) > 100:  # More than the first texts, on which it is tried.
+        time.sleep(60)
     return pc.split_pattern(texts, " ")
 """
 

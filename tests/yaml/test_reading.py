@@ -131,7 +131,7 @@ def test_too_many_rejected_records_fail_the_run_before_any_row_is_passed_on(reje
 
 WRONG = [
     ({"input": "x.jsonl", "max_rejected": 2}, "max_rejected must be"),
-    ({"input": "x.jsonl", "input_format": "sequences"}, "a file of sequences must be read without"),
+    ({"input": "x.seq", "input_format": "sequences"}, "a file of sequences must be read without"),
     ({"input": "x.jsonl", "encoding": "utf-9"}, "encoding must be"),
     ({"input": "x.jsonl", "fields": ["user"]}, "each field once"),
     ({"input": "x.jsonl", "user_field": "text"}, "each field once"),
