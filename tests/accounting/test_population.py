@@ -276,8 +276,8 @@ def test_a_run_never_passes_the_cap_by_what_it_knew(cli, tmp_path, program):
         assert (ended.status, ended.out) == (2, "")
         assert "the key met two inputs" in ended.err
     # Whoever deletes the release that nobody has seen can go on with the budget.
-    (void,) = [path.stem for path in (tmp_path / "budget").glob("other-*.json")]
-    (kept,) = [path.stem for path in (tmp_path / "budget").glob("again-*.json")]
+    (void,) = [path.stem for path in (tmp_path / "budget20").glob("other-*.json")]
+    (kept,) = [path.stem for path in (tmp_path / "budget20").glob("again-*.json")]
     assert cli(*place, "--remove", void).status == 0
     assert cli(*place, "--remove", kept).status == 2
     assert json.loads(cli(*place, "--json").out)["total"]["epsilon"] == together
