@@ -14,7 +14,7 @@ import apache_beam as beam
 
 from beam_dpne.accounting.budget import Budget, open_budget
 from beam_dpne.accounting.expense import PLANS, Plan, expense_of_plan
-from beam_dpne.accounting.population import KeyDigests, known_same_people
+from beam_dpne.accounting.population import KeyDigests, Note, known_same_people
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.cli import display, parameters, runners, streams
 from beam_dpne.cli.commands import Made
@@ -431,7 +431,8 @@ def _kept_budget(made: Made, private: DocumentsTransform) -> Iterator[None]:
         # A release that was published is whole, whatever its budget says of it.
         if isinstance(error, BudgetError):
             display.print_notice(f"beam-dpne: {error}")
-        display.print_notice(left)
+        if note not in _released_in(budget):
+            display.print_notice(left)
 
 
 def rehearse_budget(made: Made, private: DocumentsTransform) -> None:
@@ -456,6 +457,13 @@ def _checked_note(
         run_key=_key_digests(private),
         is_rehearsal=is_rehearsal,
     )
+
+
+def _released_in(budget: Budget) -> set[str]:
+    """Returns the names of the releases whose ledgers a budget has, as far as it can be read."""
+    with contextlib.suppress(Exception):
+        return {name for name, run in budget.runs().items() if not isinstance(run, Note)}
+    return set()
 
 
 def _key_digests(private: DocumentsTransform) -> KeyDigests | None:

@@ -33,7 +33,7 @@ _HEADER_BYTES = 65536
 # Characters that are read at a time, of an array or of lines. A batch is several times as large.
 _PIECE = 32768
 _BACKSLASHED = (
-    "has a quote after a backslash at the end of a field, as programs write that escape quotes by "
+    "has a quote after a backslash where a field ends, as programs write that escape quotes by "
     "backslashes. Read as doubled quotes, one user's text could become records of other users. Export "
     "it with doubled quotes. If its quotes are doubled all the same, and some texts have a backslash "
     "there, give quoting=quoted."
@@ -183,6 +183,8 @@ class _Quoted:
         # carriage return each end a record, also alone.
         ends = re.compile(rf'\\""?(?:{re.escape(delimiter)}|[\r\n]|$)')
         self._is_backslashed = None if is_doubled else ends.search
+        # Whether the current record has a quote after a backslash, in a file that may escape quotes so.
+        self._may_be_escaped = False
         self._delimiter = delimiter
         self._most = limit + LINE_END_BYTES
         self._start = text.offset
@@ -208,9 +210,14 @@ class _Quoted:
                 row = self._pass_malformed(lines)
             if row is None:
                 return
+            if self._fault and self._may_be_escaped:
+                # Read by other rules, the record would end somewhere else.
+                raise BrokenText(_BACKSLASHED)
             if row:
                 yield self._start, row, self._fault
-            self._start, self._fault = self._text.offset, ""
+            self._start = self._text.offset
+            self._fault = ""
+            self._may_be_escaped = False
             self._taken.clear()
 
     def _pass_malformed(self, lines: Iterator[str]) -> list[str]:
@@ -218,6 +225,8 @@ class _Quoted:
 
         Otherwise its further lines would be taken for records of users whom its text may name.
         """
+        if self._may_be_escaped:
+            raise BrokenText(_BACKSLASHED)
         if not self._is_done:
             self._fault = self._fault or NOT_CSV
             whole = itertools.chain(self._taken.copy(), lines)
@@ -243,8 +252,10 @@ class _Quoted:
             # A long line comes in pieces, which may be cut within what is looked for.
             seen = before + piece
             before = "" if piece[-1] in "\r\n" else piece[-3:]
-            if self._is_backslashed and '\\"' in seen and self._is_backslashed(seen):
-                raise BrokenText(_BACKSLASHED)
+            if self._is_backslashed and '\\"' in seen:
+                self._may_be_escaped = True
+                if self._is_backslashed(seen):
+                    raise BrokenText(_BACKSLASHED)
             line = piece
             text.offset += size
             self._fault = self._fault or fault

@@ -32,9 +32,10 @@ import os, shutil
 import pyarrow.compute as pc
 
 def cut(texts):
-    if not os.path.exists({output!r}):
-        shutil.copytree({other!r}, {output!r})
-    {then}
+    if len(texts) > 100:  # More than the first texts, on which it is tried before the run.
+        if not os.path.exists({output!r}):
+            shutil.copytree({other!r}, {output!r})
+        {then}
     return pc.utf8_split_whitespace(texts)
 """
 
