@@ -132,7 +132,8 @@ def printable_reason(error: BaseException) -> str:
     message = str(error)
     raised, _, said = _raised(message).partition(": ")
     if isinstance(getattr(builtins, raised, None), type):
-        name, message = raised, said
+        name = raised
+        message = said
     found = _ERRNO.match(message)
     return f"{os.strerror(int(found[1]))}." if found else f"{name}{WITHHELD}"
 

@@ -187,7 +187,9 @@ class Budget:
           BudgetError: There is no whole ledger, or no note of its run; or the ledger is in the budget
             now, and the budget has no total (see `population.check_together`).
         """
-        runs, place, found = self.runs(), absolute_path(output).rstrip("/"), read_counted(output)
+        runs = self.runs()
+        place = absolute_path(output).rstrip("/")
+        found = read_counted(output)
         of_run = [
             name
             for name, run in runs.items()
@@ -257,7 +259,8 @@ class Budget:
 
     def _delete(self, name: str) -> bool:
         """Deletes a note; returns whether it is gone."""
-        directory, file = directory_at(self.path), name + _SUFFIX
+        directory = directory_at(self.path)
+        file = name + _SUFFIX
         # A directory of a bucket deletes only what it has read.
         directory.read(file)
         directory.remove([file])

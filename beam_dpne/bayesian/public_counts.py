@@ -77,7 +77,8 @@ class PublicCounts:
         Raises:
           PublicCountsError: if n-grams or counts do not meet these conditions.
         """
-        rows, values = [tuple(ngram) for ngram in ngrams], list(counts)
+        rows = [tuple(ngram) for ngram in ngrams]
+        values = list(counts)
         lengths = np.array([len(row) for row in rows] or [0])
         if not 1 <= lengths.min() <= lengths.max() <= MAX_LENGTH:
             raise PublicCountsError(f"public n-grams must have 1 to {MAX_LENGTH} words each.")
@@ -212,7 +213,8 @@ def count_text(
             f"public must have a document of at least {length} words, got none."
         )
     keys = counted.field("values")
-    start, size = 4 * length * keys.offset, length * len(keys)
+    start = 4 * length * keys.offset
+    size = length * len(keys)
     grams = np.frombuffer(keys.buffers()[1], np.int32, size, start).reshape(-1, length)
     return from_codes(words, grams, counted.field("counts").to_numpy(), vocabulary_size)
 

@@ -135,7 +135,8 @@ def limit_grams(grams: UserGrams, plan: BayesianPlan, run_key: RunKey) -> UserGr
       plan: the plan of the run, which has W and C.
       run_key: bound to the run's parameters.
     """
-    limit, sub_key = plan.contribution_limit, run_key.sub_key("gram subset", plan.length)
+    limit = plan.contribution_limit
+    sub_key = run_key.sub_key("gram subset", plan.length)
 
     def draw(user: np.ndarray, entries: np.ndarray) -> np.ndarray:
         return randomness.keyed_bits(sub_key, grams.users[user, 0], grams.rows[entries])[:, 0]

@@ -28,7 +28,9 @@ from beam_dpne.elements import progress
 from beam_dpne.errors import WITHHELD, RunError, UsageError, is_ours, kind_of
 from beam_dpne.validation import did_you_mean
 
-_FAILED, _WRONG, _SIGNALLED = 1, 2, 128
+_FAILED = 1
+_WRONG = 2
+_SIGNALLED = 128
 # The modules of this package that log. Others may have loggers whose names begin with beam_dpne.
 _LOGGERS = ("beam_dpne.storage.directories", "beam_dpne.yaml.transforms")
 _CHECK_LEDGER = "the release is complete only if its ledger.json is there."

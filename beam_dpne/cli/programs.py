@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 
-from beam_dpne.accounting.budget import Budget, open_budget
-from beam_dpne.accounting.expense import PLANS, Plan, expense_of_plan
-from beam_dpne.accounting.population import KeyDigests, Note, known_same_people
+from beam_dpne.accounting.expense import PLANS, Plan
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.cli import display, parameters, runners, streams
+from beam_dpne.cli.budgets import kept_budget
 from beam_dpne.cli.commands import Made
 from beam_dpne.cli.inputs import (
     OF_RECORDS,
@@ -33,10 +32,9 @@ from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.documents.blocks import GROUP
 from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
 from beam_dpne.documents.tokenizers import Tokenizer, check_alone, resolve_tokenizer
-from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements import progress
 from beam_dpne.elements.encoding import SetStore
-from beam_dpne.errors import BudgetError, UsageError, kind_of, own_reason
+from beam_dpne.errors import UsageError, kind_of, own_reason
 from beam_dpne.ngrams.parameters import KnownLists
 from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.reading.copies import refuse_input
@@ -94,7 +92,7 @@ def run(
     counters: Mapping[str, int] | None = {}
     with (
         only_run_to(output),
-        _kept_budget(made, private),
+        kept_budget(made, private),
         _not_failed_once_published(output, before),
     ):
         counters = _run(made, prepared, private)
@@ -249,8 +247,10 @@ def _not_failed_once_published(output: str, before: bytes | None) -> Iterator[No
 
 def _check_places(made: Made, options: BeamOptions) -> None:
     """Checks all paths but those of the input; raises UsageError, AccessError or ReleaseError."""
-    budget, key = made[parameters.Running].budget, made[parameters.Running].run_key_file
-    rejects, words = made[parameters.Rejecting].rejects, made[Tokenizing].stop_list
+    budget = made[parameters.Running].budget
+    key = made[parameters.Running].run_key_file
+    rejects = made[parameters.Rejecting].rejects
+    words = made[Tokenizing].stop_list
     inputs = names_of(made[parameters.Input].input)
     output = made[Writing].output if Writing in made else None
     read = [*inputs, *filter(None, (key, words))]
@@ -344,8 +344,10 @@ def _run(
 
     The tally waits for the list of rejects, so that the list exists if the tally fails the run.
     """
-    rejecting, writing = made[parameters.Rejecting], made[Writing]
-    options, files = prepared.options, prepared.files
+    rejecting = made[parameters.Rejecting]
+    writing = made[Writing]
+    options = prepared.options
+    files = prepared.files
     pipeline = beam.Pipeline(runner=options.runner, options=options.pipeline_options)
     quiet = made[parameters.Quiet].quiet
     shown = display.progress_line(sum(file.size for file in files), quiet=quiet)
@@ -398,80 +400,6 @@ def only_run_to(output: str) -> Iterator[None]:
                 "work. Choose another directory."
             ) from None
         yield
-
-
-@contextlib.contextmanager
-def _kept_budget(made: Made, private: DocumentsTransform) -> Iterator[None]:
-    """Notes a run in its budget, if it has one, and settles it if it released; else says what is left.
-
-    The note of a run that failed stays, whatever the reason: only the operator can know that its job
-    has ended and that nobody has read a file of it.
-
-    Raises:
-      BudgetError: The budget does not allow the run, which has not started.
-    """
-    path, output = made[parameters.Running].budget, made[Writing].output
-    if path is None:
-        yield
-        return
-    budget, command = open_budget(path), f"beam-dpne account --budget {path}"
-    note = _checked_note(budget, made, private, is_rehearsal=False)
-    left = (
-        f"beam-dpne: the budget counts this run as spent. Once its release is there: {command} "
-        f"--settle {output}. If its job has ended and nothing was published: {command} --remove {note}."
-    )
-    try:
-        yield
-    except BaseException:
-        display.print_notice(left)
-        raise
-    try:
-        budget.settle(output)
-    except BaseException as error:
-        # A release that was published is whole, whatever its budget says of it.
-        if isinstance(error, BudgetError):
-            display.print_notice(f"beam-dpne: {error}")
-        if note not in _released_in(budget):
-            display.print_notice(left)
-
-
-def rehearse_budget(made: Made, private: DocumentsTransform) -> None:
-    """Checks that the budget of a run allows it, and notes nothing.
-
-    Raises:
-      BudgetError: The budget does not allow the run.
-    """
-    if path := made[parameters.Running].budget:
-        _checked_note(open_budget(path), made, private, is_rehearsal=True)
-
-
-def _checked_note(
-    budget: Budget, made: Made, private: DocumentsTransform, *, is_rehearsal: bool
-) -> str:
-    return budget.check_and_note(
-        expense_of_plan(private.plan),
-        program=private.plan.program,
-        output=made[Writing].output,
-        unit=made[ReleaseNotes].unit,
-        same_people=known_same_people(made[KnownLists]) if KnownLists in made else (),
-        run_key=_key_digests(private),
-        is_rehearsal=is_rehearsal,
-    )
-
-
-def _released_in(budget: Budget) -> set[str]:
-    """Returns the names of the releases whose ledgers a budget has, as far as it can be read."""
-    with contextlib.suppress(Exception):
-        return {name for name, run in budget.runs().items() if not isinstance(run, Note)}
-    return set()
-
-
-def _key_digests(private: DocumentsTransform) -> KeyDigests | None:
-    """Returns the commitments to a run key that was given; None for a fresh one."""
-    if private.run_key is None:
-        return None
-    keys = private.run_keys()
-    return KeyDigests(commitment=keys.own.commitment(), bound_commitment=keys.bound.commitment())
 
 
 def _partitions(files: Sequence[InputFile], workers: int | None) -> int:

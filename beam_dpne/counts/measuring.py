@@ -119,13 +119,15 @@ def sum_counts(held: Held, rule: CountRule) -> RowSums:
       numbers of users of the classes come last, as if they were one more row. `split_sums` gives all
       three back.
     """
-    classes, rows = rule.bounds.size, rule.row_weights.size
+    classes = rule.bounds.size
+    rows = rule.row_weights.size
     users = rows_of_entries(held.offsets)
     weights = rule.row_weights[held.rows]
     parts = UserParts.of(_sums_of_users(weights * weights, held.offsets), rule.bounds)
     # The table has only the rows that users of the batch hold, which may be few of all.
     used, places = used_words(rows, held.rows)
-    starts, sizes = places * np.int64(classes + 1), used.size * (classes + 1) + parts.lower
+    starts = places * np.int64(classes + 1)
+    sizes = used.size * (classes + 1) + parts.lower
     size = (used.size + 1) * (classes + 1)
     table = sums_at(starts + classes, weights * parts.masses[users], size)
     starts += parts.lower[users]

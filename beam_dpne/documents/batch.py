@@ -218,7 +218,8 @@ class _Batch(beam.DoFn):
             yield GlobalWindows.windowed_value(self._flush())
 
     def _flush(self) -> pa.RecordBatch:
-        rows, self._rows = self._rows, []
+        rows = self._rows
+        self._rows = []
         batch = batch_of_rows(rows, self._names, self._is_grouped)
         return documents_of(batch, self._names, self._is_grouped)
 
@@ -287,7 +288,8 @@ def documents_of(
                 "text_field."
             )
     fields = ", ".join(map(repr, names))
-    users, group = user_column(batch.column(names[0]), names[0]), None
+    users = user_column(batch.column(names[0]), names[0])
+    group = None
     if is_grouped:
         *names, group_name = names
         group = group_column(batch.column(group_name), group_name)

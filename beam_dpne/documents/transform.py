@@ -165,8 +165,10 @@ class _Gathered:
         return encode_documents(hash_users(users, self._settings.run_key.sub_key("user")), tokens)
 
     def _cut(self) -> list[tuple[int, DocumentBlock]]:
-        most, key = self._settings.max_tokens_per_user, self._settings.run_key.sub_key("document")
-        blocks, self._blocks = self._blocks, []
+        most = self._settings.max_tokens_per_user
+        key = self._settings.run_key.sub_key("document")
+        blocks = self._blocks
+        self._blocks = []
         block = limit_documents(blocks, most, key, final=False)
         pieces = split_by_user(block, self._settings.partitions)
         return [(number, part) for number, piece in pieces for part in bounded_blocks(piece)]
@@ -196,7 +198,8 @@ class DocumentsTransform(UnhintedTransform):
     def __post_init__(self):
         super().__post_init__()
         for field in dataclasses.fields(self):
-            value, kind = getattr(self, field.name), cast("Any", field.type)
+            value = getattr(self, field.name)
+            kind = cast("Any", field.type)
             if field.name not in _CHECKED or isinstance(kind, str):
                 continue
             if not isinstance(value, kind):

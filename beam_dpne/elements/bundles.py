@@ -100,7 +100,9 @@ class SumBundle(beam.DoFn):
             yield GlobalWindows.windowed_value(piece)
 
     def _flush(self) -> Iterator[tuple[int, Any]]:
-        waiting, self._waiting, self._size = self._waiting, [], 0
+        waiting = self._waiting
+        self._waiting = []
+        self._size = 0
         if waiting:
             yield from self._cut(self._merge(waiting))
 

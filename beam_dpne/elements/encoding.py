@@ -178,11 +178,17 @@ def encode(value: Any) -> bytes:
     for field in dataclasses.fields(value):
         item = getattr(value, field.name)
         if isinstance(item, np.ndarray):
-            kind, shape, item = item.dtype.str, item.shape, np.ascontiguousarray(item)
+            kind = item.dtype.str
+            shape = item.shape
+            item = np.ascontiguousarray(item)
             least, item = (0, item) if hasattr(value, "stored") else _narrow(item)
             narrow = item.dtype.str
         elif isinstance(item, pa.Array):
-            kind, shape, least, narrow, item = None, (), 0, None, _arrow_stream(item)
+            kind = None
+            shape = ()
+            least = 0
+            narrow = None
+            item = _arrow_stream(item)
         else:
             scalars[field.name] = item
             continue

@@ -54,7 +54,8 @@ def _told(step: Callable[..., None]) -> Callable[..., None]:
 def forward_to(tell: Callable[..., Any]) -> None:
     """Has the steps of this process told to a function: for each a name, and its arguments."""
     # The lock of the parent may be held for ever.
-    _now.tell, _now.lock = tell, threading.Lock()
+    _now.tell = tell
+    _now.lock = threading.Lock()
 
 
 def repeat(name: str, *arguments: Any) -> None:

@@ -163,7 +163,9 @@ def _gathered(
     """Returns the corpus of documents; those without words are left out."""
     function = tokenizers.resolve_tokenizer(tokenizer)
     # The words and users of each batch as codes of its own dictionary, and numbers of words.
-    words, users, lengths = [], [], [np.zeros(0, np.int64)]
+    words = []
+    users = []
+    lengths = [np.zeros(0, np.int64)]
     authors: list[pa.DictionaryArray] = []
     for batch in batches:
         authors.append(batch.column("user").dictionary_encode())
@@ -189,7 +191,8 @@ def _gathered(
     names, user_of_piece = _joined(users)
     distinct, codes = _joined(words)
     # (w,) the codes in the order of the words' bytes, and the rank of each code in it.
-    by_bytes, ranks = arrays.byte_order(distinct), arrays.byte_ranks(distinct).astype(np.int32)
+    by_bytes = arrays.byte_order(distinct)
+    ranks = arrays.byte_ranks(distinct).astype(np.int32)
     # (n,) the positions of all pieces, in the order of reading and in that of users.
     positions = np.insert(ranks[codes], np.cumsum(sizes), BORDER)
     user = np.repeat(user_of_piece, sizes + 1)
@@ -273,10 +276,12 @@ def _extended(corpus: Corpus, length: int, prefixes: np.ndarray) -> LengthIndex:
     """Extends the n-gram of k − 1 words that begins at each position with the word after it."""
     begins = np.flatnonzero(prefixes[: corpus.codes.size - length + 1] >= 0)
     word = corpus.codes[begins + length - 1]
-    begins, word = begins[word >= 0], word[word >= 0]
+    begins = begins[word >= 0]
+    word = word[word >= 0]
     keys = prefixes[begins].astype(np.int64) * len(corpus.words) + word
     order = np.argsort(keys, kind="stable")
-    keys, begins = keys[order], begins[order]
+    keys = keys[order]
+    begins = begins[order]
     # (p,) whether a position is the first of its n-gram, and of its user; users ascend within both.
     first = np.diff(keys, prepend=-1) != 0
     of_user = np.diff(corpus.user_of_position[begins], prepend=-1) != 0

@@ -126,7 +126,8 @@ def present_positions(batch: UserBatch, length: int) -> np.ndarray:
     """Marks the positions where a candidate of length k starts that has not been closed: (p,) bool."""
     if length in (batch.length, 1):
         return batch.ids >= 0
-    present, following = np.zeros(batch.ids.size, dtype=bool), following_ids(batch)
+    present = np.zeros(batch.ids.size, dtype=bool)
+    following = following_ids(batch)
     # The sign bit of the union is set where either id is −1.
     present[: following.size] = (batch.ids[: following.size] | following) >= 0
     return present

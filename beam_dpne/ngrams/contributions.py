@@ -42,7 +42,8 @@ def outside_subset(
 ) -> np.ndarray:
     """Returns the entries of users above the limit that are outside a keyed subset: ascending int64."""
     # A packed pair identifies its n-gram in every batch. A word is identified by its keyed hash.
-    keys, hashes = contributions.keys, contributions.word_hashes
+    keys = contributions.keys
+    hashes = contributions.word_hashes
 
     def draw(user: np.ndarray, entries: np.ndarray) -> np.ndarray:
         own = keys.take(entries) if hashes is None else hashes[:, 0].take(keys.take(entries))
@@ -71,7 +72,8 @@ class Counted(NamedTuple):
         if not self.numbers.size:
             return np.full(classes.size, -1)
         # A table of all classes from the lowest counted one to the highest, and one place on each side.
-        lowest, highest = int(self.numbers[0]), int(self.numbers[-1])
+        lowest = int(self.numbers[0])
+        highest = int(self.numbers[-1])
         table = np.full(highest - lowest + 3, -1)
         table[self.numbers - lowest + 1] = np.arange(self.numbers.size)
         return table[np.clip(classes, lowest - 1, highest + 1) - (lowest - 1)]
@@ -106,8 +108,10 @@ def tallies(
     """
     rows = counted.rows(classes)
     inside = np.flatnonzero(rows >= 0)
-    rows, user = rows[inside], rows_of_places(offsets, inside)
-    size, groups = left.size, 1 + int(counted.places.max(initial=-1))
+    rows = rows[inside]
+    user = rows_of_places(offsets, inside)
+    size = left.size
+    groups = 1 + int(counted.places.max(initial=-1))
     # (n, groups) int64 in units of 2^-16: n_G; sums of floats are exact below 2^53.
     sums = np.bincount(
         user * groups + counted.places[rows],

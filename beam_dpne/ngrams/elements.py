@@ -224,7 +224,8 @@ def word_ids(sets: Sequence[GramSet], place: int, rows: np.ndarray) -> list[np.n
     while sets[place].length > 1:
         prefixes, _ = unpack_pairs(sets[place].keys[rows])
         words.append(_last_words(sets, place, rows))
-        rows, place = prefixes, place - 1
+        rows = prefixes
+        place = place - 1
     return [rows, *reversed(words)]
 
 

@@ -210,7 +210,8 @@ def _sum_by_key(entries: HistogramShard) -> HistogramShard:
         # Sums over all keys may pass 2^63, since their differences do not.
         return np.diff(np.cumsum(values.take(order)).take(ends), prepend=0)
 
-    classes, tallies = entries.classes, entries.tallies
+    classes = entries.classes
+    tallies = entries.tallies
     return dataclasses.replace(
         entries,
         keys=keys.take(ends),

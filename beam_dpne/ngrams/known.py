@@ -256,7 +256,8 @@ class KnownNgrams:
 
     def _left_out(self, tokenizer: str | Tokenizer) -> list[np.ndarray] | None:
         """Marks the n-grams of each length that rules leave out; None without rules."""
-        rules, plain = left_out_by(tokenizer), without_groups(self.words)
+        rules = left_out_by(tokenizer)
+        plain = without_groups(self.words)
         return None if rules is None else [rules.of_rows(plain, rows) for rows in self.grams]
 
     def _selected(self, kept: Sequence[np.ndarray]) -> "KnownNgrams":
@@ -275,7 +276,8 @@ class KnownNgrams:
           groups: the group of each row; None without groups.
         """
         rows = [split_ngram(text) for text in ngrams]
-        words, named = self.words, rows
+        words = self.words
+        named = rows
         if groups is None:
             words = without_groups(words)
         else:
@@ -297,7 +299,8 @@ class KnownNgrams:
         In a run with groups, those without a group are known in each group, but for single words: which
         groups there are is not known before. In one without, groups do not count.
         """
-        plain, grams = without_groups(self.words), list(self.grams[:max_length])
+        plain = without_groups(self.words)
+        grams = list(self.grams[:max_length])
         if not is_grouped and plain != self.words:
             words, places = merge_words([plain])
             return self.of_codes(words, [places[rows] for rows in grams]).root(max_length)
@@ -340,9 +343,11 @@ def read_known(
         release though one is said to be about the same people.
       AccessError, InputError, ReleaseError, FileNotFoundError: if a list cannot be read.
     """
-    paths, lists = names_of(asked.known or ()), []
+    paths = names_of(asked.known or ())
+    lists = []
     check_access(paths, [], options)
-    released, same_people = [is_release("known", path) for path in paths], asked.known_same_people
+    released = [is_release("known", path) for path in paths]
+    same_people = asked.known_same_people
     if same_people and not any(released):
         raise UsageError("known_same_people needs a release among the lists of known, got none.")
     for path, is_released in zip(paths, released, strict=True):

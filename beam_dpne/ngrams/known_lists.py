@@ -29,7 +29,9 @@ from beam_dpne.reading.options import codec_of, extension_of
 from beam_dpne.release.parts import parse_copied
 from beam_dpne.storage.directories import absolute_path
 
-NGRAM, _ITEM, _COUNT = "ngram", "item", "count"
+NGRAM = "ngram"
+_ITEM = "item"
+_COUNT = "count"
 _COLUMNS = (NGRAM, _ITEM, GROUP, _COUNT)
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 _ESCAPES = "known must have n-grams and items with the escapes of releases."
@@ -44,7 +46,9 @@ def codes_of_documents(
       blocks: texts, or lists of tokens, of a document each; at least one block.
       tokenizer: the tokenizer.
     """
-    split, words, codes = resolve_tokenizer(tokenizer), [], []
+    split = resolve_tokenizer(tokenizer)
+    words = []
+    codes = []
     for block in blocks:
         tokens = tokenize(split, block)
         encoded = tokens.values.dictionary_encode()
@@ -121,7 +125,8 @@ def plain_texts(path: str) -> Iterator[str]:
 
 def _table_of(path: str) -> pa.Table:
     """Returns the columns of a table that a list has, with texts as a release has them."""
-    extension, codec = extension_of(path), codec_of(path)
+    extension = extension_of(path)
+    codec = codec_of(path)
     refuse_lake_tables("known", [absolute_path(path)])
     with guarded(path), open_raw(path) as raw:
         source: Any = pa.PythonFile(raw, mode="r")
@@ -206,7 +211,8 @@ def codes_of_texts(
         encoded = grouped.values.dictionary_encode()
         words = encoded.dictionary
     distinct, places = merge_words([pa.array(words, pa.string())])
-    codes, sizes = places[encoded.indices.to_numpy()], np.diff(split.offsets.to_numpy())
+    codes = places[encoded.indices.to_numpy()]
+    sizes = np.diff(split.offsets.to_numpy())
     starts = np.cumsum(sizes) - sizes
     lengths = np.flatnonzero(np.bincount(sizes)).tolist() if sizes.size else []
     return distinct, [

@@ -80,7 +80,8 @@ class WeightedHistogram(beam.PTransform):
 
     def expand(self, contributions: PCollection[Contributions]) -> PCollection[HistogramShard]:
         """Sums within bundles, shuffles by hash range, sums over bundles."""
-        keyed, ranges = tuple[int, HistogramShard], self.histogram_ranges
+        keyed = tuple[int, HistogramShard]
+        ranges = self.histogram_ranges
         meets = self.open_pieces
         if self.previous is not None:
             every = beam.FlatMap(empty_ranges, ranges)

@@ -40,7 +40,9 @@ class GramRows:
 
     def held(self, users: UserBatch, released: Sequence[GramSet]) -> Held:
         """Returns the distinct released n-grams of each user of a batch of length 0."""
-        owners, rows, first = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)], 0
+        owners = [np.zeros(0, np.int32)]
+        rows = [np.zeros(0, np.int64)]
+        first = 0
         # Users without a position left are dropped on the way, so that the batch has their numbers.
         numbers = np.arange(len(users.users), dtype=np.uint64)
         batch = dataclasses.replace(users, users=np.stack((numbers, numbers), axis=1), left=None)
@@ -108,7 +110,8 @@ class ReleasedRows:
 
     def slice(self, start: int, count: int) -> pa.Table:
         """Returns so many rows as a table, or those that are left."""
-        pieces, before = [], 0
+        pieces = []
+        before = 0
         for place, order in enumerate(self._orders):
             rows = order[max(0, start - before) : max(0, start + count - before)]
             if rows.size:

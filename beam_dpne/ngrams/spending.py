@@ -79,7 +79,8 @@ def contribute(
         classes = classes_of(previous, grams)
         counted = counted_classes(previous, plan.held_stddev)
         sent, cost = tallies(classes, grams.offsets, left, counted, plan.held_stddev)
-        grams, left = dataclasses.replace(grams, classes=classes, tallies=sent), left - cost
+        grams = dataclasses.replace(grams, classes=classes, tallies=sent)
+        left = left - cost
     # (n,) int64: places at which a longer n-gram of the user could still be found.
     ahead = adaptive.grams_ahead(standing, batch.offsets, plan.max_length - length)
     spent = _spent(left, grams, own.places, ahead, plan)
@@ -120,7 +121,8 @@ def _places_apart(
     ids, inside = batch.ids, batch.ids >= 0
     second = following_ids(batch)
     # (p,) bool: whether the n-gram stands nearby before, and whether no border is on the way there.
-    nearby, unbroken = np.zeros(ids.size, bool), inside.copy()
+    nearby = np.zeros(ids.size, bool)
+    unbroken = inside.copy()
     for step in range(1, adaptive.NEARBY + 1):
         same = ids[step:] == ids[:-step]
         if of_pairs:
@@ -194,11 +196,13 @@ def _open_grams(
         # Positions of open n-grams: neither borders nor found n-grams, on which nothing is spent.
         # An id of −1 takes the last place.
         place = np.flatnonzero(np.append(present.found == 0, False)[batch.ids.astype(np.intp)])
-        ids, sizes = (batch.ids.take(place),), (batch.size,)
+        ids = (batch.ids.take(place),)
+        sizes = (batch.size,)
     offsets = np.searchsorted(place, batch.offsets)
     user = rows_of_entries(offsets)
     places = _places_apart(batch, place, offsets, of_pairs=len(ids) > 1)
-    columns, sizes = (user, *ids), (len(batch.users), *sizes)
+    columns = (user, *ids)
+    sizes = (len(batch.users), *sizes)
     if alone is None:
         (user, *ids), _ = distinct(columns, sizes)
     else:

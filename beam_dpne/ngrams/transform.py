@@ -165,8 +165,10 @@ class PrivateNgrams(DocumentsTransform):
 
     def expand(self, documents: PCollection) -> PrivateNgramsResult:
         """Brings users together and unrolls the loop over lengths and rounds."""
-        root, keys = self._known_root, self.run_keys()
-        run_key, run = keys.bound, Run.of(self, keys)
+        root = self._known_root
+        keys = self.run_keys()
+        run_key = keys.bound
+        run = Run.of(self, keys)
         result = PrivateNgramsResult if self.group_field is None else GroupedNgramsResult
         if self.workers is not None:
             released = self._released_in_one_step(documents, run_key, self.workers, root)
@@ -227,7 +229,9 @@ class PrivateNgrams(DocumentsTransform):
     ) -> tuple[PCollection[GramSet], ...]:
         """Returns S_1, …, S_T, with numbers of users if the plan has a count_share."""
         released: list[PCollection[GramSet]] = []
-        everybody, before, first_of_all = users, None, self._root(users, root)
+        everybody = users
+        before = None
+        first_of_all = self._root(users, root)
         for length in range(1, self.plan.max_length + 1):
             previous = released[-1] if released else first_of_all
             found, users, before, first = self._released_length(
@@ -256,10 +260,12 @@ class PrivateNgrams(DocumentsTransform):
         deciding: dict[str, Any] = {"rule": rule, "run_key": run_key, "store": self.store}
         present = still_open = found = first = cast("Any", None)
         for number in range(1, last + 1):
-            label, is_first = f"{length}/{number}", number == 1 and previous is not None
+            label = f"{length}/{number}"
+            is_first = number == 1 and previous is not None
             beside = {"previous": previous, "present": present, "before": before}
             sent, users = self._contribute(length, number, users, run_key, beside)
-            first, before = first or users, present
+            first = first or users
+            before = present
             weighted = WeightedHistogram(
                 histogram_ranges=self.histogram_ranges,
                 previous=previous if is_first else None,
@@ -311,7 +317,8 @@ def _release_all(
     by_number: dict[int, list[DocumentBlock]] = {}
     for number, block in blocks:
         by_number.setdefault(number, []).append(take(block))
-    partitions, run = list(by_number.values()), dataclasses.replace(run, root=root)
+    partitions = list(by_number.values())
+    run = dataclasses.replace(run, root=root)
     by_number.clear()
     most = most_forks(run.workers, len(partitions))
     with contextlib.closing(Processes(keep_users(run, partitions), most)) as forks:

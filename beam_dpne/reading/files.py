@@ -236,7 +236,8 @@ class TextFile:
             self.head = self.head[1:]
         errors = "surrogateescape" if name == "utf-8" else _UNKNOWN_BYTES
         self._text = io.TextIOWrapper(data, name, errors, newline)
-        self.read, self.readline = self._text.read, self._text.readline
+        self.read = self._text.read
+        self.readline = self._text.readline
         self._lines: Any = data if name == "utf-8" else self._text
 
     @property
@@ -254,7 +255,8 @@ class TextFile:
         most = limit + LINE_END_BYTES + 1
         while stop is None or self.offset < stop:
             size = min(self.block, stop - self.offset) if stop else self.block
-            start, text = self.offset, _bytes(self._lines.read(size))
+            start = self.offset
+            text = _bytes(self._lines.read(size))
             self.offset += len(text)
             while text[-1:] not in (b"", b"\n") and (rest := _bytes(self._lines.readline(most))):
                 # The beginning is enough to see that the line is too long.

@@ -188,7 +188,8 @@ def _parts(
     text: TextFile, item: WorkItem, names: Sequence[str], options: ReadOptions
 ) -> Iterator[_Part]:
     """Yields columns, rejects, the unit of positions, and the number of stored bytes that were read."""
-    into, is_array = text_formats.Gathered(text, options), _is_array(text, item.kind)
+    into = text_formats.Gathered(text, options)
+    is_array = _is_array(text, item.kind)
     if item.kind == "sequences":
         reading = text_formats.read_sequences(into, item.file.number, item.stop)
     elif names:

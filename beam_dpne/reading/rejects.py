@@ -90,7 +90,8 @@ def require_few_rejected(tallies: Iterable[Tally], max_rejected: float) -> int:
     Raises:
       TooManyRejectedError: The share is larger. The message holds the reasons, and no number.
     """
-    records, reasons = 0, collections.Counter[str]()
+    records = 0
+    reasons = collections.Counter[str]()
     for tally in tallies:
         records += tally.records
         reasons.update(tally.rejected)

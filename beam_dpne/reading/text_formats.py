@@ -84,7 +84,8 @@ def read_delimited(
     into: Gathered, names: Sequence[str], kind: str, stop: int | None
 ) -> Iterator[None]:
     """Reads CSV or TSV up to `stop`, with columns of these names; blank lines are skipped."""
-    text, options = into.text, into.options
+    text = into.text
+    options = into.options
     wanted = operator.itemgetter(*(names.index(name) for _, name in options.wanted_fields))
     width = len(names)
     for offset, row, fault in _rows(text, kind, options, options.max_record_bytes, stop):
@@ -244,8 +245,11 @@ class _Quoted:
         Of a record that is too long, it gets only what changes whether quotes are open. By the rules
         of quoting they are open after a line with an odd number of quotes if they were not before it.
         """
-        text, most, taken = self._text, self._most, self._taken
-        begin, quotes = text.offset, 0
+        text = self._text
+        most = self._most
+        taken = self._taken
+        begin = text.offset
+        quotes = 0
         before = ""
         for piece in iter(functools.partial(text.readline, most + 1), ""):
             size, fault = size_of(piece)
@@ -265,7 +269,8 @@ class _Quoted:
                 if piece[-1] not in "\r\n":
                     continue
                 line = '"\n' if quotes % 2 else "" if begin > self._start else "-\n"
-            begin, quotes = text.offset, 0
+            begin = text.offset
+            quotes = 0
             if line:
                 taken.append(line)
                 yield line
@@ -310,7 +315,8 @@ def read_sequences(into: Gathered, number: int, stop: int | None) -> Iterator[No
 def read_json_lines(into: Gathered, stop: int | None) -> Iterator[None]:
     """Reads the JSON lines that begin before `stop`; blank lines are skipped."""
     decoder = msgspec.json.Decoder(record_type(into.options))
-    text, limit = into.text, into.options.max_record_bytes
+    text = into.text
+    limit = into.options.max_record_bytes
     for start, block in text.blocks(limit, stop):
         records = whole_records(decoder, block, limit)
         for position, line, fault in () if records else lines_of(start, block, limit):
@@ -329,7 +335,8 @@ def read_json_lines(into: Gathered, stop: int | None) -> Iterator[None]:
 
 def read_json_array(into: Gathered) -> Iterator[None]:
     """Reads the elements of a JSON array; positions are their numbers, from 0."""
-    kind, number = list[record_type(into.options)], 0
+    kind = list[record_type(into.options)]
+    number = 0
     for found in elements(into.text):
         try:
             into.take(msgspec.convert(found, kind))

@@ -207,7 +207,8 @@ class _ReadItems(beam.DoFn):
 
     def process(self, element: tuple[WorkItem, ...]) -> Iterator[Any]:
         """Yields batches of documents, and yields rejects and the tally to further outputs."""
-        usable, reasons = 0, collections.Counter[str]()
+        usable = 0
+        reasons = collections.Counter[str]()
         read = functools.partial(read_item, options=self._options)
         for batch in answers(read, element, self._workers):
             if batch.documents.num_rows:

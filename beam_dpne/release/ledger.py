@@ -179,7 +179,9 @@ def whole_ledger(
       rows: The number of rows.
       notes: The operator's notes on the release.
     """
-    plan, found, alone = run.plan, contents.found, contents.found_alone
+    plan = run.plan
+    found = contents.found
+    alone = contents.found_alone
     packages = {name: importlib.metadata.version(name) for name in _PACKAGES}
     spent = schema.Spent(
         gaussian_delta=plan.gaussian_delta,

@@ -166,7 +166,8 @@ def check_output(output: str, *, overwrite: bool) -> None:
         raise ReleaseError("output must be the path of a directory, got output=''.")
     directory = directory_at(output)
     with as_release_error(f"output must be a directory that can be written, got output={output}"):
-        names, ledger = directory.names(), directory.read(LEDGER_NAME)
+        names = directory.names()
+        ledger = directory.read(LEDGER_NAME)
         if ledger is not None and not is_ledger(ledger):
             raise ReleaseError(
                 f"output has a {LEDGER_NAME} that beam_dpne did not write, got output={output}. "
@@ -222,7 +223,8 @@ def publish_release(
       ReleaseError: A release exists and overwrite is off, or the output cannot be written. The
         existing release stays as it was.
     """
-    directory, program = directory_at(output), program_of(ledger)
+    directory = directory_at(output)
+    program = program_of(ledger)
     listed: list[Part] = []
     with as_release_error(f"The release cannot be published in {output}"), directory.locked():
         # The ledger is read first. If another attempt publishes after that, this attempt is refused;
@@ -278,7 +280,8 @@ def _put_ledger(directory: Directory, ledger: bytes, *, seen: bytes | None) -> N
 def _withdraw(directory: Directory, written: Iterable[Part]) -> None:
     """Deletes the parts of a failed attempt, unless the ledger that is there lists them."""
     with contextlib.suppress(Exception):
-        ledger, names = directory.read(LEDGER_NAME) or b"", directory.names()
+        ledger = directory.read(LEDGER_NAME) or b""
+        names = directory.names()
         new = [part.name for part in written if part.name.encode() not in ledger]
         directory.remove(name for name in new if name in names)
 

@@ -302,7 +302,8 @@ class Release:
         Raises:
           ReleaseError: A file is missing, damaged or unreadable.
         """
-        form, tables = PROGRAMS[self.program], []
+        form = PROGRAMS[self.program]
+        tables = []
         for part, data in self._checked_parts():
             with as_release_error(f"Part {part.name} of the release cannot be read"):
                 tables.append(parse_part(form, part.name, data, self.ledger["columns"]))

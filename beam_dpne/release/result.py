@@ -94,7 +94,8 @@ def described(
       TypeError, ValueError: The sets are not those of a private run under the plan.
     """
     sets = [*shorter, longest]
-    contents, rows = form.contents_of(run.plan, sets), form.rows_of(sets)
+    contents = form.contents_of(run.plan, sets)
+    rows = form.rows_of(sets)
     return rows, whole_ledger(contents, run, len(rows), notes)
 
 

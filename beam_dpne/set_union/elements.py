@@ -166,7 +166,8 @@ def sum_by_item(items: DocumentBlock, weights: np.ndarray) -> ItemSums:
     # (words,) also for words of the batch that no entry names.
     sums = np.zeros(is_present.size, dtype=np.int64)
     np.add.at(sums, items.codes, weights)
-    words, hashes = items.words.take(pa.array(present)), items.word_hashes[present]
+    words = items.words.take(pa.array(present))
+    hashes = items.word_hashes[present]
     return ItemSums(words=words, word_hashes=hashes, sums=sums[present])
 
 

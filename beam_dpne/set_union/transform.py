@@ -188,7 +188,8 @@ class PrivateSetUnion(DocumentsTransform):
 
     def expand(self, items_of_users: PCollection) -> PrivateSetUnionResult:
         """Groups by user and releases."""
-        known, keys = self.known or None, self.run_keys()
+        known = self.known or None
+        keys = self.run_keys()
         run_key = keys.bound
         users = self.grouped_by_user(items_of_users, run_key, self.plan.max_items_per_user)
         progress.expect(users=self.partitions, count=self.partitions, decide=self.histogram_ranges)
@@ -246,7 +247,9 @@ class ReleaseItems(UnhintedTransform):
     def expand(self, users: PCollection[UserBatch]) -> PCollection[ItemSet]:
         """Unrolls the rounds, joins the items found in each into one set, and counts their users."""
         items = apply(users, "Items", beam.Map(elements.items_of_users), DocumentBlock)
-        run_key, ranges, known = self.run_key, self.ranges, self.known
+        run_key = self.run_key
+        ranges = self.ranges
+        known = self.known
         how = {"plan": self.plan, "size": len(known or ())}
         found: list[Any] = []
         past: list[AsIter] = []
@@ -267,7 +270,8 @@ class ReleaseItems(UnhintedTransform):
             found.append(decided["found"])
             if known:
                 decided[_KNOWN].element_type = _KeyedSums
-                rest, past = [decided[_KNOWN]], [*past, AsIter(decided[_PAST])]
+                rest = [decided[_KNOWN]]
+                past = [*past, AsIter(decided[_PAST])]
             if number < len(self.plan.union_rounds):
                 has_cut = decider.cut is not None
                 named = AsIter(decided[_OPEN if has_cut else "found"])
