@@ -6,6 +6,7 @@ people who were erased.
 """
 
 import contextlib
+import fnmatch
 import os
 from collections.abc import Iterable
 
@@ -64,8 +65,7 @@ def _has(folder: str, mark: str) -> bool:
             return bool(matching(f"{folder}/{mark}"))
         return False
     inner, _, name = mark.partition("/")
-    ending = name.removeprefix("*")
     try:
-        return any(each.endswith(ending) for each in os.listdir(os.path.join(folder, inner)))
+        return bool(fnmatch.filter(os.listdir(os.path.join(folder, inner)), name))
     except OSError:
         return False

@@ -33,10 +33,10 @@ _HEADER_BYTES = 65536
 # Characters that are read at a time, of an array or of lines. A batch is several times as large.
 _PIECE = 32768
 _BACKSLASHED = (
-    "has a quote after a backslash at the end of a field, as programs write that escape quotes by "
-    "backslashes. Read as doubled quotes, one user's text could become records of other users. Export "
-    "it with doubled quotes. If its quotes are doubled all the same, and some texts have a backslash "
-    "there, give quoting=quoted."
+    "has a quote after a backslash, as programs write that escape quotes by backslashes. Read as "
+    "doubled quotes, one user's text could become records of other users. Export it with doubled "
+    "quotes. If its quotes are doubled all the same, and some texts have a backslash at their end, "
+    "give quoting=quoted."
 )
 
 
@@ -179,10 +179,11 @@ class _Quoted:
 
     def __init__(self, text: TextFile, delimiter: str, limit: int, *, is_doubled: bool) -> None:
         self._text = text
-        # Such a field ends with an escaped quote, which one more quote may close. A line feed and a
-        # carriage return each end a record, also alone.
-        ends = re.compile(rf'\\""?(?:{re.escape(delimiter)}|[\r\n]|$)')
-        self._is_backslashed = None if is_doubled else ends.search
+        # Where quotes are doubled, a quote after a backslash is followed by another one, or it closes a
+        # field that ends with a backslash, which nobody can tell from an escaped quote. Only of two
+        # quotes that end a field the first may be escaped, too.
+        escaped = re.compile(rf'\\"(?:[^"]|$|"(?:{re.escape(delimiter)}|[\r\n]|$))')
+        self._is_backslashed = None if is_doubled else escaped.search
         self._delimiter = delimiter
         self._most = limit + LINE_END_BYTES
         self._start = text.offset

@@ -41,7 +41,14 @@ from beam_dpne.documents.batch import (
     documents_of,
     values_of,
 )
-from beam_dpne.documents.blocks import hash_users, lay_out, lay_out_positions, limit_documents
+from beam_dpne.documents.blocks import (
+    hash_users,
+    lay_out,
+    lay_out_positions,
+    limit_documents,
+    split_by_user,
+    with_group,
+)
 from beam_dpne.documents.transform import _TokenizeAndPartition
 from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.release.reading import read_ledger
@@ -71,6 +78,28 @@ def test_users_that_share_the_first_64_bits_are_two_users():
         )
     }
     assert held == {(3, 9): {0}, (7, 1): {1, 2}, (7, 2): {0, 2}}
+
+
+@pytest.mark.parametrize("partitions", [1, 7, 5000])
+def test_a_users_partition_is_the_same_in_blocks_of_all_sizes(partitions):
+    """Else one user would be two, each with a budget of its own."""
+    found = set()
+    for size in (1, 2, 8, 6000):
+        users = [(2**63 + 12345, 6), *((number, 1) for number in range(1, size))]
+        for number, part in split_by_user(block(users, [0] * size), partitions):
+            if (part.users == users[0]).all(axis=1).any():
+                found.add(number)
+    assert len(found) == 1
+
+
+def test_each_word_of_a_large_batch_has_the_group_of_its_own_document():
+    names = [f"land{number % 3}" for number in range(12_000)]
+    tokens = pa.array([["a", "b"][: number % 3] for number in range(12_000)])
+    grouped = with_group(pa.array(names), tokens)
+    assert grouped.to_pylist() == [
+        [f"{name}\x1f{word}" for word in words]
+        for name, words in zip(names, tokens.to_pylist(), strict=True)
+    ]
 
 
 def test_each_of_two_users_that_share_64_bits_has_a_token_limit_of_its_own():

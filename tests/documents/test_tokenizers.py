@@ -15,6 +15,7 @@ from beam_dpne.cli.main import main
 from beam_dpne.documents.run_keys import tokenizer_identity
 from beam_dpne.documents.tokenizers import (
     TOKENIZERS,
+    check_alone,
     resolve_tokenizer,
     tokenize,
     tokenizer_name,
@@ -155,14 +156,39 @@ def test_a_module_that_fails_to_import_is_a_parameter_error(
     sys.modules.pop("broken_tokenizer", None)
 
 
-def test_a_tokenizer_that_raises_tells_its_type_and_no_text() -> None:
-    def explode(texts: pa.Array) -> pa.ListArray:
-        raise KeyError(texts.to_pylist())
+@pytest.mark.parametrize("kind", [KeyError, TokenizerError])
+def test_a_tokenizer_that_raises_tells_its_type_and_no_text(kind: type[Exception]) -> None:
+    """Also where an own module raises an error of this package, whose other messages hold no text."""
 
-    with pytest.raises(TokenizerError, match=r"explode raised KeyError") as caught:
+    def explode(texts: pa.Array) -> pa.ListArray:
+        raise kind(texts.to_pylist())
+
+    with pytest.raises(TokenizerError, match=rf"explode raised {kind.__name__}") as caught:
         tokenize(explode, pa.array([CANARY]))
     assert CANARY not in str(caught.value)
     assert caught.value.__suppress_context__
+
+
+def beside(texts: pa.Array) -> pa.ListArray:
+    """Tokens that depend on the number of texts."""
+    return pa.array([[str(len(texts))]] * len(texts), pa.list_(pa.string()))
+
+
+def first(texts: pa.Array) -> pa.ListArray:
+    """Tokens that depend on the first text, with borders."""
+    return pa.array([[texts[0].as_py(), None]] * len(texts), pa.list_(pa.string()))
+
+
+def test_a_tokenizer_that_looks_at_other_texts_is_seen() -> None:
+    texts = pa.array(["to be", "or not", "to be", ""])
+    for bad in (beside, first):
+        with pytest.raises(
+            TokenizerError, match=f"{bad.__name__} must give a text the same tokens"
+        ):
+            check_alone(bad, texts)
+    for good in (words, whitespace, UNICODE_WORDS):
+        check_alone(good, texts)
+    check_alone(beside, texts[:0])
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,23 @@ import pathlib
 import tempfile
 from typing import Any
 
+import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.io.filesystem import FileMetadata
 from apache_beam.io.localfilesystem import LocalFileSystem
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from beam_dpne import yaml
 from beam_dpne.errors import InputError
+from beam_dpne.ngrams.known import KnownNgrams
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import check_fields, plan_reads
 from beam_dpne.reading.transform import ReadDocuments
 from tests.reading.files import CANARY, read, write
+from tests.support.arguments import refusal
 from tests.support.files import without_privileges
 
 
@@ -80,6 +85,72 @@ def test_a_folder_stands_for_its_files(tmp_path, scheme: str, slash: str) -> Non
     ReadDocuments(inputs=[given])
 
 
+LAKES = {
+    "Delta": "_delta_log/00000000000000000000.json",
+    "Hudi": ".hoodie/hoodie.properties",
+    "Iceberg": "metadata/v1.metadata.json",
+}
+BELOW = ["", "/", "/*.parquet", "/part-0.parquet", "/country=DE", "/*/*.parquet", "/c*/p*"]
+
+
+@pytest.fixture
+def lake(tmp_path):
+    """A function that makes a folder with two Parquet files and another file; returns the folder."""
+
+    def make(mark: str) -> pathlib.Path:
+        table = tmp_path / "table"
+        (table / mark).parent.mkdir(parents=True)
+        write(table / mark, "{}")
+        (table / "country=DE").mkdir()
+        rows = pa.table({"user": ["ann"], "text": ["to be"], "ngram": ["to be"]})
+        for name in ("part-0.parquet", "country=DE/part-1.parquet"):
+            pq.write_table(rows, table / name)
+        return table
+
+    return make
+
+
+@pytest.mark.parametrize("scheme", ["", "shelf:/"])
+@pytest.mark.parametrize("below", BELOW)
+@pytest.mark.parametrize("kind", LAKES)
+def test_files_of_a_lake_table_are_refused(lake, scheme: str, below: str, kind: str) -> None:
+    """Its files hold rows that were deleted, perhaps of erased people."""
+    table = lake(LAKES[kind])
+    with pytest.raises(InputError, match=f"of a {kind} table.*deleted.*Export"):
+        match_inputs([f"{scheme}{table}{below}"])
+
+
+def test_links_to_files_of_a_lake_table_are_refused_and_files_beside_one_are_not(
+    lake, tmp_path
+) -> None:
+    table = lake(LAKES["Delta"])
+    (tmp_path / "link.parquet").symlink_to(table / "part-0.parquet")
+    (tmp_path / "folder").symlink_to(table / "country=DE")
+    for name in ("link.parquet", "folder"):
+        with pytest.raises(InputError, match="of a Delta table"):
+            match_inputs([str(tmp_path / name)])
+    (tmp_path / "metadata").mkdir()
+    write(tmp_path / "metadata" / "notes.json", "{}")
+    write(tmp_path / "a.csv", "user,text\n")
+    assert len(match_inputs([str(tmp_path / "*.csv")])) == 1
+
+
+def test_every_face_refuses_a_lake_table(lake, cli, tmp_path) -> None:
+    part = str(lake(LAKES["Hudi"]) / "part-0.parquet")
+    given = ("--input", part, "--epsilon", 4, "--delta", 1e-6, "--output", tmp_path / "out")
+    for command in (("ngrams",), ("check", "ngrams"), ("check", "set-union")):
+        ended = cli(*command, *given)
+        assert (ended.status, "of a Hudi table" in ended.err) == (2, True)
+    with pytest.raises(InputError, match="known must not be files of a Hudi table"):
+        KnownNgrams.from_table(part)
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    with pytest.raises(InputError, match="of a Hudi table"):
+        _ = pipeline | "Yaml" >> yaml.ReadDocuments(input=part)
+    _ = pipeline | ReadDocuments(inputs=[part])
+    with pytest.raises(Exception, match="of a Hudi table"):
+        pipeline.run()
+
+
 @pytest.mark.parametrize("scheme", ["", "shelf:/"])
 def test_a_folder_without_data_or_with_unknown_formats_is_refused(tmp_path, scheme: str) -> None:
     for name in ("_SUCCESS", ".hidden"):
@@ -133,7 +204,7 @@ def test_a_header_of_one_field_names_the_delimiter_that_it_has(
     assert "ann" not in str(told.value)
     quoting = "quoted" if quote else "auto"
     found = check_fields(files, ReadOptions(delimiter=said, quoting=quoting))
-    assert found.to_pylist() == ["green tea"]
+    assert found.texts.to_pylist() == ["green tea"]
 
 
 @pytest.mark.parametrize("header", ["who,text;more", "who", '"who,text;more"'])
@@ -195,6 +266,72 @@ def test_an_unreadable_file_or_folder_is_an_error(named: str) -> None:
         (path if named else folder).chmod(0)
         with without_privileges(), pytest.raises(InputError, match="Permission"):
             check_fields(match_inputs([os.path.join(folder, named)]), ReadOptions())
+
+
+# Which formats an option belongs to; with others it is refused.
+OF_TEXT = {"csv", "tsv", "json", "jsonl", "sequences"}
+DELIMITED = {"csv", "tsv"}
+OBJECTS = {"json", "jsonl", "parquet"}
+FIELDS = DELIMITED | OBJECTS
+BELONGS: dict[str, tuple[Any, set[str]]] = {
+    "user_field": ("who", FIELDS),
+    "text_field": ("said", FIELDS),
+    "encoding": ("ascii", OF_TEXT),
+    "delimiter": ("pipe", DELIMITED),
+    "quoting": ("quoted", DELIMITED),
+    "columns": (["user", "text"], DELIMITED),
+    "max_record_bytes": (1000, OF_TEXT | {"parquet"}),
+    "text_is_tokens": (True, OBJECTS),
+    "group_field": ("land", FIELDS),
+    "fields": (["land"], FIELDS),
+    "block_bytes": (1000, OF_TEXT | {"parquet"}),
+    "split_bytes": (1000, OF_TEXT | {"parquet"}),
+}
+
+
+def names_of_formats(kind: str) -> dict[str, Any]:
+    """The name of a file of a format, and what says that it is of the format."""
+    if kind == "sequences":
+        return {"inputs": ["a.seq"], "input_format": "sequences"}
+    return {"inputs": [f"a.{kind}"]}
+
+
+@pytest.mark.parametrize("kind", sorted(OF_TEXT | {"parquet"}))
+@pytest.mark.parametrize("option", sorted(set(ReadOptions.__dataclass_fields__) - {"input_format"}))
+def test_an_option_is_for_the_formats_that_it_names(option: str, kind: str) -> None:
+    value, own = BELONGS[option]
+    refused = refusal(ReadDocuments, **names_of_formats(kind), **{option: value})
+    assert (refused is None) == (kind in own), refused
+    if refused is not None:
+        assert option in refused
+
+
+@pytest.mark.parametrize("named", ["csv", "tsv", "json", "jsonl", "parquet", "seq"])
+@pytest.mark.parametrize("kind", sorted(OF_TEXT | {"parquet"}))
+def test_input_format_is_one_that_the_name_of_a_file_may_mean(kind: str, named: str) -> None:
+    alike = ({"csv", "tsv"}, {"json", "jsonl"}, {kind, "seq"}, {kind})
+    refused = refusal(ReadDocuments, inputs=[f"a.{named}"], input_format=kind)
+    assert (refused is None) == any({kind, named} <= each for each in alike)
+
+
+def test_options_of_one_format_leave_files_of_another_as_they_are(tmp_path) -> None:
+    """Else JSON that is cut at commas would be many users of one person."""
+    old = write(tmp_path / "old.csv", "bob,good day\n")
+    new = write(tmp_path / "new.jsonl", '{"text": "note, 17", "user": "ann"}\n' * 2)
+    for more in ({}, {"delimiter": "comma"}, {"quoting": "quoted"}, {"encoding": "ascii"}):
+        rows, found = read([old, new], columns=["user", "text"], **more)
+        assert (rows, found) == ([("ann", "note, 17")] * 2 + [("bob", "good day")], [])
+
+
+def test_a_character_between_fields_is_not_for_csv_and_tsv_at_once(tmp_path) -> None:
+    write(tmp_path / "a.csv", "user;text\nann;to be\n")
+    write(tmp_path / "b.tsv", "user\ttext\nbob\tso; it is\n")
+    files = match_inputs([str(tmp_path)])
+    for wrong in ({"delimiter": "semicolon"}, {"quoting": "none"}):
+        with pytest.raises(InputError, match="csv and tsv together"):
+            check_fields(files, ReadOptions(**wrong))
+        with pytest.raises(Exception, match="csv and tsv together"), beam.Pipeline() as pipeline:
+            _ = pipeline | ReadDocuments(inputs=[str(tmp_path)], **wrong)
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

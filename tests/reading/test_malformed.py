@@ -102,6 +102,52 @@ def test_malformed_records_are_rejects_at_their_place_without_text(
         assert CANARY not in text
 
 
+# Quotes that backslashes escape
+
+
+def escaped(text: str, *, doubles: bool) -> str:
+    """A field as Spark writes it, or as MySQL does, which escapes backslashes, too."""
+    text = text.replace("\\", "\\\\") if doubles else text
+    return '"' + text.replace('"', '\\"') + '"'
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+@pytest.mark.parametrize("delimiter", ["comma", "semicolon", "tab"])
+@pytest.mark.parametrize("after", ["\n", "\r", "\r\n", "DELIMITER", '"\n', '"\r', "x\nq,", ""])
+def test_a_file_whose_quotes_seem_escaped_by_backslashes_is_refused_unless_they_are_doubled(
+    tmp_path, ending: str, delimiter: str, after: str
+) -> None:
+    sign = {"comma": ",", "semicolon": ";", "tab": "\t"}[delimiter]
+    data = 'user,text\np,"C:\n' + CANARY + '\\"' + after.replace("DELIMITER", ",")
+    data = data.replace(",", sign)
+    path = write(tmp_path / f"a.csv{ending}", COMPRESS[ending](data.encode()))
+    with pytest.raises(InputError, match=r"quote after a backslash.*quoting=quoted") as caught:
+        read([path], delimiter=delimiter)
+    assert CANARY not in str(caught.value)
+    if after in ("\n", "\r", "\r\n", ""):
+        rows, _ = read([path], delimiter=delimiter, quoting="quoted")
+        assert rows == [("p", f"C:\n{CANARY}\\")]
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.lists(st.text(alphabet='a,"\r\n\\', max_size=25), min_size=1, max_size=4),
+    st.booleans(),
+    st.sampled_from([12, 30, 1000]),
+)
+def test_no_text_with_escaped_quotes_becomes_a_record_of_another_user(
+    tmp_path_factory, texts: list[str], doubles: bool, limit: int
+) -> None:
+    lines = [f"u{i},{escaped(text, doubles=doubles)}\n" for i, text in enumerate(texts)]
+    path = write(tmp_path_factory.mktemp("file") / "a.csv", "".join(["user,text\n", *lines]))
+    try:
+        rows, _ = read([path], max_record_bytes=limit)
+    except InputError:
+        return
+    assert not any('"' in text for text in texts)
+    assert {user for user, _ in rows} <= {f"u{i}" for i in range(len(texts))}
+
+
 GOOD = b'{"user":"u","text":"t"}'
 PIECES = [
     *[GOOD + b"\n"] * 4,
