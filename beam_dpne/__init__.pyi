@@ -43,17 +43,17 @@ from beam_dpne.release.schema import ReleaseNotes as ReleaseNotes
 # Steps of a run, for pipelines of one's own.
 from beam_dpne.documents.batch import BatchDocuments as BatchDocuments
 from beam_dpne.documents.transform import GroupByUser as GroupByUser
-from beam_dpne.ngrams.candidates import ExtractGrams as ExtractGrams
-from beam_dpne.ngrams.candidates import PruneInvalid as PruneInvalid
-from beam_dpne.ngrams.contributions import LimitContributions as LimitContributions
-from beam_dpne.ngrams.histogram import WeightedHistogram as WeightedHistogram
 from beam_dpne.ngrams.range_steps import DecideRound as DecideRound
 from beam_dpne.ngrams.range_steps import NoisyThreshold as NoisyThreshold
 from beam_dpne.ngrams.range_steps import RoundResult as RoundResult
 from beam_dpne.ngrams.range_steps import SampleSpurious as SampleSpurious
-from beam_dpne.ngrams.released_rows import CountUsers as CountUsers
-from beam_dpne.ngrams.spending import SpendBudgets as SpendBudgets
-from beam_dpne.ngrams.spending import SpendResult as SpendResult
+from beam_dpne.ngrams.range_steps import WeightedHistogram as WeightedHistogram
+from beam_dpne.ngrams.user_steps import CountUsers as CountUsers
+from beam_dpne.ngrams.user_steps import ExtractGrams as ExtractGrams
+from beam_dpne.ngrams.user_steps import LimitContributions as LimitContributions
+from beam_dpne.ngrams.user_steps import PruneInvalid as PruneInvalid
+from beam_dpne.ngrams.user_steps import SpendBudgets as SpendBudgets
+from beam_dpne.ngrams.user_steps import SpendResult as SpendResult
 from beam_dpne.set_union.transform import ReleaseItems as ReleaseItems
 
 # isort: split
@@ -70,7 +70,7 @@ from beam_dpne.set_union.elements import ItemSet as ItemSet
 # isort: split
 # Strategies, rules, keys and storage.
 from beam_dpne.documents.run_keys import RunKeyFile as RunKeyFile
-from beam_dpne.elements.coders import SetStore as SetStore
+from beam_dpne.elements.encoding import SetStore as SetStore
 from beam_dpne.mechanism.randomness import RunKey as RunKey
 from beam_dpne.mechanism.rules import LengthRule as LengthRule
 from beam_dpne.mechanism.rules import RoundRule as RoundRule

@@ -111,9 +111,11 @@ def kind_of(error: BaseException) -> str:
 
 def _is_of_library(kind: type) -> bool:
     """Whether a known library has a class under the class's own name."""
-    module = sys.modules.get(kind.__module__)
-    is_known = kind.__module__.partition(".")[0] in _LIBRARIES
-    return is_known and getattr(module, kind.__name__, None) is kind
+    name = kind.__module__
+    # A class that is made while the program runs may have anything there.
+    if not isinstance(name, str) or name.partition(".")[0] not in _LIBRARIES:
+        return False
+    return getattr(sys.modules.get(name), kind.__name__, None) is kind
 
 
 def printable_reason(error: BaseException) -> str:
@@ -123,7 +125,21 @@ def printable_reason(error: BaseException) -> str:
     the last traceback is read, and it is returned only if it begins with an error class of this
     package. A record would be returned only if it imitated a whole traceback in a library's message.
     """
+    own = own_reason(error)
+    if own is not None:
+        return own
     name = kind_of(error)
+    message = str(error)
+    raised, _, said = _raised(message).partition(": ")
+    if isinstance(getattr(builtins, raised, None), type):
+        name = raised
+        message = said
+    found = _ERRNO.match(message)
+    return f"{os.strerror(int(found[1]))}." if found else f"{name}{WITHHELD}"
+
+
+def own_reason(error: BaseException) -> str | None:
+    """Returns the message of the error of this package that failed a run, or None if it was another."""
     message = str(error)
     if is_ours(type(error)):
         return _WHILE_RUNNING.sub("", message)
@@ -131,10 +147,7 @@ def printable_reason(error: BaseException) -> str:
     module, _, kind = raised.rpartition(".")
     if module == __name__ and is_ours(globals().get(kind, object)):
         return _WHILE_RUNNING.sub("", said)
-    if isinstance(getattr(builtins, raised, None), type):
-        name, message = raised, said
-    found = _ERRNO.match(message)
-    return f"{os.strerror(int(found[1]))}." if found else f"{name}{WITHHELD}"
+    return None
 
 
 def _raised(text: str) -> str:

@@ -188,7 +188,8 @@ class Parameter:
         if self.kind in (str, bool):
             return "true or false" if self.kind is bool else "text"
         noun = "an integer" if self.kind is int else "a number"
-        low, high = max(self.least, self.above), min(self.most, self.below)
+        low = max(self.least, self.above)
+        high = min(self.most, self.below)
         if low == -math.inf:
             return noun
         if high == math.inf:

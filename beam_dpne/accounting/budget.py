@@ -36,6 +36,7 @@ from beam_dpne.accounting.population import (
     counted_ledger,
     read_counted,
     total_of,
+    void_by_its_key,
 )
 from beam_dpne.errors import BudgetError
 from beam_dpne.release.reading import LEDGER_NAME, check_outside, is_ledger, real_path
@@ -186,7 +187,9 @@ class Budget:
           BudgetError: There is no whole ledger, or no note of its run; or the ledger is in the budget
             now, and the budget has no total (see `population.check_together`).
         """
-        runs, place, found = self.runs(), absolute_path(output).rstrip("/"), read_counted(output)
+        runs = self.runs()
+        place = absolute_path(output).rstrip("/")
+        found = read_counted(output)
         of_run = [
             name
             for name, run in runs.items()
@@ -222,16 +225,20 @@ class Budget:
             self._write(_name_of(place, uuid.uuid4().hex), ledger.data)
 
     def remove(self, name: str) -> None:
-        """Removes the note of a failed run, which then does not count.
+        """Removes the note of a failed run, or the ledger of a void release, which then does not count.
 
         The operator states that the run has ended, and that nobody has read a file of it.
 
         Raises:
-          BudgetError: There is no such note, or its output directory has files that the run may have
-            published.
+          BudgetError: There is no such note and no such void release, or the output directory of the
+            note has files that the run may have published.
         """
         runs = self.runs()
         run = runs.get(name)
+        if isinstance(run, CountedLedger) and name in void_by_its_key(runs):
+            if not self._delete(name):
+                raise BudgetError(f"{name} cannot be deleted from the budget {self.path}.")
+            return
         if not isinstance(run, Note):
             raise BudgetError(
                 f"The budget {self.path} has no note {name}; show it to see its notes."
@@ -252,7 +259,8 @@ class Budget:
 
     def _delete(self, name: str) -> bool:
         """Deletes a note; returns whether it is gone."""
-        directory, file = directory_at(self.path), name + _SUFFIX
+        directory = directory_at(self.path)
+        file = name + _SUFFIX
         # A directory of a bucket deletes only what it has read.
         directory.read(file)
         directory.remove([file])

@@ -193,7 +193,8 @@ def plan_of_each(whole: _P, releases: int) -> _P:
         together = compose([expense_of_plan(plan)] * releases, delta=whole.delta)
         return together.epsilon <= whole.epsilon
 
-    low, high = whole.epsilon / releases, whole.epsilon
+    low = whole.epsilon / releases
+    high = whole.epsilon
     least = low
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

@@ -83,7 +83,9 @@ def expense_of_plan(plan: Any) -> Expense:
     Raises:
       ValueError: The noise is weaker than the guarantee needs, or the parts exceed δ.
     """
-    epsilon, delta, slack = plan.epsilon, plan.delta, plan.numerical_slack
+    epsilon = plan.epsilon
+    delta = plan.delta
+    slack = plan.numerical_slack
     if slack >= epsilon:
         raise ValueError("its numerical slack is not below epsilon")
     explained = math.exp(slack) * (plan.gaussian_delta + plan.vocabulary_delta)
@@ -120,7 +122,8 @@ def expense_of_ledger(ledger: Mapping[str, Any], path: str) -> Expense:
     Raises:
       BudgetError: Its numbers contradict each other.
     """
-    spent, group = ledger["spent"], ledger["groups"]["sizes"][0]
+    spent = ledger["spent"]
+    group = ledger["groups"]["sizes"][0]
     stated = types.SimpleNamespace(
         epsilon=ledger["guarantee"]["epsilon"],
         delta=ledger["guarantee"]["delta"],

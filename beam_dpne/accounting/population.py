@@ -152,23 +152,34 @@ def check_together(runs: Mapping[str, Counted]) -> None:
         if missing := sorted({*run.same_people} - ledgers):
             told = f"The run to {run.output}" if isinstance(run, Note) else f"The run of {name}"
             raise BudgetError(
-                f"{told} knew a release about the same people, and the ledger of that release, with "
-                f"the SHA-256 {', '.join(missing)}, is not there. Name that release as well, or add it "
-                "to the budget: beam-dpne account --budget FOLDER --add RELEASE."
+                f"{told} knows a release about the same people, whose budget counts as well, but the "
+                f"ledger of that release is missing (its SHA-256 is {', '.join(missing)}). Add that "
+                "release to the budget: beam-dpne account --budget FOLDER --add RELEASE. Without a "
+                "budget, name it beside the others."
             )
+    for name, other in void_by_its_key(runs).items():
+        raise BudgetError(
+            f"{other} and {name} were released under one run key with the same parameters, and are not "
+            "the same release: the key met two inputs. The difference of the two is free of noise, so "
+            "THEIR GUARANTEE IS VOID, and no total holds. Let nobody see them together, and take a "
+            "fresh key for each input. If nobody has seen one of them, delete it, and take it out of "
+            "the budget: beam-dpne account --budget FOLDER --remove NAME. Only if the input was the "
+            "same, and the versions of packages in the ledgers differ, they are one release: then take "
+            "one of the ledgers out in the same way."
+        )
+
+
+def void_by_its_key(runs: Mapping[str, Counted]) -> dict[str, str]:
+    """Returns the names of releases of one key and context that differ, each with an earlier one."""
     first: dict[str, tuple[str, CountedLedger]] = {}
+    found: dict[str, str] = {}
     for name, run in runs.items():
         if not isinstance(run, CountedLedger) or run.run_key is None:
             continue
         other, ledger = first.setdefault(run.run_key.bound_commitment, (name, run))
         if run.released != ledger.released:
-            raise BudgetError(
-                f"{other} and {name} were released under one run key with the same parameters, and are "
-                "not the same release: the key met two inputs. The difference of the two is free of "
-                "noise, so their guarantee is void, and no total holds. Let nobody see them together, "
-                "and take a fresh key for each input. Only if the input was the same, and the versions "
-                "of packages in the ledgers differ, they are one release: then leave one of them out."
-            )
+            found |= {name: other, other: name}
+    return found
 
 
 def repeated(runs: Mapping[str, Counted]) -> set[str]:

@@ -154,7 +154,8 @@ class Release(BaseOperator):
         from beam_dpne.accounting.budget import open_budget
         from beam_dpne.release.reading import read_ledger
 
-        directory, plan = self.directory(context), self._plan()
+        directory = self.directory(context)
+        plan = self._plan()
         ledger = read_ledger(directory)
         facts = facts_of(directory, ledger)
         wanted = {"program": self.program, "epsilon": plan.epsilon, "delta": plan.delta}

@@ -25,7 +25,9 @@ from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.set_union.plan import SetUnionPlan
 
 DEFAULT_RUNS = 20_000
-PASSED, EXCEEDED, WEAK = "passed", "exceeded", "weak"
+PASSED = "passed"
+EXCEEDED = "exceeded"
+WEAK = "weak"
 Plan = PrivacyPlan | SetUnionPlan | BayesianPlan
 _GRID = np.concatenate((np.linspace(0, 1, 201), 1 - np.geomspace(1e-4, 1e-2, 30)))
 # Bounds of a game: two directions, and the probabilities of two worlds in each.
@@ -68,7 +70,8 @@ def lower_bound(seen: Seen, claim: Claim, *, failure: float) -> Bound:
         low = np.maximum(low - claim.alone_delta, 0.0)
         high = np.minimum(high + claim.alone_delta, 1.0)
         shown = (low > 0) & (high < 1)
-        low, high = np.where(shown, low, 0.5), np.where(shown, high, 0.5)
+        low = np.where(shown, low, 0.5)
+        high = np.where(shown, high, 0.5)
         return np.maximum(special.ndtri(low) - special.ndtri(high), 0.0)
 
     epsilon, mu = (_at_least(seen, each, failure / 2) for each in (of_epsilon, of_mu))
@@ -82,13 +85,17 @@ def _at_least(seen: Seen, violation: _Violation, failure: float) -> float:
     error = failure / _PROBABILITIES
     best = 0.0
     for likely, rare in ((with_user, without), (-without, -with_user)):
-        found, place, cut = -1.0, 0, np.zeros(1)
+        found = -1.0
+        place = 0
+        cut = np.zeros(1)
         for column in range(likely.shape[1]):
             pair = likely[:half, column], rare[:half, column]
             cuts = np.unique(np.quantile(np.concatenate(pair), _GRID))
             reached = violation(*probability_bounds(*pair, cuts, error=error))
             if reached.max() > found:
-                found, place, cut = reached.max(), column, cuts[[int(np.argmax(reached))]]
+                found = reached.max()
+                place = column
+                cut = cuts[[int(np.argmax(reached))]]
         judged = probability_bounds(likely[half:, place], rare[half:, place], cut, error=error)
         best = max(best, float(violation(*judged)[0]))
     return best
@@ -226,7 +233,8 @@ def _play(plan: Plan, number: int, name: str, *, runs: int, seed: int, failure: 
     """Plays one game, given by its number, as it is or with a mistake."""
     game = games_of(plan)[number]
     seen = game.plays[name](runs, key_of(seed, game.name, list(game.plays).index(name)))
-    bound, claim = lower_bound(seen, game.claim, failure=failure), game.claim
+    bound = lower_bound(seen, game.claim, failure=failure)
+    claim = game.claim
     is_above = max(bound) > claim.epsilon
     return Finding(game.name, name, *bound, claim.epsilon, claim.delta, is_above)
 

@@ -52,7 +52,8 @@ _MOST_USERS = 200_000
 _MOST_TIPPING = 2**17
 _TRIED_COPIES = 50
 # Copies of two words, and words of which all pairs are copies.
-_PAIRS_OF_WORDS, _COMMON_WORDS = 64, 32
+_PAIRS_OF_WORDS = 64
+_COMMON_WORDS = 32
 _ALONE_LENGTH = 3
 ONLY_HELD = "N-grams that nobody has are never released."
 # Tolerated spurious n-grams where one user alone has n-grams: with few of them nothing would show.
@@ -336,9 +337,11 @@ def _play(
       only_held: n-grams that nobody has are dropped from the release, a planted mistake.
       key_kind: of the keys of runs; other kinds are planted mistakes.
     """
-    world, people = build(), people or _tipping(plan)
+    world = build()
+    people = people or _tipping(plan)
     crowd = dataclasses.replace(world, own=world.own * people)
-    taken, seen = np.zeros(0, bool), []
+    taken = np.zeros(0, bool)
+    seen = []
     while min(np.count_nonzero(taken), np.count_nonzero(~taken)) < runs:
         own = key_kind(key.bound_to(f"run {len(seen)}").sub_key("run"))
         coins = keyed_bits(own.sub_key("presence"), 0, np.arange(len(world.watched)))[:, 0]

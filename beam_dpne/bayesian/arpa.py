@@ -79,7 +79,8 @@ class GramTree:
 
     def grams(self, length: int) -> _Ids:
         """Returns the ids of the words of all grams of a length: (m, length) int64."""
-        columns, rows = [], np.arange(len(self.last[length - 1]))
+        columns = []
+        rows = np.arange(len(self.last[length - 1]))
         for begins, last in zip(
             self.begins[length - 1 :: -1], self.last[length - 1 :: -1], strict=True
         ):
@@ -143,7 +144,8 @@ def interpolated(
     probabilities = shares / max(shares.sum(), np.finfo(np.float64).tiny) * (1 - unknown)
     orders = [Order(tree.grams(1), probabilities, np.ones(tree.words))]
     for k in range(1, len(kept)):
-        begins, below = tree.begins[k], len(tree.last[k - 1])
+        begins = tree.begins[k]
+        below = len(tree.last[k - 1])
         left = np.bincount(begins, back[k], minlength=below)
         whole = left + np.bincount(begins, kept[k], minlength=below)
         has_mass = whole > 0

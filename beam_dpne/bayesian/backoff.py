@@ -55,8 +55,12 @@ _Ids = npt.NDArray[np.int64]
 
 _ELSEWHERE = 0.3  # k = 1/τ² + 0.3 o
 _PRIOR_COUNTS = (5.0, 1000.0)  # the range of 1/τ²
-_LEAST_COUNT, _MOST_WEIGHT = 5.0, 50.0  # of words, for τ²
-_LEVELS_AN_OCTAVE, _LEAST_GRAMS = 2, 30  # of public counts; the highest level has 30 grams or more
+# Of words, for τ².
+_LEAST_COUNT = 5.0
+_MOST_WEIGHT = 50.0
+# Levels of public counts; the highest has 30 grams or more.
+_LEVELS_AN_OCTAVE = 2
+_LEAST_GRAMS = 30
 _MOST_RATIO = 1000.0
 _SHARE_WEIGHT = 0.5  # of a share of the release, beside what its parts say
 _LEAST_DISCOUNT = 0.05
@@ -132,14 +136,16 @@ def _calibrated(shares: _Floats, prior: _Floats, counts: _Ids) -> _Floats:
     levels = np.floor(_LEVELS_AN_OCTAVE * np.log2(np.maximum(counts, 1))).astype(np.int64)
     at_least = np.cumsum(np.bincount(levels)[::-1])[::-1]
     levels = np.minimum(levels, np.flatnonzero(at_least >= _LEAST_GRAMS).max(initial=0))
-    found, wanted = np.bincount(levels, shares), np.bincount(levels, prior)
+    found = np.bincount(levels, shares)
+    wanted = np.bincount(levels, prior)
     # A level without any share has none afterwards.
     return shares * (wanted / np.where(found > 0, found, 1.0))[levels]
 
 
 def _ratios(public: PublicGrams, rows: _Ids, prior: _Floats, shares: _Floats) -> list[_Floats]:
     """Returns ρ of all grams of the lengths 1 to n."""
-    tree, longest = public.tree, public.counts[-1]
+    tree = public.tree
+    longest = public.counts[-1]
     before, after = (_sums_of_parts(tree, rows, weights) for weights in (prior, shares))
     each_cut = np.full(longest.size, _cut_off(longest, public.lowest))
     cut_off = _sums_of_parts(tree, np.arange(longest.size), each_cut)
@@ -166,7 +172,8 @@ def _prior_counts(before: _Floats, after: _Floats) -> float:
     frequent = before >= _LEAST_COUNT
     if not frequent.any():
         return least
-    a, s = before[frequent], after[frequent]
+    a = before[frequent]
+    s = after[frequent]
     excess = np.average((s / a - 1) ** 2 - 1 / a, weights=np.minimum(a, _MOST_WEIGHT))
     return max(1 / max(float(excess), 1 / most), least)
 
@@ -186,7 +193,8 @@ def _sums_of_parts(tree: GramTree, rows: _Ids, weights: _Floats) -> list[_Floats
 
 def _discounted_parts(public: PublicGrams, k: int) -> tuple[_Floats, _Floats]:
     """Returns each count after its discount, and the discount itself, which shorter n-grams get."""
-    counts, lowest = public.counts[k], public.lowest
+    counts = public.counts[k]
+    lowest = public.lowest
     if lowest > 1:
         kept = np.maximum(counts - _CUT_DISCOUNT, 0.0)
         return kept, counts - kept + _cut_off(counts, lowest)

@@ -174,7 +174,8 @@ def posterior_means(
     mass = mean = np.zeros(log_means.size)
     for weight, log, at in zip(_WEIGHTS, logs, nodes, strict=True):
         density = weight * np.exp(log - heights)
-        mass, mean = mass + density, mean + density * np.exp(np.minimum(at, _MOST_LOG))
+        mass = mass + density
+        mean = mean + density * np.exp(np.minimum(at, _MOST_LOG))
     return mean / mass
 
 

@@ -17,7 +17,7 @@ from beam_dpne.documents import tokenizers
 from beam_dpne.documents.masks import left_out_by
 from beam_dpne.elements.arrays import byte_order, places_in, used_words
 from beam_dpne.elements.batches import NO_GRAM
-from beam_dpne.elements.coders import StoredFile, register_batches
+from beam_dpne.elements.encoding import StoredFile
 from beam_dpne.elements.rows import SEPARATOR, escape_token
 from beam_dpne.errors import PublicCountsError
 from beam_dpne.ngrams.known_lists import codes_of_documents
@@ -77,7 +77,8 @@ class PublicCounts:
         Raises:
           PublicCountsError: if n-grams or counts do not meet these conditions.
         """
-        rows, values = [tuple(ngram) for ngram in ngrams], list(counts)
+        rows = [tuple(ngram) for ngram in ngrams]
+        values = list(counts)
         lengths = np.array([len(row) for row in rows] or [0])
         if not 1 <= lengths.min() <= lengths.max() <= MAX_LENGTH:
             raise PublicCountsError(f"public n-grams must have 1 to {MAX_LENGTH} words each.")
@@ -151,9 +152,6 @@ class PublicCounts:
         )
 
 
-register_batches(PublicCounts)
-
-
 def from_codes(
     words: pa.Array, codes: np.ndarray, counts: np.ndarray, vocabulary_size: int | None
 ) -> PublicCounts:
@@ -215,7 +213,8 @@ def count_text(
             f"public must have a document of at least {length} words, got none."
         )
     keys = counted.field("values")
-    start, size = 4 * length * keys.offset, length * len(keys)
+    start = 4 * length * keys.offset
+    size = length * len(keys)
     grams = np.frombuffer(keys.buffers()[1], np.int32, size, start).reshape(-1, length)
     return from_codes(words, grams, counted.field("counts").to_numpy(), vocabulary_size)
 

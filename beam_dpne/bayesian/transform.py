@@ -20,15 +20,10 @@ from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.documents.transform import DocumentsTransform, create_public
 from beam_dpne.elements import arrays, progress
 from beam_dpne.elements.arrays import places_in
-from beam_dpne.elements.batches import (
-    NO_GRAM,
-    RowSums,
-    UserBatch,
-    apply,
-    sum_rows,
-    table_of_sums,
-)
-from beam_dpne.elements.coders import SetStore, register_batches
+from beam_dpne.elements.batches import NO_GRAM, RowSums, UserBatch, table_of_sums
+from beam_dpne.elements.bundles import apply, sum_rows
+from beam_dpne.elements.coders import register_batches
+from beam_dpne.elements.encoding import SetStore
 from beam_dpne.elements.rows import (
     PROBABILITY_SCHEMA,
     NgramProbability,
@@ -92,7 +87,7 @@ class NgramProbabilities:
         return len(self.ngrams)
 
 
-register_batches(NgramProbabilities)
+register_batches(PublicCounts, NgramProbabilities)
 
 
 def probability_table(released: Sequence[NgramProbabilities]) -> pa.Table:
@@ -140,7 +135,8 @@ def limit_grams(grams: UserGrams, plan: BayesianPlan, run_key: RunKey) -> UserGr
       plan: the plan of the run, which has W and C.
       run_key: bound to the run's parameters.
     """
-    limit, sub_key = plan.contribution_limit, run_key.sub_key("gram subset", plan.length)
+    limit = plan.contribution_limit
+    sub_key = run_key.sub_key("gram subset", plan.length)
 
     def draw(user: np.ndarray, entries: np.ndarray) -> np.ndarray:
         return randomness.keyed_bits(sub_key, grams.users[user, 0], grams.rows[entries])[:, 0]

@@ -17,12 +17,18 @@ _Floats = npt.NDArray[np.float64]
 
 TOTAL_STDDEV = 2.0  # of the prior of μ, whose mean is 0: e^μ is within e^±4 almost surely
 MOST_SAMPLING = 2.0  # cap on 1/α' + 1/m, since a normal describes sampling badly where it is large
-_WORD_SPREAD, _SPREAD = 0.1, 0.2  # the prior guesses of τ and of κ
-_WORDS_GUESSED, _GRAMS_GUESSED = 5.0, 100.0  # the weights of these guesses, in words and in grams
-_LEAST_SPREAD, _MOST_SPREAD = 0.05, 1.5
+# The prior guesses of τ and of κ, and their weights in words and in grams.
+_WORD_SPREAD = 0.1
+_SPREAD = 0.2
+_WORDS_GUESSED = 5.0
+_GRAMS_GUESSED = 100.0
+_LEAST_SPREAD = 0.05
+_MOST_SPREAD = 1.5
 _SPREADS = np.geomspace(_LEAST_SPREAD, _MOST_SPREAD, 18)  # the candidates for κ
-_ROUNDS, _SETTLED = 30, 1e-4
-_SOLVER_STEPS, _SOLVER_TOLERANCE = 40, 1e-6
+_ROUNDS = 30
+_SETTLED = 1e-4
+_SOLVER_STEPS = 40
+_SOLVER_TOLERANCE = 1e-6
 _LEAST_STEP = 1e-3
 
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.cli import display, parameters, programs
+from beam_dpne.cli.budgets import rehearse_budget
 from beam_dpne.cli.commands import Made
 from beam_dpne.cli.inputs import OF_RECORDS, are_of_records, tokenizer_name
 from beam_dpne.documents.blocks import without_groups
@@ -34,11 +35,12 @@ def check(made: Made, beam_arguments: list[str]) -> None:
         raise UsageError("input must be given.")
     prepared = programs.prepare(made, beam_arguments, shows_fields=True)
     if prepared.private is not None and parameters.Writing in made:
-        programs.rehearse_budget(made, prepared.private)
+        rehearse_budget(made, prepared.private)
     name = tokenizer_name(made)
     quiet = made[parameters.Quiet].quiet
     rejecting = made[parameters.Rejecting]
-    files, reading = prepared.files, prepared.reading
+    files = prepared.files
+    reading = prepared.reading
     rejects = list[Reject]()
     listed = None if rejecting.rejects is None else rejects
     try:
@@ -59,7 +61,7 @@ def check(made: Made, beam_arguments: list[str]) -> None:
         f"Files of {listed_kinds}; {size:,.1f} MB. Fields: {fields}. Tokenizer: {name}."
     )
     words = corpus.words if reading.group_field is None else without_groups(corpus.words)
-    row = {"users": len(corpus.users), "documents": corpus.document_lengths.size}
+    row = {"users": len(corpus.users), "documents": int(corpus.documents.sum())}
     noun = "items" if name in ("item", "tokens") else "words"
     row |= {noun: corpus.tokens, f"distinct_{noun}": len(words.unique())}
     row |= {"rejected_records": corpus.rejected}
@@ -84,8 +86,9 @@ def problems(
       rejecting: what a run does with records that cannot be used.
       tokenizer: name of the tokenizer.
     """
-    found, users = [], len(corpus.users)
-    documents = corpus.count_by_user(corpus.codes < 0)
+    found = []
+    users = len(corpus.users)
+    documents = corpus.documents
     if corpus.rejected:
         share = corpus.rejected / (corpus.rejected + documents.sum())
         fate = "which --rejects DIR lists"

@@ -40,12 +40,14 @@ class Made:
             left_out = {each.name for each in missing}
             kinds = [kind for kind in kinds if not left_out & _names(kind)]
         elif missing:
-            names, about = [each.name for each in missing], missing[0].help * (len(missing) < 2)
+            names = [each.name for each in missing]
+            about = missing[0].help * (len(missing) < 2)
             listed = " and ".join(", ".join(names).rsplit(", ", 1))
             raise UsageError(f"{listed} must be given. {about}")
         fields = {kind: _names(kind) & given.keys() for kind in kinds}
         self._made = {kind: kind(**{name: given[name] for name in fields[kind]}) for kind in kinds}
-        self.names, self.given = [each.name for each in parameters], frozenset(given)
+        self.names = [each.name for each in parameters]
+        self.given = frozenset(given)
 
     def __getitem__(self, kind: type[_Group]) -> _Group:
         """Returns the group of a class."""

@@ -24,7 +24,8 @@ def compare(made: Made, _beam_arguments: list[str]) -> None:
       ReleaseError: A release is incomplete, damaged or being replaced.
     """
     asked = made[Comparing]
-    releases, output = asked.releases, asked.output
+    releases = asked.releases
+    output = asked.output
     if len(releases) != 2:
         raise UsageError(f"releases must be two, the old and the new one, got {len(releases)}.")
     if output is not None and not output.lower().endswith(_SUFFIXES):

@@ -32,11 +32,12 @@ _PHRASES = {
     "count": "counting users of the released rows",
     "released": "sorting the released rows",
     "publish": "writing the release",
+    "published": "finishing",
 }
 # What the columns of the table of a release mean, for the line beneath it.
 _MEANINGS = {
-    "noise_stddev": "noise stddev is σ of the noise on each sum",
-    "threshold": "threshold is the lowest ρ, and nothing new with a noisy weight below it was released",
+    "noise_stddev": "noise stddev is the standard deviation of the noise on each weight",
+    "threshold": "threshold: only what was known before is released with a noisy weight below it",
     "valid": "valid is the number of candidates, whether or not anybody has them",
 }
 
@@ -84,10 +85,12 @@ def _watch(done: threading.Event, input_bytes: int) -> None:
         else contextlib.nullcontext() as live,
     ):
         while not done.wait(_REFRESH_SECONDS):
-            now, time_now = progress.snapshot(), time.monotonic()
+            now = progress.snapshot()
+            time_now = time.monotonic()
             is_new = (now.stage, now.length) != last
             began = time_now if is_new and now.stage == "read" else began
-            shown, seconds = progress_told(now, input_bytes, time_now - began), time_now - start
+            shown = progress_told(now, input_bytes, time_now - began)
+            seconds = time_now - start
             if live is not None:
                 live.update(f"{shown}, {seconds:.0f} s")
             elif is_new or time_now - printed >= _LOG_SECONDS:
@@ -106,7 +109,8 @@ def progress_told(now: progress.Snapshot, input_bytes: int, seconds: float) -> s
     if now.stage == "read" and share < 1:
         text = f"{text}, {share:.0%} of the input"
         if share and seconds > 1:
-            rate, left = now.bytes_read / seconds / 1e6, seconds / share * (1 - share)
+            rate = now.bytes_read / seconds / 1e6
+            left = seconds / share * (1 - share)
             text = f"{text}, {rate:.3g} MB/s, {_duration(left)} left"
     elif now.parts and now.stage != "read":
         text = f"{text}, {min(1.0, now.done / now.parts):.0%}"
@@ -170,7 +174,8 @@ def print_table(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[s
     if keys == 2:
         starts = zip(columns[0], ["", *columns[0]], strict=False)
         columns[0] = ["" if cell == before else cell for cell, before in starts]
-    console, tables = _console(sys.stdout), list[list[_Column]]()
+    console = _console(sys.stdout)
+    tables = list[list[_Column]]()
     for name, cells in zip(names, columns, strict=True):
         column = _Column(name.replace("_", " "), cells, console.width)
         if len(tables) < 1 or sum(each.least for each in (*tables[-1], column)) >= console.width:
@@ -178,7 +183,8 @@ def print_table(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[s
         tables[-1].append(column)
     console.print(title, soft_wrap=True)
     for shown in tables:
-        table, widths = Table(), [column.least for column in shown]
+        table = Table()
+        widths = [column.least for column in shown]
         for _ in range(sum(widths) + 1, console.width):
             lacking = [each.most - width for each, width in zip(shown, widths, strict=True)]
             widths[lacking.index(max(lacking))] += max(lacking) > 0
@@ -202,7 +208,8 @@ class _Column:
     """
 
     def __init__(self, name: str, cells: Sequence[str], screen: int) -> None:
-        self.name, self.cells = name, cells
+        self.name = name
+        self.cells = cells
         texts = [name, *cells]
         least = max(cell_len(word) for text in texts for word in ["", *text.split()])
         self.least = _FRAME + min(least, max(screen - _BESIDE, screen // 2))

@@ -13,7 +13,8 @@ from typing import Any
 from beam_dpne.validation import Parameter, Parameters, parameters_of
 
 # Characters of the column with options, and of the longest line.
-_COLUMN, _WIDEST = 26, 100
+_COLUMN = 26
+_WIDEST = 100
 _CLAUSE = 79 - _COLUMN
 # What follows the parameters with which a sentence begins.
 _VERBS = r"(?:(?:,| and| or) [\w\-]+)*(?: \S*\.\w+)? (?:must|cannot|belongs?|needs?)\b"

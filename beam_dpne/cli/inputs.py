@@ -133,7 +133,9 @@ def as_released(made: Made, ledger: Mapping[str, Any]) -> tuple[ReadOptions, str
     Raises:
       UsageError: a parameter is given that changes the users or the words of the release.
     """
-    told, reading, tokenizer = ledger["input"], made[ReadOptions], made[Tokenizing].tokenizer
+    told = ledger["input"]
+    reading = made[ReadOptions]
+    tokenizer = made[Tokenizing].tokenizer
     stated: dict[str, Any] = {"tokenizer": tokenizer}
     decided: dict[str, Any] = {}
     with contextlib.suppress(ValueError):  # A tokenizer that is not found here has to be given.

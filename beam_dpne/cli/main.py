@@ -1,7 +1,8 @@
 """The program `beam-dpne`: its exit status, the line that it prints of an error, and the failure log.
 
 The exit status is 0 if the command is done, 1 if the run failed, 2 if a parameter is wrong, 130 if the
-program was interrupted and 143 if it was terminated; `beam-dpne audit` has two more. The line has the
+program was interrupted and 143 if it was terminated; `beam-dpne audit` has two more. A run whose ledger
+is in place is done, whatever happens after that. The line has the
 message of a wrong parameter, a missing file or a failed run, and only the type and place of any other
 error, whose message may quote the data. `--failure_log` gives the operator all of it.
 """
@@ -17,6 +18,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
+from typing import Any
 
 from beam_dpne import __version__
 from beam_dpne.cli import streams
@@ -26,7 +28,9 @@ from beam_dpne.elements import progress
 from beam_dpne.errors import WITHHELD, RunError, UsageError, is_ours, kind_of
 from beam_dpne.validation import did_you_mean
 
-_FAILED, _WRONG, _SIGNALLED = 1, 2, 128
+_FAILED = 1
+_WRONG = 2
+_SIGNALLED = 128
 # The modules of this package that log. Others may have loggers whose names begin with beam_dpne.
 _LOGGERS = ("beam_dpne.storage.directories", "beam_dpne.yaml.transforms")
 _CHECK_LEDGER = "the release is complete only if its ledger.json is there."
@@ -115,12 +119,14 @@ def run_command(command: Command, arguments: Sequence[str]) -> int:
 def _run(command: Command, arguments: Sequence[str], received: Sequence[int]) -> tuple[int, str]:
     """Runs a command; returns the exit status, and the line about an error or an empty text."""
     keep = None
+    given: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         try:
             given, others = command.read(arguments)
             made = Made(command.load_groups(), given, whole=command.needs_all)
             if path := given.get("failure_log"):
-                output = given.get("output") if command.publishes else None
+                # What `check` leaves in the directory of a later run would be published, too.
+                output = given.get("output") if command.takes_beam else None
                 keep = stack.enter_context(failure_log(path, output))
             function = command.function
             if not gc.isenabled():
@@ -130,7 +136,14 @@ def _run(command: Command, arguments: Sequence[str], received: Sequence[int]) ->
         except BaseException as error:
             if not command.publishes and streams.is_about_output(error):
                 raise
-            is_late = command.publishes and progress.snapshot().stage in _MAY_HAVE_PUBLISHED
+            stage = progress.snapshot().stage
+            if command.publishes and stage == progress.PUBLISHED:
+                # Whoever repeated the run would spend its budget twice.
+                streams.say_whole(f"Its run ended with {kind_of(error)} after that.")
+                if not given.get("quiet"):
+                    streams.say_published(given["output"])
+                return 0, ""
+            is_late = command.publishes and stage in _MAY_HAVE_PUBLISHED
             if received or isinstance(error, KeyboardInterrupt):
                 number = received[0] if received else signal.SIGINT
                 return _SIGNALLED + number, _ended_by(number, command, is_late=is_late)
@@ -193,12 +206,10 @@ def outcome(error: BaseException) -> tuple[int, str]:
     if is_early or (is_ours(type(error)) and isinstance(error, ValueError)):
         return _WRONG, f"error: {error}"
     # What is no file may be a text that was compiled.
-    frames = [
-        each for each in traceback.extract_tb(error.__traceback__) if os.path.isfile(each.filename)
-    ]
-    at = frames[-1]
-    place = f"{kind_of(error)} in {os.path.basename(at.filename)}:{at.lineno}"
-    return _FAILED, f"error: {place}{WITHHELD}"
+    frames = traceback.extract_tb(error.__traceback__)
+    at = next((each for each in reversed(frames) if os.path.isfile(each.filename)), None)
+    place = f" in {os.path.basename(at.filename)}:{at.lineno}" if at else ""
+    return _FAILED, f"error: {kind_of(error)}{place}{WITHHELD}"
 
 
 @contextlib.contextmanager
@@ -216,14 +227,17 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
       UsageError: if the file must not be at that path, or cannot be written.
     """
     from beam_dpne.release.reading import check_outside
+    from beam_dpne.storage.directories import absolute_path
     from beam_dpne.storage.paths import is_local
 
     if not is_local(path):
         raise UsageError(f"failure_log must be a local file, got failure_log={path}.")
     check_outside("failure_log", path, output)
-    path = os.path.abspath(path)
+    path = absolute_path(path)
     try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+        # A link that somebody has put there is refused.
+        no_link = getattr(os, "O_NOFOLLOW", 0)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | no_link, 0o600))
         os.chmod(path, 0o600)
         handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
@@ -257,9 +271,12 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
         for other in printing:
             other.removeFilter(ours)
         root.setLevel(level)
-        handler.close()
-        if not os.path.getsize(path):
-            os.remove(path)
+        # A log that cannot be kept is no reason to fail.
+        with contextlib.suppress(OSError):
+            handler.close()
+        with contextlib.suppress(OSError):
+            if not os.path.getsize(path):
+                os.remove(path)
 
 
 def whole_chain(error: BaseException) -> str:

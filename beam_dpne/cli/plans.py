@@ -111,7 +111,8 @@ def _plans_to_forecast(whole: Any, asked: Planning) -> list[PrivacyPlan]:
 
 def _forecast(made: Made, plans: Sequence[PrivacyPlan]) -> None:
     """Forecasts, and prints the table and its notes."""
-    asked, like = made[Planning], names_of(made[Planning].like or "")
+    asked = made[Planning]
+    like = names_of(made[Planning].like or "")
     users = asked.users or 0
     if tuple(like) == PROFILES and asked.documents_per_user is None:
         if asked.known:
@@ -119,7 +120,8 @@ def _forecast(made: Made, plans: Sequence[PrivacyPlan]) -> None:
                 "known must be left out with a built-in profile: give text for --like."
             )
         profile = read_profile(like[0])
-        forecasts, notes = [profile.forecast(plan, users) for plan in plans], [profile.note]
+        forecasts = [profile.forecast(plan, users) for plan in plans]
+        notes = [profile.note]
     else:
         forecaster = _forecaster(made, like)
         forecasts = []
@@ -143,7 +145,8 @@ def _forecast(made: Made, plans: Sequence[PrivacyPlan]) -> None:
 
 def _forecaster(made: Made, like: Sequence[str]) -> Forecaster:
     """Reads the public text, and deals its documents to made-up users if that is wanted."""
-    asked, name = made[Planning], tokenizer_name(made)
+    asked = made[Planning]
+    name = tokenizer_name(made)
     check_access(like, [])
     try:
         files, reading, _ = read_inputs(made[ReadOptions], like, name, quiet=made[Quiet].quiet)

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 
-from beam_dpne.accounting.budget import Budget, open_budget
-from beam_dpne.accounting.expense import PLANS, Plan, expense_of_plan
-from beam_dpne.accounting.population import KeyDigests, known_same_people
+from beam_dpne.accounting.expense import PLANS, Plan
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.cli import display, parameters, runners, streams
+from beam_dpne.cli.budgets import kept_budget
 from beam_dpne.cli.commands import Made
 from beam_dpne.cli.inputs import (
     OF_RECORDS,
@@ -30,13 +29,12 @@ from beam_dpne.cli.inputs import (
 )
 from beam_dpne.cli.parameters import PublicCounting, Tokenizing, Writing
 from beam_dpne.cli.runners import BeamOptions
-from beam_dpne.documents.batch import GROUP
+from beam_dpne.documents.blocks import GROUP
 from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
 from beam_dpne.documents.tokenizers import Tokenizer, check_alone, resolve_tokenizer
-from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements import progress
-from beam_dpne.elements.coders import SetStore
-from beam_dpne.errors import BudgetError, UsageError, kind_of
+from beam_dpne.elements.encoding import SetStore
+from beam_dpne.errors import UsageError, kind_of, own_reason
 from beam_dpne.ngrams.parameters import KnownLists
 from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.reading.copies import refuse_input
@@ -66,8 +64,6 @@ if TYPE_CHECKING:
     from beam_dpne.ngrams.known import KnownNgrams
     from beam_dpne.set_union.transform import PrivateSetUnion
 
-_IS_WHOLE = "the release is whole, and its budget is spent."
-
 
 def run(
     made: Made, beam_arguments: list[str], tokenizer: Tokenizer | None = None
@@ -96,7 +92,7 @@ def run(
     counters: Mapping[str, int] | None = {}
     with (
         only_run_to(output),
-        _kept_budget(made, private),
+        kept_budget(made, private),
         _not_failed_once_published(output, before),
     ):
         counters = _run(made, prepared, private)
@@ -111,9 +107,9 @@ def run(
     except BaseException as error:
         # Whoever repeated this run would spend its budget twice, so its display cannot fail it.
         streams.drop_output()
-        display.print_notice(f"beam-dpne: {_IS_WHOLE} It could not be shown ({kind_of(error)}).")
+        streams.say_whole(f"It could not be shown ({kind_of(error)}).")
     if not quiet:
-        display.print_notice(f"published: {output}")
+        streams.say_published(output)
     return ledger
 
 
@@ -231,7 +227,8 @@ def _ledger_in(output: str) -> bytes | None:
 def _not_failed_once_published(output: str, before: bytes | None) -> Iterator[None]:
     """Lets a run that has published end well, whatever happens after its ledger is in place.
 
-    Whoever repeated the run would spend its budget twice.
+    Whoever repeated the run would spend its budget twice. An error of ours is raised before the ledger
+    is written, so that a new ledger is then that of another run to the same directory.
 
     Args:
       output: the directory of the release.
@@ -240,24 +237,31 @@ def _not_failed_once_published(output: str, before: bytes | None) -> Iterator[No
     try:
         yield
     except BaseException as error:
-        now = _ledger_in(output)
-        if now is None or now == before:
-            raise
-        display.print_notice(
-            f"beam-dpne: {_IS_WHOLE} Its run ended with {kind_of(error)} after that."
-        )
+        if progress.snapshot().stage != progress.PUBLISHED:
+            now = _ledger_in(output)
+            if now in (None, before) or own_reason(error.__context__ or error) is not None:
+                raise
+        progress.enter(progress.PUBLISHED)
+        streams.say_whole(f"Its run ended with {kind_of(error)} after that.")
 
 
 def _check_places(made: Made, options: BeamOptions) -> None:
     """Checks all paths but those of the input; raises UsageError, AccessError or ReleaseError."""
-    budget, key = made[parameters.Running].budget, made[parameters.Running].run_key_file
-    rejects, words = made[parameters.Rejecting].rejects, made[Tokenizing].stop_list
+    budget = made[parameters.Running].budget
+    key = made[parameters.Running].run_key_file
+    rejects = made[parameters.Rejecting].rejects
+    words = made[Tokenizing].stop_list
+    inputs = names_of(made[parameters.Input].input)
     output = made[Writing].output if Writing in made else None
-    read = [*names_of(made[parameters.Input].input), *filter(None, (key, words))]
+    read = [*inputs, *filter(None, (key, words))]
     written = filter(None, (output, rejects, options.temp_location, budget))
-    for name, path in (("run_key_file", key), ("temp_location", options.temp_location)):
-        if path is not None and output is not None:
-            check_not_below(name, path, output)
+    if output is not None:
+        secrets = {"run_key_file": key, "stop_list": words, "temp_location": options.temp_location}
+        for path in inputs:
+            check_not_below("input", path, output)
+        for name, path in secrets.items():
+            if path is not None:
+                check_not_below(name, path, output)
     check_access(read, list(written), options.pipeline_options)
     if output is not None:
         check_output(output, overwrite=made[Writing].overwrite)
@@ -340,8 +344,10 @@ def _run(
 
     The tally waits for the list of rejects, so that the list exists if the tally fails the run.
     """
-    rejecting, writing = made[parameters.Rejecting], made[Writing]
-    options, files = prepared.options, prepared.files
+    rejecting = made[parameters.Rejecting]
+    writing = made[Writing]
+    options = prepared.options
+    files = prepared.files
     pipeline = beam.Pipeline(runner=options.runner, options=options.pipeline_options)
     quiet = made[parameters.Quiet].quiet
     shown = display.progress_line(sum(file.size for file in files), quiet=quiet)
@@ -371,7 +377,10 @@ def _run(
         timeout = 0 if options.hands_over else made[parameters.Running].harness_timeout
         shared_folder = folder if is_local(folder) else None
         result = runners.run_pipeline(pipeline, timeout, shared_folder)
-    return runners.counters(result) if runners.has_finished(result) else None
+        if not runners.has_finished(result):
+            return None
+        progress.enter(progress.PUBLISHED)
+    return runners.counters(result)
 
 
 @contextlib.contextmanager
@@ -391,72 +400,6 @@ def only_run_to(output: str) -> Iterator[None]:
                 "work. Choose another directory."
             ) from None
         yield
-
-
-@contextlib.contextmanager
-def _kept_budget(made: Made, private: DocumentsTransform) -> Iterator[None]:
-    """Notes a run in its budget, if it has one, and settles it if it released; else says what is left.
-
-    The note of a run that failed stays, whatever the reason: only the operator can know that its job
-    has ended and that nobody has read a file of it.
-
-    Raises:
-      BudgetError: The budget does not allow the run, which has not started.
-    """
-    path, output = made[parameters.Running].budget, made[Writing].output
-    if path is None:
-        yield
-        return
-    budget, command = open_budget(path), f"beam-dpne account --budget {path}"
-    note = _checked_note(budget, made, private, is_rehearsal=False)
-    left = (
-        f"beam-dpne: the budget counts this run as spent. Once its release is there: {command} "
-        f"--settle {output}. If its job has ended and nothing was published: {command} --remove {note}."
-    )
-    try:
-        yield
-    except BaseException:
-        display.print_notice(left)
-        raise
-    try:
-        budget.settle(output)
-    except BaseException as error:
-        # A release that was published is whole, whatever its budget says of it.
-        if isinstance(error, BudgetError):
-            display.print_notice(f"beam-dpne: {error}")
-        display.print_notice(left)
-
-
-def rehearse_budget(made: Made, private: DocumentsTransform) -> None:
-    """Checks that the budget of a run allows it, and notes nothing.
-
-    Raises:
-      BudgetError: The budget does not allow the run.
-    """
-    if path := made[parameters.Running].budget:
-        _checked_note(open_budget(path), made, private, is_rehearsal=True)
-
-
-def _checked_note(
-    budget: Budget, made: Made, private: DocumentsTransform, *, is_rehearsal: bool
-) -> str:
-    return budget.check_and_note(
-        expense_of_plan(private.plan),
-        program=private.plan.program,
-        output=made[Writing].output,
-        unit=made[ReleaseNotes].unit,
-        same_people=known_same_people(made[KnownLists]) if KnownLists in made else (),
-        run_key=_key_digests(private),
-        is_rehearsal=is_rehearsal,
-    )
-
-
-def _key_digests(private: DocumentsTransform) -> KeyDigests | None:
-    """Returns the commitments to a run key that was given; None for a fresh one."""
-    if private.run_key is None:
-        return None
-    keys = private.run_keys()
-    return KeyDigests(commitment=keys.own.commitment(), bound_commitment=keys.bound.commitment())
 
 
 def _partitions(files: Sequence[InputFile], workers: int | None) -> int:

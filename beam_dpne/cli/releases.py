@@ -174,7 +174,7 @@ def _notes(release: Release, corpus: Corpus) -> list[str]:
     """Returns the notes that a reader needs to understand the figures."""
     told = release.ledger["tokenizer"]
     notes = [
-        f"The data have {corpus.tokens:,} tokens in {corpus.document_lengths.size:,} documents of "
+        f"The data have {corpus.tokens:,} tokens in {corpus.documents.sum():,} documents of "
         f"{len(corpus.users):,} users. All of them count, also what the run left out by its limits."
     ]
     if "users" not in release.ledger["columns"]:

@@ -28,7 +28,7 @@ from apache_beam.runners.worker import sdk_worker
 
 from beam_dpne import engines
 from beam_dpne.cli.commands import unknown
-from beam_dpne.elements import coders
+from beam_dpne.elements import encoding
 from beam_dpne.errors import RunError, UsageError, printable_reason
 from beam_dpne.storage import private
 from beam_dpne.storage.directories import absolute_path
@@ -199,9 +199,12 @@ def run_folder(options: BeamOptions, release: str) -> Iterator[str]:
     given = options.temp_location
     is_here = options.embedded or is_local(release) if given is None else is_local(given)
     if is_here:
-        with private.run_folder(given) as folder:
-            yield folder
-            coders.forget()
+        # Jobs on an engine go on when their launcher is killed.
+        with private.run_folder(given, ends_with_launcher=options.embedded) as folder:
+            try:
+                yield folder
+            finally:
+                encoding.forget()
         return
     output = absolute_path(release).rstrip("/")
     # There is no directory beside a bucket.
@@ -210,7 +213,7 @@ def run_folder(options: BeamOptions, release: str) -> Iterator[str]:
     try:
         yield folder
     finally:
-        coders.forget()
+        encoding.forget()
         with contextlib.suppress(Exception):
             if FileSystems.exists(folder) or FileSystems.match([f"{folder}/*"])[0].metadata_list:
                 FileSystems.delete([folder])

@@ -19,6 +19,8 @@ def prepare() -> None:
             if nowhere != number:
                 os.dup2(nowhere, number)
                 os.close(nowhere)
+            # Processes that this one starts have the stream too.
+            os.set_inheritable(number, True)
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -36,8 +38,22 @@ def drop_output() -> None:
 
 def say(text: str) -> None:
     """Prints a line of the program on stderr; nothing fails if it cannot be written."""
+    _print(f"beam-dpne: {text}")
+
+
+def say_whole(what: str) -> None:
+    """Says that a release is published although something has gone wrong after that."""
+    say(f"the release is whole, and its budget is spent. {what}")
+
+
+def say_published(output: str) -> None:
+    """Prints the last line of a run, which says that its release is published."""
+    _print(f"published: {output}")
+
+
+def _print(line: str) -> None:
     with contextlib.suppress(OSError, ValueError):
-        print(f"beam-dpne: {text}", file=sys.stderr, flush=True)
+        print(line, file=sys.stderr, flush=True)
 
 
 def is_about_output(error: BaseException) -> bool:

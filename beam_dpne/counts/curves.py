@@ -20,14 +20,20 @@ _ENDS = (5, 15, 40)
 # number of rows that users hold grows with the square of their size, up to e², and less where text
 # repeats), by how much a class deviates from that, and how heights grow with the logarithm of
 # predictions.
-_SLANT, _SLANT_STDDEV, _CLASS_STDDEV = 1.0, 0.5, 0.7
-_GROWTH, _GROWTH_STDDEV, _STEP_STDDEV = 1.0, 0.35, 0.05
+_SLANT = 1.0
+_SLANT_STDDEV = 0.5
+_CLASS_STDDEV = 0.7
+_GROWTH = 1.0
+_GROWTH_STDDEV = 0.35
+_STEP_STDDEV = 0.05
 # The relative error of the curve itself, which keeps sums with little noise from bending it.
 _MISFIT = 0.15
-_HALVINGS, _STEPS = 40, 20
+_HALVINGS = 40
+_STEPS = 20
 # A class is there if its number of users is so many standard deviations above 0. If it is not, it is
 # expected to have so many times fewer users than the class below.
-_CLEAR, _FALL = 3.0, 4.0
+_CLEAR = 3.0
+_FALL = 4.0
 _FEWEST = 0.25
 
 
@@ -130,7 +136,9 @@ def fit_curve(means: Means, users: np.ndarray, bounds: np.ndarray) -> Curve:
 
     # The heights at the beginning give the masses together.
     total = max(means.masses.sum(), math.sqrt(means.mass_variances.sum()))
-    low, high, moved = -40.0, 20.0, expected
+    low = -40.0
+    high = 20.0
+    moved = expected
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         moved = expected + middle * (np.arange(expected.size) < bins)

@@ -27,14 +27,19 @@ MOST_USERS = 2.0**53
 # they are learned from few rows.
 _REACH = 2.3
 # Cornish-Fisher: a skewness moves both ends by (1.96² − 1)/6 of itself, the median by a sixth.
-_SKEW_OF_ENDS, _SKEW_OF_MEDIAN, _MOST_SKEW = 0.474, 1 / 6, 1.5
+_SKEW_OF_ENDS = 0.474
+_SKEW_OF_MEDIAN = 1 / 6
+_MOST_SKEW = 1.5
 # If nobody holds a row with a larger probability, the interval begins at 0.
 _MOST_NOBODY = 0.025
 # Rows of a length from which profiles and spreads are learned, and of those how many of one level; and
 # rows from which the parts of kinds are.
-_ROWS_OF_PROFILES, _LEVELS_OF_PROFILES, _ROWS_OF_PARTS = 400, 16, 2000
+_ROWS_OF_PROFILES = 400
+_LEVELS_OF_PROFILES = 16
+_ROWS_OF_PARTS = 2000
 # Turns of learning; few rows teach little.
-_TURNS, _TURNS_OF_FEW = 8, 4
+_TURNS = 8
+_TURNS_OF_FEW = 4
 
 
 def estimate_users(measured: MeasuredCounts, rule: CountRule) -> np.ndarray:
@@ -105,17 +110,20 @@ class _Length:
           sizes: numbers of users of the classes.
           parts_before: the parts of kinds at the length before; about the same are expected here.
         """
-        order, bounds = self.order, self.rule.bounds
+        order = self.order
+        bounds = self.rule.bounds
         curve = fit_curve(self._means(bins_of(order)), sizes.users, bounds)
         kinds = kinds_before(curve, sizes, bounds)
-        expected, first_expected = kinds.parts, kinds.first_parts
+        expected = kinds.parts
+        first_expected = kinds.first_parts
         if parts_before is not None:
             expected = (expected + parts_before) / 2
         kinds = dataclasses.replace(kinds, parts=expected)
         some = [sums for _, sums in self.sums(self._some(order))]
         turns = _TURNS if order.size > _ROWS_OF_PROFILES else _TURNS_OF_FEW
         kinds = kinds.learned(some, sizes, expected, turns)
-        first, others = order[:FIRST_ROWS], _spread_out(order, _ROWS_OF_PARTS)
+        first = order[:FIRST_ROWS]
+        others = _spread_out(order, _ROWS_OF_PARTS)
         chosen = list(self.sums(np.union1d(first, others)))
         answers = kinds.answers([sums for _, sums in chosen])
         likelihoods = np.concatenate([of_rows(slice(None)).likelihoods for of_rows in answers])
@@ -155,9 +163,11 @@ def _estimates(kinds: Kinds, answers: Answers, are_first: np.ndarray) -> np.ndar
     """Returns the estimates of rows of one level, and the ends of their intervals: (n, 3) int64."""
     belong = answers.likelihoods * kinds.parts
     belong[are_first] = answers.likelihoods[are_first] * kinds.first_parts
-    total, of_nobody = belong.sum(axis=1), belong[:, -1].copy()
+    total = belong.sum(axis=1)
+    of_nobody = belong[:, -1].copy()
     belong[:, -1] = 0
-    nobody, somebody = of_nobody / total, np.maximum(total - of_nobody, 1e-9 * total)
+    nobody = of_nobody / total
+    somebody = np.maximum(total - of_nobody, 1e-9 * total)
 
     def mean(values: np.ndarray) -> np.ndarray:
         return np.einsum("ij,ij->i", belong, values) / somebody

@@ -30,12 +30,19 @@ _PROFILES = ((0, 0, 0), (0.6, 0, 0), (-0.6, 0, 0), (0, -0.3, -1.5), (0, -0.3, 0)
 _MOST_PROFILE = 5.0
 # Multiples of the spread, and how many rows have them before the data: of all rows, and of the first
 # ones of a length, which are few and unlike each other.
-_MULTIPLES, _ROWS_OF_MULTIPLES, _FIRST_ROWS_OF_MULTIPLES = (1.0, 3.0), (0.7, 0.3), (0.5, 0.5)
-_NOBODY, _FIRST_NOBODY = 0.005, 0.001
+_MULTIPLES = (1.0, 3.0)
+_ROWS_OF_MULTIPLES = (0.7, 0.3)
+_FIRST_ROWS_OF_MULTIPLES = (0.5, 0.5)
+_NOBODY = 0.005
+_FIRST_NOBODY = 0.001
 # The spread at first; its least and largest value; and what is assumed of it before the data, squared
 # and with this weight, for a class that is there and for one that may not be.
-_SPREAD, _LEAST_SPREAD, _MOST_SPREAD = 0.35, 0.2, 1.2
-_ASSUMED, _ASSUMED_UNCLEAR, _ASSUMED_WEIGHT = 0.5, 1.0, 16.0
+_SPREAD = 0.35
+_LEAST_SPREAD = 0.2
+_MOST_SPREAD = 1.2
+_ASSUMED = 0.5
+_ASSUMED_UNCLEAR = 1.0
+_ASSUMED_WEIGHT = 16.0
 # The expectation of how many rows are of each kind has this weight in rows.
 _WEIGHT_IN_ROWS = 20
 # The weight of a profile's beginning, in squared standard deviations.
@@ -120,7 +127,8 @@ class Kinds:
         """
         expected, chance = self.expected(np.array([sums.place for sums in some]))
         shape = (len(some), -1, self.users.size)
-        expected, chance = expected.reshape(shape), chance.reshape(shape)
+        expected = expected.reshape(shape)
+        chance = chance.reshape(shape)
         prior = [(multiple * self.spreads * expected) ** 2 + chance for multiple in _MULTIPLES]
         nobody = np.zeros((len(some), 1, self.users.size))
         expected = np.concatenate([*([expected] * len(_MULTIPLES)), nobody], axis=1)
@@ -129,11 +137,14 @@ class Kinds:
         noise = np.array([sums.variances for sums in some])[:, np.newaxis]
         precision = 1 / (prior + noise)
         gains = prior * precision
-        left, slopes = gains * noise, precision * expected
+        left = gains * noise
+        slopes = precision * expected
         # The mass is Σ numbers / M_c: one more measurement of numbers that are normal. (L, K, 1) each.
-        start, scales = expected - gains * expected, self.inverse_bounds[:, np.newaxis]
+        start = expected - gains * expected
+        scales = self.inverse_bounds[:, np.newaxis]
         errors = left @ scales**2 + np.reshape([sums.mass_variance for sums in some], (-1, 1, 1))
-        shared, starts = left @ scales / errors, start.sum(axis=2, keepdims=True)
+        shared = left @ scales / errors
+        starts = start.sum(axis=2, keepdims=True)
         variances = np.maximum(left.sum(axis=2, keepdims=True) - shared**2 * errors, _LEAST)
         levels = (np.log(precision) - slopes * expected).sum(axis=2, keepdims=True) - np.log(errors)
         # What depends on rows is linear in their mass, 1, their numbers, and the squares of these.
@@ -145,10 +156,12 @@ class Kinds:
 
         # Few steps on (n, K), since these arrays are the largest.
         def of_rows(place: int, rows: slice) -> Answers:
-            numbers, masses = some[place].numbers[rows], some[place].masses[rows]
+            numbers = some[place].numbers[rows]
+            masses = some[place].masses[rows]
             sums = np.column_stack((masses, np.ones_like(masses), numbers, numbers**2))
             linear = sums[:, : rest.shape[2]]
-            squares, logs = linear @ rest[place].T, sums[:, 1:] @ of_logs[place].T
+            squares = linear @ rest[place].T
+            logs = sums[:, 1:] @ of_logs[place].T
             logs -= np.square(squares, out=squares)
             logs -= logs.max(axis=1, keepdims=True)
             likelihoods = np.exp(logs, out=logs)

@@ -19,9 +19,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-import apache_beam as beam
 import numpy as np
-from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from beam_dpne.counts.rule import (
     SIZES_PART,
@@ -38,16 +36,8 @@ from beam_dpne.elements.arrays import (
     rows_of_entries,
     used_words,
 )
-from beam_dpne.elements.batches import (
-    RowSums,
-    UserBatch,
-    apply,
-    sum_rows,
-    sums_at,
-    table_of_sums,
-)
-from beam_dpne.elements.coders import cached_for_sets
-from beam_dpne.engines import holds_flattens_back
+from beam_dpne.elements.batches import RowSums, sums_at, table_of_sums
+from beam_dpne.elements.encoding import cached_for_sets
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, UNITS
@@ -129,13 +119,15 @@ def sum_counts(held: Held, rule: CountRule) -> RowSums:
       numbers of users of the classes come last, as if they were one more row. `split_sums` gives all
       three back.
     """
-    classes, rows = rule.bounds.size, rule.row_weights.size
+    classes = rule.bounds.size
+    rows = rule.row_weights.size
     users = rows_of_entries(held.offsets)
     weights = rule.row_weights[held.rows]
     parts = UserParts.of(_sums_of_users(weights * weights, held.offsets), rule.bounds)
     # The table has only the rows that users of the batch hold, which may be few of all.
     used, places = used_words(rows, held.rows)
-    starts, sizes = places * np.int64(classes + 1), used.size * (classes + 1) + parts.lower
+    starts = places * np.int64(classes + 1)
+    sizes = used.size * (classes + 1) + parts.lower
     size = (used.size + 1) * (classes + 1)
     table = sums_at(starts + classes, weights * parts.masses[users], size)
     starts += parts.lower[users]
@@ -243,7 +235,7 @@ def sum_batches(rows: CountedRows, batches: Iterable[Any], released: Sequence[An
       batches: users.
       released: the released sets.
     """
-    sum_batch = functools.partial(_sum_batch, rows=rows, sets=len(released))
+    sum_batch = functools.partial(sum_batch_of, rows=rows, sets=len(released))
     rule = rule_of(rows, *released)
     size = (rule.row_weights.size + 1) * (rule.bounds.size + 1)
     with progress.counting(batches):
@@ -252,43 +244,7 @@ def sum_batches(rows: CountedRows, batches: Iterable[Any], released: Sequence[An
     return RowSums(rows=found, sums=table[found])
 
 
-def count_in_beam(
-    rows: CountedRows,
-    users: PCollection[UserBatch],
-    released: Sequence[PCollection[_Set]],
-    *,
-    kind: type[_Set],
-    noise: float | None,
-    run_key: RunKey,
-) -> PCollection[_Set]:
-    """Sums within bundles, adds up the bundles, and estimates on one worker.
-
-    Args:
-      rows: how the sets are rows.
-      users: all users, each of them in one batch only.
-      released: the released sets, PCollections of one set each; side inputs.
-      kind: the type of a set.
-      noise: the noise of the measurement; None is refused.
-      run_key: the secret of the run, bound to its parameters.
-
-    Returns:
-      All sets with estimated numbers of users, as one PCollection.
-    """
-    sides = [AsSingleton(each) for each in released]
-    before: list[AsIter] = []
-    if holds_flattens_back(users.pipeline):
-        # The sets depend on Flattens of what is computed from the users: this pass has a copy. The
-        # empty side input keeps the runner from making one stage of the copy and the pass.
-        users = apply(users, "Copy", beam.Map(lambda batch: batch), UserBatch)
-        before = [AsIter(apply(users, "None", beam.Filter(lambda _: False), UserBatch))]
-    sum_batch = functools.partial(_sum_batch, rows=rows, sets=len(sides))
-    sums = AsIter(sum_rows(users, sum_batch, *before, *sides))
-    how = {"rows": rows, "noise": required_noise(noise), "run_key": run_key}
-    estimate = beam.FlatMap(estimated, sums, *sides[:-1], **how)
-    return apply(released[-1], "Estimate", estimate, kind)
-
-
-def _sum_batch(batch: Any, *beside: Any, rows: CountedRows, sets: int) -> RowSums:
+def sum_batch_of(batch: Any, *beside: Any, rows: CountedRows, sets: int) -> RowSums:
     """Counts in one batch; the released sets are the last of the side inputs."""
     progress.enter("count")
     released = beside[len(beside) - sets :]

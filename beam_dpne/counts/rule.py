@@ -54,7 +54,8 @@ MOST_CLASSES = 11
 # γ²: what the numbers of users of the classes get of a user's squared length.
 SIZES_PART = 0.02
 # One user's sums: for each row two classes and the mass, and two numbers of users.
-SUMS_OF_A_ROW, SUMS_OF_A_USER = 3, 2
+SUMS_OF_A_ROW = 3
+SUMS_OF_A_USER = 2
 # Scores below count as this in weights.
 LEAST_SCORE = 2.0**-10
 # With much more noise the width of a cell would leave int64.

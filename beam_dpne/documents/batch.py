@@ -16,7 +16,8 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.schemas import named_fields_from_element_type
 
-from beam_dpne.elements.batches import apply
+from beam_dpne.documents.blocks import TEXT, USER
+from beam_dpne.elements.bundles import apply
 from beam_dpne.errors import kind_of
 from beam_dpne.reading.columns import (
     group_column,
@@ -28,7 +29,6 @@ from beam_dpne.reading.columns import (
 )
 from beam_dpne.reading.options import names_of
 
-USER, TEXT, GROUP = "user", "text", "group"
 # Beam 2.77 turns tables of Arrow and data frames of pandas into rows by the position of their columns:
 # it pairs the names of the first table with the values of all later ones, so that users and texts of a
 # file with another order of columns change places. No later step can see this. Classes are compared by
@@ -218,7 +218,8 @@ class _Batch(beam.DoFn):
             yield GlobalWindows.windowed_value(self._flush())
 
     def _flush(self) -> pa.RecordBatch:
-        rows, self._rows = self._rows, []
+        rows = self._rows
+        self._rows = []
         batch = batch_of_rows(rows, self._names, self._is_grouped)
         return documents_of(batch, self._names, self._is_grouped)
 
@@ -287,7 +288,8 @@ def documents_of(
                 "text_field."
             )
     fields = ", ".join(map(repr, names))
-    users, group = user_column(batch.column(names[0]), names[0]), None
+    users = user_column(batch.column(names[0]), names[0])
+    group = None
     if is_grouped:
         *names, group_name = names
         group = group_column(batch.column(group_name), group_name)

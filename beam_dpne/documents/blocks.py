@@ -15,7 +15,7 @@ from beam_dpne.elements.arrays import (
     used_words,
 )
 from beam_dpne.elements.batches import NO_GRAM, DocumentBlock, UserBatch
-from beam_dpne.elements.coders import bounded_parts
+from beam_dpne.elements.encoding import bounded_parts
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.columns import NAMED_USER
@@ -26,6 +26,11 @@ _MAX_BLOCK_TOKENS = 4_000_000
 _SPARE_BITS = 64 - 16
 # It ends the group that stands in front of a word. No group has a control character.
 _GROUP_END = "\x1f"
+
+# The columns of a batch of documents.
+USER = "user"
+TEXT = "text"
+GROUP = "group"
 
 
 def split_by_user(block: DocumentBlock, partitions: int) -> Iterator[tuple[int, DocumentBlock]]:
@@ -105,8 +110,10 @@ def _content(block: DocumentBlock, document: int) -> bytes:
 
 def _take_users(batch: UserBatch, users: np.ndarray) -> UserBatch:
     """Selects neighbouring users, and the words that they hold."""
-    start, stop = users[0], users[-1] + 1
-    first, last = batch.offsets[start], batch.offsets[stop]
+    start = users[0]
+    stop = users[-1] + 1
+    first = batch.offsets[start]
+    last = batch.offsets[stop]
     kept, ids = used_words(batch.size, batch.ids[first:last])
     if batch.words is None or batch.word_hashes is None:
         raise ValueError(f"Positions must be of length 0, got length {batch.length}.")
@@ -124,7 +131,8 @@ def _take_users(batch: UserBatch, users: np.ndarray) -> UserBatch:
 def user_order(users: np.ndarray) -> np.ndarray:
     """Returns an order that brings each user's rows together, ascending by the first 64 bits."""
     order = np.argsort(users[:, 0])
-    first, last = users[order, 0], users[order, 1]
+    first = users[order, 0]
+    last = users[order, 1]
     collision = (first[1:] == first[:-1]) & (last[1:] != last[:-1])
     return np.lexsort((users[:, 1], users[:, 0])) if collision.any() else order
 
@@ -207,7 +215,8 @@ def lay_out_positions(block: DocumentBlock, word_key: bytes) -> UserBatch:
     """Sorts documents by user, with one position for each token and NO_GRAM after each document."""
     lengths = np.diff(block.offsets)
     order = user_order(block.users)
-    sorted_users, lengths = block.users[order], lengths[order]
+    sorted_users = block.users[order]
+    lengths = lengths[order]
     starts = np.flatnonzero(changes(sorted_users))
     # (documents,) the position after each document and the NO_GRAM that ends it.
     ends = np.cumsum(lengths + 1)

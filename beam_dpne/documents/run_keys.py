@@ -23,6 +23,7 @@ from beam_dpne.errors import RunKeyError, kind_of
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
+from beam_dpne.storage.directories import absolute_path
 from beam_dpne.storage.paths import is_local, open_file
 
 # It is increased whenever any release under a fixed key would change; tests/golden holds such releases.
@@ -123,8 +124,13 @@ def _version_of(tokenizer: str | Tokenizer) -> str:
     try:
         # A callable object is defined by its class.
         definition = function if hasattr(function, "__qualname__") else type(function)
-        source = inspect.getsource(inspect.getmodule(definition) or function)
+        defined = inspect.getmodule(definition) or function
+        file = inspect.getsourcefile(defined) or ""
+        source = inspect.getsource(defined)
     except (OSError, TypeError):
+        return _UNKNOWN
+    # Python 3.13 gives the text of `python -c` for all code that was made of a text.
+    if file.startswith("<"):
         return _UNKNOWN
     return hashlib.sha256(source.encode()).hexdigest()
 
@@ -260,5 +266,13 @@ def _read(path: str) -> RunKey:
 
 
 def can_be_read_by_others(path: str) -> bool:
-    """Whether others than its owner can read a local file; of remote files nothing is known."""
-    return is_local(path) and bool(os.stat(path).st_mode & (stat.S_IRGRP | stat.S_IROTH))
+    """Whether others than its owner can read a local file; of remote files nothing is known.
+
+    A key of somebody else that this process can read by its group is meant for the group.
+    """
+    if not is_local(path):
+        return False
+    found = os.stat(absolute_path(path))
+    is_own = os.name == "posix" and found.st_uid == os.getuid()
+    others = stat.S_IROTH | stat.S_IRGRP if is_own else stat.S_IROTH
+    return bool(found.st_mode & others)

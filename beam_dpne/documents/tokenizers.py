@@ -165,7 +165,8 @@ def resolve_tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
         found = functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
         problem = f"of type {type(found).__name__}"
     except Exception as error:
-        found, problem = None, kind_of(error)
+        found = None
+        problem = kind_of(error)
     if not callable(found):
         raise ValueError(
             "tokenizer must name a function of one Arrow array that can be imported, got "

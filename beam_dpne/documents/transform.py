@@ -10,15 +10,11 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 
 from beam_dpne.documents import tokenizers
-from beam_dpne.documents.batch import (
+from beam_dpne.documents.batch import BatchDocuments, checked_names, require_one_release
+from beam_dpne.documents.blocks import (
     GROUP,
     TEXT,
     USER,
-    BatchDocuments,
-    checked_names,
-    require_one_release,
-)
-from beam_dpne.documents.blocks import (
     bounded_blocks,
     encode_documents,
     hash_users,
@@ -30,8 +26,9 @@ from beam_dpne.documents.blocks import (
 from beam_dpne.documents.run_keys import RunKeys, key_context, require_identified
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements import progress
-from beam_dpne.elements.batches import DocumentBlock, UnhintedTransform, UserBatch, apply
-from beam_dpne.elements.coders import SetStore, spill
+from beam_dpne.elements.batches import DocumentBlock, UserBatch
+from beam_dpne.elements.bundles import UnhintedTransform, apply
+from beam_dpne.elements.encoding import SetStore, spill
 from beam_dpne.elements.processes import Processes, most_forks
 from beam_dpne.engines import check_options
 from beam_dpne.mechanism.randomness import RunKey
@@ -168,8 +165,10 @@ class _Gathered:
         return encode_documents(hash_users(users, self._settings.run_key.sub_key("user")), tokens)
 
     def _cut(self) -> list[tuple[int, DocumentBlock]]:
-        most, key = self._settings.max_tokens_per_user, self._settings.run_key.sub_key("document")
-        blocks, self._blocks = self._blocks, []
+        most = self._settings.max_tokens_per_user
+        key = self._settings.run_key.sub_key("document")
+        blocks = self._blocks
+        self._blocks = []
         block = limit_documents(blocks, most, key, final=False)
         pieces = split_by_user(block, self._settings.partitions)
         return [(number, part) for number, piece in pieces for part in bounded_blocks(piece)]
@@ -199,7 +198,8 @@ class DocumentsTransform(UnhintedTransform):
     def __post_init__(self):
         super().__post_init__()
         for field in dataclasses.fields(self):
-            value, kind = getattr(self, field.name), cast("Any", field.type)
+            value = getattr(self, field.name)
+            kind = cast("Any", field.type)
             if field.name not in _CHECKED or isinstance(kind, str):
                 continue
             if not isinstance(value, kind):

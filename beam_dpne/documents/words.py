@@ -26,7 +26,11 @@ _ASCII = 128
 _CODE_POINTS = 0x110000
 MAX_OFFSET = 2**31 - 1
 # Classes of characters; 0 is a separator. Letters and digits are tokens from the start.
-_TOKEN, _APOSTROPHE, _MARK, _UNDERSCORE, _UNKNOWN = 1, 2, 3, 4, 255
+_TOKEN = 1
+_APOSTROPHE = 2
+_MARK = 3
+_UNDERSCORE = 4
+_UNKNOWN = 255
 _CLASS_OF_CATEGORY = {"L": _TOKEN, "N": _TOKEN, "M": _MARK}
 _TO_LOWER = bytes(range(256)).lower()
 
@@ -76,7 +80,8 @@ def words(texts: pa.Array) -> pa.ListArray:
         # From one start to the next one, all bytes beyond the run are separators, which are not solid.
         kept = np.logical_or.reduceat(solid, starts)
         inside[ranges(starts[~kept], sizes[~kept])] = False
-        starts, sizes = starts[kept], sizes[kept]
+        starts = starts[kept]
+        sizes = sizes[kept]
     return _split(flat, inside, starts, sizes)
 
 
@@ -145,9 +150,11 @@ def _join_inner_apostrophes(flat: _FlatText, classes: Bytes) -> None:
     size = np.where(raw[at] < _ASCII, 1, 3)
     border = _row_starts(flat)
     within = ~border[at] & ~border[at + size]
-    at, size = at[within], size[within]
+    at = at[within]
+    size = size[within]
     inner = (classes[at - 1] == _TOKEN) & (classes[at + size] == _TOKEN)
-    at, size = at[inner], size[inner]
+    at = at[inner]
+    size = size[inner]
     classes[at] = _TOKEN
     wide = at[size == 3]
     classes[wide + 1] = classes[wide + 2] = _TOKEN
@@ -214,7 +221,8 @@ def _runs(inside: Mask, offsets: Offsets) -> tuple[Offsets, Offsets]:
     # Rows that begin within a run of marks, which must be cut there.
     borders = offsets[(offsets > 0) & (offsets < len(inside))]
     cuts = borders[inside[borders - 1] & inside[borders]]
-    first, last = inside.copy(), inside.copy()
+    first = inside.copy()
+    last = inside.copy()
     np.greater(inside[1:], inside[:-1], out=first[1:])
     np.greater(inside[:-1], inside[1:], out=last[:-1])
     first[cuts] = True

@@ -138,7 +138,8 @@ class KeyTable:
     def __init__(self, keys: np.ndarray, multiplier: int = _MULTIPLIER):
         """Takes (m,) int64 distinct keys, fewer than 2^31, and the odd number that spreads them."""
         bits = max(1, (_SLOTS_PER_KEY * keys.size - 1).bit_length())
-        self._multiplier, self._shift = np.uint64(multiplier), np.uint64(64 - bits)
+        self._multiplier = np.uint64(multiplier)
+        self._shift = np.uint64(64 - bits)
         self._keys = np.append(keys, NOT_THERE)
         # (2^bits,) int32: the place of a key with this hash, m where there is none.
         self._table = np.full(1 << bits, keys.size, np.int32)
@@ -195,8 +196,10 @@ def outside_limit(
     over = np.flatnonzero(np.diff(offsets) > limit)
     if over.size == 0:
         return over
-    starts, sizes = offsets[over], np.diff(offsets)[over]
-    rows, entries = np.repeat(over, sizes), ranges(starts, sizes)
+    starts = offsets[over]
+    sizes = np.diff(offsets)[over]
+    rows = np.repeat(over, sizes)
+    entries = ranges(starts, sizes)
     return entries.take(np.flatnonzero(~randomness.keyed_subset(rows, draw(rows, entries), limit)))
 
 

@@ -6,18 +6,13 @@ Programs define the elements of their later steps beside those steps (`ngrams.el
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sized
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import scipy
-from apache_beam.pvalue import PCollection
-from apache_beam.transforms.window import GlobalWindows
-from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.elements.arrays import merge_hashes, merge_words, offsets_of, ranges, used_words
-from beam_dpne.elements.coders import register_batches
 
 NO_GRAM = -1
 MAX_WAITING = 4_000_000
@@ -112,77 +107,6 @@ class UserBatch:
     left: np.ndarray | None = None
 
 
-register_batches(DocumentBlock, UserBatch)
-
-
-class UnhintedTransform(beam.PTransform):
-    """Base of transforms, written as dataclasses, that take or return tuples of PCollections."""
-
-    def __post_init__(self):
-        super().__init__()
-
-    def default_type_hints(self) -> IOTypeHints:
-        """Returns no hints: with any, Beam logs a warning about a tuple of PCollections."""
-        return IOTypeHints.empty()
-
-
-def apply(
-    batches: Any, label: str, transform: beam.PTransform, kind: type[_Out]
-) -> PCollection[_Out]:
-    """Applies a transform under a label; its output has elements of one type, which picks the coder."""
-    return cast("PCollection[_Out]", batches | label >> transform.with_output_types(kind))
-
-
-class SumBundle(beam.DoFn):
-    """Adds up the batches of a bundle, so that a shuffle carries sums instead of batches.
-
-    The sums are sent when there are many even after they are added up, and at the end of the bundle.
-    """
-
-    def __init__(
-        self,
-        sum_batch: Callable[..., Sized],
-        merge: Callable[[list[Any]], Any],
-        cut: Callable[[Any], Iterable[tuple[int, Any]]],
-    ):
-        """Takes the functions of one histogram.
-
-        Args:
-          sum_batch: maps a batch and side inputs to its sums, whose length is the number of sums.
-          merge: maps the sums of several batches to the sums of all of them.
-          cut: cuts sums into parts, each with the number of its hash range.
-        """
-        self._sum_batch = sum_batch
-        self._merge = merge
-        self._cut = cut
-
-    def start_bundle(self):
-        """Starts without sums."""
-        self._waiting: list[Any] = []
-        self._size = 0
-
-    def process(self, element: Any, *beside: Any) -> Iterator[tuple[int, Any]]:
-        """Adds a batch to the waiting sums."""
-        sums = self._sum_batch(element, *beside)
-        self._waiting.append(sums)
-        self._size += len(sums)
-        if self._size > MAX_WAITING:
-            self._waiting = [self._merge(self._waiting)]
-            self._size = len(self._waiting[0])
-            if self._size > MAX_WAITING // 2:
-                yield from self._flush()
-
-    def finish_bundle(self) -> Any:
-        """Sends the waiting sums."""
-        for piece in self._flush():
-            yield GlobalWindows.windowed_value(piece)
-
-    def _flush(self) -> Iterator[tuple[int, Any]]:
-        waiting, self._waiting, self._size = self._waiting, [], 0
-        if waiting:
-            yield from self._cut(self._merge(waiting))
-
-
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class RowSums:
     """Sums over some users for rows that are numbered, or a part of them; as private as the data.
@@ -197,9 +121,6 @@ class RowSums:
 
     def __len__(self) -> int:
         return len(self.rows)
-
-
-register_batches(RowSums)
 
 
 def sums_at(places: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
@@ -249,17 +170,3 @@ def cut_rows(sums: RowSums) -> Iterator[tuple[int, RowSums]]:
     for number in np.unique(ranges).tolist():
         inside = ranges == number
         yield number, RowSums(rows=sums.rows[inside], sums=sums.sums[inside])
-
-
-def sum_rows(users: Any, sum_batch: Callable[..., RowSums], *beside: Any) -> PCollection[RowSums]:
-    """Sums batches of users within bundles, and adds up the bundles by ranges of rows.
-
-    Args:
-      users: batches of users, each user in one of them.
-      sum_batch: maps a batch and the side inputs to its sums.
-      *beside: side inputs.
-    """
-    sums_of = beam.ParDo(SumBundle(sum_batch=sum_batch, merge=add_rows, cut=cut_rows), *beside)
-    pieces = apply(users, "SumBundle", sums_of, tuple[int, RowSums])
-    merge = beam.MapTuple(lambda _, pieces: add_rows(pieces))
-    return apply(pieces | "ByRows" >> beam.GroupByKey(), "SumRows", merge, RowSums)

@@ -1,237 +1,26 @@
-"""BatchCoder, the one coder of batches of arrays, and `spill`, which turns large sets into files.
+"""The one coder of batches of arrays in Beam."""
 
-A side input of 100 MB that travels through a runner is copied several times in every worker process.
-A mapped file is one copy for all bundles of a process, in pages that the system can take back. A file
-on a local path is mapped where it is, as one copy for all processes of a machine.
-
-Sets between two rounds are as private as the data: the launcher deletes the run's folder, and a copy
-that a worker fetches has no name from the beginning, so that the system frees it with the process.
-"""
-
-import dataclasses
-import functools
-import hashlib
-import json
-import math
-import mmap
-import operator
-import shutil
-import tempfile
-import threading
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import apache_beam as beam
-import msgspec
-import numpy as np
-import pyarrow as pa
 
-from beam_dpne.errors import SharedStorageError
-from beam_dpne.mechanism.rules import LengthRule
-from beam_dpne.storage.directories import directory_at
-from beam_dpne.storage.paths import is_local, open_file
-
-_T = TypeVar("_T")
-
-_COPIED_AT_ONCE = 1 << 22
-
-
-@dataclasses.dataclass(frozen=True)
-class StoredFile:
-    """Bytes in a file that workers can read: its path and its SHA-256."""
-
-    path: str
-    sha256: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SetStore:
-    """The folder in which a run keeps sets that are too large for an element.
-
-    These are released sets, and with the adaptive strategy also the sets of present n-grams between
-    two rounds. The latter are as private as the data: the folder must be as private, and must be
-    deleted when the run has ended.
-
-    Attributes:
-      folder: the run's temporary location, on storage that all workers share.
-      limit: the size in bytes above which a set becomes a file.
-      from_launch: whether the launcher may write files there as well. It must not if it ends before
-        its job, as a template's launcher does, because it then deletes them.
-    """
-
-    folder: str
-    limit: int
-    from_launch: bool = True
-
-
-def store_file(folder: str, name: str, data: bytes, key: bytes = b"") -> StoredFile:
-    """Writes bytes under a name made of their content, so that a repeated bundle changes nothing.
-
-    Args:
-      folder: the folder in which the file is written.
-      name: the beginning of the file's name.
-      data: the content.
-      key: for private bytes, a secret without which the name reveals nothing about them.
-    """
-    digest = hashlib.sha256(data).hexdigest()
-    named = hashlib.blake2b(digest.encode(), key=key, digest_size=8).hexdigest()
-    directory = directory_at(folder, is_private=True)
-    file = f"{name}-{named}.batch"
-    directory.put(file, data)
-    return StoredFile(directory.path_of(file), digest)
-
-
-def cached_for_sets(maxsize: int) -> Callable[[Callable[..., _T]], Callable[..., _T]]:
-    """Returns a decorator with an LRU cache, which `forget` clears.
-
-    One thread computes a value, and others that need it wait, so that a large set is in memory once.
-    """
-
-    def decorate(function: Callable[..., _T]) -> Callable[..., _T]:
-        cached = functools.lru_cache(maxsize=maxsize)(function)
-        lock = threading.Lock()
-        _caches.append(cached.cache_clear)
-
-        @functools.wraps(function)
-        def locked(*arguments: Any, **named: Any) -> _T:
-            with lock:
-                return cached(*arguments, **named)
-
-        return locked
-
-    return decorate
-
-
-_kept: dict[int, Any] = {}
-_caches: list[Callable[[], None]] = [_kept.clear]
-
-
-def forget() -> None:
-    """Clears the caches of this process; a run calls it when it ends, to give the memory back."""
-    for clear in _caches:
-        clear()
-
-
-def keep(value: Any) -> int:
-    """Keeps a value until `take` of its number in the same process, so that nobody copies it."""
-    # The address of an object is its own as long as it is kept.
-    _kept[id(value)] = value
-    return id(value)
-
-
-def take(element: Any) -> Any:
-    """Returns the value that is kept with a number, once, and anything else as it is."""
-    return _kept.pop(element) if isinstance(element, int) else element
-
-
-def mapped(file: StoredFile) -> pa.Buffer:
-    """Returns the content of a stored file, mapped into memory; a remote file is fetched first.
-
-    Raises:
-      SharedStorageError: if the bytes are not those that were stored.
-    """
-    local = is_local(file.path)
-    buffer = pa.memory_map(file.path).read_buffer() if local else _fetched(file.path)
-    if hashlib.sha256(buffer).hexdigest() != file.sha256:
-        raise SharedStorageError(f"{file.path} is not what the run stored there.")
-    return buffer
-
-
-def _fetched(path: str) -> pa.Buffer:
-    """Maps a local copy that has no name, so that nothing of it outlives this process.
-
-    The system frees it with the last mapping, even after SIGKILL. Each process of a machine has one
-    copy: engines start one process for each worker, or give each process a file system.
-    """
-    with tempfile.TemporaryFile(prefix="beam_dpne-") as copy:
-        with open_file(path) as file:
-            shutil.copyfileobj(file, copy, _COPIED_AT_ONCE)
-        copy.flush()
-        return pa.py_buffer(mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ))
-
-
-# Engines take elements of 64 MB, but queue and sort many at a time (deploy/flink/config.yaml).
-MAX_ELEMENT_BYTES = 4 * 2**20
-_ALIGNMENT = 16
-# An encoded batch begins with the size of its head, which is never 0, or with this if it is stored.
-_NO_HEAD = bytes(_ALIGNMENT)
-# About what the scalars and the padding of arrays come to.
-_HEAD_BYTES = 1000
+from beam_dpne.elements.encoding import HEAD_BYTES, array_bytes, decode, encode
 
 
 class BatchCoder(beam.coders.Coder):
-    """Encodes one dataclass of arrays as a head and the bytes of arrays; decoded arrays are read-only.
-
-    Fields are numpy arrays, Arrow arrays, a `LengthRule`, or msgpack's types. A value whose field
-    `stored` is set is encoded as the address of the file that holds it (`spill`). Arrays of values that
-    are never stored travel in the fewest bytes that hold their integers; Beam copies them ten times.
-    """
+    """The coder of one dataclass of arrays; see `encoding`."""
 
     def __init__(self, batch_type: type):
         """Takes the dataclass of the batches."""
         self.batch_type = batch_type
 
     def encode(self, value: Any) -> bytes:
-        """Returns the bytes of `value`; one that was decoded and passed on has them already."""
-        stored = getattr(value, "stored", None)
-        if stored is not None:
-            return _NO_HEAD + json.dumps(dataclasses.asdict(stored)).encode()
-        if "_encoded" in vars(value):
-            return value._encoded
-        scalars: dict[str, Any] = {}
-        # The type, the shape and the size in bytes of each array, and the least value and the type of
-        # `_narrow`; Arrow arrays have the size alone.
-        arrays: list[tuple[str, str | None, tuple[int, ...], int, int, str | None]] = []
-        contents: list[Any] = []
-        for field in dataclasses.fields(self.batch_type):
-            item = getattr(value, field.name)
-            if isinstance(item, np.ndarray):
-                kind, shape, item = item.dtype.str, item.shape, np.ascontiguousarray(item)
-                least, item = (0, item) if hasattr(value, "stored") else _narrow(item)
-                narrow = item.dtype.str
-            elif isinstance(item, pa.Array):
-                kind, shape, least, narrow, item = None, (), 0, None, _arrow_stream(item)
-            else:
-                scalars[field.name] = item
-                continue
-            arrays.append((field.name, kind, shape, item.nbytes, least, narrow))
-            contents += [item, bytes(-item.nbytes % _ALIGNMENT)]
-        head = msgspec.msgpack.encode((scalars, arrays), enc_hook=operator.methodcaller("item"))
-        size = len(head).to_bytes(_ALIGNMENT, "little")
-        return b"".join((size, head, bytes(-len(head) % _ALIGNMENT), *contents))
+        """Returns the bytes of a batch."""
+        return encode(value)
 
     def decode(self, encoded: bytes) -> Any:
-        """Inverse of `encode`; arrays are views of the bytes.
-
-        A stored value is mapped into memory, and is the same object for all bundles of a process.
-        """
-        if encoded.startswith(_NO_HEAD):
-            return _stored_batch(self, StoredFile(**json.loads(encoded[_ALIGNMENT:])))
-        value = self.decode_buffer(pa.py_buffer(encoded))
-        # Its arrays hold the bytes in any case, and changed values are other objects.
-        vars(value)["_encoded"] = encoded
-        return value
-
-    def decode_buffer(self, buffer: pa.Buffer) -> Any:
-        """Does the same as `decode` for the bytes of a batch that is not stored."""
-        size = int.from_bytes(buffer[:_ALIGNMENT], "little")
-        start = _ALIGNMENT + size
-        fields, arrays = msgspec.msgpack.decode(buffer[_ALIGNMENT:start])
-        if fields.get("rule") is not None:
-            fields["rule"] = msgspec.convert(fields["rule"], LengthRule)
-        start += -size % _ALIGNMENT
-        for name, kind, shape, size, least, narrow in arrays:
-            if kind is None:
-                stream = pa.ipc.open_stream(buffer.slice(start, size))
-                fields[name] = stream.read_next_batch().column(0)
-            else:
-                array = np.frombuffer(buffer, narrow, math.prod(shape), start)
-                if narrow != kind:
-                    array = np.add(array, least, dtype=kind)
-                    array.setflags(write=False)
-                fields[name] = array.reshape(shape)
-            start += size + -size % _ALIGNMENT
-        return self.batch_type(**fields)
+        """Returns the batch of the bytes."""
+        return decode(self.batch_type, encoded)
 
     def estimate_size(self, value: Any) -> int:
         """Returns a bound on the bytes that `encode` makes, without making them.
@@ -239,7 +28,7 @@ class BatchCoder(beam.coders.Coder):
         Beam asks for the sizes of most elements when elements are few and large; its own answer is to
         encode them one time more.
         """
-        return _HEAD_BYTES if getattr(value, "stored", None) else _HEAD_BYTES + array_bytes(value)
+        return HEAD_BYTES if getattr(value, "stored", None) else HEAD_BYTES + array_bytes(value)
 
     @classmethod
     def from_type_hint(cls, typehint: Any, registry: Any) -> "BatchCoder":
@@ -255,73 +44,7 @@ class BatchCoder(beam.coders.Coder):
         return False
 
 
-def _narrow(array: np.ndarray) -> tuple[int, np.ndarray]:
-    """Returns the least of signed integers, and how far each is above it, in the fewest bytes for that.
-
-    Other arrays stay as they are, and so do integers that need all of their bytes.
-    """
-    if array.dtype.kind != "i" or not array.size:
-        return 0, array
-    least = int(array.min())
-    kind = np.min_scalar_type(int(array.max()) - least)
-    narrower = kind.itemsize < array.itemsize
-    return (least, np.subtract(array, least).astype(kind)) if narrower else (0, array)
-
-
-def _arrow_stream(array: pa.Array) -> memoryview:
-    """Returns an Arrow array as an IPC stream, without the parts that a slice leaves out."""
-    batch = pa.record_batch([array], names=[""])
-    return memoryview(b"".join((batch.schema.serialize(), batch.serialize())))
-
-
-@cached_for_sets(maxsize=4)
-def _stored_batch(coder: BatchCoder, file: StoredFile) -> Any:
-    return dataclasses.replace(coder.decode_buffer(mapped(file)), stored=file)
-
-
 def register_batches(*batch_types: type) -> None:
     """Makes `BatchCoder` the coder of dataclasses in Beam's registry."""
     for batch_type in batch_types:
         beam.coders.registry.register_coder(batch_type, BatchCoder)
-
-
-def array_bytes(batch: Any) -> int:
-    """Returns the size of a batch's arrays, in bytes; it encodes to little more."""
-    values = (getattr(batch, field.name) for field in dataclasses.fields(batch))
-    return sum(value.nbytes for value in values if isinstance(value, np.ndarray | pa.Array))
-
-
-def bounded_parts(
-    places: np.ndarray, take: Callable[[np.ndarray], _T], whole: _T | None = None
-) -> Iterator[_T]:
-    """Yields batches of the places, which are halved until each batch is small enough for an element.
-
-    A single place that is larger than that is a batch by itself.
-
-    Args:
-      places: rows or entries of a larger batch.
-      take: maps places to a batch of them.
-      whole: the batch of all of them, if it is there already.
-    """
-    part = take(places) if whole is None else whole
-    if places.size <= 1 or array_bytes(part) <= MAX_ELEMENT_BYTES:
-        yield part
-        return
-    for half in np.array_split(places, 2):
-        yield from bounded_parts(half, take)
-
-
-def spill(batch: _T, store: SetStore | None, key: bytes = b"") -> _T:
-    """Stores a batch above the size limit as a file, and returns it with the file's address.
-
-    Args:
-      batch: a released set, a set between two rounds, or public counts.
-      store: the folder and the limit; with None every batch travels as an element.
-      key: for a private set, the secret with which its file is named.
-    """
-    if store is None or array_bytes(batch) <= store.limit:
-        return batch
-    value: Any = batch
-    encoded = BatchCoder(type(batch)).encode(dataclasses.replace(value, stored=None))
-    file = store_file(store.folder, type(batch).__name__, encoded, key)
-    return dataclasses.replace(value, stored=file)

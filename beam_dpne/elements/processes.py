@@ -238,7 +238,8 @@ def _read(file: int) -> Any:
     os.close(file)
     (count,) = np.frombuffer(content, np.int64, 1).tolist()
     sizes = np.frombuffer(content, np.int64, count, offset=8)
-    start, parts = 8 + sizes.nbytes, []
+    start = 8 + sizes.nbytes
+    parts = []
     for size in sizes.tolist():
         start += -start % _ALIGNMENT
         parts.append(content.slice(start, size))

@@ -33,6 +33,8 @@ class Snapshot(NamedTuple):
 
 
 RELEASED = "released"
+# The ledger of the release is in place, so that the run cannot fail any more.
+PUBLISHED = "published"
 _START = Snapshot("", None, 0)
 # Expected: the number of parts of a stage, by its name; items: that of the items that are mapped, or 0.
 # A runner's workers are threads. Tell: what takes the steps of a fork, or None.
@@ -52,7 +54,8 @@ def _told(step: Callable[..., None]) -> Callable[..., None]:
 def forward_to(tell: Callable[..., Any]) -> None:
     """Has the steps of this process told to a function: for each a name, and its arguments."""
     # The lock of the parent may be held for ever.
-    _now.tell, _now.lock = tell, threading.Lock()
+    _now.tell = tell
+    _now.lock = threading.Lock()
 
 
 def repeat(name: str, *arguments: Any) -> None:

@@ -5,13 +5,11 @@ The tokens of an n-gram are escaped in its text, so that a line of a file holds 
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.pvalue import AsIter, PCollection
 
 SEPARATOR = " "
 EMPTY_TOKEN = "\\e"
@@ -291,18 +289,6 @@ class NgramProbability(NamedTuple):
     probability: float
 
 
-_GROUPED = (GroupedNgram, CountedGroupedNgram)
-for _row_type in (
-    ReleasedNgram,
-    ReleasedItem,
-    CountedNgram,
-    CountedItem,
-    NgramProbability,
-    *_GROUPED,
-):
-    beam.coders.registry.register_coder(_row_type, beam.coders.RowCoder)
-
-
 def in_order(rows: pa.Table) -> pa.Table:
     """Returns the rows in the order of a release, which depends on nothing but the rows.
 
@@ -324,15 +310,3 @@ def rounded_probabilities(probabilities: np.ndarray) -> np.ndarray:
     """Returns probabilities as a release has them, with nine significant digits."""
     shown = (f"{value:.{PROBABILITY_DIGITS}g}" for value in probabilities.tolist())
     return np.fromiter(map(float, shown), np.float64, count=probabilities.size)
-
-
-def longest_beside_shorter(
-    released: Sequence[PCollection[Any]], label: str = "Sets"
-) -> tuple[PCollection[Any], AsIter]:
-    """Returns S_T, which always has one element, and the shorter sets as one side input.
-
-    A set union has a single set, which counts as the longest.
-    """
-    *shorter, longest = released
-    others = shorter or [longest | f"{label}/None" >> beam.Filter(lambda _: False)]
-    return longest, AsIter(cast("PCollection", others | f"{label}/Shorter" >> beam.Flatten()))

@@ -321,7 +321,8 @@ def cancel_at_flink(result: PipelineResult, options: PipelineOptions) -> None:
     Raises:
       OSError: Flink does not answer.
     """
-    address, until = flink_address(options), time.monotonic() + _FLINK_SECONDS
+    address = flink_address(options)
+    until = time.monotonic() + _FLINK_SECONDS
     while address and time.monotonic() < until:
         running = [job for job in _jobs(address, result) if job["state"] not in _FINAL]
         if len(running) == 1:

@@ -41,8 +41,11 @@ class Corpus:
       users: (u,) string or 16 bytes, the names of the users who have any word.
       offsets: (u + 1,) int64; the positions of user i are offsets[i]:offsets[i + 1].
       codes: (n,) int32, the code of the word at each position, and `BORDER` after the last word of
-        each document; the documents of a user are adjacent.
+        each piece, which is a document or what stands in it between two borders of the tokenizer; the
+        pieces of a user are adjacent.
       tokenizer: Name of the tokenizer.
+      documents: (v,) int64, the number of documents of each user who was read, also of those without
+        words, in the order of reading.
       rejected_reasons: Numbers of records of the input that could not be used, by reason.
     """
 
@@ -51,6 +54,7 @@ class Corpus:
     offsets: np.ndarray
     codes: np.ndarray
     tokenizer: str
+    documents: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
     rejected_reasons: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @property
@@ -64,14 +68,14 @@ class Corpus:
         return arrays.rows_of_entries(self.offsets).astype(np.int32)
 
     @functools.cached_property
-    def document_lengths(self) -> np.ndarray:
-        """The number of words of each document: (d,) int64."""
+    def piece_lengths(self) -> np.ndarray:
+        """The number of words of each piece: (p,) int64."""
         return np.diff(np.flatnonzero(self.codes < 0), prepend=-1) - 1
 
     @property
     def tokens(self) -> int:
         """Number of words of all documents together."""
-        return int(self.document_lengths.sum())
+        return int(self.piece_lengths.sum())
 
     def count_by_user(self, chosen: np.ndarray) -> np.ndarray:
         """Returns the number of each user's positions among those that (n,) bool choose: (u,) int64."""
@@ -159,8 +163,12 @@ def _gathered(
     """Returns the corpus of documents; those without words are left out."""
     function = tokenizers.resolve_tokenizer(tokenizer)
     # The words and users of each batch as codes of its own dictionary, and numbers of words.
-    words, users, lengths = [], [], [np.zeros(0, np.int64)]
+    words = []
+    users = []
+    lengths = [np.zeros(0, np.int64)]
+    authors: list[pa.DictionaryArray] = []
     for batch in batches:
+        authors.append(batch.column("user").dictionary_encode())
         tokens = tokenizers.tokenize(function, batch.column("text"))
         if "group" in batch.schema.names:
             tokens = with_group(batch.column("group"), tokens)
@@ -180,19 +188,21 @@ def _gathered(
             "input must have fewer than 2^31 tokens to be evaluated, got more. Give a part of "
             "the files, with all documents of the users in it."
         )
-    names, user_of_document = _joined(users)
+    names, user_of_piece = _joined(users)
     distinct, codes = _joined(words)
     # (w,) the codes in the order of the words' bytes, and the rank of each code in it.
-    by_bytes, ranks = arrays.byte_order(distinct), arrays.byte_ranks(distinct).astype(np.int32)
-    # (n,) the positions of all documents, in the order of reading and in that of users.
+    by_bytes = arrays.byte_order(distinct)
+    ranks = arrays.byte_ranks(distinct).astype(np.int32)
+    # (n,) the positions of all pieces, in the order of reading and in that of users.
     positions = np.insert(ranks[codes], np.cumsum(sizes), BORDER)
-    user = np.repeat(user_of_document, sizes + 1)
+    user = np.repeat(user_of_piece, sizes + 1)
     return Corpus(
         words=distinct.take(pa.array(by_bytes)),
         users=names,
         offsets=np.append(0, np.cumsum(np.bincount(user, minlength=len(names)))),
         codes=positions[np.argsort(user, kind="stable")],
         tokenizer=tokenizers.tokenizer_name(tokenizer),
+        documents=np.bincount(_joined(authors)[1]),
     )
 
 
@@ -266,10 +276,12 @@ def _extended(corpus: Corpus, length: int, prefixes: np.ndarray) -> LengthIndex:
     """Extends the n-gram of k − 1 words that begins at each position with the word after it."""
     begins = np.flatnonzero(prefixes[: corpus.codes.size - length + 1] >= 0)
     word = corpus.codes[begins + length - 1]
-    begins, word = begins[word >= 0], word[word >= 0]
+    begins = begins[word >= 0]
+    word = word[word >= 0]
     keys = prefixes[begins].astype(np.int64) * len(corpus.words) + word
     order = np.argsort(keys, kind="stable")
-    keys, begins = keys[order], begins[order]
+    keys = keys[order]
+    begins = begins[order]
     # (p,) whether a position is the first of its n-gram, and of its user; users ascend within both.
     first = np.diff(keys, prepend=-1) != 0
     of_user = np.diff(corpus.user_of_position[begins], prepend=-1) != 0

@@ -90,7 +90,8 @@ def evaluate(
     >>> [(row.k, row.held, row.released) for row in words.k_anonymity]
     [(1, 3, 1), (2, 1, 1)]
     """
-    rows, parts = [], []
+    rows = []
+    parts = []
     for level in index.lengths:
         grams = released.get(level.length, np.zeros((0, level.length), np.int64))
         found = index.find(grams)
@@ -247,7 +248,8 @@ def _quality(
       top: (k,) integers, falling: numbers of users of the n-grams of the data that most users have;
         None for all lengths together.
     """
-    truth, users = rows.truth, rows.users
+    truth = rows.truth
+    users = rows.users
     found: dict[str, Any] = {"length": length, "real": int((truth > 0).sum())}
     if users is not None:
         found |= _interval_shares(truth, users)
@@ -266,7 +268,8 @@ def _quality(
 
 def _interval_shares(truth: np.ndarray, users: np.ndarray) -> dict[str, float]:
     """Returns the measures of estimates and intervals, which are over real rows."""
-    users, truth = users[truth > 0], truth[truth > 0]
+    users = users[truth > 0]
+    truth = truth[truth > 0]
     if not truth.size:
         return {}
     estimates, low, high = users.T
@@ -282,7 +285,8 @@ def _interval_shares(truth: np.ndarray, users: np.ndarray) -> dict[str, float]:
 
 def _correlation(values: np.ndarray, truth: np.ndarray) -> float | None:
     """Returns Spearman's rank correlation over real rows; None if either side is constant."""
-    values, truth = values[truth > 0], truth[truth > 0]
+    values = values[truth > 0]
+    truth = truth[truth > 0]
     if np.unique(values).size < 2 or np.unique(truth).size < 2:
         return None
     return float(np.corrcoef(stats.rankdata(values), stats.rankdata(truth))[0, 1])
@@ -336,7 +340,8 @@ def families_of(
     found = []
     for length, own, known in parts:
         for family, chosen in (("known", known), ("new", ~known)):
-            released, real = int(chosen.sum()), int((own.truth[chosen] > 0).sum())
+            released = int(chosen.sum())
+            real = int((own.truth[chosen] > 0).sum())
             found.append({"length": length, "family": family, "released": released})
             found[-1] |= {"real": real, "spurious": released - real}
     return found

@@ -109,7 +109,8 @@ def evaluation_picture(
     for axes in (anonymity, users):  # Neighbouring lengths have colours of one order, however many.
         axes.set_prop_cycle(color=colormaps["viridis"](np.linspace(0, 0.93, len(lengths))))
     places = [str(row.length) for row in lengths]
-    real, spurious = [row.real for row in lengths], [row.spurious for row in lengths]
+    real = [row.real for row in lengths]
+    spurious = [row.spurious for row in lengths]
     released.bar(places, real, label="of at least one user")
     bars = released.bar(places, spurious, bottom=real, label="spurious, as many as are written")
     released.bar_label(bars, [f"{number:,}" for number in spurious], fontsize=8, padding=2)
@@ -140,7 +141,8 @@ def draw_users(axes: "Axes", rows: Mapping[int, JudgedRows]) -> None:
     for each in rows.values():
         if each.users is not None:
             real = each.truth > 0
-            truth, users = each.truth[real], np.maximum(each.users[real, 0], 1)
+            truth = each.truth[real]
+            users = np.maximum(each.users[real, 0], 1)
             axes.scatter(truth, users, s=6, alpha=0.5, linewidths=0)
             most = max([most, *truth, *users])
     for factor, style in ((1 / FACTOR, "--"), (1, "-"), (FACTOR, "--")):

@@ -131,7 +131,8 @@ def arpa(source: Source, public: str | None = None) -> tuple[str, Mapping[str, i
 
 def _write_probabilities(stream: TextIO, source: Source, public: str) -> int:
     """Writes the model of n-gram probabilities; returns how many of them no line can hold."""
-    plan, used = source.ledger["plan"], source.ledger["mechanism"]["public"]
+    plan = source.ledger["plan"]
+    used = source.ledger["mechanism"]["public"]
     reading = {"length": plan["length"], "tokenizer": source.ledger["tokenizer"]}
     longest = read_public_counts(public, **reading)
     if (longest.grams < 0).any():
@@ -189,7 +190,8 @@ def _write_weights(stream: TextIO, source: Source) -> int:
     kept = [row for row, words in enumerate(source.tokens) if all(fits[word] for word in words)]
     words = sorted({word for row in kept for word in source.tokens[row]})
     number = {word: place for place, word in enumerate(words)}
-    tables, weights = [], []
+    tables = []
+    weights = []
     for size in range(1, int(source.lengths[kept].max(initial=1)) + 1):
         rows = [row for row in kept if len(source.tokens[row]) == size]
         ids = [[number[word] for word in source.tokens[row]] for row in rows]

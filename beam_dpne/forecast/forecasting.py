@@ -38,20 +38,27 @@ from beam_dpne.ngrams.plan import PrivacyPlan
 MOST_REPEATS = 8.0
 # More positions of public text make a forecast slower and hardly better.
 MOST_POSITIONS = 3_000_000
-_KEPT, _SAMPLES, _FEWEST_USERS = 0.75, 2, 4
+_KEPT = 0.75
+_SAMPLES = 2
+_FEWEST_USERS = 4
 # Slope of log R over m that chance causes, how far it may be from it, and the variance of the
 # logarithm of a ratio of two runs times R (public titles).
-_SLOPE, _SLOPE_STDDEV, _SLOPE_CHANCE = 0.03, 0.03, 1.5
+_SLOPE = 0.03
+_SLOPE_STDDEV = 0.03
+_SLOPE_CHANCE = 1.5
 # The needed numbers of users rise with m by at most this slope (public titles).
 _MOST_SLOPE = 0.06
 # Curvature of log2 R over log2 N, and how far it may be from it (public titles).
-_CURVATURE, _CURVATURE_STDDEV = -0.08, 0.05
+_CURVATURE = -0.08
+_CURVATURE_STDDEV = 0.05
 # Variance of log2 R times R, and the error of log2 R beside that of chance.
-_CHANCE, _MODEL_ERROR = 12.0, 0.04
+_CHANCE = 12.0
+_MODEL_ERROR = 0.04
 # The most documents of a made-up user are this many times the mean, as in the shipped sample of titles.
 _LONGEST = 50
 # Rows whose estimate is within this factor of a number of users show the width of its interval.
-_NEAR, _FEWEST_NEAR = 1.6, 5
+_NEAR = 1.6
+_FEWEST_NEAR = 5
 
 
 class Width(NamedTuple):
@@ -176,7 +183,8 @@ class Forecaster:
         if not others:
             return first
         # The excess of a number over the truth, as a slope of its logarithm over m.
-        step, back = repeats / _KEPT - repeats, repeats - 1
+        step = repeats / _KEPT - repeats
+        back = repeats - 1
         more = np.mean([run.released for run in others], axis=0)
         slopes = np.log((more + 0.5) / (first.released + 0.5)) / step
         # Few n-grams say little of the slope, which is drawn towards its usual value.
@@ -255,7 +263,8 @@ def _widths(grams: GramSet, users: int) -> tuple[Width, ...]:
     """Returns typical intervals at 100, 1,000, … users, where a release has such n-grams."""
     if grams.users is None:
         return ()
-    widths, number = [], 100
+    widths = []
+    number = 100
     counts = np.maximum(grams.users.astype(np.float64), 0)
     while number <= users:
         middle = counts[:, 0]

@@ -30,7 +30,8 @@ from beam_dpne.ngrams.plan import PrivacyPlan
 
 # A sum of weights stays below 2^63 for this many users with weights below 1 in units of 2^-32.
 MOST_USERS = 2**30
-HALF, NEARLY = 0.5, 0.99
+HALF = 0.5
+NEARLY = 0.99
 # N-grams of fewer users of the crowd say little of the number that is needed.
 _FEWEST = 2
 NUMBERS = (10, 100, 1000)

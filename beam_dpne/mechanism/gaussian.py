@@ -263,7 +263,8 @@ def group_sizes(*, epsilon: float, delta: float, gaussian: GaussianNoise) -> lis
     """
     rows = []
     for users in SIZES:
-        stddev, own = 1 / (users * gaussian.mu), users * gaussian.epsilon
+        stddev = 1 / (users * gaussian.mu)
+        own = users * gaussian.epsilon
         rows.append(
             {
                 "users": users,
@@ -303,7 +304,8 @@ def _log_ndtr_difference(lower: float, upper: float) -> float:
 
 def _bracket(excess: Callable[[float], float], start: float) -> tuple[float, float]:
     """Widens [start − 1, start + 1] until the decreasing function changes sign in it."""
-    low, high = start - 1.0, start + 1.0
+    low = start - 1.0
+    high = start + 1.0
     while excess(low) < 0.0:
         low -= 2.0
     while excess(high) > 0.0:

@@ -61,10 +61,12 @@ class GaussianPlan(Parameters):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("adjacency", self.adjacency, (_ADJACENCY,))
-        delta, users = self.delta, self.public_user_count
+        delta = self.delta
+        users = self.public_user_count
         if delta < _MIN_DELTA:
             raise ValueError(
-                f"delta must be at least {_MIN_DELTA}, where the noise of 128 bits ends, got {delta=}."
+                f"delta must be at least {_MIN_DELTA}, got {delta=}: noise of 128 random bits has no "
+                "values that are as rare."
             )
         if users is not None and delta * users > 1:
             raise ValueError(
@@ -138,7 +140,10 @@ class GaussianPlan(Parameters):
         Raises:
           ValueError: if ε or δ is too small for the other. The message says what would be enough.
         """
-        epsilon, delta, slack, lost = self.epsilon, self.delta, self.numerical_slack, self.far_tails
+        epsilon = self.epsilon
+        delta = self.delta
+        slack = self.numerical_slack
+        lost = self.far_tails
         kept = gaussian.RESERVED
         if slack > kept * epsilon:
             raise ValueError(
@@ -151,9 +156,9 @@ class GaussianPlan(Parameters):
                 f"delta must be at least {enough:.3g} with {epsilon=}, or " if enough < 1 else ""
             )
             raise ValueError(
-                f"{raised}epsilon must be lower with {delta=}: noise of 128 bits ends at "
-                f"{NORMAL_END:.1f} standard deviations, and the missing tails may cost at most "
-                f"delta/1000. {remedy}"
+                f"{raised}epsilon must be lower with {delta=}. Noise is of 128 random bits: it has "
+                f"no values beyond {NORMAL_END:.1f} standard deviations. With so little noise, those "
+                f"that are missing would weaken the guarantee by more than delta/1000. {remedy}"
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -170,7 +175,8 @@ class GaussianPlan(Parameters):
         A run key is bound to them (`key_context`). So a parameter that goes, or one that is added,
         changes no release in which it has its default.
         """
-        cls, chosen = type(self), self.decides_defaults
+        cls = type(self)
+        chosen = self.decides_defaults
         plain = cls(**{"epsilon": 1.0, "delta": 1e-6, chosen: getattr(self, chosen)}).to_dict()
         default = next(field.default for field in dataclasses.fields(cls) if field.name == chosen)
         plain = plain | {"epsilon": None, "delta": None, chosen: default}

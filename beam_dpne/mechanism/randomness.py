@@ -252,9 +252,12 @@ def scaled_integers(bits: np.ndarray, bound: int) -> np.ndarray:
 
 def _product(values: np.ndarray, factor: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the high and the low 64 bits of products of (n,) uint64 and a factor < 2^64, exactly."""
-    half, low_half = np.uint64(32), np.uint64(0xFFFFFFFF)
-    first, last = np.uint64(factor >> 32), np.uint64(factor & 0xFFFFFFFF)
-    high, low = values >> half, values & low_half
+    half = np.uint64(32)
+    low_half = np.uint64(0xFFFFFFFF)
+    first = np.uint64(factor >> 32)
+    last = np.uint64(factor & 0xFFFFFFFF)
+    high = values >> half
+    low = values & low_half
     # Each of the products below has at most 64 bits, and so has each sum.
     lowest = low * last
     middle = high * last + (lowest >> half)

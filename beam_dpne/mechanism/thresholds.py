@@ -56,7 +56,8 @@ def vocabulary_threshold(*, noise_stddev: float, delta: float, max_contributions
     counts = np.arange(1, min(max_contributions, EXACT_HELD) + 1, dtype=np.float64)
     weights = 1 / np.sqrt(counts)
     if max_contributions > EXACT_HELD:
-        counts, weights = np.append(counts, max_contributions), np.append(weights, weights[-1])
+        counts = np.append(counts, max_contributions)
+        weights = np.append(weights, weights[-1])
     return float(np.max(weights + noise_stddev * -scipy.special.ndtri(alone_tail(delta, counts))))
 
 
@@ -156,10 +157,12 @@ def noisy_cells(
 
     References: DPNE Algorithm 1, "if H_k[u] + N(0, σ_k²) > ρ_k".
     """
-    width, unit = rule.cell_units, rule.loading_unit
+    width = rule.cell_units
+    unit = rule.loading_unit
     own = rule.threshold_units if thresholds is None else thresholds
     whole, part = np.divmod(np.broadcast_to(np.asarray(own, np.int64), noise.shape), width)
-    cells, rest = -whole, -part * unit
+    cells = -whole
+    rest = -part * unit
     for loading, column in zip(rule.loadings, weights, strict=True):
         if loading:
             whole, part = np.divmod(column, width)
@@ -199,7 +202,8 @@ def spurious_cells(
     this_round = rules[round_number - 1]
     law = null_law(rules[: round_number - 1], noise_stddev)
     stddev = noise_stddev * this_round.loadings[-1] / this_round.loading_unit
-    threshold, width = this_round.threshold_units, this_round.cell_units
+    threshold = this_round.threshold_units
+    width = this_round.cell_units
     last = _LAST_CELL + max(0, -threshold // width)
     # (last,) float64 in units of weight: the upper borders of cells 0, 1, …, last − 1.
     borders = (threshold + width * np.arange(1, last + 1)) / UNITS

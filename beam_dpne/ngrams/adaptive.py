@@ -71,7 +71,8 @@ class Round:
 
 
 def _rounds(*quotas_and_shares: tuple[float, float]) -> tuple[Round, ...]:
-    left, rounds = 1.0, []
+    left = 1.0
+    rounds = []
     for quota, error_share in quotas_and_shares:
         rounds.append(Round(quota=quota, error_share=error_share, budget_share=left * quota))
         left *= 1.0 - quota
@@ -213,7 +214,8 @@ def costs(weights: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     Weights are (m,) int64 in [0, 2^36), in units of 2^-32; costs (n,) int64 in units of 2^-56.
     """
     # w² = 2^8 (w · whole) + w · rest. Sums over a batch may pass 2^63, since their differences do not.
-    whole, rest = weights >> 8, weights & (SQUARES_PER_BUDGET_UNIT - 1)
+    whole = weights >> 8
+    rest = weights & (SQUARES_PER_BUDGET_UNIT - 1)
     rests = _sums(weights * rest, offsets)
     return _sums(weights * whole, offsets) - (-rests // SQUARES_PER_BUDGET_UNIT)
 
@@ -275,7 +277,8 @@ def gram_rounds(fraction: float, rounds: tuple[Round, ...]) -> tuple[RoundRule, 
     ρ_r solves P(an n-gram without weight is open until r and then Y_r > ρ_r) = E_r · fraction.
     """
     loadings = [_loading(each, rounds[0]) for each in rounds]
-    law, rules = NOTHING_YET, []
+    law = NOTHING_YET
+    rules = []
     for index, this_round in enumerate(rounds):
         evidence = loadings[: index + 1]
         information = sum(loading * loading for loading in evidence) / LOADING_UNIT**2

@@ -1,13 +1,9 @@
 """ExtractGrams and PruneInvalid: users' candidates, and their positions in terms of released sets."""
 
-import dataclasses
 from collections.abc import Sequence
 
-import apache_beam as beam
 import numpy as np
-from apache_beam.pvalue import AsSingleton, PCollection
 
-from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import (
     KeyTable,
     distinct,
@@ -16,10 +12,9 @@ from beam_dpne.elements.arrays import (
     places_in,
     rows_of_places,
 )
-from beam_dpne.elements.batches import NO_GRAM, UnhintedTransform, UserBatch, apply
-from beam_dpne.elements.coders import cached_for_sets
+from beam_dpne.elements.batches import NO_GRAM, UserBatch
+from beam_dpne.elements.encoding import cached_for_sets
 from beam_dpne.ngrams.elements import Contributions, GramSet, PresentGrams, pack_pairs
-from beam_dpne.validation import check_choice
 
 # A set of so many n-grams has a table for look-ups, of up to 256 MB; a larger one is searched.
 _MOST_HASHED = 2**24
@@ -27,99 +22,6 @@ _MOST_HASHED = 2**24
 _SMALL_SET = 2**20
 # Up to this part of a batch's positions they are copied when others fall away.
 _WORTH_COPYING = 0.75
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class ExtractGrams(UnhintedTransform):
-    """Lists each user's distinct candidate n-grams of one length.
-
-    At length 1 candidates are the user's words. At length k ≥ 2 they are two neighbouring released
-    (k−1)-grams (pruning "both"), or a released (k−1)-gram and the released word after it ("single").
-    These are exactly the user's k-grams in V_k, since `PruneInvalid` left only such positions.
-
-    Input: `UserBatch` of length k−1.
-
-    Output: `Contributions` of length k ≥ 1, keys ascending within each user, without weights.
-
-    Privacy: not private; nothing is bounded yet.
-
-    Cost: one sort of the batch's candidates as 64-bit integers.
-
-    Example:
-      >>> import numpy as np
-      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import ExtractGrams, UserBatch
-      >>> batch = UserBatch(  # one user: the released words 0 1 0 1, a border after them
-      ...     length=1, size=2, users=np.array([[1, 2]], np.uint64), vocabulary_size=2,
-      ...     offsets=np.array([0, 5]), ids=np.array([0, 1, 0, 1, -1], np.int32))
-      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-      ...     grams = pipeline | beam.Create([batch]) | ExtractGrams()
-      ...     _ = grams | beam.Map(lambda c: print(c.keys >> 32, c.keys & 0xFFFFFFFF))
-      [0 1] [1 0]
-
-    References: DPNE Algorithm 1, "W_i^k ← G_k(w_i)" and "U_i ← W_i^k ∩ V_k".
-    """
-
-    def expand(self, users: PCollection[UserBatch]) -> PCollection[Contributions]:
-        """Applies `extract_grams` to each batch."""
-        return apply(users, "Extract", beam.Map(extract_grams), Contributions)
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class PruneInvalid(beam.PTransform):
-    """Rewrites users' positions in terms of S_{k−1}, as the input of length k.
-
-    Each position gets the id in S_{k−1} of the n-gram that starts there, −1 if it was not released.
-    Positions at which nothing longer can begin are dropped, and users without any, so that later
-    lengths cost less.
-
-    Input: `UserBatch` of length k−2.
-
-    Output: `UserBatch` of length k−1.
-
-    Privacy: not private; a function of one user's data and of a released set.
-
-    Cost: one look-up for each position that is left.
-
-    Attributes:
-      released: PCollection of one `GramSet`, S_{k−1}; a side input.
-      pruning: "both" or "single".
-
-    Example:
-      >>> import numpy as np, pyarrow as pa
-      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import GramSet, PruneInvalid, UserBatch
-      >>> batch = UserBatch(  # one user: "a b c", of which only "a" and "b" were released
-      ...     length=0, size=3, users=np.array([[1, 2]], np.uint64), words=pa.array(["c", "a", "b"]),
-      ...     offsets=np.array([0, 4]), ids=np.array([1, 2, 0, -1], np.int32))
-      >>> vocabulary = GramSet(length=1, keys=np.arange(2), scores=np.array([9.0, 9.5]),
-      ...                      words=pa.array(["a", "b"]), vocabulary_size=2)
-      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-      ...     released = pipeline | "S_1" >> beam.Create([vocabulary])
-      ...     users = pipeline | beam.Create([batch]) | PruneInvalid(released=released)
-      ...     _ = users | beam.Map(lambda batch: print(batch.ids))
-      [ 0  1 -1]
-
-    References: DPNE appendix A, Algorithms 3 and 4 (CheckValidity, PruneInvalid).
-    """
-
-    released: PCollection[GramSet]
-    pruning: str = "both"
-
-    def __post_init__(self):
-        super().__init__()
-        check_choice("pruning", self.pruning, ("both", "single"))
-
-    def expand(self, users: PCollection[UserBatch]) -> PCollection[UserBatch]:
-        """Applies `prune_invalid` to each batch, with S_{k−1} beside it."""
-        prune = beam.FlatMap(_pruned, AsSingleton(self.released), pruning=self.pruning)
-        return apply(users, "Prune", prune, UserBatch)
-
-
-def _pruned(batch: UserBatch, released: GramSet, *, pruning: str) -> list[UserBatch]:
-    progress.enter("users", released.length + 1)
-    pruned = prune_invalid(batch, released, pruning=pruning)
-    return [pruned] if len(pruned.users) else []
 
 
 def extract_grams(batch: UserBatch) -> Contributions:
@@ -224,7 +126,8 @@ def present_positions(batch: UserBatch, length: int) -> np.ndarray:
     """Marks the positions where a candidate of length k starts that has not been closed: (p,) bool."""
     if length in (batch.length, 1):
         return batch.ids >= 0
-    present, following = np.zeros(batch.ids.size, dtype=bool), following_ids(batch)
+    present = np.zeros(batch.ids.size, dtype=bool)
+    following = following_ids(batch)
     # The sign bit of the union is set where either id is −1.
     present[: following.size] = (batch.ids[: following.size] | following) >= 0
     return present

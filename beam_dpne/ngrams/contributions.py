@@ -8,12 +8,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import apache_beam as beam
 import numpy as np
-from apache_beam.pvalue import PCollection
 
 from beam_dpne.elements.arrays import outside_limit, rows_of_places
-from beam_dpne.elements.batches import apply
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
@@ -22,62 +19,10 @@ from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.adaptive import BUDGET_BITS
 from beam_dpne.ngrams.elements import Contributions
 from beam_dpne.ngrams.tolerances import COUNT_COST, FACTOR_BITS, TALLY_BITS, Group
-from beam_dpne.validation import check_integer
 
 # Sums of ω·t are in units of 2^-40.
 SUM_BITS = FACTOR_BITS + TALLY_BITS
 _MOST = 2**62 - 1
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class LimitContributions(beam.PTransform):
-    """Keeps at most Δ_k distinct n-grams of each user, a keyed random subset, and gives them weights.
-
-    A user with n kept n-grams gives each the weight 1/√n, rounded down, so that the squares of one
-    user's weights add up to at most 1 in exact arithmetic. N-grams beyond the limit stay at weight 0,
-    since an n-gram that some user holds must never count among the spurious ones.
-
-    Input: `Contributions` without weights.
-
-    Output: `Contributions` with int64 weights in units of 2^-32.
-
-    Privacy: bounds the ℓ2-norm of what one user adds to the histogram of this length by 1; private
-    only together with `NoisyThreshold`.
-
-    Cost: one AES block and a share of one sort for each n-gram of the users above the limit.
-
-    Attributes:
-      max_contributions: Δ_k ≥ 1.
-      run_key: the secret of the run.
-
-    Example:
-      >>> import numpy as np
-      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import Contributions, LimitContributions, RunKey
-      >>> grams = Contributions(length=2, users=np.array([[1, 2]], np.uint64),
-      ...                       offsets=np.array([0, 6]), keys=np.arange(6))
-      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-      ...     limited = pipeline | beam.Create([grams]) | LimitContributions(
-      ...         max_contributions=4, run_key=RunKey.generate())
-      ...     _ = limited | beam.Map(lambda c: print(np.sort(c.weights) / 2**32))
-      [0.  0.  0.5 0.5 0.5 0.5]
-
-    References: DPNE Algorithm 1, "Limit user contributions" and the update of H_k.
-    """
-
-    max_contributions: int
-    run_key: RunKey = dataclasses.field(repr=False)
-
-    def __post_init__(self):
-        super().__init__()
-        check_integer("max_contributions", self.max_contributions, 1)
-
-    def expand(self, contributions: PCollection[Contributions]) -> PCollection[Contributions]:
-        """Applies `limit_contributions` to each batch."""
-        limit = beam.Map(
-            limit_contributions, max_contributions=self.max_contributions, run_key=self.run_key
-        )
-        return apply(contributions, "Limit", limit, Contributions)
 
 
 def limit_contributions(
@@ -97,7 +42,8 @@ def outside_subset(
 ) -> np.ndarray:
     """Returns the entries of users above the limit that are outside a keyed subset: ascending int64."""
     # A packed pair identifies its n-gram in every batch. A word is identified by its keyed hash.
-    keys, hashes = contributions.keys, contributions.word_hashes
+    keys = contributions.keys
+    hashes = contributions.word_hashes
 
     def draw(user: np.ndarray, entries: np.ndarray) -> np.ndarray:
         own = keys.take(entries) if hashes is None else hashes[:, 0].take(keys.take(entries))
@@ -126,7 +72,8 @@ class Counted(NamedTuple):
         if not self.numbers.size:
             return np.full(classes.size, -1)
         # A table of all classes from the lowest counted one to the highest, and one place on each side.
-        lowest, highest = int(self.numbers[0]), int(self.numbers[-1])
+        lowest = int(self.numbers[0])
+        highest = int(self.numbers[-1])
         table = np.full(highest - lowest + 3, -1)
         table[self.numbers - lowest + 1] = np.arange(self.numbers.size)
         return table[np.clip(classes, lowest - 1, highest + 1) - (lowest - 1)]
@@ -161,8 +108,10 @@ def tallies(
     """
     rows = counted.rows(classes)
     inside = np.flatnonzero(rows >= 0)
-    rows, user = rows[inside], rows_of_places(offsets, inside)
-    size, groups = left.size, 1 + int(counted.places.max(initial=-1))
+    rows = rows[inside]
+    user = rows_of_places(offsets, inside)
+    size = left.size
+    groups = 1 + int(counted.places.max(initial=-1))
     # (n, groups) int64 in units of 2^-16: n_G; sums of floats are exact below 2^53.
     sums = np.bincount(
         user * groups + counted.places[rows],

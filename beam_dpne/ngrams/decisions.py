@@ -56,9 +56,11 @@ def decide(
         )
     number, ranges = shard.hash_range
     if drawn.word_hashes is None:
-        hashes, places = drawn.keys.view(np.uint64), places_among(drawn.keys, shard.keys)
+        hashes = drawn.keys.view(np.uint64)
+        places = places_among(drawn.keys, shard.keys)
     else:
-        hashes, places = drawn.word_hashes[:, 0], places_in(drawn.words, shard.words)
+        hashes = drawn.word_hashes[:, 0]
+        places = places_in(drawn.words, shard.words)
     # A drawn n-gram that somebody holds is decided by the noise on its weight, and nothing else.
     unheld = np.flatnonzero((hash_ranges(hashes, ranges) == number) & (places < 0))
     return join_open([decide_round(shard, rule=drawn.rule, run_key=run_key), drawn.select(unheld)])
@@ -147,7 +149,8 @@ def released_part(after: HistogramShard) -> GramSet:
     # Rows of the n-grams that some round found; all others are never released.
     chosen = np.flatnonzero(after.found > 0)
     part = after.select(chosen)
-    rounds, cells = after.found[chosen], after.cells[chosen]
+    rounds = after.found[chosen]
+    cells = after.cells[chosen]
     places = rule.places(part.classes, chosen.size)
     # (chosen,) float64, in units of weight: the middle of each cell in its round.
     scores = np.zeros(chosen.size)
@@ -257,7 +260,8 @@ def _known_rows(root: GramSet, words: pa.Array) -> list[np.ndarray]:
     tables = [np.append(places_in(root.words, words), -1)]
     if root.is_grouped and root.words is not None:
         groups, plain = split_groups(words)
-        places, group = places_in(plain, root.words), groups.dictionary_encode().indices.to_numpy()
+        places = places_in(plain, root.words)
+        group = groups.dictionary_encode().indices.to_numpy()
         for number in range(1 + int(group.max(initial=-1))):
             rows = np.flatnonzero((group == number) & (places >= 0))
             tables.append(np.full(len(root.words), -1, np.int64))
@@ -279,7 +283,8 @@ def _known_after(previous: GramSet, keys: np.ndarray, words: pa.Array | None) ->
     if previous.known_longer is None or previous.known_counts is None:
         return {}
     tables = [] if words is None else _known_rows(previous, words)
-    left, start = [], 0
+    left = []
+    start = 0
     for longer, count in enumerate(previous.known_counts.tolist()):
         # A known n-gram of n words has n ids at first, and n − k + 1 in S_k.
         width = longer + 2 + (previous.length > 0)
@@ -357,7 +362,8 @@ def _joined(
     A part is copied before the next one is taken: it may be a view of a much larger shard.
     """
     columns = {name: np.zeros(0, kind) for name, kind in kinds.items()}
-    words, rules = [], []
+    words = []
+    rules = []
     for part in parts:
         words += [] if part.words is None else [part.words]
         rules.append(part.rule)

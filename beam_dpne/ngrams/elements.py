@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements.coders import StoredFile, register_batches
+from beam_dpne.elements.encoding import StoredFile
 from beam_dpne.mechanism.rules import LengthRule
 
 SECOND_BITS = 32
@@ -215,9 +215,6 @@ def unpack_pairs(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return keys >> SECOND_BITS, keys & ((1 << SECOND_BITS) - 1)
 
 
-register_batches(Contributions, HistogramShard, PresentGrams, GramSet)
-
-
 def word_ids(sets: Sequence[GramSet], place: int, rows: np.ndarray) -> list[np.ndarray]:
     """Returns the ids in S_1 of the words of some rows of a set, one array for each word.
 
@@ -227,7 +224,8 @@ def word_ids(sets: Sequence[GramSet], place: int, rows: np.ndarray) -> list[np.n
     while sets[place].length > 1:
         prefixes, _ = unpack_pairs(sets[place].keys[rows])
         words.append(_last_words(sets, place, rows))
-        rows, place = prefixes, place - 1
+        rows = prefixes
+        place = place - 1
     return [rows, *reversed(words)]
 
 

@@ -218,7 +218,8 @@ class InMemory:
     def count(self, users: list[UserBatch], released: Sequence[GramSet]) -> Sequence[GramSet]:
         """Returns the released sets with the numbers of users who hold each n-gram."""
         *shorter, last = released
-        rows, noise = GramRows(pruning=self.plan.pruning), self.plan.count_noise
+        rows = GramRows(pruning=self.plan.pruning)
+        noise = self.plan.count_noise
         how = {"rows": rows, "noise": noise, "run_key": self.run_key}
         return measuring.estimated(last, self.sum_counts(users, released), *shorter, **how)
 

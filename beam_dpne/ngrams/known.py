@@ -10,12 +10,11 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_dpne.documents.blocks import with_group, without_groups
 from beam_dpne.documents.left_out import refuse_left_out
@@ -34,6 +33,9 @@ from beam_dpne.reading.options import ReadOptions, extension_of, names_of
 from beam_dpne.release.reading import is_release, read_release
 from beam_dpne.set_union.elements import KnownItems
 from beam_dpne.storage.directories import check_access
+
+if TYPE_CHECKING:
+    from beam_dpne.storage.directories import PipelineOptions
 
 _MEANING = (
     "These lists were known before the run, and their n-grams needed less evidence. A list is text, "
@@ -254,7 +256,8 @@ class KnownNgrams:
 
     def _left_out(self, tokenizer: str | Tokenizer) -> list[np.ndarray] | None:
         """Marks the n-grams of each length that rules leave out; None without rules."""
-        rules, plain = left_out_by(tokenizer), without_groups(self.words)
+        rules = left_out_by(tokenizer)
+        plain = without_groups(self.words)
         return None if rules is None else [rules.of_rows(plain, rows) for rows in self.grams]
 
     def _selected(self, kept: Sequence[np.ndarray]) -> "KnownNgrams":
@@ -273,7 +276,8 @@ class KnownNgrams:
           groups: the group of each row; None without groups.
         """
         rows = [split_ngram(text) for text in ngrams]
-        words, named = self.words, rows
+        words = self.words
+        named = rows
         if groups is None:
             words = without_groups(words)
         else:
@@ -295,7 +299,8 @@ class KnownNgrams:
         In a run with groups, those without a group are known in each group, but for single words: which
         groups there are is not known before. In one without, groups do not count.
         """
-        plain, grams = without_groups(self.words), list(self.grams[:max_length])
+        plain = without_groups(self.words)
+        grams = list(self.grams[:max_length])
         if not is_grouped and plain != self.words:
             words, places = merge_words([plain])
             return self.of_codes(words, [places[rows] for rows in grams]).root(max_length)
@@ -320,7 +325,7 @@ def read_known(
     tokenizer: str | Tokenizer,
     inputs: Sequence[InputFile] = (),
     *,
-    options: PipelineOptions | None = None,
+    options: "PipelineOptions | None" = None,
     reading: ReadOptions | None = None,
 ) -> KnownNgrams:
     """Returns the n-grams of all lists that parameters name.
@@ -338,9 +343,11 @@ def read_known(
         release though one is said to be about the same people.
       AccessError, InputError, ReleaseError, FileNotFoundError: if a list cannot be read.
     """
-    paths, lists = names_of(asked.known or ()), []
+    paths = names_of(asked.known or ())
+    lists = []
     check_access(paths, [], options)
-    released, same_people = [is_release("known", path) for path in paths], asked.known_same_people
+    released = [is_release("known", path) for path in paths]
+    same_people = asked.known_same_people
     if same_people and not any(released):
         raise UsageError("known_same_people needs a release among the lists of known, got none.")
     for path, is_released in zip(paths, released, strict=True):

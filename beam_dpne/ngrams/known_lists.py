@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from beam_dpne.documents.batch import GROUP
-from beam_dpne.documents.blocks import with_group
+from beam_dpne.documents.blocks import GROUP, with_group
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize
 from beam_dpne.elements.arrays import merge_words
 from beam_dpne.elements.batches import NO_GRAM
@@ -30,7 +29,9 @@ from beam_dpne.reading.options import codec_of, extension_of
 from beam_dpne.release.parts import parse_copied
 from beam_dpne.storage.directories import absolute_path
 
-NGRAM, _ITEM, _COUNT = "ngram", "item", "count"
+NGRAM = "ngram"
+_ITEM = "item"
+_COUNT = "count"
 _COLUMNS = (NGRAM, _ITEM, GROUP, _COUNT)
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 _ESCAPES = "known must have n-grams and items with the escapes of releases."
@@ -45,7 +46,9 @@ def codes_of_documents(
       blocks: texts, or lists of tokens, of a document each; at least one block.
       tokenizer: the tokenizer.
     """
-    split, words, codes = resolve_tokenizer(tokenizer), [], []
+    split = resolve_tokenizer(tokenizer)
+    words = []
+    codes = []
     for block in blocks:
         tokens = tokenize(split, block)
         encoded = tokens.values.dictionary_encode()
@@ -122,7 +125,8 @@ def plain_texts(path: str) -> Iterator[str]:
 
 def _table_of(path: str) -> pa.Table:
     """Returns the columns of a table that a list has, with texts as a release has them."""
-    extension, codec = extension_of(path), codec_of(path)
+    extension = extension_of(path)
+    codec = codec_of(path)
     refuse_lake_tables("known", [absolute_path(path)])
     with guarded(path), open_raw(path) as raw:
         source: Any = pa.PythonFile(raw, mode="r")
@@ -207,7 +211,8 @@ def codes_of_texts(
         encoded = grouped.values.dictionary_encode()
         words = encoded.dictionary
     distinct, places = merge_words([pa.array(words, pa.string())])
-    codes, sizes = places[encoded.indices.to_numpy()], np.diff(split.offsets.to_numpy())
+    codes = places[encoded.indices.to_numpy()]
+    sizes = np.diff(split.offsets.to_numpy())
     starts = np.cumsum(sizes) - sizes
     lengths = np.flatnonzero(np.bincount(sizes)).tolist() if sizes.size else []
     return distinct, [

@@ -85,7 +85,8 @@ def reported_contents(
 
 def length_section(plan: PrivacyPlan, grams: GramSet) -> Length:
     """Returns what the ledger says of a released set; each of the numbers may be published."""
-    rule, numbers = grams.rule, plan.lengths[grams.length - 1]
+    rule = grams.rule
+    numbers = plan.lengths[grams.length - 1]
     if rule is None:
         raise ValueError("A set without a rule has no section in a ledger.")
     details = {}

@@ -26,7 +26,7 @@ import numpy as np
 import scipy
 
 from beam_dpne.elements.batches import sums_at
-from beam_dpne.elements.coders import cached_for_sets
+from beam_dpne.elements.encoding import cached_for_sets
 from beam_dpne.mechanism import randomness, thresholds
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import (
@@ -110,7 +110,8 @@ def describe(
     """Returns N_G of each group: from the upper edge of the cell of X_G, or U_G without a count."""
     described = []
     for group, number, cell in zip(groups, tolerances.all_candidates(groups), cells, strict=True):
-        noisy, left = number, number
+        noisy = number
+        left = number
         if cell is not None:
             noisy = (cell + 1) * cell_units(stddev) / 2**SUM_BITS
             left = estimate(noisy, stddev)
@@ -150,7 +151,8 @@ def rule_for(
       run_key: the secret of the run; counts of held candidates and the estimate of |V_k| draw from it.
       held: `held_sums` of all hash ranges ("adaptive" only); without them nothing is counted.
     """
-    length, held = previous.length + 1, list(held)
+    length = previous.length + 1
+    held = list(held)
     if length == 1:
         rule = rule_of_sizes(plan, 1, released=1, sizes={})
         rule = dataclasses.replace(rule, is_grouped=previous.is_grouped)
@@ -158,7 +160,8 @@ def rule_for(
             return rule
         return _with_known_words(rule, plan, previous.known.size, held, run_key)
     sizes = class_sizes(previous, plan.pruning, by_prediction=plan.is_adaptive)
-    estimated_valid, cells = None, None
+    estimated_valid = None
+    cells = None
     if plan.valid_count == "estimate" and run_key is not None and sizes:
         estimated_valid = max(
             1, estimate_valid_kgrams(previous, run_key.sub_key("estimate", length))
@@ -187,7 +190,8 @@ def _with_known_words(
       held: `held_sums` of all hash ranges.
       run_key: the secret of the run.
     """
-    group, stddev = tolerances.word_group(known, plan.held_stddev), plan.held_stddev
+    group = tolerances.word_group(known, plan.held_stddev)
+    stddev = plan.held_stddev
     stddev *= tolerances.WORD_NOISE
     twice = counted_of([group, dataclasses.replace(group, factors={}, candidates=0)])
     sums = [(own, own) for (own,) in held]
@@ -231,7 +235,8 @@ def rule_of_sizes(
       estimated_valid: the estimate of |V_k|, which affects the threshold of "one_round" only.
       cells: the cell of X_G of each group; None where nothing was counted ("adaptive" only).
     """
-    numbers, valid = plan.lengths[length - 1], sum(sizes.values())
+    numbers = plan.lengths[length - 1]
+    valid = sum(sizes.values())
     if length == 1 and plan.is_adaptive:
         words = ClassRule(rounds=numbers.word_rules)
         return LengthRule(length=1, noise_stddev=1.0, classes=(words,))
@@ -253,7 +258,8 @@ def rule_of_sizes(
         )
     groups = tolerances.groups_of(sizes, released, plan.held_stddev)
     described = describe(groups, cells or [None] * len(groups), plan.held_stddev)
-    unheld, tolerated = [each.unheld for each in described], plan.spurious_fraction * released
+    unheld = [each.unheld for each in described]
+    tolerated = plan.spurious_fraction * released
     chances = tolerances.probabilities(groups, unheld, tolerated)
     of_groups = tolerances.group_probabilities(groups, unheld, tolerated)
     return LengthRule(

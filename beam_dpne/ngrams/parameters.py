@@ -59,6 +59,14 @@ class KnownLists(Parameters):
         ),
     ] = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.known_same_people and self.known is None:
+            raise ValueError(
+                "known_same_people must be given with known, which names the releases about the same "
+                "people."
+            )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NgramsParameters(GaussianPlan):

@@ -129,7 +129,8 @@ class PrivacyPlan(NgramsParameters):
     @functools.cached_property
     def lengths(self) -> tuple[LengthPlan, ...]:
         """The numbers of each length k = 1..T that are known before the data."""
-        limits, shares = self.contribution_limits, self.shares
+        limits = self.contribution_limits
+        shares = self.shares
         stddevs = gaussian.split_noise_stddev(self.ngrams_noise_stddev, shares)
         words: dict[str, Any] = {"delta": self.vocabulary_delta, "max_contributions": limits[0]}
         if self.is_adaptive:

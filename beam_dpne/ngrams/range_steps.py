@@ -1,6 +1,7 @@
-"""The transforms of hash ranges on Beam: they draw spurious n-grams, and decide."""
+"""The transforms of hash ranges on Beam: they add up weights, draw spurious n-grams, and decide."""
 
 import dataclasses
+import functools
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, cast
@@ -9,16 +10,102 @@ import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from beam_dpne.documents.left_out import LeftOut
-from beam_dpne.elements.batches import UnhintedTransform, apply
-from beam_dpne.elements.coders import SetStore, spill
+from beam_dpne.elements.bundles import SumBundle, UnhintedTransform, apply
+from beam_dpne.elements.encoding import SetStore, spill
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams import decisions
-from beam_dpne.ngrams.elements import ROOT, GramSet, HistogramShard, PresentGrams
-from beam_dpne.ngrams.histogram import shard_open
+from beam_dpne.ngrams.elements import ROOT, Contributions, GramSet, HistogramShard, PresentGrams
+from beam_dpne.ngrams.histogram import (
+    cut_by_hash_range,
+    empty_ranges,
+    merge_shards,
+    shard_open,
+    sum_contributions,
+    sum_pieces,
+)
 from beam_dpne.ngrams.length_rules import counted_classes, held_sums, rule_for
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.spurious import sample_spurious
+from beam_dpne.validation import check_integer
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class WeightedHistogram(beam.PTransform):
+    """Adds up the weights of each n-gram over all users.
+
+    Sums are int64, so they do not depend on order, batches or workers. Every n-gram that somebody
+    holds is in the histogram, also at weight 0.
+
+    Input: `Contributions` with weights.
+
+    Output: `HistogramShard`, one for each hash range; at length 1, for each that is not empty.
+
+    Privacy: not private. `LimitContributions` bounds the distance by which one user moves H_k by 1 in
+    ℓ2; `SpendBudgets` bounds it by the user's budget.
+
+    Cost: batches are summed where they are; one shuffle of distinct (bundle, n-gram) pairs.
+
+    Attributes:
+      histogram_ranges: the number of hash ranges.
+      previous: PCollection of one `GramSet`, S_{k−1}, in the first round of k ≥ 2, so that every hash
+        range has a shard: spurious n-grams are drawn for all of them.
+      open_pieces: what `DecideRound` left open of the round before. Its n-grams, and no others, are in
+        the histogram, with the sums of earlier rounds; None in the first round.
+
+    Example:
+      >>> import numpy as np
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import Contributions, GramSet, WeightedHistogram
+      >>> grams = Contributions(length=2, users=np.array([[1, 2], [3, 4]], np.uint64),
+      ...                       offsets=np.array([0, 1, 2]), keys=np.array([7, 7]),
+      ...                       weights=np.array([2**32, 2**31]))
+      >>> words = GramSet(length=1, keys=np.arange(9), scores=np.ones(9), vocabulary_size=9)
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     previous = pipeline | "S_1" >> beam.Create([words])
+      ...     histogram = pipeline | beam.Create([grams]) | WeightedHistogram(previous=previous)
+      ...     _ = histogram | beam.Map(lambda shard: print(shard.keys, shard.weights / 2**32))
+      [7] [1.5]
+
+    References: DPNE Algorithm 1, "Build a weighted histogram".
+    """
+
+    histogram_ranges: int = 1
+    previous: PCollection[GramSet] | None = None
+    open_pieces: PCollection[tuple[int, HistogramShard]] | None = None
+
+    def __post_init__(self):
+        super().__init__()
+        check_integer("histogram_ranges", self.histogram_ranges, 1)
+
+    def expand(self, contributions: PCollection[Contributions]) -> PCollection[HistogramShard]:
+        """Sums within bundles, shuffles by hash range, sums over bundles."""
+        keyed = tuple[int, HistogramShard]
+        ranges = self.histogram_ranges
+        meets = self.open_pieces
+        if self.previous is not None:
+            every = beam.FlatMap(empty_ranges, ranges)
+            meets = apply(self.previous, "EveryRange", every, keyed)
+        sum_bundle = SumBundle(
+            sum_batch=functools.partial(_checked_sums, meets_others=meets is not None),
+            merge=sum_pieces,
+            cut=functools.partial(cut_by_hash_range, ranges=ranges),
+        )
+        pieces = apply(contributions, "SumBundle", beam.ParDo(sum_bundle), keyed)
+        if meets is not None:
+            pieces = apply((pieces, meets), "Meet", beam.Flatten(), keyed)
+        grouped = pieces | "ByHashRange" >> beam.GroupByKey()
+        merge = beam.MapTuple(lambda number, pieces: merge_shards(pieces, (number, ranges)))
+        return apply(grouped, "SumShard", merge, HistogramShard)
+
+
+def _checked_sums(element: Contributions, *, meets_others: bool) -> HistogramShard:
+    if element.length * element.round > 1 and not meets_others:
+        raise ValueError(
+            "WeightedHistogram needs previous=… at length 2 and more, so that spurious n-grams are "
+            "drawn for every hash range, and in later rounds open_pieces=… of DecideRound."
+        )
+    return sum_contributions(element)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -9,20 +9,16 @@ the rows of S_k are in the order of their texts already, and a stable sort by nu
 import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.pvalue import PCollection, TaggedOutput
 
-from beam_dpne.counts.measuring import Held, count_in_beam
-from beam_dpne.counts.rule import required_noise
+from beam_dpne.counts.measuring import Held
 from beam_dpne.documents.blocks import split_groups
 from beam_dpne.elements.arrays import byte_ranks, rows_of_places
-from beam_dpne.elements.batches import UnhintedTransform, UserBatch
-from beam_dpne.elements.coders import SetStore, spill
+from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.encoding import SetStore, spill
 from beam_dpne.elements.rows import (
     COUNTED_ROW_SCHEMA,
     GROUP_FIELD,
@@ -31,77 +27,8 @@ from beam_dpne.elements.rows import (
     SEPARATOR,
     escape_tokens,
 )
-from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.candidates import prune_invalid, rows_at_positions
 from beam_dpne.ngrams.elements import GramSet, word_ids
-from beam_dpne.ngrams.plan import PrivacyPlan
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class CountUsers(UnhintedTransform):
-    """Estimates how many users hold each released n-gram, with intervals.
-
-    Input: `UserBatch` of length 0: all users, as they were before any n-gram was released.
-
-    Output: tuple of PCollections of one `GramSet` each: S_1, …, S_T with `users`.
-
-    Privacy: a function of S_1, …, S_T and of sums with Gaussian noise, which are private together under
-    the plan; see `counts.measuring`.
-
-    Cost: one pass over the users' positions, one shuffle; one worker holds all released sets.
-
-    Attributes:
-      plan: the plan of the run, with a count_share above 0.
-      released: S_1, …, S_T, PCollections of one `GramSet` each.
-      run_key: the secret of the run.
-      store: the folder for sets that are too large for an element; with None every set is one element.
-
-    Example:
-      >>> import pyarrow as pa
-      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import CountUsers, PrivacyPlan, RunKey
-      >>> batch = UserBatch(  # 2,000 users, each of whom says "a b"
-      ...     length=0, size=2, users=np.arange(4000, dtype=np.uint64).reshape(-1, 2),
-      ...     offsets=np.arange(0, 6003, 3), ids=np.tile([0, 1, -1], 2000).astype(np.int32),
-      ...     words=pa.array(["a", "b"]), word_hashes=np.eye(2, dtype=np.uint64))
-      >>> words = GramSet(length=1, keys=np.arange(2), scores=np.array([9.0, 9.5]),
-      ...                 words=pa.array(["a", "b"]), vocabulary_size=2)
-      >>> plan = PrivacyPlan(epsilon=4, delta=1e-7, max_length=1)
-      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-      ...     released = (pipeline | "S_1" >> beam.Create([words]),)
-      ...     counted = pipeline | beam.Create([batch]) | CountUsers(
-      ...         plan=plan, released=released, run_key=RunKey(bytes(32)))
-      ...     _ = counted[0] | beam.Map(lambda grams: print(grams.users[:, 0].round(-2)))
-      [2000 2000]
-
-    References: none; `counts.rule` has the design.
-    """
-
-    plan: PrivacyPlan
-    released: Sequence[PCollection[GramSet]]
-    run_key: RunKey = dataclasses.field(repr=False)
-    store: SetStore | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        required_noise(self.plan.count_noise)
-
-    def expand(self, users: PCollection[UserBatch]) -> tuple[PCollection[GramSet], ...]:
-        """Counts the users of all lengths together, and gives each length its own PCollection."""
-        counted = count_in_beam(
-            GramRows(pruning=self.plan.pruning, store=self.store),
-            users,
-            self.released,
-            kind=GramSet,
-            noise=self.plan.count_noise,
-            run_key=self.run_key,
-        )
-        names = [str(length) for length in range(1, len(self.released) + 1)]
-        split = beam.Map(lambda grams: TaggedOutput(str(grams.length), grams))
-        lengths: Any = counted | "Lengths" >> split.with_outputs(*names)
-        for name in names:
-            lengths[name].element_type = GramSet
-        return tuple(lengths[name] for name in names)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,7 +40,9 @@ class GramRows:
 
     def held(self, users: UserBatch, released: Sequence[GramSet]) -> Held:
         """Returns the distinct released n-grams of each user of a batch of length 0."""
-        owners, rows, first = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)], 0
+        owners = [np.zeros(0, np.int32)]
+        rows = [np.zeros(0, np.int64)]
+        first = 0
         # Users without a position left are dropped on the way, so that the batch has their numbers.
         numbers = np.arange(len(users.users), dtype=np.uint64)
         batch = dataclasses.replace(users, users=np.stack((numbers, numbers), axis=1), left=None)
@@ -181,7 +110,8 @@ class ReleasedRows:
 
     def slice(self, start: int, count: int) -> pa.Table:
         """Returns so many rows as a table, or those that are left."""
-        pieces, before = [], 0
+        pieces = []
+        before = 0
         for place, order in enumerate(self._orders):
             rows = order[max(0, start - before) : max(0, start + count - before)]
             if rows.size:

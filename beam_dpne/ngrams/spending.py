@@ -4,13 +4,10 @@ Under "one_round" a user is bounded once for each length instead, see `contribut
 """
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import (
@@ -21,8 +18,8 @@ from beam_dpne.elements.arrays import (
     rows_of_entries,
     used_words,
 )
-from beam_dpne.elements.batches import UnhintedTransform, UserBatch
-from beam_dpne.elements.coders import cached_for_sets
+from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.encoding import cached_for_sets
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.candidates import (
@@ -39,106 +36,6 @@ from beam_dpne.ngrams.elements import Contributions, GramSet, PresentGrams, unpa
 from beam_dpne.ngrams.length_rules import counted_classes
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.valid import classes_of
-from beam_dpne.validation import check_choice, check_integer
-
-
-class SpendResult(NamedTuple):
-    """PCollections of weighted `Contributions`, and of `UserBatch` with what users have left."""
-
-    contributions: PCollection[Contributions]
-    users: PCollection[UserBatch]
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class SpendBudgets(UnhintedTransform):
-    """Lists each user's open n-grams of one round, and spends a part of the user's budget on them.
-
-    A user's weights in one round cost the sum of their squares. Before the first round of a length
-    k ≥ 2 the user also pays for a count of held candidates, see `length_rules`. What the user has left
-    falls by these costs and never below 0. N-grams beyond Δ_k stay in the first round at weight 0.
-
-    Input: `UserBatch`: all users, and later those that this transform returned in the round before.
-
-    Output: `SpendResult`. In round 1 of k ≥ 2 positions are pruned by S_{k−1}, in later rounds by what
-    is open or found; users who are left without positions are dropped.
-
-    Privacy: over all lengths and rounds one user's squared weights and charges for counts add up to at
-    most μ² on every path, in exact arithmetic; private only together with `SampleSpurious`,
-    `DecideRound` and `NoisyThreshold`.
-
-    Cost: one look-up for each position that is left, and one sort of those that are open.
-
-    Attributes:
-      plan: the plan of the run, with strategy "adaptive".
-      length: k.
-      round_number: r ≥ 1.
-      run_key: the secret of the run.
-      previous: PCollection of one `GramSet`, S_{k−1} (k ≥ 2), or the root of known n-grams (k = 1).
-      present: PCollection of one `PresentGrams` after round r−1 (r ≥ 2).
-      before: the `present` of the round before, to whose rows positions refer; None if it had none.
-
-    Raises:
-      ValueError: if the plan has another strategy or no such round, or `present` is wrongly given.
-
-    Example:
-      >>> import numpy as np, pyarrow as pa
-      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import PrivacyPlan, RunKey, SpendBudgets, UserBatch
-      >>> batch = UserBatch(  # one user with the text "a b a b"
-      ...     length=0, size=2, users=np.array([[1, 2]], np.uint64), words=pa.array(["a", "b"]),
-      ...     word_hashes=np.array([[3, 4], [5, 6]], np.uint64),
-      ...     offsets=np.array([0, 5]), ids=np.array([0, 1, 0, 1, -1], np.int32))
-      >>> plan = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2)
-      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-      ...     spent = pipeline | beam.Create([batch]) | SpendBudgets(
-      ...         plan=plan, length=1, round_number=1, run_key=RunKey.generate())
-      ...     _ = spent.contributions | beam.Map(lambda c: print((c.weights / 2**32).round(4)))
-      [0.0347 0.0347]
-
-    References: none; the strategy is new in this project, see `adaptive`.
-    """
-
-    plan: PrivacyPlan
-    length: int
-    round_number: int
-    run_key: RunKey = dataclasses.field(repr=False)
-    previous: PCollection[GramSet] | None = None
-    present: PCollection[PresentGrams] | None = None
-    before: PCollection[PresentGrams] | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_choice("strategy", self.plan.strategy, ("adaptive",))
-        check_integer("round_number", self.round_number, 1, self.plan.rounds_of(self.length))
-        # Without it, weights of another round would meet the noise of round 1 once more.
-        if (self.present is None) != (self.round_number == 1):
-            raise ValueError("present must be given from round 2 on, and only there.")
-
-    def expand(self, users: PCollection[UserBatch]) -> SpendResult:
-        """Applies `contribute` to each batch."""
-        sides = {"previous": self.previous, "present": self.present, "before": self.before}
-        given = {name: AsSingleton(side) for name, side in sides.items() if side is not None}
-        spend = beam.FlatMap(
-            _spent_by_batch,
-            plan=self.plan,
-            length=self.length,
-            round_number=self.round_number,
-            run_key=self.run_key,
-            **given,
-        )
-        spent: Any = users | "Spend" >> spend.with_outputs("users", main="contributions")
-        # The element type of a tagged output picks its coder.
-        spent.contributions.element_type = Contributions
-        spent.users.element_type = UserBatch
-        return SpendResult(spent.contributions, spent.users)
-
-
-def _spent_by_batch(batch: UserBatch, **settings: Any) -> Iterator[Any]:
-    spent = contribute(batch, **settings)
-    if spent is not None:
-        contributions, users = spent
-        yield contributions
-        yield TaggedOutput("users", users)
 
 
 def contribute(
@@ -182,7 +79,8 @@ def contribute(
         classes = classes_of(previous, grams)
         counted = counted_classes(previous, plan.held_stddev)
         sent, cost = tallies(classes, grams.offsets, left, counted, plan.held_stddev)
-        grams, left = dataclasses.replace(grams, classes=classes, tallies=sent), left - cost
+        grams = dataclasses.replace(grams, classes=classes, tallies=sent)
+        left = left - cost
     # (n,) int64: places at which a longer n-gram of the user could still be found.
     ahead = adaptive.grams_ahead(standing, batch.offsets, plan.max_length - length)
     spent = _spent(left, grams, own.places, ahead, plan)
@@ -223,7 +121,8 @@ def _places_apart(
     ids, inside = batch.ids, batch.ids >= 0
     second = following_ids(batch)
     # (p,) bool: whether the n-gram stands nearby before, and whether no border is on the way there.
-    nearby, unbroken = np.zeros(ids.size, bool), inside.copy()
+    nearby = np.zeros(ids.size, bool)
+    unbroken = inside.copy()
     for step in range(1, adaptive.NEARBY + 1):
         same = ids[step:] == ids[:-step]
         if of_pairs:
@@ -297,11 +196,13 @@ def _open_grams(
         # Positions of open n-grams: neither borders nor found n-grams, on which nothing is spent.
         # An id of −1 takes the last place.
         place = np.flatnonzero(np.append(present.found == 0, False)[batch.ids.astype(np.intp)])
-        ids, sizes = (batch.ids.take(place),), (batch.size,)
+        ids = (batch.ids.take(place),)
+        sizes = (batch.size,)
     offsets = np.searchsorted(place, batch.offsets)
     user = rows_of_entries(offsets)
     places = _places_apart(batch, place, offsets, of_pairs=len(ids) > 1)
-    columns, sizes = (user, *ids), (len(batch.users), *sizes)
+    columns = (user, *ids)
+    sizes = (len(batch.users), *sizes)
     if alone is None:
         (user, *ids), _ = distinct(columns, sizes)
     else:

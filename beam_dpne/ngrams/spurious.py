@@ -75,7 +75,8 @@ def _nothing(rule: LengthRule) -> HistogramShard:
 
 def _chosen(size: int, own: ClassRule, length: int, run_key: RunKey) -> np.ndarray:
     """Returns a Poisson number of uniform draws from a class's numbers: (draws,) int64."""
-    number, mean = np.int64(own.number), -size * math.log1p(-own.null_probability)
+    number = np.int64(own.number)
+    mean = -size * math.log1p(-own.null_probability)
     blocks = np.arange(randomness.poisson_blocks(mean), dtype=np.uint64)
     count_bits = randomness.keyed_bits(run_key.sub_key("spurious count", length), number, blocks)
     draws = np.arange(randomness.poisson(count_bits, mean), dtype=np.uint64)

@@ -121,7 +121,10 @@ def _of_family(
     numbers: Sequence[int], sizes: Mapping[int, int], released: int, cap: int, least: float
 ) -> list[Group]:
     """Returns the groups of known classes, or of the others, by falling numbers."""
-    groups, group, reached, border = [], [], 0, released
+    groups = []
+    group = []
+    reached = 0
+    border = released
     for number in numbers:
         group.append(number)
         reached += sizes[number]
@@ -146,7 +149,8 @@ def _cap(sizes: Mapping[int, int], released: int) -> int:
     of_prediction = Counter[int]()
     for number, size in sizes.items():
         of_prediction[prediction(number)] += size
-    cap, reached = max(of_prediction, default=0), 0
+    cap = max(of_prediction, default=0)
+    reached = 0
     for predicted in sorted(of_prediction, reverse=True):
         reached += of_prediction[predicted]
         if reached > CAP_SHARE * released:
@@ -224,7 +228,8 @@ def group_probabilities(
       tolerated: η·|S_{k−1}|.
     """
     chances: list[float] = []
-    rest, left = tolerated * _MARGIN, sum(group.share for group in groups)
+    rest = tolerated * _MARGIN
+    left = sum(group.share for group in groups)
     for group, count in zip(groups, unheld, strict=True):
         later = left - group.share
         chance = rest * (group.share / left) / count

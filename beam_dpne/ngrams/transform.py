@@ -11,23 +11,32 @@ from apache_beam.pvalue import AsIter, AsSingleton, PCollection, TaggedOutput
 
 from beam_dpne.documents.masks import left_out_by
 from beam_dpne.documents.transform import DocumentsTransform, create_public
-from beam_dpne.elements.batches import DocumentBlock, UserBatch, apply
-from beam_dpne.elements.coders import SetStore, keep, spill, take
+from beam_dpne.elements.batches import DocumentBlock, UserBatch
+from beam_dpne.elements.bundles import apply
+from beam_dpne.elements.encoding import SetStore, keep, spill, take
 from beam_dpne.elements.processes import Processes, most_forks
 from beam_dpne.elements.rows import CountedGroupedNgram, CountedNgram, GroupedNgram, ReleasedNgram
 from beam_dpne.engines import is_one_process
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.ngrams.candidates import ExtractGrams, PruneInvalid
-from beam_dpne.ngrams.contributions import LimitContributions
 from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet
-from beam_dpne.ngrams.histogram import WeightedHistogram
 from beam_dpne.ngrams.in_memory import InMemory, InProcesses, keep_users
 from beam_dpne.ngrams.ledger import ngrams_contents
 from beam_dpne.ngrams.length_rules import rule_for
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.range_steps import DecideRound, NoisyThreshold, SampleSpurious
-from beam_dpne.ngrams.released_rows import CountUsers, ReleasedRows
-from beam_dpne.ngrams.spending import SpendBudgets
+from beam_dpne.ngrams.range_steps import (
+    DecideRound,
+    NoisyThreshold,
+    SampleSpurious,
+    WeightedHistogram,
+)
+from beam_dpne.ngrams.released_rows import ReleasedRows
+from beam_dpne.ngrams.user_steps import (
+    CountUsers,
+    ExtractGrams,
+    LimitContributions,
+    PruneInvalid,
+    SpendBudgets,
+)
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run
 from beam_dpne.release.result import Form, Result
@@ -156,8 +165,10 @@ class PrivateNgrams(DocumentsTransform):
 
     def expand(self, documents: PCollection) -> PrivateNgramsResult:
         """Brings users together and unrolls the loop over lengths and rounds."""
-        root, keys = self._known_root, self.run_keys()
-        run_key, run = keys.bound, Run.of(self, keys)
+        root = self._known_root
+        keys = self.run_keys()
+        run_key = keys.bound
+        run = Run.of(self, keys)
         result = PrivateNgramsResult if self.group_field is None else GroupedNgramsResult
         if self.workers is not None:
             released = self._released_in_one_step(documents, run_key, self.workers, root)
@@ -218,7 +229,9 @@ class PrivateNgrams(DocumentsTransform):
     ) -> tuple[PCollection[GramSet], ...]:
         """Returns S_1, …, S_T, with numbers of users if the plan has a count_share."""
         released: list[PCollection[GramSet]] = []
-        everybody, before, first_of_all = users, None, self._root(users, root)
+        everybody = users
+        before = None
+        first_of_all = self._root(users, root)
         for length in range(1, self.plan.max_length + 1):
             previous = released[-1] if released else first_of_all
             found, users, before, first = self._released_length(
@@ -247,10 +260,12 @@ class PrivateNgrams(DocumentsTransform):
         deciding: dict[str, Any] = {"rule": rule, "run_key": run_key, "store": self.store}
         present = still_open = found = first = cast("Any", None)
         for number in range(1, last + 1):
-            label, is_first = f"{length}/{number}", number == 1 and previous is not None
+            label = f"{length}/{number}"
+            is_first = number == 1 and previous is not None
             beside = {"previous": previous, "present": present, "before": before}
             sent, users = self._contribute(length, number, users, run_key, beside)
-            first, before = first or users, present
+            first = first or users
+            before = present
             weighted = WeightedHistogram(
                 histogram_ranges=self.histogram_ranges,
                 previous=previous if is_first else None,
@@ -302,7 +317,8 @@ def _release_all(
     by_number: dict[int, list[DocumentBlock]] = {}
     for number, block in blocks:
         by_number.setdefault(number, []).append(take(block))
-    partitions, run = list(by_number.values()), dataclasses.replace(run, root=root)
+    partitions = list(by_number.values())
+    run = dataclasses.replace(run, root=root)
     by_number.clear()
     most = most_forks(run.workers, len(partitions))
     with contextlib.closing(Processes(keep_users(run, partitions), most)) as forks:

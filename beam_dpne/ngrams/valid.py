@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from beam_dpne.documents.blocks import split_groups
 from beam_dpne.elements.arrays import KeyTable, places_in
-from beam_dpne.elements.coders import cached_for_sets
+from beam_dpne.elements.encoding import cached_for_sets
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.rules import KNOWN_CLASS
 from beam_dpne.ngrams.elements import Contributions, GramSet, pack_pairs, unpack_pairs
@@ -160,7 +160,9 @@ class _Cells:
         # (cells,) int16: the class of each cell; the order of lists stays within a class.
         numbers = _bins(names)[lefts] + _bins(right.names[rights])
         order = np.argsort(numbers, kind="stable")
-        numbers, lefts, rights = numbers[order], lefts[order] + start, rights[order]
+        numbers = numbers[order]
+        lefts = lefts[order] + start
+        rights = rights[order]
         ends = left.sizes[lefts].astype(np.int64)
         ends *= right.sizes[rights]
         distinct, starts = np.unique(numbers, return_index=True)
@@ -182,7 +184,8 @@ class _Cells:
         ends = self.ends[start:stop]
         within = np.searchsorted(ends, chosen, "right")
         rest = chosen - np.concatenate(([0], ends))[within]
-        left_list, right_list = self.left[start + within], self.right[start + within]
+        left_list = self.left[start + within]
+        right_list = self.right[start + within]
         row, second = np.divmod(rest, right.sizes[right_list])
         return left.starts[left_list] + row, right.starts[right_list] + second
 
@@ -206,7 +209,8 @@ def class_sizes(
     """
     if previous.length == 0:
         return {} if previous.known is None else {KNOWN_CLASS: previous.known.size}
-    sides, total = [], dict[int, int]()
+    sides = []
+    total = dict[int, int]()
     for names in _names(previous, pruning, by_prediction=by_prediction):
         names.sort()
         sides.append(Lists.of(names))
@@ -239,7 +243,8 @@ def members(
       pruning: as for `class_sizes`.
       by_prediction: as for `class_sizes`.
     """
-    sides, rows = [], []
+    sides = []
+    rows = []
     for names in _names(previous, pruning, by_prediction=by_prediction):
         # Rows are below 2^31.
         rows.append(np.argsort(names, kind="stable").astype(np.int32))

@@ -167,7 +167,8 @@ def field_values(value: Any, options: ReadOptions) -> tuple[Sequence[Any], str]:
     """Returns what a value in JSON has in the wanted fields, and why it cannot be used or ""."""
     if not isinstance(value, dict):
         return (), NOT_OBJECT
-    user, texts = value.get(options.user_field), [value.get(name) for name in options.text_fields]
+    user = value.get(options.user_field)
+    texts = [value.get(name) for name in options.text_fields]
     present = [text for text in texts if text is not None]
     tokens = [text if isinstance(text, list) else [None] for text in present]
     words = itertools.chain(*tokens) if options.text_is_tokens else present
@@ -260,13 +261,16 @@ def interleaved(
 
 def row_group_ranges(file: pq.ParquetFile, split_bytes: int) -> list[tuple[int, int]]:
     """Returns ranges of row groups of about `split_bytes`, each as (first, one after the last)."""
-    ranges, start, size = [], 0, 0
+    ranges = []
+    start = 0
+    size = 0
     count = file.metadata.num_row_groups
     for group in range(count):
         size += file.metadata.row_group(group).total_byte_size
         if size >= split_bytes or group == count - 1:
             ranges.append((start, group + 1))
-            start, size = group + 1, 0
+            start = group + 1
+            size = 0
     return ranges
 
 

@@ -72,7 +72,8 @@ def match_inputs(patterns: Sequence[str]) -> list[InputFile]:
     sizes: dict[str, int] = {}
     for named in patterns:
         path = absolute_path(named)
-        if not has_glob(path):
+        require_file_system(path)
+        if os.path.isdir(path):
             # A table may have no files but those in folders below.
             refuse_lake_tables("input", [f"{path}/"])
         found = _match(path, named)
@@ -90,7 +91,6 @@ def _match(pattern: str, named: str) -> dict[str, int]:
     elif is_local(pattern):
         found = _local([pattern]) or _local(glob.glob(pattern, recursive=True))
     else:
-        require_file_system(pattern)
         found = {} if pattern.endswith("/") else _remote(pattern, named)
         # Some stores list a folder as an empty file, and others do not list it by its name.
         if not has_glob(pattern) and not any(found.values()):
@@ -236,7 +236,8 @@ class TextFile:
             self.head = self.head[1:]
         errors = "surrogateescape" if name == "utf-8" else _UNKNOWN_BYTES
         self._text = io.TextIOWrapper(data, name, errors, newline)
-        self.read, self.readline = self._text.read, self._text.readline
+        self.read = self._text.read
+        self.readline = self._text.readline
         self._lines: Any = data if name == "utf-8" else self._text
 
     @property
@@ -254,7 +255,8 @@ class TextFile:
         most = limit + LINE_END_BYTES + 1
         while stop is None or self.offset < stop:
             size = min(self.block, stop - self.offset) if stop else self.block
-            start, text = self.offset, _bytes(self._lines.read(size))
+            start = self.offset
+            text = _bytes(self._lines.read(size))
             self.offset += len(text)
             while text[-1:] not in (b"", b"\n") and (rest := _bytes(self._lines.readline(most))):
                 # The beginning is enough to see that the line is too long.

@@ -64,8 +64,8 @@ def _has(folder: str, mark: str) -> bool:
         with contextlib.suppress(OSError):
             return bool(matching(f"{folder}/{mark}"))
         return False
-    inner, _, name = mark.partition("/")
+    inner, _, pattern = mark.partition("/")
     try:
-        return bool(fnmatch.filter(os.listdir(os.path.join(folder, inner)), name))
+        return bool(fnmatch.filter(os.listdir(os.path.join(folder, inner)), pattern))
     except OSError:
         return False

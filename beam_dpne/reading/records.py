@@ -188,7 +188,8 @@ def _parts(
     text: TextFile, item: WorkItem, names: Sequence[str], options: ReadOptions
 ) -> Iterator[_Part]:
     """Yields columns, rejects, the unit of positions, and the number of stored bytes that were read."""
-    into, is_array = text_formats.Gathered(text, options), _is_array(text, item.kind)
+    into = text_formats.Gathered(text, options)
+    is_array = _is_array(text, item.kind)
     if item.kind == "sequences":
         reading = text_formats.read_sequences(into, item.file.number, item.stop)
     elif names:
@@ -338,6 +339,12 @@ def _absent(
     # The last part of a path may name something else: id_str of a message instead of its user's.
     like = [name for name in names if ("." in name) == ("." in field)]
     told = "" if field in names else did_you_mean(field, like)
+    outer, dot, _ = field.partition(".")
+    if dot and outer in names and item.kind not in DELIMITED and not told:
+        told = (
+            f" A field within the field {outer} cannot be named: copy it into a field of the record, "
+            "under a name of its own."
+        )
     if not told and item.kind in DELIMITED:
         told = (
             " Its fields are not shown, since they may be data: look at its first line. Name them with "

@@ -6,13 +6,12 @@ data and are for the operator only.
 
 import collections
 import json
-import os
-import stat
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from beam_dpne.errors import TooManyRejectedError
 from beam_dpne.storage.paths import create_file, is_local, join
+from beam_dpne.storage.private import private_file
 
 NOT_DECODED = "not valid in its encoding (UTF-8 by default)"
 NOT_JSON = "malformed JSON"
@@ -57,9 +56,7 @@ def write_rejects(directory: str, rejects: Iterable[Reject]) -> str:
     On a local file system only its owner can read it. A second run replaces the file of the first.
     """
     path = join(directory, _NAME)
-    with create_file(path) as file:
-        if is_local(path):
-            os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
+    with private_file(path) if is_local(path) else create_file(path) as file:
         for reject in rejects:
             file.write(json.dumps(reject._asdict()).encode() + b"\n")
     return path
@@ -93,7 +90,8 @@ def require_few_rejected(tallies: Iterable[Tally], max_rejected: float) -> int:
     Raises:
       TooManyRejectedError: The share is larger. The message holds the reasons, and no number.
     """
-    records, reasons = 0, collections.Counter[str]()
+    records = 0
+    reasons = collections.Counter[str]()
     for tally in tallies:
         records += tally.records
         reasons.update(tally.rejected)

@@ -33,10 +33,10 @@ _HEADER_BYTES = 65536
 # Characters that are read at a time, of an array or of lines. A batch is several times as large.
 _PIECE = 32768
 _BACKSLASHED = (
-    "has a quote after a backslash, as programs write that escape quotes by backslashes. Read as "
-    "doubled quotes, one user's text could become records of other users. Export it with doubled "
-    "quotes. If its quotes are doubled all the same, and some texts have a backslash at their end, "
-    "give quoting=quoted."
+    "has a quote after a backslash where a field ends, as programs write that escape quotes by "
+    "backslashes. Read as doubled quotes, one user's text could become records of other users. Export "
+    "it with doubled quotes. If its quotes are doubled all the same, and some texts have a backslash "
+    "there, give quoting=quoted."
 )
 
 
@@ -84,7 +84,8 @@ def read_delimited(
     into: Gathered, names: Sequence[str], kind: str, stop: int | None
 ) -> Iterator[None]:
     """Reads CSV or TSV up to `stop`, with columns of these names; blank lines are skipped."""
-    text, options = into.text, into.options
+    text = into.text
+    options = into.options
     wanted = operator.itemgetter(*(names.index(name) for _, name in options.wanted_fields))
     width = len(names)
     for offset, row, fault in _rows(text, kind, options, options.max_record_bytes, stop):
@@ -179,11 +180,12 @@ class _Quoted:
 
     def __init__(self, text: TextFile, delimiter: str, limit: int, *, is_doubled: bool) -> None:
         self._text = text
-        # Where quotes are doubled, a quote after a backslash is followed by another one, or it closes a
-        # field that ends with a backslash, which nobody can tell from an escaped quote. Only of two
-        # quotes that end a field the first may be escaped, too.
-        escaped = re.compile(rf'\\"(?:[^"]|$|"(?:{re.escape(delimiter)}|[\r\n]|$))')
-        self._is_backslashed = None if is_doubled else escaped.search
+        # Such a field ends with an escaped quote, which one more quote may close. A line feed and a
+        # carriage return each end a record, also alone.
+        ends = re.compile(rf'\\""?(?:{re.escape(delimiter)}|[\r\n]|$)')
+        self._is_backslashed = None if is_doubled else ends.search
+        # Whether the current record has a quote after a backslash, in a file that may escape quotes so.
+        self._may_be_escaped = False
         self._delimiter = delimiter
         self._most = limit + LINE_END_BYTES
         self._start = text.offset
@@ -209,9 +211,14 @@ class _Quoted:
                 row = self._pass_malformed(lines)
             if row is None:
                 return
+            if self._fault and self._may_be_escaped:
+                # Read by other rules, the record would end somewhere else.
+                raise BrokenText(_BACKSLASHED)
             if row:
                 yield self._start, row, self._fault
-            self._start, self._fault = self._text.offset, ""
+            self._start = self._text.offset
+            self._fault = ""
+            self._may_be_escaped = False
             self._taken.clear()
 
     def _pass_malformed(self, lines: Iterator[str]) -> list[str]:
@@ -219,6 +226,8 @@ class _Quoted:
 
         Otherwise its further lines would be taken for records of users whom its text may name.
         """
+        if self._may_be_escaped:
+            raise BrokenText(_BACKSLASHED)
         if not self._is_done:
             self._fault = self._fault or NOT_CSV
             whole = itertools.chain(self._taken.copy(), lines)
@@ -236,16 +245,21 @@ class _Quoted:
         Of a record that is too long, it gets only what changes whether quotes are open. By the rules
         of quoting they are open after a line with an odd number of quotes if they were not before it.
         """
-        text, most, taken = self._text, self._most, self._taken
-        begin, quotes = text.offset, 0
+        text = self._text
+        most = self._most
+        taken = self._taken
+        begin = text.offset
+        quotes = 0
         before = ""
         for piece in iter(functools.partial(text.readline, most + 1), ""):
             size, fault = size_of(piece)
             # A long line comes in pieces, which may be cut within what is looked for.
             seen = before + piece
             before = "" if piece[-1] in "\r\n" else piece[-3:]
-            if self._is_backslashed and '\\"' in seen and self._is_backslashed(seen):
-                raise BrokenText(_BACKSLASHED)
+            if self._is_backslashed and '\\"' in seen:
+                self._may_be_escaped = True
+                if self._is_backslashed(seen):
+                    raise BrokenText(_BACKSLASHED)
             line = piece
             text.offset += size
             self._fault = self._fault or fault
@@ -255,7 +269,8 @@ class _Quoted:
                 if piece[-1] not in "\r\n":
                     continue
                 line = '"\n' if quotes % 2 else "" if begin > self._start else "-\n"
-            begin, quotes = text.offset, 0
+            begin = text.offset
+            quotes = 0
             if line:
                 taken.append(line)
                 yield line
@@ -300,7 +315,8 @@ def read_sequences(into: Gathered, number: int, stop: int | None) -> Iterator[No
 def read_json_lines(into: Gathered, stop: int | None) -> Iterator[None]:
     """Reads the JSON lines that begin before `stop`; blank lines are skipped."""
     decoder = msgspec.json.Decoder(record_type(into.options))
-    text, limit = into.text, into.options.max_record_bytes
+    text = into.text
+    limit = into.options.max_record_bytes
     for start, block in text.blocks(limit, stop):
         records = whole_records(decoder, block, limit)
         for position, line, fault in () if records else lines_of(start, block, limit):
@@ -319,7 +335,8 @@ def read_json_lines(into: Gathered, stop: int | None) -> Iterator[None]:
 
 def read_json_array(into: Gathered) -> Iterator[None]:
     """Reads the elements of a JSON array; positions are their numbers, from 0."""
-    kind, number = list[record_type(into.options)], 0
+    kind = list[record_type(into.options)]
+    number = 0
     for found in elements(into.text):
         try:
             into.take(msgspec.convert(found, kind))

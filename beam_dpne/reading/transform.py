@@ -11,7 +11,7 @@ import pyarrow as pa
 from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
-from beam_dpne.elements.batches import UnhintedTransform, apply
+from beam_dpne.elements.bundles import UnhintedTransform, apply
 from beam_dpne.elements.processes import answers
 from beam_dpne.reading.files import has_glob, match_inputs
 from beam_dpne.reading.options import InputDescription, ReadOptions, extension_of, format_of
@@ -207,7 +207,8 @@ class _ReadItems(beam.DoFn):
 
     def process(self, element: tuple[WorkItem, ...]) -> Iterator[Any]:
         """Yields batches of documents, and yields rejects and the tally to further outputs."""
-        usable, reasons = 0, collections.Counter[str]()
+        usable = 0
+        reasons = collections.Counter[str]()
         read = functools.partial(read_item, options=self._options)
         for batch in answers(read, element, self._workers):
             if batch.documents.num_rows:

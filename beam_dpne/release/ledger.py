@@ -14,7 +14,7 @@ import json
 import platform
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -29,7 +29,6 @@ from beam_dpne.documents.run_keys import (
     committed,
 )
 from beam_dpne.documents.tokenizers import tokenizer_name
-from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements.rows import ORDER
 from beam_dpne.mechanism.gaussian import GaussianNoise, group_sizes
 from beam_dpne.reading.options import InputDescription
@@ -37,6 +36,9 @@ from beam_dpne.release import schema
 from beam_dpne.release.parts import PROGRAMS
 from beam_dpne.release.schema import NO_NOTES, AnyLedger, Counts, Length, ReleaseNotes, Section
 from beam_dpne.validation import about_large_delta
+
+if TYPE_CHECKING:
+    from beam_dpne.documents.transform import DocumentsTransform
 
 _PACKAGES = ("apache-beam", "numpy", "scipy", "pyarrow", "cryptography", "msgspec")
 
@@ -131,7 +133,7 @@ class Run:
     known: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, transform: DocumentsTransform, keys: RunKeys) -> "Run":
+    def of(cls, transform: "DocumentsTransform", keys: RunKeys) -> "Run":
         """Returns the facts of the run of a private transform under these keys."""
         known = getattr(transform, "known", None)
         return cls(
@@ -177,7 +179,9 @@ def whole_ledger(
       rows: The number of rows.
       notes: The operator's notes on the release.
     """
-    plan, found, alone = run.plan, contents.found, contents.found_alone
+    plan = run.plan
+    found = contents.found
+    alone = contents.found_alone
     packages = {name: importlib.metadata.version(name) for name in _PACKAGES}
     spent = schema.Spent(
         gaussian_delta=plan.gaussian_delta,

@@ -18,8 +18,8 @@ from apache_beam.pvalue import AsIter, PCollection, PValue
 from msgspec import UNSET
 
 from beam_dpne.elements import progress
-from beam_dpne.elements.batches import UnhintedTransform
-from beam_dpne.elements.rows import Rows, longest_beside_shorter
+from beam_dpne.elements.bundles import UnhintedTransform, longest_beside_shorter
+from beam_dpne.elements.rows import Rows
 from beam_dpne.errors import ReleaseError
 from beam_dpne.reading.rejects import DEFAULT_MAX_REJECTED, Tally
 from beam_dpne.reading.transform import check_tallies
@@ -166,7 +166,8 @@ def check_output(output: str, *, overwrite: bool) -> None:
         raise ReleaseError("output must be the path of a directory, got output=''.")
     directory = directory_at(output)
     with as_release_error(f"output must be a directory that can be written, got output={output}"):
-        names, ledger = directory.names(), directory.read(LEDGER_NAME)
+        names = directory.names()
+        ledger = directory.read(LEDGER_NAME)
         if ledger is not None and not is_ledger(ledger):
             raise ReleaseError(
                 f"output has a {LEDGER_NAME} that beam_dpne did not write, got output={output}. "
@@ -222,7 +223,8 @@ def publish_release(
       ReleaseError: A release exists and overwrite is off, or the output cannot be written. The
         existing release stays as it was.
     """
-    directory, program = directory_at(output), program_of(ledger)
+    directory = directory_at(output)
+    program = program_of(ledger)
     listed: list[Part] = []
     with as_release_error(f"The release cannot be published in {output}"), directory.locked():
         # The ledger is read first. If another attempt publishes after that, this attempt is refused;
@@ -240,7 +242,7 @@ def publish_release(
             )
             last = ledger_bytes(whole)
             if is_writing:
-                directory.replace(LEDGER_NAME, last, seen=current)
+                _put_ledger(directory, last, seen=current)
             elif last != current:
                 raise ReleaseError(
                     f"{output} is a release already; choose another directory or set overwrite."
@@ -249,6 +251,7 @@ def publish_release(
             if is_writing:
                 _withdraw(directory, listed)
             raise
+        progress.enter(progress.PUBLISHED)
         written = {part.name for part in listed}
         # Files that came later may belong to another attempt.
         directory.remove(
@@ -262,10 +265,23 @@ def publish_release(
     return directory.path_of(LEDGER_NAME)
 
 
+def _put_ledger(directory: Directory, ledger: bytes, *, seen: bytes | None) -> None:
+    """Writes the ledger, which publishes the release."""
+    try:
+        directory.replace(LEDGER_NAME, ledger, seen=seen)
+    except Exception:
+        # The answer of an object store may be lost when it has done what it was asked to do.
+        with contextlib.suppress(Exception):
+            if directory.read(LEDGER_NAME) == ledger:
+                return
+        raise
+
+
 def _withdraw(directory: Directory, written: Iterable[Part]) -> None:
     """Deletes the parts of a failed attempt, unless the ledger that is there lists them."""
     with contextlib.suppress(Exception):
-        ledger, names = directory.read(LEDGER_NAME) or b"", directory.names()
+        ledger = directory.read(LEDGER_NAME) or b""
+        names = directory.names()
         new = [part.name for part in written if part.name.encode() not in ledger]
         directory.remove(name for name in new if name in names)
 

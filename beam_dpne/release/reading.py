@@ -167,15 +167,13 @@ def check_outside(name: str, path: str, release: str | None = None) -> None:
     Raises:
       UsageError: It is in a release.
     """
-    own = None if release is None else real_path(release_folder(release))
-    folder = real_path(path)
-    while folder and not folder.endswith(":/"):
-        if folder == own or has_ledger(folder):
+    own = None if release is None else release_folder(release)
+    for folder in _around(path):
+        if (own is not None and _is_same(folder, own)) or has_ledger(folder):
             raise UsageError(
                 f"{name} must be outside every release, got {name}={path}, which is in {folder}: what "
                 "is in the directory of a release is published with it."
             )
-        folder = folder.rpartition("/")[0]
 
 
 def check_not_below(name: str, path: str, output: str) -> None:
@@ -187,13 +185,34 @@ def check_not_below(name: str, path: str, output: str) -> None:
       output: Directory of the release.
 
     Raises:
-      UsageError: It is that directory, or in it.
+      UsageError: It is that directory, or in it, as it is written or where links lead.
     """
-    if f"{real_path(path)}/".startswith(f"{real_path(output)}/"):
+    if any(_is_same(folder, output) for folder in _around(path)):
         raise UsageError(
             f"{name} must be outside the directory of the release, got {name}={path} and "
             f"output={output}: what is in that directory is published. Choose another output."
         )
+
+
+def _around(path: str) -> list[str]:
+    """Returns a path and the folders around it, as it is written and then where links lead."""
+    folders: list[str] = []
+    for start in {absolute_path(path).rstrip("/"): None, real_path(path): None}:
+        folder = start
+        while folder and not folder.endswith(":/"):
+            folders.append(folder)
+            folder = folder.rpartition("/")[0]
+    return folders
+
+
+def _is_same(folder: str, other: str) -> bool:
+    """Whether two paths name one folder, which need not exist."""
+    if real_path(folder) == real_path(other):
+        return True
+    # A file system may know one folder by several names, as those that ignore case do.
+    with contextlib.suppress(OSError):
+        return is_local(folder) and os.path.samefile(folder, absolute_path(other))
+    return False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -283,7 +302,8 @@ class Release:
         Raises:
           ReleaseError: A file is missing, damaged or unreadable.
         """
-        form, tables = PROGRAMS[self.program], []
+        form = PROGRAMS[self.program]
+        tables = []
         for part, data in self._checked_parts():
             with as_release_error(f"Part {part.name} of the release cannot be read"):
                 tables.append(parse_part(form, part.name, data, self.ledger["columns"]))

@@ -13,8 +13,8 @@ import msgspec
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
-from beam_dpne.elements.batches import apply
-from beam_dpne.elements.rows import Rows, in_order, longest_beside_shorter, pieces
+from beam_dpne.elements.bundles import apply, longest_beside_shorter
+from beam_dpne.elements.rows import Rows, in_order, pieces
 from beam_dpne.errors import ReleaseError
 from beam_dpne.release import schema
 from beam_dpne.release.ledger import Contents, Run, ledger_bytes, whole_ledger, with_notes
@@ -94,7 +94,8 @@ def described(
       TypeError, ValueError: The sets are not those of a private run under the plan.
     """
     sets = [*shorter, longest]
-    contents, rows = form.contents_of(run.plan, sets), form.rows_of(sets)
+    contents = form.contents_of(run.plan, sets)
+    rows = form.rows_of(sets)
     return rows, whole_ledger(contents, run, len(rows), notes)
 
 

@@ -27,7 +27,8 @@ GONE = (
     "Gone means not released again, never that nobody has it any more: it may be just below what noise "
     "lets through. In the same way, new ones may have been there before."
 )
-_NAMES, _USERS = ("length", "group", "ngram", "item"), ("users", "users_low", "users_high")
+_NAMES = ("length", "group", "ngram", "item")
+_USERS = ("users", "users_low", "users_high")
 _KEPT = (*_NAMES, *_USERS)
 # A number of users is at least this where its logarithm is needed.
 _LEAST = 0.5
@@ -77,13 +78,16 @@ def compare_releases(old: Release, new: Release) -> pa.Table:
         tables = [table.filter(pc.field("length") <= longest) for table in tables]
     rows = tables[0].join(tables[1], names, join_type="full outer")
     has_old, has_new = (rows.column(f"in_{x}").is_valid().to_numpy() for x in ("old", "new"))
-    states, other, ratio = {"new": ~has_old, "gone": ~has_new}, "both", {}
+    states = {"new": ~has_old, "gone": ~has_new}
+    other = "both"
+    ratio = {}
     numbers = [f"{side}_{name}" for side in ("old", "new") for name in _USERS]
     numbers = numbers if set(numbers) <= set(rows.column_names) else []
     if numbers:
         sides = np.stack([rows[name].fill_null(1).to_numpy() for name in numbers], axis=1)
         ends = ratios(sides[:, :3], sides[:, 3:]).T
-        states, other = states | {"risen": ends[1] > 1, "fallen": ends[2] < 1}, "unchanged"
+        states = states | {"risen": ends[1] > 1, "fallen": ends[2] < 1}
+        other = "unchanged"
         of_both = [pa.array(np.round(each, 4), mask=~(has_old & has_new)) for each in ends]
         ratio = dict(zip(("ratio", "ratio_low", "ratio_high"), of_both, strict=True))
     change = pa.array(np.select([*states.values()], [*states], other), pa.string())
@@ -104,7 +108,8 @@ def ratios(old: np.ndarray, new: np.ndarray) -> np.ndarray:
     >>> ratios(np.array([[100, 50, 200]]), np.array([[400, 400, 400]])).round(2).tolist()
     [[4.0, 2.0, 8.0]]
     """
-    before, after = np.log(np.maximum(old, _LEAST)), np.log(np.maximum(new, _LEAST))
+    before = np.log(np.maximum(old, _LEAST))
+    after = np.log(np.maximum(new, _LEAST))
     middle = after[:, 0] - before[:, 0]
     below = np.hypot(after[:, 0] - after[:, 1], before[:, 2] - before[:, 0])
     above = np.hypot(after[:, 2] - after[:, 0], before[:, 0] - before[:, 1])

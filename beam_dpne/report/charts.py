@@ -13,11 +13,17 @@ from markupsafe import Markup, escape
 
 from beam_dpne.report.facts import number
 
-_WIDTH, _HEIGHT = 360, 210
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 20, 38
-_INNER_WIDTH, _INNER_HEIGHT = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+_WIDTH = 360
+_HEIGHT = 210
+_LEFT = 52
+_RIGHT = 8
+_TOP = 20
+_BOTTOM = 38
+_INNER_WIDTH = _WIDTH - _LEFT - _RIGHT
+_INNER_HEIGHT = _HEIGHT - _TOP - _BOTTOM
 _FLOOR = _TOP + _INNER_HEIGHT
-_MOST_LABELS, _MOST_TICKS = 12, 8
+_MOST_LABELS = 12
+_MOST_TICKS = 8
 _POINTS = 80
 _BAR_WIDTH = 100
 _LETTER = 6.3  # the width of a digit in these units, rounded up
@@ -45,13 +51,15 @@ def columns(
         y = _FLOOR - _INNER_HEIGHT * part / parts
         shapes += [_line(y), _text(_LEFT - 5, y + 4, label(top * part / parts), "end")]
     step = _INNER_WIDTH / len(values)
-    width, every = min(48.0, step * 0.7), -(-len(values) // _MOST_LABELS)
+    width = min(48.0, step * 0.7)
+    every = -(-len(values) // _MOST_LABELS)
     above = [label(float(f"{value:.2g}") if percent else value) for value in values]
     above = [text.removesuffix(" %") for text in above]  # The axis has the sign.
     fits = max(map(len, above)) * _LETTER <= step
     said = []
     for position, (name, value) in enumerate(zip(names, values, strict=True)):
-        middle, height = _LEFT + step * (position + 0.5), _INNER_HEIGHT * value / top
+        middle = _LEFT + step * (position + 0.5)
+        height = _INNER_HEIGHT * value / top
         text = _percentage(value) if percent else number(_whole(value))
         said.append(f"{name}: {text}")
         shapes.append(
@@ -85,7 +93,8 @@ def by_rank(
     # Ends of wide intervals are drawn at the ends of the axis.
     positive = [values[rank - 1] for rank in ranks if values[rank - 1] > 0] or [1.0]
     ticks = _ticks(min(positive) / 2, max(positive) * 2)
-    low, high = ticks[0], ticks[-1]
+    low = ticks[0]
+    high = ticks[-1]
     widest = math.log10(max(len(values), 2))
 
     def x(rank: float) -> float:
@@ -116,7 +125,8 @@ def bar(value: float, low: float | None = None, high: float | None = None) -> Ma
     """Draws the bar of a value, with its interval as a line; all three are shares of the widest bar."""
     shapes = f'<rect class="bar" y="2" width="{_BAR_WIDTH * value:.1f}" height="8"/>'
     if low is not None and high is not None:
-        left, right = _BAR_WIDTH * low, _BAR_WIDTH * high
+        left = _BAR_WIDTH * low
+        right = _BAR_WIDTH * high
         shapes += (
             f'<path class="interval" d="M{left:.1f} 3v6M{left:.1f} 6H{right:.1f}M{right:.1f} 3v6"/>'
         )

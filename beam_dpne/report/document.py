@@ -64,11 +64,13 @@ _PARAMETERS = {
 }
 _FALSE_ALARMS = (0.001, 0.01, 0.05)
 _MOST_PLOTS = 12
-_MOST_GROUPS, _OF_A_GROUP = 50, 5
+_MOST_GROUPS = 50
+_OF_A_GROUP = 5
 # The end of the longest bar's scale, as a multiple of the largest value.
 _WIDEST = 2.0
 # An interval that is wider than this factor is marked.
-_ROUGH, _ROUGHLY = 10, "; order of magnitude"
+_ROUGH = 10
+_ROUGHLY = "; order of magnitude"
 _BLANKS = re.compile(r"\n\s*\n")
 _BIBTEX = str.maketrans(
     {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -154,7 +156,8 @@ def render_report(
 def _without(facts: Facts, left_out: Collection[str]) -> Facts:
     """Returns a release whose ledger lacks what is left out, so that no section can show it."""
     ledger: dict[str, Any] = {**facts.ledger, "guarantee": dict(facts.ledger["guarantee"])}
-    unit, user = facts.ledger["notes"]["unit"], ledger["guarantee"]["user"]
+    unit = facts.ledger["notes"]["unit"]
+    user = ledger["guarantee"]["user"]
     ledger["notes"] = {
         name: None if name in left_out else note for name, note in facts.ledger["notes"].items()
     }
@@ -215,7 +218,8 @@ def _digest(text: str) -> Markup:
 
 
 def _words(lengths: Sequence[int]) -> str:
-    first, last = min(lengths, default=1), max(lengths, default=1)
+    first = min(lengths, default=1)
+    last = max(lengths, default=1)
     if first == last:
         return f"{first} word{'s' if first > 1 else ''}"
     return f"{first} to {last} words"
@@ -235,7 +239,8 @@ def _length_charts(facts: Facts) -> list[tuple[str, Markup]]:
         each["expected_spurious_at_most"] / count if count else 0.0
         for each, count in zip(facts.lengths, released, strict=True)
     ]
-    title, share = "Released n-grams of each length", "Expected share of spurious n-grams, at most"
+    title = "Released n-grams of each length"
+    share = "Expected share of spurious n-grams, at most"
     found = [(title, charts.columns(title, names, released))]
     if any(shares):
         found.append((share, charts.columns(share, names, shares, percent=True)))
@@ -302,7 +307,8 @@ def _search(facts: Facts, groups: Mapping[int | None, pa.Table], limit: int) -> 
 
 def _groups(facts: Facts) -> list[list[str]]:
     """Returns for each of the largest groups its name, its number of rows, and its first rows."""
-    rows, found = facts.rows.sort_by([(facts.value_column, "descending")]), []
+    rows = facts.rows.sort_by([(facts.value_column, "descending")])
+    found = []
     sizes = collections.Counter(rows["group"].to_pylist())
     for group in sorted(sizes, key=lambda group: (-sizes[group], group))[:_MOST_GROUPS]:
         own = rows.filter(pc.field("group") == group)

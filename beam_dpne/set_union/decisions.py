@@ -49,7 +49,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.counts.measuring import Held, estimated, sum_batches
-from beam_dpne.elements import coders
+from beam_dpne.elements import encoding
 from beam_dpne.elements.arrays import byte_order, join_words, places_in, rows_of_places
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
 from beam_dpne.mechanism import randomness, thresholds
@@ -103,20 +103,23 @@ def decide(
     References: DPSU Algorithm 1.
     """
     rule = plan.union_rounds[number - 1]
-    is_known, cut = sums.is_known, KNOWN_CUT * rule.noise_stddev
+    is_known = sums.is_known
+    cut = KNOWN_CUT * rule.noise_stddev
     of_known = rule._replace(threshold=known_threshold, cut=cut)
     lowest = of_known.cut_cell or 0
     # (n,) int64 each: ρ of each item, and weights in units of 2^-32, with the rest in units of 2^-50.
     borders = np.where(is_known, of_known.threshold_units, rule.threshold_units)
     bits = _FINE_BITS if plan.has_cutoff else 0
-    weights, fractions = sums.sums >> bits, sums.sums & ((1 << bits) - 1)
+    weights = sums.sums >> bits
+    fractions = sums.sums & ((1 << bits) - 1)
     draws = randomness.encrypt_blocks(run_key.sub_key("item noise", 0, number), sums.word_hashes)
     cells = noisy_cells(weights - borders, fractions, draws, rule)
     is_found = (cells >= 0) & ((weights > 0) | (fractions > 0) | is_known)
     chosen = np.flatnonzero(is_found)
     scores = thresholds.middles(cells[chosen], borders[chosen], rule.cell_units)
     found = ItemSet(items=sums.words.take(pa.array(chosen)), scores=scores)
-    is_open, still_open = ~is_found, None
+    is_open = ~is_found
+    still_open = None
     if rule.cut_cell is not None:
         is_open &= cells >= np.where(is_known, lowest, rule.cut_cell)
         still_open = sums.words.filter(pa.array(is_open))
@@ -154,7 +157,7 @@ def bounded_parts(found: ItemSet) -> Iterator[ItemSet]:
         return ItemSet(items=found.items.take(pa.array(rows)), scores=found.scores[rows])
 
     if len(found):
-        yield from coders.bounded_parts(np.arange(len(found)), take)
+        yield from encoding.bounded_parts(np.arange(len(found)), take)
 
 
 def merge_released(
@@ -198,7 +201,10 @@ def release_items(
       >>> release_items(crowd, plan, RunKey(bytes(32))).items.to_pylist()
       ['a', 'b']
     """
-    parts, left, past, size = [], items, [], len(known or ())
+    parts = []
+    left = items
+    past = []
+    size = len(known or ())
     rest = [known.sums(run_key)] if known else []
     for decider in plan.union_rounds:
         sums = union_weights.histogram(left, plan, run_key, decider.round, rest)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from beam_dpne.elements import arrays
 from beam_dpne.elements.arrays import hash_words, merge_hashes, merge_words, places_in
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
-from beam_dpne.elements.coders import StoredFile, bounded_parts, register_batches
+from beam_dpne.elements.encoding import StoredFile, bounded_parts
 from beam_dpne.elements.rows import COUNTED_ITEM_SCHEMA, ITEM_SCHEMA, in_order, with_rounded_scores
 from beam_dpne.mechanism.randomness import RunKey
 
@@ -103,9 +103,6 @@ class KnownItems:
         )
 
 
-register_batches(ItemSums, ItemSet, KnownItems)
-
-
 def items_of_users(batch: UserBatch) -> DocumentBlock:
     """Returns each user's distinct items, as one document of each.
 
@@ -169,7 +166,8 @@ def sum_by_item(items: DocumentBlock, weights: np.ndarray) -> ItemSums:
     # (words,) also for words of the batch that no entry names.
     sums = np.zeros(is_present.size, dtype=np.int64)
     np.add.at(sums, items.codes, weights)
-    words, hashes = items.words.take(pa.array(present)), items.word_hashes[present]
+    words = items.words.take(pa.array(present))
+    hashes = items.word_hashes[present]
     return ItemSums(words=words, word_hashes=hashes, sums=sums[present])
 
 

@@ -26,7 +26,9 @@ _ERROR = gaussian.RELATIVE_ERROR
 MOST_SHARDS = 8
 # η, spurious known items over those that users have; the largest probability of each in a round; and
 # the standard deviations of noise below which they are closed in rounds with a cut, and else counted.
-SPURIOUS_SHARE, MOST_SPURIOUS, KNOWN_CUT = 0.01, 0.35, -0.35
+SPURIOUS_SHARE = 0.01
+MOST_SPURIOUS = 0.35
+KNOWN_CUT = -0.35
 # The probability ν that the errors of many decisions add up to more than the numerical slack, over
 # δ·e^−ε; see `SetUnionPlan.numerical_slack`.
 SPARE = 1e-12
@@ -260,7 +262,8 @@ class SetUnionPlan(GaussianPlan):
         s = c √(2 n ln(1/ν)) + n c² (Hoeffding), in each of the two worlds. Of the numbers of users, a
         user changes only those of items that this user has: each of them costs 2c.
         """
-        decisions, of_counts = self.decision_count, gaussian.slack_of(self.count_decisions)
+        decisions = self.decision_count
+        of_counts = gaussian.slack_of(self.count_decisions)
         if not self.has_cutoff:
             return gaussian.slack_of(decisions) + of_counts
         log_failure = -math.log(SPARE) + self.epsilon - math.log(self.delta)
@@ -310,7 +313,8 @@ class SetUnionPlan(GaussianPlan):
           size: |L|, the number of known items; without any the result means nothing.
           past: for each round before, the number of known items with a weight below `KNOWN_CUT`.
         """
-        number, unheld = len(past), max(1.0, size)
+        number = len(past)
+        unheld = max(1.0, size)
         tolerated = min(1.0, SPURIOUS_SHARE * unheld)
         if past:
             null = float(scipy.special.ndtr(-KNOWN_CUT))

@@ -10,15 +10,17 @@ import numpy as np
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 from msgspec import UNSET
 
-from beam_dpne.counts.measuring import count_in_beam
+from beam_dpne.counts.steps import count_in_beam
 from beam_dpne.documents.left_out import refuse_left_out
 from beam_dpne.documents.masks import left_out_by
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform, create_public
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import join_words
-from beam_dpne.elements.batches import DocumentBlock, SumBundle, UnhintedTransform, UserBatch, apply
-from beam_dpne.elements.coders import SetStore
+from beam_dpne.elements.batches import DocumentBlock, UserBatch
+from beam_dpne.elements.bundles import SumBundle, UnhintedTransform, apply
+from beam_dpne.elements.coders import register_batches
+from beam_dpne.elements.encoding import SetStore
 from beam_dpne.elements.rows import CountedItem, ReleasedItem
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.release.ledger import Contents, Run
@@ -35,6 +37,7 @@ from beam_dpne.set_union.elements import (
 )
 from beam_dpne.set_union.plan import SetUnionPlan
 
+register_batches(ItemSums, ItemSet, KnownItems)
 _KeyedSums = tuple[int, ItemSums]
 _OPEN, _KNOWN, _PAST = _ASIDE = ("open", "known", "past")
 _SHARDS = (
@@ -185,7 +188,8 @@ class PrivateSetUnion(DocumentsTransform):
 
     def expand(self, items_of_users: PCollection) -> PrivateSetUnionResult:
         """Groups by user and releases."""
-        known, keys = self.known or None, self.run_keys()
+        known = self.known or None
+        keys = self.run_keys()
         run_key = keys.bound
         users = self.grouped_by_user(items_of_users, run_key, self.plan.max_items_per_user)
         progress.expect(users=self.partitions, count=self.partitions, decide=self.histogram_ranges)
@@ -243,7 +247,9 @@ class ReleaseItems(UnhintedTransform):
     def expand(self, users: PCollection[UserBatch]) -> PCollection[ItemSet]:
         """Unrolls the rounds, joins the items found in each into one set, and counts their users."""
         items = apply(users, "Items", beam.Map(elements.items_of_users), DocumentBlock)
-        run_key, ranges, known = self.run_key, self.ranges, self.known
+        run_key = self.run_key
+        ranges = self.ranges
+        known = self.known
         how = {"plan": self.plan, "size": len(known or ())}
         found: list[Any] = []
         past: list[AsIter] = []
@@ -264,7 +270,8 @@ class ReleaseItems(UnhintedTransform):
             found.append(decided["found"])
             if known:
                 decided[_KNOWN].element_type = _KeyedSums
-                rest, past = [decided[_KNOWN]], [*past, AsIter(decided[_PAST])]
+                rest = [decided[_KNOWN]]
+                past = [*past, AsIter(decided[_PAST])]
             if number < len(self.plan.union_rounds):
                 has_cut = decider.cut is not None
                 named = AsIter(decided[_OPEN if has_cut else "found"])

@@ -55,7 +55,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements import arrays, coders, progress
+from beam_dpne.elements import arrays, encoding, progress
 from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
@@ -128,7 +128,7 @@ def split_to_shards(
     draws = _order_draws(items, run_key)[:, 1]
     shard = (draws % np.uint64(plan.shard_count)).astype(np.int64)
     for number, users in arrays.group_places(shard, plan.shard_count):
-        for part in coders.bounded_parts(users, items.take):
+        for part in encoding.bounded_parts(users, items.take):
             yield number, part
 
 

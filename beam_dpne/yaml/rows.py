@@ -18,15 +18,13 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 
 from beam_dpne.cli.runners import is_classic_template
 from beam_dpne.documents.batch import (
-    GROUP,
-    TEXT,
-    USER,
     BatchDocuments,
     check_known_fields,
     checked_names,
     known_fields,
     steps_before,
 )
+from beam_dpne.documents.blocks import GROUP, TEXT, USER
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.errors import UsageError
 from beam_dpne.ngrams.known_lists import plain_texts
@@ -37,7 +35,10 @@ from beam_dpne.reading.records import check_fields
 from beam_dpne.reading.rejects import Tally
 from beam_dpne.reading.transform import ReadDocuments, check_tallies
 from beam_dpne.release.publishing import WriteRelease
-from beam_dpne.release.reading import check_outside, is_release
+from beam_dpne.release.reading import check_not_below, check_outside, is_release
+
+# Keys of private transforms that name files which must not be published.
+_SECRET_KEYS = ("run_key_file", "stop_list")
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -128,7 +129,8 @@ class PrivateRows(beam.PTransform):
 
     Attributes:
       transform: the private transform.
-      keys: its keys. Public files that they name must not be files from which the rows come.
+      keys: its keys. Public files that they name must not be files from which the rows come, and
+        secret ones must not be in the directory of a release.
     """
 
     transform: DocumentsTransform
@@ -233,6 +235,13 @@ class WriteRows(beam.PTransform):
         for reader in _readers_before(outputs["rows"]):
             if reader.rejects is not None:
                 check_outside("rejects", reader.rejects, self.write.output)
+            for file in match_inputs(reader.inputs):
+                check_not_below("input", file.path, self.write.output)
+        for step in steps_before(outputs["rows"]):
+            if isinstance(step.transform, PrivateRows):
+                for name in _SECRET_KEYS:
+                    for path in names_of(step.transform.keys.get(name) or ()):
+                        check_not_below(name, path, self.write.output)
         text = beam.Map(lambda row: row.ledger).with_output_types(str)
         given: Any = {"rows": outputs["rows"], "ledger": outputs["ledger"] | "Ledger" >> text}
         return cast("PCollection", given | "Release" >> self.write | "Path" >> _in_field("path"))

@@ -171,7 +171,8 @@ def _private_rows(
         text_field=fields.text_field,
         **own,
     )
-    return PrivateRows(transform=transform, keys=vars(tokenizing) | vars(lists))
+    key = {"run_key_file": running.run_key_file}
+    return PrivateRows(transform=transform, keys=vars(tokenizing) | vars(lists) | key)
 
 
 def _private_keys(plan: type) -> Groups:

@@ -80,7 +80,7 @@ class Data:
             users=hash_users(corpus.users, run_key.sub_key("user"))[
                 corpus.user_of_position[corpus.codes < 0]
             ],
-            offsets=arrays.offsets_of(corpus.document_lengths),
+            offsets=arrays.offsets_of(corpus.piece_lengths),
             codes=corpus.codes[corpus.codes >= 0],
             words=corpus.words.cast(pa.string()),
         )

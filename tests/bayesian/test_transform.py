@@ -20,7 +20,7 @@ from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.transform import BayesianCounts, NgramProbabilities
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.elements import batches
-from beam_dpne.elements.coders import SetStore
+from beam_dpne.elements.encoding import SetStore
 from beam_dpne.mechanism.randomness import RunKey
 from tests.oracle.bayesian import (
     Documents,

@@ -44,6 +44,13 @@ def test_it_counts_what_a_run_reads_with_its_options_and_marks_the_numbers(check
     assert "rejected, which --rejects DIR lists: user is null or missing." in flat
 
 
+def test_a_text_of_which_something_is_left_out_is_one_document(check):
+    records = notes(100, text="call 555 or 556, 557 or 558") + [{"text": "no user"}] * 15
+    ended = check(records, "--mask", "numbers")
+    assert " 100 200 " in " ".join(ended.out.replace("│", " ").split())
+    assert "6.98% of the records are rejected, so that a run fails" in ended.out
+
+
 @pytest.mark.parametrize(
     ("records", "options", "told"),
     [

@@ -15,6 +15,7 @@ from beam_dpne.cli.main import failure_log, outcome, whole_chain
 from beam_dpne.documents.tokenizers import resolve_tokenizer, tokenizer_name
 from beam_dpne.elements import progress
 from beam_dpne.errors import RunError, printable_reason
+from beam_dpne.storage import directories
 
 ROOT = pathlib.Path(__file__).parents[2]
 CANARY = "zebra4711"
@@ -195,6 +196,69 @@ def test_the_wrapper_of_a_tokenizer_has_its_name():
     wrapped = with_cause("pyarrow.compute:utf8_split_whitespace")
     assert tokenizer_name(wrapped) == "pyarrow.compute:utf8_split_whitespace"
     assert resolve_tokenizer(wrapped)(pa.array(["a b"])).to_pylist() == [["a", "b"]]
+
+
+def _named(text: str) -> type[Exception]:
+    """A class that is named by a text, as a tokenizer may make one."""
+    return type(text, (KeyError,), {})
+
+
+def _of_module(module: object) -> type[Exception]:
+    return type(CANARY, (KeyError,), {"__module__": module})
+
+
+@pytest.mark.parametrize(
+    "kind", [_named(CANARY), *map(_of_module, ("builtins", "beam_dpne.errors", None, 7))]
+)
+def test_a_class_that_is_named_by_a_text_is_not_named(kind):
+    error = kind()
+    found = [
+        outcome(error)[1],
+        printable_reason(error),
+        errors.kind_of(error),
+        directories.reason(error),
+    ]
+    assert not [text for text in found if CANARY in text]
+    assert all("KeyError" in text for text in found)
+
+
+NAMED = """
+import logging
+
+def named_by_the_text(texts):
+    for name in ("beam_dpne.plugin", "beam_dpne_x", __name__):
+        logging.getLogger(name).error("cannot split %s", texts[0])
+    raise type(texts[0].as_py(), (KeyError,), {})()
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_neither_classes_nor_loggers_of_the_operators_module_are_printed(
+    program, tmp_path, workers
+):
+    (tmp_path / "beam_dpne_x.py").write_text(NAMED)
+    lines = [
+        json.dumps({"user": f"u{number}", "text": f"{CANARY}@example.org"}) for number in (1, 2)
+    ]
+    (tmp_path / "notes.jsonl").write_text("\n".join(lines))
+    files = ("--input", tmp_path / "notes.jsonl", "--output", tmp_path / "out")
+    given = ("--tokenizer", "beam_dpne_x:named_by_the_text", "--workers", workers)
+    for more in ((), ("--failure_log", tmp_path / "f.log")):
+        paths = paths_of(program, tmp_path)
+        ended = program.run("ngrams", *files, *BUDGET, *given, *more, env=paths)
+        assert (ended.status, "raised KeyError" in ended.err) == (1, True), ended.err
+        assert CANARY not in ended.out + ended.err
+    assert CANARY in (tmp_path / "f.log").read_text()
+
+
+def test_a_log_follows_no_link_and_may_be_gone_at_the_end(tmp_path):
+    (tmp_path / "target").write_text("kept")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(errors.UsageError, match="failure_log must be"):
+        failure_log(str(tmp_path / "link"), None).__enter__()
+    assert (tmp_path / "target").read_text() == "kept"
+    with failure_log(str(tmp_path / "f.log"), None):
+        (tmp_path / "f.log").unlink()
 
 
 _TRACE = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\n    g()\n'

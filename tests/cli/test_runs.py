@@ -24,7 +24,8 @@ import time
 import pyarrow.compute as pc
 
 def splits(texts):
-    time.sleep(60)
+    if len(texts) > 100:  # More than the first texts, on which it is tried.
+        time.sleep(60)
     return pc.split_pattern(texts, " ")
 """
 
@@ -67,7 +68,10 @@ def test_the_table_is_on_stdout_and_progress_is_not(release):
     ended, place = release("--title", "Notes", "--unit", "a customer")
     assert ended.status == 0, ended.err
     assert "noise stddev" not in ended.out
-    assert "threshold is the lowest ρ, and nothing new with a noisy weight below it" in ended.out
+    assert (
+        "threshold: only what was known before is released with a noisy weight below it"
+        in ended.out
+    )
     assert f"Files: {place} (start with ledger.json)" in ended.out
     assert "beam-dpne:" not in ended.out
     texts = {row["ngram"] for row in rows_of(place)}

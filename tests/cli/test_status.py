@@ -1,28 +1,17 @@
-"""A whole release is never reported as a failed run, and nothing secret lies in or beside it."""
+"""After the ledger is in place nothing fails a run; before that, nothing is taken for a release."""
 
 import json
 import os
-import signal
+import pathlib
 import subprocess
-import sys
 
 import pytest
+from apache_beam.runners.portability.fn_api_runner.fn_runner import RunnerResult
+from rich.console import Console
 
-from beam_dpne.storage import private
+from tests.support import releases
 
 RUN = ("--epsilon", 10, "--delta", 1e-4, "--max_length", 1)
-# It makes an error named by a text, and logs a text under a name like this package's.
-TALKATIVE = """
-import logging
-import pyarrow.compute as pc
-
-def fails(texts):
-    raise type(texts[0].as_py(), (KeyError,), {})()
-
-def logs(texts):
-    logging.getLogger("beam_dpne.plugin").error(texts[0].as_py())
-    return pc.split_pattern(texts, " ")
-"""
 # It interrupts the process as soon as the ledger of the release is in place.
 INTERRUPTING = """
 import os, signal, threading, time
@@ -36,6 +25,18 @@ def interrupt():
 def splits(texts):
     threading.Thread(target=interrupt, daemon=True).start()
     return pc.split_pattern(texts, " ")
+"""
+
+MEANWHILE = """
+import os, shutil
+import pyarrow.compute as pc
+
+def cut(texts):
+    if len(texts) > 100:  # More than the first texts, on which it is tried before the run.
+        if not os.path.exists({output!r}):
+            shutil.copytree({other!r}, {output!r})
+        {then}
+    return pc.utf8_split_whitespace(texts)
 """
 
 
@@ -76,17 +77,40 @@ def test_a_whole_release_ends_with_0_whatever_becomes_of_its_display(
     )
     assert ended.returncode == 0
     assert (out / "ledger.json").exists()
+    if encoding == "ascii":
+        table = (tmp_path / "printed").read_text(encoding="ascii")
+        assert "start with ledger.json" in table
     if told.exists():
         lines = told.read_text().splitlines()
         assert lines[-1] == f"published: {out}"
         assert not any("Traceback" in line for line in lines)
 
 
-def test_output_that_cannot_be_written_fails_a_command_that_only_prints(program):
-    with open("/dev/full", "w") as full:
-        ended = program.run("plan", *RUN, stdout=full)
-    assert ended.status == 1
-    assert ended.err == "beam-dpne: error: the output cannot be written: No space left on device.\n"
+@pytest.mark.parametrize("command", [("plan", *RUN), ("account", "rel"), ("report", "rel")])
+@pytest.mark.parametrize(
+    ("redirection", "status"), [(">&-", 0), (">/dev/full", 1), ("| true", 0), ("2>&-", 0)]
+)
+def test_other_commands_end_with_one_line_at_most(program, command, redirection, status):
+    releases.words(program.temporary / "rel")
+    told = "" if "2>" in redirection else "2>err"
+    found = subprocess.run(
+        [
+            "bash",
+            "-c",
+            f'set -o pipefail; "$@" {told} {redirection}',
+            "bash",
+            *program.command(*command),
+        ],
+        env=program.environment(),
+        cwd=program.temporary,
+        check=False,
+    ).returncode
+    # A report prints nothing, so that it needs no stdout.
+    assert found == (0 if command[0] == "report" else status)
+    if told:
+        lines = (program.temporary / "err").read_text().splitlines()
+        assert len(lines) <= 1
+        assert not lines or lines[0].startswith("beam-dpne: ")
 
 
 def test_an_interrupt_after_the_ledger_does_not_fail_the_run(program, notes, tmp_path):
@@ -106,131 +130,81 @@ def test_an_interrupt_after_the_ledger_does_not_fail_the_run(program, notes, tmp
     assert [run["state"] for run in states] == ["released"]
 
 
-@pytest.mark.parametrize("name", ["fails", "logs"])
-@pytest.mark.parametrize("workers", [1, 2])
-def test_names_of_classes_and_loggers_that_hold_a_text_are_not_printed(
-    program, notes, tmp_path, name, workers
+@pytest.mark.parametrize(
+    ("owner", "name"), [("shutil", "rmtree"), (RunnerResult, "metrics"), (Console, "print")]
+)
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, RuntimeError])
+def test_what_happens_after_the_ledger_fails_no_run(
+    cli, notes, tmp_path, monkeypatch, owner, name, error
 ):
-    (tmp_path / "talkative.py").write_text(TALKATIVE)
-    paths = f"{tmp_path}{os.pathsep}{program.environment()['PYTHONPATH']}"
-    given = ("--input", notes, "--output", tmp_path / "out", *RUN, "--workers", workers)
-    ended = program.run(
-        *("ngrams", *given, "--tokenizer", f"talkative:{name}"),
-        env=program.environment(PYTHONPATH=paths),
-    )
-    assert ended.status == (1 if name == "fails" else 0)
+    """Deleting the temporary folder, reading the counters, and printing the table fail."""
+
+    def fail(*_, **__):
+        if (tmp_path / "out" / "ledger.json").exists():
+            raise error
+
+    if isinstance(owner, str):
+        monkeypatch.setattr(f"{owner}.{name}", fail)
+    else:
+        monkeypatch.setattr(owner, name, fail)
+    ended = cli("ngrams", "--input", notes, "--output", tmp_path / "out", *RUN)
+    assert ended.status == 0, ended.err
+    assert f"({error.__name__})" in ended.err or f"with {error.__name__} after" in ended.err
+    assert ended.err.splitlines()[-1] == f"published: {tmp_path / 'out'}"
+
+
+@pytest.mark.parametrize(
+    ("then", "said"),
+    [("raise KeyError(texts[0])", "raised KeyError"), ("", "is a release already")],
+)
+def test_the_release_of_another_run_is_not_taken_for_ones_own(program, notes, tmp_path, then, said):
+    releases.words(tmp_path / "other")
+    output = tmp_path / "out"
+    module = MEANWHILE.format(output=str(output), other=str(tmp_path / "other"), then=then)
+    (tmp_path / "meanwhile.py").write_text(module)
+    paths = os.pathsep.join([str(tmp_path), program.environment()["PYTHONPATH"]])
+    given = ("--input", notes, "--output", output, *RUN, "--tokenizer", "meanwhile:cut")
+    ended = program.run("ngrams", *given, env=program.environment(PYTHONPATH=paths))
+    assert ended.status == 1
+    assert said in ended.err
+    assert "published: " not in ended.err
     assert "zebra4711" not in ended.err
-    assert ("KeyError" in ended.err) is (name == "fails")
+    names = [
+        {path.name: path.read_bytes() for path in folder.iterdir()}
+        for folder in (output, tmp_path / "other")
+    ]
+    assert names[0] == names[1]
 
 
-SECRETS = {
-    "input": lambda folder: ("--input", folder / "notes.jsonl"),
-    "run_key_file": lambda folder: ("--run_key_file", folder / "run.key"),
-    "rejects": lambda folder: ("--rejects", folder / "rejects"),
-    "budget": lambda folder: ("--budget", folder / "budget"),
-    "temp_location": lambda folder: ("--temp_location", folder / "temporary"),
-    "failure_log": lambda folder: ("--failure_log", folder / "failure.log"),
-}
+def test_an_interrupt_when_the_lock_is_given_back_fails_no_run(cli, notes, tmp_path, monkeypatch):
+    remove = os.remove
+
+    def interrupted(path):
+        if str(path).endswith(".lock") and (tmp_path / "out" / "ledger.json").exists():
+            raise KeyboardInterrupt
+        remove(path)
+
+    monkeypatch.setattr(os, "remove", interrupted)
+    ended = cli("ngrams", "--input", notes, "--output", tmp_path / "out", *RUN)
+    assert ended.status == 0, ended.err
+    assert "with KeyboardInterrupt after that" in ended.err
+    assert ended.err.splitlines()[-1] == f"published: {tmp_path / 'out'}"
 
 
-@pytest.mark.parametrize("is_linked", [False, True])
-@pytest.mark.parametrize("name", list(SECRETS))
-def test_nothing_secret_may_lie_in_the_directory_of_a_release(
-    cli, notes, tmp_path, name, is_linked
-):
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "notes.jsonl").write_text(notes.read_text())
-    (out / "run.key").write_text("5eed" * 16)
-    link = tmp_path / "link"
-    link.symlink_to(out)
-    before = sorted(out.iterdir())
-    given = SECRETS[name](link if is_linked else out)
-    if name != "input":
-        given = ("--input", notes, *given)
-    ended = cli("ngrams", *given, "--output", out, "--overwrite", "--quiet", *RUN)
-    assert ended.status == 2
-    assert f"{name} must be outside" in ended.err
-    assert sorted(out.iterdir()) == before
+def test_a_budget_that_cannot_be_settled_fails_no_whole_release(cli, notes, tmp_path, monkeypatch):
+    budget = tmp_path / "budget"
+    cap = ("--population", "us", "--epsilon", 20, "--delta", 1e-3)
+    assert cli("account", "--budget", budget, "--create", *cap).status == 0
+    replace = os.replace
 
+    def fails_in_the_budget(source, target):
+        if pathlib.Path(target).parent == budget and (tmp_path / "out" / "ledger.json").exists():
+            raise OSError
+        replace(source, target)
 
-def test_a_run_key_that_others_can_read_is_named_and_one_of_one_digit_is_refused(
-    cli, notes, tmp_path
-):
-    key = tmp_path / "run.key"
-    given = ("ngrams", "--input", notes, "--run_key_file", key, *RUN)
-    key.write_text("5eed" * 16)
-    for mode, is_named in ((0o644, True), (0o600, False)):
-        key.chmod(mode)
-        ended = cli(*given, "--output", tmp_path / f"{mode}")
-        assert (ended.status, f"others than its owner can read {key}" in ended.err) == (0, is_named)
-    key.write_text("0" * 64)
-    ended = cli(*given, "--output", tmp_path / "zeros")
-    assert (ended.status, "must hold a random key" in ended.err) == (2, True)
-
-
-def test_a_planted_folder_or_link_is_refused_and_nothing_behind_it_is_changed(
-    program, notes, tmp_path
-):
-    theirs = tmp_path / "theirs"
-    theirs.mkdir(0o700)
-    (theirs / "precious.lock").write_text("precious")
-    home = program.temporary / f".beam_dpne-{os.getuid()}"
-    given = ("ngrams", "--input", notes, "--output", tmp_path / "out", "--quiet", *RUN)
-    home.symlink_to(theirs)
-    ended = program.run(*given)
-    assert (ended.status, "nobody else can use" in ended.err) == (2, True)
-    home.unlink()
-    home.mkdir(0o755)
-    ended = program.run(*given)
-    assert (ended.status, "nobody else can use" in ended.err) == (2, True)
-    assert [path.read_text() for path in theirs.iterdir()] == ["precious"]
-    assert not (tmp_path / "out").exists()
-
-
-HOLDS_A_FOLDER = """
-import pathlib, sys, time
-from beam_dpne.storage.private import run_folder
-with run_folder(sys.argv[1]) as folder:
-    pathlib.Path(folder, "words.batch").write_text("private")
-    print(folder, flush=True)
-    time.sleep(60)
-"""
-
-
-def test_a_run_deletes_what_killed_runs_left_and_nothing_of_living_ones(tmp_path):
-    def start():
-        command = [sys.executable, "-c", HOLDS_A_FOLDER, str(tmp_path)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        return process, process.stdout.readline().strip()
-
-    killed, left = start()
-    living, kept = start()
-    killed.send_signal(signal.SIGKILL)
-    killed.communicate()
-    assert os.path.exists(left)
-    with private.run_folder(str(tmp_path)) as folder:
-        assert not os.path.exists(left)
-        assert os.path.exists(f"{kept}/words.batch")
-        assert os.stat(folder).st_mode & 0o777 == 0o700
-        assert os.stat(os.path.dirname(folder)).st_mode & 0o777 == 0o700
-    assert not os.path.exists(folder)
-    living.terminate()
-    living.communicate()
-
-
-def test_sets_between_rounds_are_files_of_their_owner_alone(cli, notes, tmp_path, monkeypatch):
-    from beam_dpne.elements import coders
-
-    modes = []
-    stored = coders.store_file
-
-    def watched(folder, *others):
-        file = stored(folder, *others)
-        modes.append(os.stat(file.path).st_mode & 0o777)
-        return file
-
-    monkeypatch.setattr(coders, "store_file", watched)
-    given = ("--input", notes, "--output", tmp_path / "out", "--side_input_limit", 1, *RUN)
-    assert cli("ngrams", *given, "--workers", 0).status == 0
-    assert set(modes) == {0o600}
+    monkeypatch.setattr(os, "replace", fails_in_the_budget)
+    given = ("--input", notes, "--output", tmp_path / "out", *RUN, "--budget", budget)
+    ended = cli("ngrams", *given)
+    assert ended.status == 0, ended.err
+    assert f"--settle {tmp_path / 'out'}" in ended.err
+    assert ended.err.splitlines()[-1] == f"published: {tmp_path / 'out'}"

@@ -69,7 +69,7 @@ def test_the_sums_of_a_batch_are_as_many_as_the_rows_that_its_users_hold():
         words=pa.array(["w003", "none"]),
         word_hashes=np.eye(2, dtype=np.uint64),
     )
-    sums = counting._sum_batch(batch, WORDS, rows=SETS, sets=1)
+    sums = counting.sum_batch_of(batch, WORDS, rows=SETS, sets=1)
     # The row in two classes, its mass, and the sizes of both classes, or of one.
     assert len(sums) in (3, 5)
     assert sums.rows[0] // RULE.bounds.size == 3

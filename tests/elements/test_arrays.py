@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_dpne.elements import coders
+from beam_dpne.elements import encoding
 from beam_dpne.elements.arrays import (
     KeyTable,
     byte_order,
@@ -167,7 +167,7 @@ def test_labels_are_grouped_in_ascending_order():
 
 
 def test_parts_are_small_enough_or_of_a_single_place(monkeypatch):
-    monkeypatch.setattr(coders, "MAX_ELEMENT_BYTES", 200)
+    monkeypatch.setattr(encoding, "MAX_ELEMENT_BYTES", 200)
     sizes = np.array([3, 1, 90, 2, 2, 30, 1])
     offsets = offsets_of(sizes)
 
@@ -181,11 +181,11 @@ def test_parts_are_small_enough_or_of_a_single_place(monkeypatch):
             words=pa.array([], pa.string()),
         )
 
-    parts = list(coders.bounded_parts(np.arange(sizes.size), take))
+    parts = list(encoding.bounded_parts(np.arange(sizes.size), take))
     assert np.concatenate([part.ids for part in parts]).tolist() == list(range(sizes.sum()))
     for part in parts:
-        assert coders.array_bytes(part) <= 200 or len(part.users) == 1
-    assert len(list(coders.bounded_parts(np.arange(0), take))) == 1
+        assert encoding.array_bytes(part) <= 200 or len(part.users) == 1
+    assert len(list(encoding.bounded_parts(np.arange(0), take))) == 1
 
 
 @given(byte_strings, st.integers(0, 20), st.integers(0, 20))

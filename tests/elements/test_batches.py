@@ -31,8 +31,9 @@ from beam_dpne.documents.blocks import (
     lay_out_positions,
     limit_documents,
 )
-from beam_dpne.elements import batches, coders
-from beam_dpne.elements.batches import DocumentBlock, RowSums, SumBundle, UserBatch, sum_rows
+from beam_dpne.elements import bundles, encoding
+from beam_dpne.elements.batches import DocumentBlock, RowSums, UserBatch
+from beam_dpne.elements.bundles import SumBundle, sum_rows
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import ITEM_SCHEMA, PROBABILITY_SCHEMA, ROW_SCHEMA
 from beam_dpne.mechanism.randomness import keyed_hashes
@@ -159,7 +160,7 @@ def test_sums_that_are_sent_before_the_end_of_a_bundle_are_sent_once(
     step.start_bundle()
     assert not list(step.process(batch_of(0)))
     none, whole = sent()
-    monkeypatch.setattr(batches, "MAX_WAITING", 2)
+    monkeypatch.setattr(bundles, "MAX_WAITING", 2)
     early, late = sent()
     assert not none
     assert early
@@ -201,7 +202,7 @@ LIMIT = 4096
 @pytest.fixture
 def small(monkeypatch):
     """Elements of 4 KiB, so that small corpora must be cut."""
-    monkeypatch.setattr(coders, "MAX_ELEMENT_BYTES", LIMIT)
+    monkeypatch.setattr(encoding, "MAX_ELEMENT_BYTES", LIMIT)
 
 
 def block_of(texts: list[list[str]], names: list[str]):

@@ -185,9 +185,35 @@ def test_an_error_that_cannot_travel_is_named():
         raise Odd
         yield
 
-    with closing(Processes(fail, 1)) as forks, pytest.raises(RuntimeError, match=r"^Odd") as caught:
+    with (
+        closing(Processes(fail, 1)) as forks,
+        pytest.raises(RuntimeError, match=r"^Odd") as caught,
+    ):
         list(forks.stream([1]))
     assert "raise Odd" in caught.value.__notes__[0]
+
+
+def _file_of(array: np.ndarray) -> str:
+    """Returns the file in which an array lies."""
+    for line in pathlib.Path("/proc/self/maps").read_text().splitlines():
+        place, *_ = line.split()
+        start, end = (int(number, 16) for number in place.split("-"))
+        if start <= array.ctypes.data < end:
+            return line
+    raise AssertionError("the array lies nowhere")
+
+
+def test_what_forks_are_told_and_say_lies_in_files_without_names():
+    """Private texts in named files would stay when a process is killed."""
+    array = np.arange(10**5)
+
+    def answer(told):
+        yield _file_of(told), told
+
+    with closing(Processes(answer, 1)) as forks:
+        ((asked, said),) = forks.stream([array])
+        assert "/memfd:beam_dpne" in asked
+        assert "/memfd:beam_dpne" in _file_of(said)
 
 
 @pytest.mark.parametrize("later", ["the next value", "the next request"])

@@ -14,8 +14,9 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import GramSet, PrivacyPlan, PrivateNgrams, RunKey, length_rule
-from beam_dpne.elements import coders
-from beam_dpne.elements.coders import BatchCoder, SetStore, spill
+from beam_dpne.elements import encoding
+from beam_dpne.elements.coders import BatchCoder
+from beam_dpne.elements.encoding import SetStore, spill
 from beam_dpne.ngrams import elements, range_steps
 from beam_dpne.ngrams.elements import PresentGrams
 from tests.ngrams.test_oracle import KEY, run_kernels, words_of
@@ -125,7 +126,9 @@ def test_a_limit_of_one_byte_does_not_change_the_release(tmp_path, strategy, pru
     released = words_of(sets)
     assert released == words_of(expected.sets)
     assert ("good", "morning", "to") in released[3]
-    kept = collections.Counter(path.name.partition("-")[0] for path in (tmp_path / "s").iterdir())
+    files = list((tmp_path / "s").iterdir())
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    kept = collections.Counter(path.name.partition("-")[0] for path in files)
     assert kept["GramSet"] >= 3
     assert kept["PresentGrams"] >= 5 if plan.is_adaptive else not kept["PresentGrams"]
 
@@ -142,14 +145,14 @@ def test_the_program_leaves_no_temporary_files(cli, tmp_path):
         *("--epsilon", 10, "--delta", 1e-4, "--max_length", 2),
     )
     seen = []
-    store = coders.store_file
+    store = encoding.store_file
 
     def watched(folder, *others):
         seen.append(pathlib.Path(folder).parent.parent)
         return store(folder, *others)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coders, "store_file", watched)
+        patch.setattr(encoding, "store_file", watched)
         limited = ("--side_input_limit", 1, "--temp_location", temporary)
         ended = cli(*options, "--output", tmp_path / "a", *limited)
     assert ended.status == 0, ended.err
@@ -180,9 +183,9 @@ def test_a_remote_set_is_fetched_once_by_all_threads_and_a_damaged_one_is_refuse
     assert len(opened) == 1
     assert all(one is sets[0] for one in sets)
     (file,) = (tmp_path / "far").iterdir()
-    coders.forget()
+    encoding.forget()
     file.write_bytes(b"damaged")
-    with pytest.raises(coders.SharedStorageError, match="not what the run stored"):
+    with pytest.raises(encoding.SharedStorageError, match="not what the run stored"):
         BatchCoder(GramSet).decode(encoded)
 
 

@@ -64,7 +64,7 @@ def test_a_run_starts_when_the_release_that_it_knows_of_the_same_people_counts(b
     data = ledger_bytes(ledger_of(PLAN))
     bucket.put("known/first/ledger.json", data)
     known = {"same_people": [hashlib.sha256(data).hexdigest()]}
-    with pytest.raises(BudgetError, match="knew a release about the same people"):
+    with pytest.raises(BudgetError, match="knows a release about the same people"):
         noted(budget, bucket.path("known/second"), **known)
     assert budget.runs() == {}
     budget.add([read_counted(bucket.path("known/first"))])

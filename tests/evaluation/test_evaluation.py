@@ -2,6 +2,7 @@
 
 import collections
 import io
+import json
 import random
 import statistics
 import sys
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from beam_dpne import join_tokens
+from beam_dpne.documents.masks import TextRules
 from beam_dpne.errors import InputError, UsageError
 from beam_dpne.evaluation.corpus import corpus_of, index_corpus, read_corpus, released_codes
 from beam_dpne.evaluation.judging import JudgedRows, evaluate, evaluate_counts
@@ -203,6 +205,16 @@ def test_files_are_read_as_pipelines_read_them(tmp_path, split):
     corpus = read_corpus(files, options, "words")
     assert rows_of(corpus) == {"ann": {("to", "be"): 1, ("be",): 1}, "7": {("be", "to", "be"): 1}}
     assert (corpus.rejected, corpus.tokenizer, corpus.tokens) == (1, "words", 6)
+
+
+def test_documents_are_counted_as_they_were_read_whatever_is_left_out_of_them(tmp_path):
+    texts = [("ann", "call 555 or 556 now"), ("ann", "557"), ("bob", "7 or 8"), ("cat", "9")]
+    lines = [json.dumps({"user": user, "text": text}) for user, text in texts]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    files = match_inputs([str(tmp_path / "a.jsonl")])
+    corpus = read_corpus(files, ReadOptions(), TextRules(mask=("numbers",)))
+    assert sorted(corpus.documents.tolist()) == [1, 1, 2]
+    assert rows_of(corpus) == {"ann": {("call",): 1, ("or",): 1, ("now",): 1}, "bob": {("or",): 1}}
 
 
 def test_each_line_of_sequences_is_a_user_of_its_own(tmp_path):

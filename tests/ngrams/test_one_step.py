@@ -10,7 +10,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from beam_dpne import BatchDocuments, GroupByUser, PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.documents import transform
 from beam_dpne.elements import batches as elements
-from beam_dpne.elements import coders
+from beam_dpne.elements import encoding
 from beam_dpne.ngrams.in_memory import InMemory, keep_users
 from tests.support.pipelines import keep
 from tests.support.tickets import tickets
@@ -137,11 +137,11 @@ def test_few_sums_wait_and_none_is_lost(documents, monkeypatch):
 
 def test_a_block_is_taken_once_and_not_kept(documents):
     assert released(documents, 2)
-    assert coders._kept == {}
-    number = coders.keep("a block")
-    assert coders.take(number) == "a block"
+    assert encoding._kept == {}
+    number = encoding.keep("a block")
+    assert encoding.take(number) == "a block"
     with pytest.raises(KeyError):
-        coders.take(number)
+        encoding.take(number)
 
 
 @pytest.mark.parametrize("workers", [None, 1, 4])

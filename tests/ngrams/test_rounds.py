@@ -15,7 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from beam_dpne import Contributions, GramSet, HistogramShard, RunKey, WeightedHistogram
-from beam_dpne.elements import coders
+from beam_dpne.elements import encoding
 from beam_dpne.mechanism.randomness import keyed_hashes, normals
 from beam_dpne.mechanism.rules import UNITS, ClassRule, LengthRule, RoundRule
 from beam_dpne.mechanism.thresholds import evidence_noise, noisy_cells, scores
@@ -319,7 +319,7 @@ def test_weights_of_a_round_meet_the_grams_that_are_open(length):
 @pytest.mark.parametrize("length", [1, 3])
 def test_open_grams_may_come_back_in_any_order(length, monkeypatch):
     """The pieces of a shard that is cut for the shuffle arrive in any order."""
-    monkeypatch.setattr(coders, "MAX_ELEMENT_BYTES", 2048)
+    monkeypatch.setattr(encoding, "MAX_ELEMENT_BYTES", 2048)
     after, pieces = open_pieces(length)
     assert len(pieces) > 3
     rows = np.flatnonzero(after.found == 0)

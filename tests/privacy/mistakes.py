@@ -71,8 +71,8 @@ MISTAKES = (
     Mistake(
         "C3: the count of held candidates is not charged",
         "ngrams/spending.py",
-        "tallies=sent), left - cost",
-        "tallies=sent), left",
+        "left = left - cost",
+        "left = left + 0 * cost",
         ("privacy/test_adaptive_sensitivity.py", "privacy/test_held_conditions.py"),
     ),
     Mistake(

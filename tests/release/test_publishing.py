@@ -511,6 +511,39 @@ def test_a_ledger_that_came_since_is_not_replaced(shelf, tmp_path):
         assert directory.read("ledger.json") == b"ours"
 
 
+class Busy(dict):
+    """Objects of a store at which something happens when one of them is written."""
+
+    def __init__(self, then):
+        super().__init__()
+        self.then = then
+
+    def __setitem__(self, path, data):
+        super().__setitem__(path, data)
+        self.then(super(), path)
+
+
+def test_a_ledger_that_came_while_parts_were_written_is_not_replaced(monkeypatch):
+    def another_run_publishes(objects, path):
+        if "ngrams-" in path:
+            objects.__setitem__("counter://b/o/ledger.json", b"another run's")
+
+    monkeypatch.setattr(Shelf, "objects", Busy(another_run_publishes))
+    with pytest.raises(ReleaseError, match="another run published in"):
+        publish("counter://b/o", overwrite=True)
+    assert Shelf.objects == {"counter://b/o/ledger.json": b"another run's"}
+
+
+def test_a_store_whose_answer_is_lost_has_published(monkeypatch):
+    def lose_the_answer(_, path):
+        if path.endswith("ledger.json"):
+            raise ConnectionError
+
+    monkeypatch.setattr(Shelf, "objects", Busy(lose_the_answer))
+    publish("counter://b/o")
+    assert rows_of("counter://b/o") == ROWS
+
+
 # Reading back
 
 

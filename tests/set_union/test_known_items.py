@@ -21,7 +21,7 @@ from scipy import stats
 
 from beam_dpne import KnownNgrams, PrivateSetUnion, RunKey, SetStore, SetUnionPlan, yaml
 from beam_dpne.documents.run_keys import key_context
-from beam_dpne.elements import coders
+from beam_dpne.elements import encoding
 from beam_dpne.elements.arrays import hash_words
 from beam_dpne.release.reading import read_ledger, read_release
 from beam_dpne.set_union import decisions, weights
@@ -77,7 +77,7 @@ def test_beam_memory_and_pseudocode_release_the_same_of_a_list(policy, monkeypat
     assert expected.keys() - LISTED
     found = in_memory(documents, plan, known)
     assert as_dict(found) == expected
-    monkeypatch.setattr(coders, "MAX_ELEMENT_BYTES", 300)
+    monkeypatch.setattr(encoding, "MAX_ELEMENT_BYTES", 300)
     rows = as_batches(documents, random.Random(0))
     store = SetStore(folder=str(tmp_path), limit=10)
     again = on_beam(rows, plan, known, partitions=7, store=store)
@@ -277,7 +277,7 @@ def test_lists_of_every_kind_reach_the_program(cli, tmp_path, kind):
         assert (ended.status, "needs a release among" in ended.err) == (2, True)
         ended = cli("set-union", *given, *item, *more)
     assert ended.status == 0, ended.err
-    assert "nothing new with a noisy weight below it was released" in ended.out
+    assert "only what was known before is released with a noisy weight below it" in ended.out
     ledger = read_ledger(str(tmp_path / "out"))
     (told,) = ledger["known"]["lists"]
     expected = {"set-union": 1, "ngrams": 3}.get(kind, 2)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from beam_dpne.documents.blocks import encode_documents, hash_users, lay_out_positions
 from beam_dpne.documents.run_keys import key_context
-from beam_dpne.elements import coders
+from beam_dpne.elements import encoding
 from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.set_union import elements, weights
@@ -182,7 +182,7 @@ def test_elements_cut_small_do_not_change_the_release(policy, monkeypatch):
     documents = documents_of(5, users=80)
     plan = plan_of(policy)
     expected = run_in_memory(documents, plan)
-    monkeypatch.setattr(coders, "MAX_ELEMENT_BYTES", 300)
+    monkeypatch.setattr(encoding, "MAX_ELEMENT_BYTES", 300)
     assert run_in_memory(documents, plan) == expected
     assert run_beam(as_batches(documents, random.Random(1)), plan) == expected
 
@@ -190,14 +190,14 @@ def test_elements_cut_small_do_not_change_the_release(policy, monkeypatch):
 def test_cut_elements_are_small_and_lose_nothing(monkeypatch):
     items = users_in_memory(documents_of(6, users=200), KEY)
     plan = plan_of("policy_gaussian")
-    monkeypatch.setattr(coders, "MAX_ELEMENT_BYTES", 5000)
+    monkeypatch.setattr(encoding, "MAX_ELEMENT_BYTES", 5000)
     parts = [part for _, part in weights.split_to_shards(items, plan, KEY)]
     assert len(parts) > 3
-    assert all(coders.array_bytes(part) <= 5000 or len(part.users) == 1 for part in parts)
+    assert all(encoding.array_bytes(part) <= 5000 or len(part.users) == 1 for part in parts)
     assert sum(len(part.users) for part in parts) == len(items.users)
     sums = elements.sum_by_item(items, np.ones(items.codes.size, np.int64))
     cut = [part for _, part in elements.cut_by_hash_range(sums, 3)]
-    assert all(coders.array_bytes(part) <= 5000 for part in cut)
+    assert all(encoding.array_bytes(part) <= 5000 for part in cut)
     assert sums_of(elements.merge_sums(cut)) == sums_of(sums)
 
 

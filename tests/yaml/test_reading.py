@@ -173,14 +173,29 @@ def test_nested_columns_are_refused_as_further_fields(tmp_path):
         )
 
 
-def test_rejects_inside_the_release_are_refused(tmp_path):
-    pipeline = beam.Pipeline(runner=FnApiRunner())
-    path = lines(tmp_path / "a.jsonl", RECORDS)
-    rejects = str(tmp_path / "release" / "rejects")
-    rows = pipeline | yaml.ReadDocuments(input=path, rejects=rejects)
-    found = rows | beam.Filter(bool) | yaml.PrivateNgrams(epsilon=1, delta=1e-6)
-    with pytest.raises(UsageError, match="rejects must be outside"):
-        _ = found | yaml.WriteRelease(output=str(tmp_path / "release"))
+@pytest.mark.parametrize("inside", ["input", "rejects", "run_key_file", "stop_list"])
+def test_secrets_inside_the_release_are_refused(tmp_path, inside):
+    release = tmp_path / "release"
+    release.mkdir()
+    place = {name: tmp_path for name in ("input", "rejects", "run_key_file", "stop_list")}
+    place[inside] = release
+    path = lines(place["input"] / "a.jsonl", RECORDS)
+    (place["run_key_file"] / "key").write_text("0f1e2d3c" * 8)
+    (place["stop_list"] / "stop").write_text("b\n")
+    rejects = str(place["rejects"] / "rejects")
+    rows = beam.Pipeline(runner=FnApiRunner()) | yaml.ReadDocuments(input=path, rejects=rejects)
+    found = (
+        rows
+        | beam.Filter(bool)
+        | yaml.PrivateNgrams(
+            epsilon=1,
+            delta=1e-6,
+            run_key_file=str(place["run_key_file"] / "key"),
+            stop_list=str(place["stop_list"] / "stop"),
+        )
+    )
+    with pytest.raises(UsageError, match=f"{inside} must be outside"):
+        _ = found | yaml.WriteRelease(output=str(release), overwrite=True)
 
 
 @pytest.mark.parametrize("steps", [(), (beam.Filter(bool),)])

@@ -132,7 +132,7 @@ def test_a_run_starts_when_the_release_that_it_knows_of_the_same_people_counts(
         (tmp_path / "plan.json").write_text(json.dumps(given))
         given = {"plan": str(tmp_path / "plan.json")}
     operator = make(budget=path, **given)
-    with pytest.raises(BudgetError, match="knew a release about the same people"):
+    with pytest.raises(BudgetError, match="knows a release about the same people"):
         operator.execute(context)
     assert open_budget(path).runs() == {}
     assert not pathlib.Path(operator.directory(context)).exists()

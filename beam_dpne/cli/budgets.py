@@ -1,0 +1,90 @@
+"""The budget of a run: the run is noted before it starts, and settled when its release is published."""
+
+import contextlib
+from collections.abc import Iterator
+
+from beam_dpne.accounting.budget import Budget, open_budget
+from beam_dpne.accounting.expense import expense_of_plan
+from beam_dpne.accounting.population import KeyDigests, Note, known_same_people
+from beam_dpne.cli import display, parameters
+from beam_dpne.cli.commands import Made
+from beam_dpne.documents.transform import DocumentsTransform
+from beam_dpne.errors import BudgetError
+from beam_dpne.ngrams.parameters import KnownLists
+from beam_dpne.release.schema import ReleaseNotes
+
+
+@contextlib.contextmanager
+def kept_budget(made: Made, private: DocumentsTransform) -> Iterator[None]:
+    """Notes a run in its budget, if it has one, and settles it if it released; else says what is left.
+
+    The note of a run that failed stays, whatever the reason: only the operator can know that its job
+    has ended and that nobody has read a file of it.
+
+    Raises:
+      BudgetError: The budget does not allow the run, which has not started.
+    """
+    path = made[parameters.Running].budget
+    output = made[parameters.Writing].output
+    if path is None:
+        yield
+        return
+    budget = open_budget(path)
+    command = f"beam-dpne account --budget {path}"
+    note = _checked_note(budget, made, private, is_rehearsal=False)
+    left = (
+        f"beam-dpne: the budget counts this run as spent. Once its release is there: {command} "
+        f"--settle {output}. If its job has ended and nothing was published: {command} --remove {note}."
+    )
+    try:
+        yield
+    except BaseException:
+        display.print_notice(left)
+        raise
+    try:
+        budget.settle(output)
+    except BaseException as error:
+        # A release that was published is whole, whatever its budget says of it.
+        if isinstance(error, BudgetError):
+            display.print_notice(f"beam-dpne: {error}")
+        if note not in _released_in(budget):
+            display.print_notice(left)
+
+
+def rehearse_budget(made: Made, private: DocumentsTransform) -> None:
+    """Checks that the budget of a run allows it, and notes nothing.
+
+    Raises:
+      BudgetError: The budget does not allow the run.
+    """
+    if path := made[parameters.Running].budget:
+        _checked_note(open_budget(path), made, private, is_rehearsal=True)
+
+
+def _checked_note(
+    budget: Budget, made: Made, private: DocumentsTransform, *, is_rehearsal: bool
+) -> str:
+    return budget.check_and_note(
+        expense_of_plan(private.plan),
+        program=private.plan.program,
+        output=made[parameters.Writing].output,
+        unit=made[ReleaseNotes].unit,
+        same_people=known_same_people(made[KnownLists]) if KnownLists in made else (),
+        run_key=_key_digests(private),
+        is_rehearsal=is_rehearsal,
+    )
+
+
+def _released_in(budget: Budget) -> set[str]:
+    """Returns the names of the releases whose ledgers a budget has, as far as it can be read."""
+    with contextlib.suppress(Exception):
+        return {name for name, run in budget.runs().items() if not isinstance(run, Note)}
+    return set()
+
+
+def _key_digests(private: DocumentsTransform) -> KeyDigests | None:
+    """Returns the commitments to a run key that was given; None for a fresh one."""
+    if private.run_key is None:
+        return None
+    keys = private.run_keys()
+    return KeyDigests(commitment=keys.own.commitment(), bound_commitment=keys.bound.commitment())

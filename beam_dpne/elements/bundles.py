@@ -1,0 +1,133 @@
+"""What all transforms of this package share: how they are applied, and sums of a bundle's batches."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from typing import Any, TypeVar, cast
+
+import apache_beam as beam
+from apache_beam.pvalue import AsIter, PCollection
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.typehints.decorators import IOTypeHints
+
+from beam_dpne.elements.batches import (
+    MAX_WAITING,
+    DocumentBlock,
+    RowSums,
+    UserBatch,
+    add_rows,
+    cut_rows,
+)
+from beam_dpne.elements.coders import register_batches
+from beam_dpne.elements.rows import (
+    CountedGroupedNgram,
+    CountedItem,
+    CountedNgram,
+    GroupedNgram,
+    NgramProbability,
+    ReleasedItem,
+    ReleasedNgram,
+)
+
+_Out = TypeVar("_Out")
+
+register_batches(DocumentBlock, UserBatch, RowSums)
+for _row_type in (
+    *(ReleasedNgram, ReleasedItem, CountedNgram, CountedItem, NgramProbability),
+    *(GroupedNgram, CountedGroupedNgram),
+):
+    beam.coders.registry.register_coder(_row_type, beam.coders.RowCoder)
+
+
+class UnhintedTransform(beam.PTransform):
+    """Base of transforms, written as dataclasses, that take or return tuples of PCollections."""
+
+    def __post_init__(self):
+        super().__init__()
+
+    def default_type_hints(self) -> IOTypeHints:
+        """Returns no hints: with any, Beam logs a warning about a tuple of PCollections."""
+        return IOTypeHints.empty()
+
+
+def apply(
+    batches: Any, label: str, transform: beam.PTransform, kind: type[_Out]
+) -> PCollection[_Out]:
+    """Applies a transform under a label; its output has elements of one type, which picks the coder."""
+    return cast("PCollection[_Out]", batches | label >> transform.with_output_types(kind))
+
+
+class SumBundle(beam.DoFn):
+    """Adds up the batches of a bundle, so that a shuffle carries sums instead of batches.
+
+    The sums are sent when there are many even after they are added up, and at the end of the bundle.
+    """
+
+    def __init__(
+        self,
+        sum_batch: Callable[..., Sized],
+        merge: Callable[[list[Any]], Any],
+        cut: Callable[[Any], Iterable[tuple[int, Any]]],
+    ):
+        """Takes the functions of one histogram.
+
+        Args:
+          sum_batch: maps a batch and side inputs to its sums, whose length is the number of sums.
+          merge: maps the sums of several batches to the sums of all of them.
+          cut: cuts sums into parts, each with the number of its hash range.
+        """
+        self._sum_batch = sum_batch
+        self._merge = merge
+        self._cut = cut
+
+    def start_bundle(self):
+        """Starts without sums."""
+        self._waiting: list[Any] = []
+        self._size = 0
+
+    def process(self, element: Any, *beside: Any) -> Iterator[tuple[int, Any]]:
+        """Adds a batch to the waiting sums."""
+        sums = self._sum_batch(element, *beside)
+        self._waiting.append(sums)
+        self._size += len(sums)
+        if self._size > MAX_WAITING:
+            self._waiting = [self._merge(self._waiting)]
+            self._size = len(self._waiting[0])
+            if self._size > MAX_WAITING // 2:
+                yield from self._flush()
+
+    def finish_bundle(self) -> Any:
+        """Sends the waiting sums."""
+        for piece in self._flush():
+            yield GlobalWindows.windowed_value(piece)
+
+    def _flush(self) -> Iterator[tuple[int, Any]]:
+        waiting = self._waiting
+        self._waiting = []
+        self._size = 0
+        if waiting:
+            yield from self._cut(self._merge(waiting))
+
+
+def sum_rows(users: Any, sum_batch: Callable[..., RowSums], *beside: Any) -> PCollection[RowSums]:
+    """Sums batches of users within bundles, and adds up the bundles by ranges of rows.
+
+    Args:
+      users: batches of users, each user in one of them.
+      sum_batch: maps a batch and the side inputs to its sums.
+      *beside: side inputs.
+    """
+    sums_of = beam.ParDo(SumBundle(sum_batch=sum_batch, merge=add_rows, cut=cut_rows), *beside)
+    pieces = apply(users, "SumBundle", sums_of, tuple[int, RowSums])
+    merge = beam.MapTuple(lambda _, pieces: add_rows(pieces))
+    return apply(pieces | "ByRows" >> beam.GroupByKey(), "SumRows", merge, RowSums)
+
+
+def longest_beside_shorter(
+    released: Sequence[PCollection[Any]], label: str = "Sets"
+) -> tuple[PCollection[Any], AsIter]:
+    """Returns S_T, which always has one element, and the shorter sets as one side input.
+
+    A set union has a single set, which counts as the longest.
+    """
+    *shorter, longest = released
+    others = shorter or [longest | f"{label}/None" >> beam.Filter(lambda _: False)]
+    return longest, AsIter(cast("PCollection", others | f"{label}/Shorter" >> beam.Flatten()))
