@@ -1,8 +1,11 @@
 """`beam-dpne check`: it reads what a run reads, says what may be wrong, and leaves nothing behind."""
 
 import json
+import sys
 
 import pytest
+
+from tests.reading.files import CANARY, write
 
 BUDGET = ("--epsilon", 4, "--delta", 1e-6)
 WORDS = ("see", "you", "soon", "dear", "friend")
@@ -74,6 +77,161 @@ def test_it_says_what_may_be_wrong_and_names_no_user_and_no_word(check, records,
     assert "u0" not in ended.out + ended.err
     words = {word for each in records for word in each.get("text", "").split() if len(word) > 3}
     assert not [word for word in words if word in ended.out + ended.err]
+
+
+def csv(tmp_path, name, ids, header="user,text"):
+    rows = [f"{each},see you soon\n{each},dear friend\n" for each in ids]
+    return write(tmp_path / name, "\n".join([header, *rows]))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("{}", "{}.0"), ("Ann{}@x", "ann{}@x "), ("{}", "{}\u00a0"), ("é{}", "e\u0301{}")],
+)
+def test_ids_that_are_spellings_of_one_id_are_counted(cli, tmp_path, one, other):
+    paths = [
+        csv(tmp_path, name, [spelling.format(number) for number in range(1200)])
+        for name, spelling in (("a.csv", one), ("b.csv", other))
+    ]
+    inputs = [each for path in paths for each in ("--input", path)]
+    assert "1,200 ids of users are other spellings of an id" in cli("check", "ngrams", *inputs).out
+    assert "Nothing looks wrong." in cli("check", "ngrams", *inputs[:2]).out
+
+
+def test_the_list_of_rejected_records_is_written_also_where_none_can_be_used(cli, tmp_path):
+    for records in (notes(5), []):
+        data = "\n".join([CANARY, *map(json.dumps, records)])
+        path = write(tmp_path / "notes.jsonl", data)
+        cli("check", "ngrams", "--input", path, "--rejects", tmp_path / "rejects")
+        (listed,) = (tmp_path / "rejects").iterdir()
+        (reject,) = map(json.loads, listed.read_text().splitlines())
+        assert (reject["reason"], reject["position"]) == ("malformed JSON", 0)
+        listed.unlink()
+
+
+def test_a_check_names_the_fields_of_a_file_that_lacks_one_and_a_run_does_not(cli, tmp_path):
+    path = csv(tmp_path, "a.csv", range(3), header=f"customer,{CANARY}")
+    given = ("--input", path, *BUDGET, "--output", tmp_path / "out")
+    run = cli("ngrams", *given)
+    check = cli("check", "ngrams", *given)
+    assert (run.status, check.status) == (2, 2)
+    assert CANARY not in run.err
+    assert f"It has the fields customer, {CANARY}." in check.err
+    assert "as secret as the data" in check.err
+
+
+def test_the_last_part_of_a_path_is_no_hint(check):
+    """It may be the number of a message."""
+    records = [{"id_str": str(n), "user": {"id_str": "7"}, "text": "a"} for n in range(5)]
+    said = check(records, "--user_field", "user.id_str").err
+    assert "--user_field must name a field" in said
+    assert "Did you mean" not in said
+
+
+@pytest.mark.parametrize("command", [("check", "ngrams"), ("ngrams",)])
+@pytest.mark.parametrize(
+    ("users", "again", "is_told"), [(300, 0, True), (295, 5, False), (90, 0, False)]
+)
+def test_a_field_that_numbers_records_is_told_by_check_and_run(
+    cli, tmp_path, command, users, again, is_told
+):
+    records = [json.dumps(each) for each in notes(users, each=1) + notes(again, each=1)]
+    path = write(tmp_path / "notes.jsonl", "\n".join(records))
+    ended = cli(*command, "--input", path, *BUDGET, "--output", tmp_path / "out")
+    assert ended.status == 0, ended.err
+    assert ("Nearly all of the first records have a user of their own" in ended.err) == is_told
+
+
+OWN = """
+import pyarrow as pa
+version = "1"
+def beside(texts):
+    return pa.array([[str(len(texts))]] * len(texts), pa.list_(pa.string()))
+"""
+
+
+@pytest.mark.parametrize("command", [("check", "ngrams"), ("ngrams",)])
+def test_a_tokenizer_that_looks_at_other_texts_is_refused(cli, tmp_path, monkeypatch, command):
+    (tmp_path / "own_beside.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    path = csv(tmp_path, "a.csv", range(30))
+    given = ("--input", path, *BUDGET, "--output", tmp_path / "out")
+    ended = cli(*command, *given, "--tokenizer", "own_beside:beside")
+    sys.modules.pop("own_beside", None)
+    assert ended.status == 2
+    assert "must give a text the same tokens alone" in ended.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_words_are_looked_at_without_their_groups(check):
+    records = [{**each, "land": n % 2} for n, each in enumerate(notes(2001))]
+    ended = check(records, "--group_field", "land")
+    assert "Nothing looks wrong." in ended.out
+    assert " 16,008 5 " in " ".join(ended.out.replace("│", " ").split())
+
+
+@pytest.fixture
+def places(cli, tmp_path):
+    """Paths of an input, of a release, a budget that is spent, and lists that cannot be used."""
+    csv(tmp_path, "a.csv", range(30))
+    write(tmp_path / "key", "no key")
+    write(tmp_path / "known.csv", "word,count\na,1\n")
+    (tmp_path / "full").mkdir()
+    write(tmp_path / "full" / "notes.txt", "x")
+    budget = ("--population", "people", "--epsilon", 1, "--delta", 1e-6)
+    assert cli("account", "--budget", tmp_path / "budget", "--create", *budget).status == 0
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("program", "options"),
+    [
+        ("ngrams", ("--output", "full")),
+        ("ngrams", ("--output", "out", "--budget", "budget")),
+        ("ngrams", ("--output", "out", "--run_key_file", "key")),
+        ("ngrams", ("--output", "out", "--run_key_file", "out/key")),
+        ("ngrams", ("--output", "out", "--rejects", "out/rejects")),
+        ("ngrams", ("--output", "out", "--known", "known.csv")),
+        ("set-union", ("--output", "out", "--known", "a.csv")),
+        ("ngrams", ("--output", "out", "--stop_list", "a.csv")),
+        ("bayesian", ("--output", "out", "--public", "a.csv", "--length", 2)),
+    ],
+)
+def test_a_check_refuses_what_the_run_refuses_in_the_same_words(
+    cli, places, program, options, monkeypatch
+):
+    monkeypatch.chdir(places)
+    given = (program, "--input", "a.csv", *BUDGET, *options)
+    before = sorted(places.rglob("*"))
+    check = cli("check", *given)
+    run = cli(*given)
+    assert (check.status, run.status) == (2, 2), (check, run)
+    assert check.err.splitlines()[-1] == run.err.splitlines()[-1]
+    assert sorted(places.rglob("*")) == before
+
+
+def test_a_check_notes_no_run_in_a_budget_that_allows_it(cli, places, monkeypatch):
+    monkeypatch.chdir(places)
+    given = ("--input", "a.csv", "--epsilon", 0.5, "--delta", 1e-7, "--output", "out")
+    for _ in range(3):
+        ended = cli("check", "ngrams", *given, "--budget", "budget")
+        assert ended.status == 0, ended.err
+    assert [each.name for each in (places / "budget").iterdir()] == ["budget.json"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_escaped_quotes_anywhere_fail_the_run_before_it_publishes(cli, tmp_path, workers):
+    """Beyond the beginnings of files, which are read before a run."""
+    write(tmp_path / "a.csv", "user,text\n")
+    path = csv(tmp_path, "b.csv", range(5000))
+    with path.open("a") as file:
+        file.write('p,"said \\"yes\nfake,' + CANARY + '"\n')
+    given = ("--input", tmp_path, *BUDGET, "--workers", workers, "--output", tmp_path / "out")
+    ended = cli("ngrams", *given)
+    assert ended.status != 0
+    assert "quote after a backslash" in ended.err
+    assert CANARY not in ended.err + ended.out
+    assert not (tmp_path / "out").exists()
 
 
 def test_items_are_called_items(check):
