@@ -1,4 +1,4 @@
-"""Releases about one population: which ledgers must be composed together, and what counts once.
+"""Releases about one population: which ledgers belong into one total, and which runs count once.
 
 Wherever releases are added up, all of these hold, or there is no total (`check_together`):
 

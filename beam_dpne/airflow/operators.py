@@ -132,7 +132,7 @@ class Release(BaseOperator):
         return self._group(PLANS[self.program])
 
     def _group(self, kind: type[_Group]) -> _Group:
-        """Returns a group of parameters of the run, as far as a plan file has them from there."""
+        """Returns a group of parameters of the run, from the operator's arguments and its plan file."""
         known = parameters_of_program(self.program)
         # A template of Airflow gives a text, which the program would parse.
         given = {

@@ -116,12 +116,12 @@ def read_inputs(
 
 
 def are_of_records(documents: int, users: int, reading: ReadOptions) -> bool:
-    """Whether nearly each record has a user of its own, as where the user field numbers records."""
+    """Whether there are nearly as many users as records, as where the user field numbers them."""
     return users >= _FEWEST_USERS and documents * _SHARE <= users * len(reading.text_fields)
 
 
 def has_users_of_records(first: FirstRecords, reading: ReadOptions) -> bool:
-    """Whether nearly each of the first records has a user of its own; lines of sequences must."""
+    """Whether the first records have nearly as many users as records; sequences never count."""
     if not is_text(first.users.type):
         return False
     return are_of_records(len(first.users), len(first.users.unique()), reading)

@@ -1,4 +1,4 @@
-"""The standard streams of a process: what its caller has closed, and what cannot be written there."""
+"""The standard streams of a process. Its caller may have closed them, and they may be full."""
 
 import contextlib
 import errno
