@@ -3,14 +3,14 @@
 # Transforms of whole programs, their plans and results.
 from beam_dpne.bayesian.plan import BayesianPlan as BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts as PublicCounts
-from beam_dpne.bayesian.transform import BayesianCounts as BayesianCounts
-from beam_dpne.bayesian.transform import BayesianCountsResult as BayesianCountsResult
+from beam_dpne.bayesian.steps import BayesianCounts as BayesianCounts
+from beam_dpne.bayesian.steps import BayesianCountsResult as BayesianCountsResult
 from beam_dpne.ngrams.plan import PrivacyPlan as PrivacyPlan
-from beam_dpne.ngrams.transform import PrivateNgrams as PrivateNgrams
-from beam_dpne.ngrams.transform import PrivateNgramsResult as PrivateNgramsResult
+from beam_dpne.ngrams.steps import PrivateNgrams as PrivateNgrams
+from beam_dpne.ngrams.steps import PrivateNgramsResult as PrivateNgramsResult
 from beam_dpne.set_union.plan import SetUnionPlan as SetUnionPlan
-from beam_dpne.set_union.transform import PrivateSetUnion as PrivateSetUnion
-from beam_dpne.set_union.transform import PrivateSetUnionResult as PrivateSetUnionResult
+from beam_dpne.set_union.steps import PrivateSetUnion as PrivateSetUnion
+from beam_dpne.set_union.steps import PrivateSetUnionResult as PrivateSetUnionResult
 
 # isort: split
 # Rows of a release, the text of an n-gram, and what a ledger says of a run.
@@ -26,7 +26,7 @@ from beam_dpne.elements.rows import split_ngram as split_ngram
 
 # isort: split
 # Users' texts from files.
-from beam_dpne.reading.transform import ReadDocuments as ReadDocuments
+from beam_dpne.reading.steps import ReadDocuments as ReadDocuments
 
 # isort: split
 # What a tokenizer leaves out of texts.
@@ -34,15 +34,15 @@ from beam_dpne.documents.masks import TextRules as TextRules
 
 # isort: split
 # Releases as files.
-from beam_dpne.release.publishing import WriteRelease as WriteRelease
 from beam_dpne.release.reading import Release as Release
 from beam_dpne.release.reading import read_release as read_release
 from beam_dpne.release.schema import ReleaseNotes as ReleaseNotes
+from beam_dpne.release.steps import WriteRelease as WriteRelease
 
 # isort: split
 # Steps of a run, for pipelines of one's own.
-from beam_dpne.documents.batch import BatchDocuments as BatchDocuments
-from beam_dpne.documents.transform import GroupByUser as GroupByUser
+from beam_dpne.documents.steps import BatchDocuments as BatchDocuments
+from beam_dpne.documents.steps import GroupByUser as GroupByUser
 from beam_dpne.ngrams.range_steps import DecideRound as DecideRound
 from beam_dpne.ngrams.range_steps import NoisyThreshold as NoisyThreshold
 from beam_dpne.ngrams.range_steps import RoundResult as RoundResult
@@ -54,11 +54,11 @@ from beam_dpne.ngrams.user_steps import LimitContributions as LimitContributions
 from beam_dpne.ngrams.user_steps import PruneInvalid as PruneInvalid
 from beam_dpne.ngrams.user_steps import SpendBudgets as SpendBudgets
 from beam_dpne.ngrams.user_steps import SpendResult as SpendResult
-from beam_dpne.set_union.transform import ReleaseItems as ReleaseItems
+from beam_dpne.set_union.steps import ReleaseItems as ReleaseItems
 
 # isort: split
 # What travels between the steps.
-from beam_dpne.bayesian.transform import NgramProbabilities as NgramProbabilities
+from beam_dpne.bayesian.steps import NgramProbabilities as NgramProbabilities
 from beam_dpne.elements.batches import DocumentBlock as DocumentBlock
 from beam_dpne.elements.batches import UserBatch as UserBatch
 from beam_dpne.ngrams.elements import Contributions as Contributions

@@ -6,9 +6,11 @@ it. Messages of all other errors may quote data, and programs withhold them, but
 """
 
 import builtins
+import logging
 import os
 import re
 import sys
+import threading
 
 WITHHELD = "; its message is withheld, since it may quote the data."
 # Packages whose programmers have named their errors. Elsewhere, as in the module of a tokenizer that an
@@ -155,3 +157,14 @@ def _raised(text: str) -> str:
     _, mark, frames = text.rpartition("Traceback (most recent call last):")
     lines = frames.splitlines()[1:] if mark else []
     return next((line for line in lines if line and not line[0].isspace()), "")
+
+
+def withhold_unhandled() -> None:
+    """Lets errors that nobody handles be logged and not printed, as from now on.
+
+    The interpreter prints an error that ends a thread, or that nobody can catch (in a finalizer), and
+    its message may quote the data.
+    """
+    threading.excepthook = sys.unraisablehook = lambda unhandled: logging.getLogger(
+        "apache_beam"
+    ).error("Nobody has handled an error.", exc_info=unhandled.exc_value)

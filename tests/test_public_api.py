@@ -26,7 +26,7 @@ from beam_dpne import (
     SetUnionPlan,
 )
 from beam_dpne.ngrams.range_steps import SampleSpurious
-from beam_dpne.set_union.transform import ReleaseItems
+from beam_dpne.set_union.steps import ReleaseItems
 
 SAMPLES = {
     "length": 2,

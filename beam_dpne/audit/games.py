@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from beam_dpne.bayesian.grams import UserGrams, limit_grams, noisy_values
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.bayesian.transform import UserGrams, limit_grams, noisy_values
 from beam_dpne.counts.measuring import Held, measure, sum_counts
 from beam_dpne.counts.rule import CountRule, count_rule, noise_of_budget
 from beam_dpne.elements.batches import RowSums

@@ -37,8 +37,8 @@ from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet
 from beam_dpne.ngrams.in_memory import InMemory
 from beam_dpne.ngrams.known import KnownNgrams
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.set_union.decisions import release_items
 from beam_dpne.set_union.elements import items_of_users
+from beam_dpne.set_union.in_memory import release_items
 from beam_dpne.set_union.plan import SetUnionPlan
 
 TextPlan = PrivacyPlan | SetUnionPlan

@@ -8,14 +8,14 @@ from beam_dpne.accounting.expense import expense_of_plan
 from beam_dpne.accounting.population import KeyDigests, Note, known_same_people
 from beam_dpne.cli import display, parameters
 from beam_dpne.cli.commands import Made
-from beam_dpne.documents.transform import DocumentsTransform
+from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.errors import BudgetError
 from beam_dpne.ngrams.parameters import KnownLists
 from beam_dpne.release.schema import ReleaseNotes
 
 
 @contextlib.contextmanager
-def kept_budget(made: Made, private: DocumentsTransform) -> Iterator[None]:
+def kept_budget(made: Made, private: PrivateRun) -> Iterator[None]:
     """Notes a run in its budget, if it has one, and settles it if it released; else says what is left.
 
     The note of a run that failed stays, whatever the reason: only the operator can know that its job
@@ -51,7 +51,7 @@ def kept_budget(made: Made, private: DocumentsTransform) -> Iterator[None]:
             display.print_notice(left)
 
 
-def rehearse_budget(made: Made, private: DocumentsTransform) -> None:
+def rehearse_budget(made: Made, private: PrivateRun) -> None:
     """Checks that the budget of a run allows it, and notes nothing.
 
     Raises:
@@ -61,9 +61,7 @@ def rehearse_budget(made: Made, private: DocumentsTransform) -> None:
         _checked_note(open_budget(path), made, private, is_rehearsal=True)
 
 
-def _checked_note(
-    budget: Budget, made: Made, private: DocumentsTransform, *, is_rehearsal: bool
-) -> str:
+def _checked_note(budget: Budget, made: Made, private: PrivateRun, *, is_rehearsal: bool) -> str:
     return budget.check_and_note(
         expense_of_plan(private.plan),
         program=private.plan.program,
@@ -82,7 +80,7 @@ def _released_in(budget: Budget) -> set[str]:
     return set()
 
 
-def _key_digests(private: DocumentsTransform) -> KeyDigests | None:
+def _key_digests(private: PrivateRun) -> KeyDigests | None:
     """Returns the commitments to a run key that was given; None for a fresh one."""
     if private.run_key is None:
         return None

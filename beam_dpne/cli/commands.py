@@ -3,13 +3,14 @@
 import argparse
 import dataclasses
 import importlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, cast
 
 from beam_dpne.cli.help import help_of
 from beam_dpne.cli.parameters import with_file
 from beam_dpne.errors import UsageError
-from beam_dpne.validation import Parameter, Parameters, did_you_mean, parameters_of
+from beam_dpne.jobs.arguments import unknown_argument
+from beam_dpne.validation import Parameter, Parameters, parameters_of
 
 # The groups of parameters of a command, by the title under which its help shows them.
 Groups = Mapping[str, Sequence[type[Parameters]]]
@@ -147,7 +148,7 @@ class Command:
         parsed, others = self.parser().parse_known_args(list(arguments))
         parameters = self.parameters
         if others and not self.takes_beam:
-            raise unknown(others[0], parameters)
+            raise unknown_argument(others[0], parameters)
         texts = {name: value for name, value in vars(parsed).items() if value not in (None, [])}
         given = {name: _value(parameters[name], text) for name, text in texts.items()}
         if _PLAN_FILE not in [name for names in self.groups.values() for name in names]:
@@ -155,18 +156,6 @@ class Command:
         kinds = [kind for kinds in self.load_groups().values() for kind in kinds]
         known = set().union(*map(_names, kinds)) - {"plan"}
         return with_file(given, given.pop("plan", None), known), others
-
-
-def unknown(argument: str, known: Collection[str]) -> UsageError:
-    """Returns the error about an argument that is none of the known options."""
-    option, _, _ = argument.partition("=")
-    if option.startswith("-"):
-        hint = did_you_mean(option.lstrip("-"), known, "--")
-        return UsageError(f"there is no option {option}.{hint} See --help.")
-    remedy = "If a glob became it, quote the glob, or give --input once for each file."
-    return UsageError(
-        f"there is no argument {argument}. {remedy if 'input' in known else 'See --help.'}"
-    )
 
 
 def _imported(name: str) -> Any:

@@ -161,11 +161,10 @@ class Running(Parameters):
     workers: Annotated[
         int | None,
         Parameter(
-            "Number of processes of one worker, which does everything in one step; 0 makes a graph "
-            "of many steps, which an engine spreads. The release is the same.",
-            least=0,
+            "Number of processes on this machine; not with --runner. The release is the same.",
+            least=1,
             most=MOST_WORKERS,
-            default_text="the cores that this process may use; 0 on an engine",
+            default_text="the cores that this process may use",
         ),
     ] = None
     side_input_limit: Annotated[

@@ -1,4 +1,4 @@
-"""`beam-dpne ngrams`, `set-union` and `bayesian`: parameters are checked once, then a pipeline runs."""
+"""`beam-dpne ngrams`, `set-union` and `bayesian`: parameters are checked once, then the job runs."""
 
 import contextlib
 import dataclasses
@@ -7,14 +7,12 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import apache_beam as beam
 
 from beam_dpne.accounting.expense import PLANS, Plan
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.cli import display, parameters, runners, streams
+from beam_dpne.cli import display, parameters, streams
 from beam_dpne.cli.budgets import kept_budget
 from beam_dpne.cli.commands import Made
 from beam_dpne.cli.inputs import (
@@ -28,21 +26,20 @@ from beam_dpne.cli.inputs import (
     with_rules,
 )
 from beam_dpne.cli.parameters import PublicCounting, Tokenizing, Writing
-from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.documents.blocks import GROUP
+from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
 from beam_dpne.documents.tokenizers import Tokenizer, check_alone, resolve_tokenizer
 from beam_dpne.elements import progress
-from beam_dpne.elements.encoding import SetStore
-from beam_dpne.errors import UsageError, kind_of, own_reason
+from beam_dpne.errors import UsageError, kind_of, own_reason, withhold_unhandled
+from beam_dpne.jobs.job import Job, ReadRecords
+from beam_dpne.jobs.local import run_here
 from beam_dpne.ngrams.parameters import KnownLists
-from beam_dpne.ngrams.transform import PrivateNgrams
+from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.reading.copies import refuse_input
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions, codec_of, names_of
-from beam_dpne.reading.rejects import NO_RECORDS, REJECTED_RECORDS
-from beam_dpne.reading.transform import ReadDocuments
-from beam_dpne.release.publishing import WriteRelease, check_output
+from beam_dpne.release.publishing import check_output
 from beam_dpne.release.reading import (
     LEDGER_NAME,
     as_release_error,
@@ -54,15 +51,14 @@ from beam_dpne.release.reading import (
 )
 from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.run import SetUnionRun
 from beam_dpne.storage.directories import absolute_path, check_access, directory_at
-from beam_dpne.storage.paths import is_local
 from beam_dpne.storage.private import one_at_a_time
 from beam_dpne.validation import about_large_delta
 
 if TYPE_CHECKING:
-    from beam_dpne.bayesian.transform import BayesianCounts
+    from beam_dpne.jobs.engine import BeamOptions
     from beam_dpne.ngrams.known import KnownNgrams
-    from beam_dpne.set_union.transform import PrivateSetUnion
 
 
 def run(
@@ -89,18 +85,21 @@ def run(
     output = made[Writing].output
     started = time.monotonic()
     before = _ledger_in(output)
-    counters: Mapping[str, int] | None = {}
+    records: ReadRecords | None = None
+    is_template = False
     with (
         only_run_to(output),
         kept_budget(made, private),
         _not_failed_once_published(output, before),
     ):
-        counters = _run(made, prepared, private)
-    if counters is None:
+        records = _run(made, prepared, private)
+        is_template = records is None
+    if is_template:
         return None
     ledger = None
     try:
-        _report_records(counters, made[parameters.Rejecting].rejects, quiet=quiet)
+        if records is not None:
+            _report_records(records, made[parameters.Rejecting].rejects, quiet=quiet)
         ledger = read_ledger(output)
         display.print_release(ledger, output, time.monotonic() - started, quiet=quiet)
         sys.stdout.flush()
@@ -118,21 +117,21 @@ class Prepared:
     """What is known of a run that nothing refuses, before it reads its input as a whole.
 
     Attributes:
-      options: the options of Beam.
+      options: the options of Beam; None if there are none.
       files: the files of the input.
       reading: how they are read.
       tokenizer: name of the tokenizer, or the function, with the rules of texts.
-      workers: number of processes, or None.
-      private: the private transform, whose store is not known yet; None if epsilon, delta or another
-        parameter that has no default is not given.
+      workers: number of processes of the local driver; None on a runner of Beam.
+      private: the parameters of the program; None if epsilon, delta or another parameter that has no
+        default is not given.
     """
 
-    options: BeamOptions
+    options: "BeamOptions | None"
     files: Sequence[InputFile]
     reading: ReadOptions
     tokenizer: str | Tokenizer
     workers: int | None
-    private: "PrivateNgrams | PrivateSetUnion | BayesianCounts | None"
+    private: PrivateRun | None
 
 
 def prepare(
@@ -153,7 +152,8 @@ def prepare(
     Raises:
       BeamDpneError, ValueError, FileNotFoundError: the run would be refused.
     """
-    options = runners.beam_options(beam_arguments, made.names)
+    options = _beam_options(beam_arguments, made.names)
+    workers = _workers(made, options)
     _check_places(made, options)
     chosen = tokenizer or tokenizer_name(made)
     function = resolve_tokenizer(chosen)
@@ -168,20 +168,15 @@ def prepare(
     if words := made[Tokenizing].stop_list:
         refuse_input("stop_list", words, files, reading)
     if callable(chosen) or ":" in chosen:
-        runners.withhold_unhandled()
+        withhold_unhandled()
         check_alone(function, first.texts)
     if not quiet and has_users_of_records(first, reading):
         display.print_notice(f"beam-dpne: Nearly all of the first records {OF_RECORDS} {SECRET}")
     running = made[parameters.Running]
     key = running.run_key_file
-    workers = running.workers or None
-    if running.workers is None and options.embedded:
-        has_affinity = hasattr(os, "sched_getaffinity")
-        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-        workers = min(cores, parameters.MOST_WORKERS)
     logs_failures = made[parameters.FailureLogging].failure_log is not None
     ruled = with_rules(made[Tokenizing], with_cause(chosen) if logs_failures else chosen)
-    run_key = key and RunKeyFile.checked(absolute_path(key), pinned=not options.is_template)
+    run_key = key and RunKeyFile.checked(absolute_path(key), pinned=not _is_template(options))
     plan = next((made[kind] for kind in PLANS.values() if kind in made), None)
     known = _known(made, options, files, reading, plan=plan, tokenizer=ruled)
     private = None
@@ -197,7 +192,6 @@ def prepare(
             plan=plan,
             tokenizer=ruled,
             partitions=running.partitions or _partitions(files, workers),
-            workers=workers,
             run_key=run_key,
             described=reading.describe([file.path for file in files]),
         )
@@ -214,6 +208,45 @@ def prepare(
         workers=workers,
         private=private,
     )
+
+
+def _beam_options(arguments: list[str], known: Collection[str]) -> "BeamOptions | None":
+    """Returns Beam's options; None without any, so that Beam is not loaded."""
+    if not arguments:
+        return None
+    from beam_dpne.jobs.engine import beam_options
+
+    return beam_options(arguments, known)
+
+
+def _pipeline_options(options: "BeamOptions | None") -> Any:
+    return None if options is None else options.pipeline_options
+
+
+def _is_template(options: "BeamOptions | None") -> bool:
+    return options is not None and options.is_template
+
+
+def _workers(made: Made, options: "BeamOptions | None") -> int | None:
+    """Returns the number of processes of the local driver; None if Beam runs the job.
+
+    Raises:
+      UsageError: a number is given, and Beam runs the job.
+    """
+    given = made[parameters.Running].workers
+    if options is not None and options.runner is not None:
+        if given is not None:
+            raise UsageError(
+                f"workers must be left out with --runner, got workers={given}: it is the number of "
+                "processes on this machine. An engine has options of its own for its workers, such as "
+                "--max_num_workers of Dataflow and --parallelism of Flink."
+            )
+        return None
+    if given is not None:
+        return given
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return min(cores, parameters.MOST_WORKERS)
 
 
 def _ledger_in(output: str) -> bytes | None:
@@ -245,7 +278,7 @@ def _not_failed_once_published(output: str, before: bytes | None) -> Iterator[No
         streams.say_whole(f"Its run ended with {kind_of(error)} after that.")
 
 
-def _check_places(made: Made, options: BeamOptions) -> None:
+def _check_places(made: Made, options: "BeamOptions | None") -> None:
     """Checks all paths but those of the input; raises UsageError, AccessError or ReleaseError."""
     budget = made[parameters.Running].budget
     key = made[parameters.Running].run_key_file
@@ -254,18 +287,19 @@ def _check_places(made: Made, options: BeamOptions) -> None:
     inputs = names_of(made[parameters.Input].input)
     output = made[Writing].output if Writing in made else None
     read = [*inputs, *filter(None, (key, words))]
-    written = filter(None, (output, rejects, options.temp_location, budget))
+    temporary = None if options is None else options.temp_location
+    written = filter(None, (output, rejects, temporary, budget))
     if output is not None:
-        secrets = {"run_key_file": key, "stop_list": words, "temp_location": options.temp_location}
+        secrets = {"run_key_file": key, "stop_list": words, "temp_location": temporary}
         for path in inputs:
             check_not_below("input", path, output)
         for name, path in secrets.items():
             if path is not None:
                 check_not_below(name, path, output)
-    check_access(read, list(written), options.pipeline_options)
+    check_access(read, list(written), _pipeline_options(options))
     if output is not None:
         check_output(output, overwrite=made[Writing].overwrite)
-    if options.is_template and (key is None or budget is not None):
+    if _is_template(options) and (key is None or budget is not None):
         raise UsageError(
             "--template_location needs --run_key_file and no --budget: a template is run many times, "
             "with a fresh key frozen in it; add each release to its budget by beam-dpne account."
@@ -278,7 +312,7 @@ def _check_places(made: Made, options: BeamOptions) -> None:
 
 def _known(
     made: Made,
-    options: BeamOptions,
+    options: "BeamOptions | None",
     files: Sequence[InputFile],
     reading: ReadOptions,
     *,
@@ -295,7 +329,7 @@ def _known(
         getattr(plan, "max_length", 1),
         tokenizer,
         files,
-        options=options.pipeline_options,
+        options=_pipeline_options(options),
         reading=reading,
     )
     if not all(each["ngrams"] for each in known.lists) and not made[parameters.Quiet].quiet:
@@ -305,82 +339,65 @@ def _known(
 
 def _private(
     made: Made,
-    options: BeamOptions,
+    options: "BeamOptions | None",
     files: Sequence[InputFile],
     reading: ReadOptions,
     known: "KnownNgrams | None",
     **fields: Any,
-) -> "PrivateNgrams | PrivateSetUnion | BayesianCounts":
-    """Returns the private transform, whose store is not known yet."""
+) -> PrivateRun:
+    """Returns the parameters of the program."""
     plan = fields["plan"]
     if SetUnionPlan in made:
-        from beam_dpne.set_union.transform import PrivateSetUnion
-
         items = None if known is None else known.items
-        return PrivateSetUnion(known=items, **fields)
+        return SetUnionRun(known=items, **fields)
     if BayesianPlan not in made:
         # Documents have columns of these names, whatever the fields of the files are.
         fields["group_field"] = GROUP if fields["described"].group_field else None
-        return PrivateNgrams(known=known, **fields)
+        return NgramsRun(known=known, **fields)
     # Its libraries take time to load, which the other programs do without.
     from beam_dpne.bayesian.public_files import read_public_counts
-    from beam_dpne.bayesian.transform import BayesianCounts
+    from beam_dpne.bayesian.run import BayesianRun
 
     path = made[PublicCounting].public
-    check_access([path], [], options.pipeline_options)
+    check_access([path], [], _pipeline_options(options))
     if not is_release("public", path):
         refuse_input("public", path, files, reading)
     how = {"tokenizer": fields["tokenizer"], "vocabulary_size": plan.vocabulary_size}
     fields["public"] = read_public_counts(path, length=plan.length, **how)
-    return BayesianCounts(**fields)
+    return BayesianRun(**fields)
 
 
-def _run(
-    made: Made,
-    prepared: Prepared,
-    private: "PrivateNgrams | PrivateSetUnion | BayesianCounts",
-) -> Mapping[str, int] | None:
-    """Runs a pipeline; returns its counters, or None if it did not run to its end, as a template's.
+def _run(made: Made, prepared: Prepared, private: PrivateRun) -> ReadRecords | None:
+    """Runs the job; returns what is known of its records, or None if it did not run to its end."""
+    rejects = made[parameters.Rejecting].rejects
+    job = Job(
+        private=private,
+        files=prepared.files,
+        reading=prepared.reading,
+        output=absolute_path(made[Writing].output),
+        output_format=made[Writing].output_format,
+        overwrite=made[Writing].overwrite,
+        notes=made[ReleaseNotes],
+        rejects=None if rejects is None else absolute_path(rejects),
+        max_rejected=made[parameters.Rejecting].max_rejected,
+    )
+    size = sum(file.size for file in prepared.files)
+    with display.progress_line(size, quiet=made[parameters.Quiet].quiet):
+        if prepared.options is None or prepared.workers is not None:
+            records: ReadRecords | None = run_here(job, prepared.workers or 1)
+        else:
+            from beam_dpne.jobs.engine import run_job
 
-    The tally waits for the list of rejects, so that the list exists if the tally fails the run.
-    """
-    rejecting = made[parameters.Rejecting]
-    writing = made[Writing]
-    options = prepared.options
-    files = prepared.files
-    pipeline = beam.Pipeline(runner=options.runner, options=options.pipeline_options)
-    quiet = made[parameters.Quiet].quiet
-    shown = display.progress_line(sum(file.size for file in files), quiet=quiet)
-    with runners.run_folder(options, writing.output) as folder, shown:
-        if not options.embedded:
-            progress.enter("engine")
-        read = pipeline | "Read" >> ReadDocuments(
-            inputs=[file.path for file in files],
-            rejects=rejecting.rejects and absolute_path(rejecting.rejects),
-            workers=prepared.workers if options.embedded else None,
-            **dataclasses.asdict(prepared.reading),
-        )
-        write = WriteRelease(
-            output=absolute_path(writing.output),
-            output_format=writing.output_format,
-            notes=made[ReleaseNotes],
-            overwrite=writing.overwrite,
-            tally=read.tally,
-            max_rejected=rejecting.max_rejected,
-        )
-        store = SetStore(
-            folder=folder,
-            limit=made[parameters.Running].side_input_limit,
-            from_launch=not options.hands_over,
-        )
-        _ = read.documents | dataclasses.replace(private, store=store) | "Publish" >> write
-        timeout = 0 if options.hands_over else made[parameters.Running].harness_timeout
-        shared_folder = folder if is_local(folder) else None
-        result = runners.run_pipeline(pipeline, timeout, shared_folder)
-        if not runners.has_finished(result):
-            return None
-        progress.enter(progress.PUBLISHED)
-    return runners.counters(result)
+            running = made[parameters.Running]
+            records = run_job(
+                job,
+                prepared.options,
+                set_limit=running.side_input_limit,
+                harness_timeout=running.harness_timeout,
+            )
+        if records is not None:
+            progress.enter(progress.PUBLISHED)
+    return records
 
 
 @contextlib.contextmanager
@@ -443,14 +460,15 @@ def check_directory(name: str, path: str, release: str | None) -> None:
         directory_at(path).probe()
 
 
-def _report_records(counters: Mapping[str, int], directory: str | None, *, quiet: bool) -> None:
+def _report_records(records: ReadRecords, directory: str | None, *, quiet: bool) -> None:
     """Reports on stderr, for the operator, that there were no records, or how many were left out."""
     told = []
-    if counters.get(NO_RECORDS):
+    if records.are_none:
         told.append("the input has no records, so nothing can be released")
-    if (rejected := counters.get(REJECTED_RECORDS)) and not quiet:
+    rejected = records.rejected
+    if rejected and not quiet:
         where = f"see {directory}" if directory else "--rejects DIR lists them with their reasons"
-        records = "record was" if rejected == 1 else "records were"
-        told.append(f"{rejected:,} {records} rejected ({where})")
+        noun = "record was" if rejected == 1 else "records were"
+        told.append(f"{rejected:,} {noun} rejected ({where})")
     for text in told:
         display.print_notice(f"beam-dpne: {text}. {SECRET}")

@@ -1,7 +1,7 @@
 """Users' documents as batches of arrays, and sums over batches.
 
 Programs define the elements of their later steps beside those steps (`ngrams.elements`,
-`set_union.elements`, `bayesian.transform`). All of them have the coder of `elements.coders`.
+`set_union.elements`, `bayesian.grams`). All of them have the coder of `elements.coders`.
 """
 
 import dataclasses

@@ -106,26 +106,13 @@ def cached_for_sets(maxsize: int) -> Callable[[Callable[..., _T]], Callable[...,
     return decorate
 
 
-_kept: dict[int, Any] = {}
-_caches: list[Callable[[], None]] = [_kept.clear]
+_caches: list[Callable[[], None]] = []
 
 
 def forget() -> None:
     """Clears the caches of this process; a run calls it when it ends, to give the memory back."""
     for clear in _caches:
         clear()
-
-
-def keep(value: Any) -> int:
-    """Keeps a value until `take` of its number in the same process, so that nobody copies it."""
-    # The address of an object is its own as long as it is kept.
-    _kept[id(value)] = value
-    return id(value)
-
-
-def take(element: Any) -> Any:
-    """Returns the value that is kept with a number, once, and anything else as it is."""
-    return _kept.pop(element) if isinstance(element, int) else element
 
 
 def mapped(file: StoredFile) -> pa.Buffer:

@@ -149,13 +149,6 @@ def check_options(pipeline: beam.Pipeline) -> None:
         )
 
 
-def is_one_process(pipeline: beam.Pipeline) -> bool:
-    """Whether all steps of a pipeline run in this process, as they do on Beam's embedded runner."""
-    kind = type(getattr(pipeline.runner, "_default_environment", None)).__name__
-    mode = pipeline.options.view_as(DirectOptions).direct_running_mode
-    return (kind, mode) == ("EmbeddedPythonEnvironment", "in_memory")
-
-
 def holds_flattens_back(pipeline: beam.Pipeline) -> bool:
     """Whether the runner may delay a Flatten while a PCollection that leads to it is still needed.
 

@@ -5,10 +5,9 @@ equal pairs are found by sorting, so that no strings are built. Ids follow the o
 and do not depend on the order of the input.
 """
 
-import collections
 import dataclasses
 import functools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +16,13 @@ from beam_dpne.documents import tokenizers
 from beam_dpne.documents.blocks import with_group
 from beam_dpne.elements import arrays, progress
 from beam_dpne.elements.batches import UserBatch
-from beam_dpne.elements.processes import answers
 from beam_dpne.elements.rows import split_ngram
 from beam_dpne.errors import InputError
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.elements import GramSet, word_ids
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.records import plan_reads, read_item
+from beam_dpne.reading.reader import Reader, work_items
 from beam_dpne.reading.rejects import Reject
 
 # The code at the position after the last word of a document.
@@ -125,23 +123,13 @@ def read_corpus(
     Raises:
       InputError: A file cannot be read, no document has a word, or there are too many words.
     """
-    rejected: collections.Counter[str] = collections.Counter()
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        pieces = (item for file in files for item in plan_reads(file, options))
-        read = functools.partial(read_item, options=options)
-        for batch in answers(read, list(pieces), workers=1):
-            progress.enter("read", None)
-            rejected.update(reason for _, reason in batch.rejects)
-            if listed is not None:
-                listed.extend(
-                    Reject(batch.path, position, batch.unit, reason)
-                    for position, reason in batch.rejects
-                )
-            yield batch.documents
-
-    corpus = _gathered(batches(), tokenizer, rejected)
-    return dataclasses.replace(corpus, rejected_reasons=dict(rejected))
+    reader = Reader(work_items(files, options), options)
+    try:
+        corpus = _gathered(reader.batches(), tokenizer, reader.reasons)
+    finally:
+        if listed is not None:
+            listed += reader.take_rejects()
+    return dataclasses.replace(corpus, rejected_reasons=dict(reader.reasons))
 
 
 def corpus_of(documents: Sequence[tuple[str, Sequence[str]]]) -> Corpus:

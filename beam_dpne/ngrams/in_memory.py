@@ -6,6 +6,8 @@ follows (`length_rules`) and spurious n-grams (`spurious`); and noisy sums are d
 So a release in memory equals the pipeline's, bit for bit, under the same run key.
 """
 
+import collections
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -18,7 +20,7 @@ from beam_dpne.documents.left_out import LeftOut
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import map_in_threads
 from beam_dpne.elements.batches import DocumentBlock, RowSums, UserBatch, add_up
-from beam_dpne.elements.processes import Processes
+from beam_dpne.elements.processes import Processes, most_forks
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import decisions, histogram
 from beam_dpne.ngrams.elements import (
@@ -226,6 +228,38 @@ class InMemory:
     def sum_counts(self, users: list[UserBatch], released: Sequence[GramSet]) -> Iterable[RowSums]:
         """Returns the exact sums over users for the released rows, in pieces."""
         return [measuring.sum_batches(GramRows(pruning=self.plan.pruning), users, released)]
+
+
+# Hash ranges of a histogram for each worker, so that all have about the same work.
+_RANGES_OF_A_WORKER = 2
+
+
+def release_partitions(
+    loop: InMemory, partitions: list[list[DocumentBlock]], workers: int
+) -> tuple[GramSet, ...]:
+    """Releases the n-grams of partitions of users, who stay in forks if there are several workers.
+
+    Args:
+      loop: the loop, for one worker.
+      partitions: the documents of each partition of users; they are let go when they are laid out.
+      workers: the largest number of processes; it changes no release.
+
+    Returns:
+      S_1, …, S_T.
+    """
+    if workers > 1:
+        ranges = _RANGES_OF_A_WORKER * workers
+        loop = dataclasses.replace(loop, histogram_ranges=ranges, workers=workers)
+    most = most_forks(workers, len(partitions))
+    if not most:
+        users = loop.lay_out(partitions, range(len(partitions)))
+        partitions.clear()
+        return loop.release(users)
+    with contextlib.closing(Processes(keep_users(loop, partitions), most)) as forks:
+        shares = (range(first, len(partitions), most) for first in range(most))
+        collections.deque(forks.stream(("lay_out", share) for share in shares), 0)
+        partitions.clear()
+        return InProcesses(**vars(loop), forks=forks).release([])
 
 
 @dataclasses.dataclass(kw_only=True)

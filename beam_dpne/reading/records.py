@@ -30,6 +30,7 @@ from beam_dpne.reading.rejects import (
     NO_USER,
     OF_LISTS,
     OF_TEXTS,
+    Reject,
 )
 from beam_dpne.validation import did_you_mean
 
@@ -56,6 +57,11 @@ class Batch(NamedTuple):
     rejects: list[tuple[int, str]]
     usable: int
     unit: str
+
+    def listed(self) -> Iterator[Reject]:
+        """Yields the records that cannot be used, as the list of rejects has them."""
+        for position, reason in self.rejects:
+            yield Reject(self.path, position, self.unit, reason)
 
 
 class WorkItem(NamedTuple):

@@ -14,13 +14,14 @@ import json
 import platform
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET
 
 from beam_dpne import __version__
 from beam_dpne.counts.rule import CONFIDENCE
+from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.documents.run_keys import (
     MECHANISM_VERSION,
     Committed,
@@ -36,9 +37,6 @@ from beam_dpne.release import schema
 from beam_dpne.release.parts import PROGRAMS
 from beam_dpne.release.schema import NO_NOTES, AnyLedger, Counts, Length, ReleaseNotes, Section
 from beam_dpne.validation import about_large_delta
-
-if TYPE_CHECKING:
-    from beam_dpne.documents.transform import DocumentsTransform
 
 _PACKAGES = ("apache-beam", "numpy", "scipy", "pyarrow", "cryptography", "msgspec")
 
@@ -133,17 +131,17 @@ class Run:
     known: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, transform: "DocumentsTransform", keys: RunKeys) -> "Run":
-        """Returns the facts of the run of a private transform under these keys."""
-        known = getattr(transform, "known", None)
+    def of(cls, private: PrivateRun, keys: RunKeys) -> "Run":
+        """Returns the facts of a private run under these keys."""
+        known = getattr(private, "known", None)
         return cls(
-            plan=transform.plan,
-            tokenizer=tokenizer_name(transform.tokenizer),
-            run_key_given=transform.run_key is not None,
+            plan=private.plan,
+            tokenizer=tokenizer_name(private.tokenizer),
+            run_key_given=private.run_key is not None,
             commitment=committed(keys.own),
             bound_commitment=committed(keys.bound),
-            described=transform.described or transform.row_description,
-            rules=getattr(transform.tokenizer, "rules", None),
+            described=private.described or private.row_description,
+            rules=getattr(private.tokenizer, "rules", None),
             known={} if known is None else known.section,
         )
 

@@ -6,150 +6,26 @@ the same files again.
 """
 
 import contextlib
-import dataclasses
-import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
-import apache_beam as beam
 import msgspec
-from apache_beam.pvalue import AsIter, PCollection, PValue
 from msgspec import UNSET
 
 from beam_dpne.elements import progress
-from beam_dpne.elements.bundles import UnhintedTransform, longest_beside_shorter
 from beam_dpne.elements.rows import Rows
 from beam_dpne.errors import ReleaseError
-from beam_dpne.reading.rejects import DEFAULT_MAX_REJECTED, Tally
-from beam_dpne.reading.transform import check_tallies
 from beam_dpne.release.ledger import ledger_bytes
-from beam_dpne.release.parts import (
-    OUTPUT_FORMATS,
-    PART_NAME,
-    content_sha256,
-    program_of,
-    render_parts,
-)
+from beam_dpne.release.parts import PART_NAME, content_sha256, program_of, render_parts
 from beam_dpne.release.reading import LEDGER_NAME, as_release_error, check_outside, is_ledger
-from beam_dpne.release.result import Result, described, described_rows
-from beam_dpne.release.schema import NO_NOTES, AnyLedger, Part, ReleaseNotes
+from beam_dpne.release.schema import AnyLedger, Part
 from beam_dpne.storage.directories import Directory, check_access, directory_at, require_file_system
 from beam_dpne.storage.paths import split
-from beam_dpne.validation import check_choice, check_integer, check_share
 
 # What a killed run leaves of a file that it was writing.
 _TEMPORARY_NAME = re.compile(
     rf"\.({PART_NAME.pattern}|{re.escape(LEDGER_NAME)}|probe)\.tmp-[0-9a-f]{{32}}"
 )
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class WriteRelease(UnhintedTransform):
-    """Writes a release as files that a ledger lists; the last step of a pipeline.
-
-    Input: the result of `PrivateNgrams`, `PrivateSetUnion` or `BayesianCounts`. Where only PCollections
-    can be passed on, as in Beam YAML: a dict of `result.rows` and `result.ledger`.
-
-    Output: PCollection of one str, the path of the ledger. Under `output` are `ledger.json` and the
-    parts, `ngrams-<hash of content>-NNNNN-of-NNNNN.<format>` (`items-…`, `probabilities-…`). Their rows
-    are in one order, which the ledger states with the meaning of each column. A line of jsonl is
-    `{"length":1,"ngram":"a","score":7.5}`; csv (with texts in quotes) and tsv (without) have a header
-    line.
-
-    Privacy: post-processing of released sets; the ledger adds only public numbers. Rows that are not
-    exactly those that the ledger describes are refused.
-
-    Cost: one worker holds all released sets and the text of one part.
-
-    Attributes:
-      output: Directory, local or on any Beam file system; created if missing.
-      output_format: "jsonl", "csv", "tsv" or "parquet".
-      notes: The operator's notes on the release (title, contact, privacy unit); for the ledger.
-      overwrite: Whether a release that exists is replaced. It stays whole until the new ledger
-        replaces its ledger. Then its parts are deleted, and so are files that a killed run has left;
-        other files are never deleted.
-      rows_per_part: Number of rows of a part; the rows of all lengths are cut together.
-      tally: Tallies of the records that were read (`ReadDocuments`); None if they were not counted.
-      max_rejected: Largest share of those records that may be rejected, in [0, 1]; above it nothing
-        is published. Beam's counter `beam_dpne:rejected_records` counts them.
-
-    Raises:
-      TypeError: The input is neither a result nor a dict of rows and ledger.
-      ValueError: A field has a wrong value.
-      ReleaseError: When the pipeline is built: the output holds files and overwrite is off, or it
-        cannot be written. While running: a release exists and overwrite is off, another run has
-        published there meanwhile, the output cannot be written, or rows and ledger do not belong
-        together. The existing release stays as it was.
-      TooManyRejectedError: While running, before anything is written: a larger share of the records
-        than max_rejected was rejected.
-
-    Example:
-      >>> import tempfile
-      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import PrivacyPlan, PrivateNgrams, ReleaseNotes, WriteRelease, read_release
-      >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2,
-      ...                    spurious_fraction=1e-9)
-      >>> with tempfile.TemporaryDirectory() as folder:
-      ...     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-      ...         texts = [(f"u{i}", "Good morning") for i in range(200)]
-      ...         result = pipeline | beam.Create(texts) | PrivateNgrams(plan=plan)
-      ...         _ = result | WriteRelease(output=folder, notes=ReleaseNotes(unit="a customer"))
-      ...     read_release(folder).table().column("ngram").to_pylist()[-1]
-      'good morning'
-
-    References: none.
-    """
-
-    output: str
-    output_format: str = "jsonl"
-    notes: ReleaseNotes = NO_NOTES
-    overwrite: bool = False
-    rows_per_part: int = 1_000_000
-    tally: PCollection[Tally] | None = dataclasses.field(default=None, repr=False)
-    max_rejected: float = DEFAULT_MAX_REJECTED
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_share("max_rejected", self.max_rejected)
-        check_choice("output_format", self.output_format, OUTPUT_FORMATS)
-        check_integer("rows_per_part", self.rows_per_part, 1)
-
-    def _extract_input_pvalues(self, pvalueish: Any) -> tuple[Any, dict[str, PValue]]:
-        """Leaves out the other fields of a result, of which Beam would make PCollections."""
-        pvalueish, found = super()._extract_input_pvalues(pvalueish)
-        return pvalueish, {
-            name: value for name, value in found.items() if isinstance(value, PValue)
-        }
-
-    def expand(self, input_or_inputs: Result | Mapping[str, PCollection]) -> PValue:
-        """Brings everything to one worker, which publishes it."""
-        given = input_or_inputs
-        check_output(self.output, overwrite=self.overwrite)
-        if isinstance(given, Result):
-            main, shorter = longest_beside_shorter(given.sets)
-            beside = (shorter,)
-            describe = functools.partial(described, given.form, given.run, self.notes)
-        elif isinstance(given, Mapping) and set(given) == {"rows", "ledger"}:
-            main = given["ledger"].pipeline | "Once" >> beam.Create([None])
-            beside = (AsIter(given["rows"]), AsIter(given["ledger"]))
-            describe = functools.partial(described_rows, self.notes)
-        else:
-            raise TypeError(
-                "WriteRelease takes the result of PrivateNgrams, PrivateSetUnion or BayesianCounts, or "
-                "a dict of its rows and ledger."
-            )
-        return main | "Publish" >> beam.Map(
-            _publish,
-            None if self.tally is None else AsIter(self.tally),
-            *beside,
-            describe=describe,
-            max_rejected=self.max_rejected,
-            output=self.output,
-            output_format=self.output_format,
-            overwrite=self.overwrite,
-            rows_per_part=self.rows_per_part,
-        ).with_output_types(str)
 
 
 def check_output(output: str, *, overwrite: bool) -> None:
@@ -180,21 +56,6 @@ def check_output(output: str, *, overwrite: bool) -> None:
                 "Choose another directory, or set overwrite, which deletes only files of a release."
             )
         directory.probe()
-
-
-def _publish(
-    main: Any,
-    tallies: Iterable[Tally] | None,
-    *beside: Iterable[Any],
-    describe: Callable[..., tuple[Rows, AnyLedger]],
-    max_rejected: float,
-    **settings: Any,
-) -> str:
-    """Publishes the one release that the input describes, if it may be published."""
-    if tallies is not None:
-        check_tallies(tallies, max_rejected)
-    progress.enter("publish", None)
-    return publish_release(*describe(main, *beside), **settings)
 
 
 def publish_release(

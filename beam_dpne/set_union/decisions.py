@@ -48,7 +48,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.counts.measuring import Held, estimated, sum_batches
+from beam_dpne.counts.measuring import Held
 from beam_dpne.elements import encoding
 from beam_dpne.elements.arrays import byte_order, join_words, places_in, rows_of_places
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
@@ -56,8 +56,7 @@ from beam_dpne.mechanism import randomness, thresholds
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.mechanism.thresholds import GRID_BITS
-from beam_dpne.set_union import weights as union_weights
-from beam_dpne.set_union.elements import ItemSet, ItemSums, KnownItems, items_of_users, left_open
+from beam_dpne.set_union.elements import ItemSet, ItemSums, items_of_users
 from beam_dpne.set_union.plan import KNOWN_CUT, SetUnionPlan, UnionRound
 
 # Weights in units of 2^-50 are a whole number of units of 2^-32 and a rest of so many bits.
@@ -178,51 +177,6 @@ def merge_released(
     known = [plan.known_threshold(size, past[:number]) for number in range(len(past))]
     rho = np.array(known) if size else None
     return ItemSet(items=items.take(pa.array(order)), scores=values[order], known_thresholds=rho)
-
-
-def release_items(
-    items: DocumentBlock, plan: SetUnionPlan, run_key: RunKey, known: KnownItems | None = None
-) -> ItemSet:
-    """Releases the union of users in memory: the mechanism of `PrivateSetUnion` without Beam.
-
-    Args:
-      items: all users, not yet limited.
-      plan: the plan of the run.
-      run_key: bound to the run's parameters; see `key_context`.
-      known: items that are likely by what is public.
-
-    Example:
-      >>> import hashlib
-      >>> words = pa.array(["a", "b"])
-      >>> crowd = DocumentBlock(users=np.arange(200, dtype=np.uint64).reshape(-1, 2), words=words,
-      ...                       offsets=np.arange(0, 202, 2), codes=np.tile([0, 1], 100),
-      ...                       word_hashes=np.eye(2, dtype=np.uint64))
-      >>> plan = SetUnionPlan(epsilon=10, delta=1e-4, policy="sips")
-      >>> release_items(crowd, plan, RunKey(bytes(32))).items.to_pylist()
-      ['a', 'b']
-    """
-    parts = []
-    left = items
-    past = []
-    size = len(known or ())
-    rest = [known.sums(run_key)] if known else []
-    for decider in plan.union_rounds:
-        sums = union_weights.histogram(left, plan, run_key, decider.round, rest)
-        threshold = plan.known_threshold(size, past)
-        decision = decide(sums, plan, run_key, decider.round, threshold)
-        parts.append(decision.found)
-        past.append(decision.low)
-        rest = [decision.known]
-        if decider.round < len(plan.union_rounds):
-            still_open = decision.still_open
-            named = decision.found.items if still_open is None else still_open
-            left = left_open(left, named, is_open=still_open is not None)
-    found = merge_released(parts, plan, size, past)
-    if not plan.count_share:
-        return found
-    sums = sum_batches(ItemRows(), [items], [found])
-    (counted,) = estimated(found, [sums], rows=ItemRows(), noise=plan.count_noise, run_key=run_key)
-    return counted
 
 
 @dataclasses.dataclass(frozen=True)

@@ -50,7 +50,7 @@ import importlib
 import importlib.util
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -62,7 +62,6 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.thresholds import GRID_BITS, equal_weights
 from beam_dpne.set_union.elements import (
     ItemSums,
-    merge_sums,
     sum_by_item,
     take_entries,
 )
@@ -185,35 +184,6 @@ def present_items(items: DocumentBlock) -> ItemSums:
     in no user's subset is decided by its noise like any other.
     """
     return sum_by_item(items, np.zeros(items.codes.size, np.int64))
-
-
-def histogram(
-    items: DocumentBlock,
-    plan: SetUnionPlan,
-    run_key: RunKey,
-    number: int = 1,
-    known: Sequence[ItemSums] = (),
-) -> ItemSums:
-    """Returns the whole histogram of a round in memory, as the transforms would.
-
-    Args:
-      items: all users' open items, not yet limited.
-      plan: the plan of the run.
-      run_key: bound to the run's parameters.
-      number: the round's number, from 1.
-      known: the known items that are open, with weight 0.
-    """
-    limited = limit_items(items, plan, run_key, number)
-    if plan.has_cutoff:
-        shards: dict[int, list[DocumentBlock]] = {}
-        for shard, part in split_to_shards(limited, plan, run_key):
-            shards.setdefault(shard, []).append(part)
-        sums = [run_shard(parts, plan, run_key, number) for parts in shards.values()]
-    else:
-        sums = [weigh_items(limited, plan)]
-    if plan.union_rounds[number - 1].cut is not None:
-        sums.append(present_items(items))
-    return merge_sums([*sums, *known])
 
 
 def _order_draws(items: DocumentBlock, run_key: RunKey) -> np.ndarray:

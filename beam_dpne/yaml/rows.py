@@ -16,26 +16,26 @@ import pyarrow as pa
 from apache_beam.pvalue import AsIter, PBegin, PCollection
 from apache_beam.typehints.row_type import RowTypeConstraint
 
-from beam_dpne.cli.runners import is_classic_template
-from beam_dpne.documents.batch import (
+from beam_dpne.documents.blocks import GROUP, TEXT, USER
+from beam_dpne.documents.rows import checked_names
+from beam_dpne.documents.steps import (
     BatchDocuments,
+    DocumentsTransform,
     check_known_fields,
-    checked_names,
     known_fields,
     steps_before,
 )
-from beam_dpne.documents.blocks import GROUP, TEXT, USER
-from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.errors import UsageError
+from beam_dpne.jobs.engine import is_classic_template
 from beam_dpne.ngrams.known_lists import plain_texts
 from beam_dpne.reading.copies import refuse_input
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import InputDescription, ReadOptions, names_of
 from beam_dpne.reading.records import check_fields
 from beam_dpne.reading.rejects import Tally
-from beam_dpne.reading.transform import ReadDocuments, check_tallies
-from beam_dpne.release.publishing import WriteRelease
+from beam_dpne.reading.steps import ReadDocuments, check_tallies
 from beam_dpne.release.reading import check_not_below, check_outside, is_release
+from beam_dpne.release.steps import WriteRelease
 
 # Keys of private transforms that name files which must not be published.
 _SECRET_KEYS = ("run_key_file", "stop_list")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Optional
 
 import apache_beam as beam
 
-from beam_dpne.bayesian import transform as bayesian
+from beam_dpne.bayesian import steps as bayesian
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_files import read_public_counts
 from beam_dpne.cli.commands import Made, with_file
@@ -28,17 +28,18 @@ from beam_dpne.cli.parameters import (
 )
 from beam_dpne.cli.programs import check_directory
 from beam_dpne.documents.run_keys import RunKeyFile
-from beam_dpne.documents.transform import DocumentsTransform
+from beam_dpne.documents.steps import DocumentsTransform
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.plan import GaussianPlan
-from beam_dpne.ngrams import transform as ngrams
+from beam_dpne.ngrams import steps as ngrams
 from beam_dpne.ngrams.known import KnownNgrams, read_known
 from beam_dpne.ngrams.parameters import KnownLists
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.reading.options import Grouping, ReadOptions, names_of
-from beam_dpne.release import publishing
+from beam_dpne.release import steps as release
+from beam_dpne.release.publishing import check_output
 from beam_dpne.release.schema import ReleaseNotes
-from beam_dpne.set_union import transform as set_union
+from beam_dpne.set_union import steps as set_union
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.storage.directories import absolute_path, check_access
 from beam_dpne.validation import (
@@ -327,9 +328,9 @@ def WriteRelease(writing: Writing, notes: ReleaseNotes) -> beam.PTransform:
     Privacy: it writes nothing but its inputs and the notes of the operator.
     """
     check_access([], [writing.output])
-    publishing.check_output(writing.output, overwrite=writing.overwrite)
+    check_output(writing.output, overwrite=writing.overwrite)
     return WriteRows(
-        publishing.WriteRelease(
+        release.WriteRelease(
             output=absolute_path(writing.output),
             output_format=writing.output_format,
             overwrite=writing.overwrite,

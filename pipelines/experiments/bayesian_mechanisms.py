@@ -12,9 +12,9 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
+from beam_dpne.bayesian.grams import UserGrams, limit_grams, noisy_values
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.posterior import probabilities
-from beam_dpne.bayesian.transform import UserGrams, limit_grams, noisy_values
 from beam_dpne.documents.blocks import hash_users
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, signs, uniforms

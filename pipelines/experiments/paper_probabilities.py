@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_dpne.bayesian.grams import UserGrams
 from beam_dpne.bayesian.posterior import discounted
-from beam_dpne.bayesian.transform import UserGrams
 from beam_dpne.elements import arrays
 from beam_dpne.mechanism.gaussian import gaussian_noise_stddev
 

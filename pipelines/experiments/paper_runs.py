@@ -13,7 +13,7 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.released_rows import ReleasedRows
-from beam_dpne.set_union.decisions import release_items
+from beam_dpne.set_union.in_memory import release_items
 from beam_dpne.set_union.plan import SetUnionPlan
 from pipelines.experiments import union_policies
 from pipelines.experiments.baselines import Baseline, release_baseline

@@ -7,7 +7,7 @@ from typing import Any
 import apache_beam as beam
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, PrivateNgramsResult
-from beam_dpne.cli.runners import beam_options
+from beam_dpne.jobs.engine import beam_options
 
 Read = Callable[[beam.Pipeline, argparse.Namespace], Any]
 Write = Callable[[PrivateNgramsResult, argparse.Namespace], object]

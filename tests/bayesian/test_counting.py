@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_dpne.bayesian import transform as counting
+from beam_dpne.bayesian.grams import UserGrams
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.bayesian.transform import UserGrams
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import rounded_probabilities
 from beam_dpne.mechanism.randomness import RunKey

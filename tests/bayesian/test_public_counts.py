@@ -19,8 +19,8 @@ from beam_dpne.bayesian.public_files import read_public_counts
 from beam_dpne.documents.tokenizers import words
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.errors import InputError, PublicCountsError, ReleaseError
-from beam_dpne.release.publishing import WriteRelease
 from beam_dpne.release.reading import read_release
+from beam_dpne.release.steps import WriteRelease
 from tests.support.arguments import not_refused
 
 ODD = ["", " ", "a b", "\t", "\\", "é", "🙂", "a", "b"]

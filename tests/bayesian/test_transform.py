@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from beam_dpne.bayesian import posterior
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.bayesian.transform import BayesianCounts, NgramProbabilities
+from beam_dpne.bayesian.steps import BayesianCounts, NgramProbabilities
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.elements import batches
 from beam_dpne.elements.encoding import SetStore

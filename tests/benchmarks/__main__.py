@@ -157,7 +157,11 @@ def table(titles: pathlib.Path, work: pathlib.Path) -> Mapping[str, tuple[Comman
             Ratio(part, DEFAULT, ONE_ROUND, 1.3, of="megabytes"),
         ]
         parts[part] = commands, rows
-    workers = {f"{DEFAULT}, {n} workers": f"--workers={n}" for n in (0, 1, 2)}
+    workers = {
+        f"{DEFAULT}, graph": "--runner=FnApiRunner",
+        f"{DEFAULT}, 1 worker": "--workers=1",
+        f"{DEFAULT}, 2 workers": "--workers=2",
+    }
     commands = {name: product("titles", data, DEFAULT, flag) for name, flag in workers.items()}
     graph, one_worker, two = workers
     rows = [Ratio("graph", graph, one_worker, 1.4), Ratio("workers", one_worker, two, 1.6)]

@@ -23,7 +23,7 @@ import numpy as np
 from beam_dpne.cli.main import main as run
 from beam_dpne.counts import measuring
 from beam_dpne.documents import blocks
-from beam_dpne.documents import transform as documents
+from beam_dpne.documents import steps as documents
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.ngrams import candidates, decisions, histogram, range_steps, released_rows, spending
 from tests.benchmarks.__main__ import DEFAULT, ONE_ROUND, TITLES, product
@@ -71,7 +71,9 @@ def costs(titles: pathlib.Path, strategy: str, partitions: int) -> dict[tuple[st
     with tempfile.TemporaryDirectory() as work:
         data = pathlib.Path(work) / "titles.jsonl.gz"
         data.symlink_to(titles.resolve())
-        command = product("titles", data, strategy, "--workers=0", f"--output={work}/release")
+        command = product(
+            "titles", data, strategy, "--runner=FnApiRunner", f"--output={work}/release"
+        )
         plan = pathlib.Path(command[command.index("--plan") + 1])
         plan.write_text(json.dumps({**json.loads(plan.read_text()), "partitions": partitions}))
         for owner, names in _KERNELS:

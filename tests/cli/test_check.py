@@ -219,14 +219,14 @@ def test_a_check_notes_no_run_in_a_budget_that_allows_it(cli, places, monkeypatc
     assert [each.name for each in (places / "budget").iterdir()] == ["budget.json"]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_escaped_quotes_anywhere_fail_the_run_before_it_publishes(cli, tmp_path, workers):
+@pytest.mark.parametrize("how", [("--runner", "FnApiRunner"), ("--workers", 2)])
+def test_escaped_quotes_anywhere_fail_the_run_before_it_publishes(cli, tmp_path, how):
     """Beyond the beginnings of files, which are read before a run."""
     write(tmp_path / "a.csv", "user,text\n")
     path = csv(tmp_path, "b.csv", range(5000))
     with path.open("a") as file:
         file.write('p,"said \\"yes\nfake,' + CANARY + '"\n')
-    given = ("--input", tmp_path, *BUDGET, "--workers", workers, "--output", tmp_path / "out")
+    given = ("--input", tmp_path, *BUDGET, *how, "--output", tmp_path / "out")
     ended = cli("ngrams", *given)
     assert ended.status != 0
     assert "quote after a backslash" in ended.err

@@ -43,7 +43,7 @@ FACTORS: dict[str, list[Any]] = {
     "again": ["once", "retry", "reformat", "overwrite"],
     "output_format": ["jsonl", "csv", "tsv", "parquet"],
     "files": list(crowd.FILES),
-    "runner": ["1", "0", "2", "DirectRunner", "FnApiRunner", "yaml"],
+    "runner": ["1", "2", "DirectRunner", "FnApiRunner", "yaml"],
     "then": [
         *("evaluate", "compare", "check", "plan"),
         *("tokenizers", "arpa", "csv", "card", "report"),
@@ -307,8 +307,8 @@ class Case:
             run_yaml(as_yaml(self.row, given))
         else:
             how = ("--runner", runner) if runner.endswith("Runner") else ("--workers", "2")
-            if runner in ("0", "1"):
-                how = ("--workers", runner)
+            if runner == "1":
+                how = ("--workers", "1")
             run = self.program.run if runner == "process" else self.cli
             ended = run(self.row.program, *arguments(given), *how, "--quiet")
             assert (ended.status, ended.err) == (0, "")

@@ -78,7 +78,7 @@ def test_a_message_is_printed_if_it_cannot_quote_the_data(error, before, after):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_log_has_what_stderr_withholds(fails, tmp_path, workers, capfd):
     log = tmp_path / "failure.log"
-    ended = fails("--failure_log", log, "--direct_num_workers", workers, "--workers", 0)
+    ended = fails("--failure_log", log, "--direct_num_workers", workers, "--runner", "FnApiRunner")
     assert (ended.status, ended.out) == (1, "")
     assert f"The whole failure is in {log}, which is as private as the data." in ended.err
     assert ended.err.splitlines()[-1].startswith("beam-dpne: the run failed: ")
@@ -232,17 +232,15 @@ def named_by_the_text(texts):
 """
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2])
-def test_neither_classes_nor_loggers_of_the_operators_module_are_printed(
-    program, tmp_path, workers
-):
+@pytest.mark.parametrize("how", [("--runner", "FnApiRunner"), ("--workers", 1), ("--workers", 2)])
+def test_neither_classes_nor_loggers_of_the_operators_module_are_printed(program, tmp_path, how):
     (tmp_path / "beam_dpne_x.py").write_text(NAMED)
     lines = [
         json.dumps({"user": f"u{number}", "text": f"{CANARY}@example.org"}) for number in (1, 2)
     ]
     (tmp_path / "notes.jsonl").write_text("\n".join(lines))
     files = ("--input", tmp_path / "notes.jsonl", "--output", tmp_path / "out")
-    given = ("--tokenizer", "beam_dpne_x:named_by_the_text", "--workers", workers)
+    given = ("--tokenizer", "beam_dpne_x:named_by_the_text", *how)
     for more in ((), ("--failure_log", tmp_path / "f.log")):
         paths = paths_of(program, tmp_path)
         ended = program.run("ngrams", *files, *BUDGET, *given, *more, env=paths)

@@ -43,7 +43,7 @@ def test_each_policy_releases_what_many_share_and_nothing_of_one_user(cli, data,
 def test_one_key_gives_one_set_however_the_work_is_divided(cli, data, tmp_path):
     given = ("--input", data / "items.jsonl", "--tokenizer", "tokens", *BUDGET)
     key = ("--run_key_file", data / "key")
-    for name, others in {"a": (), "b": ("--workers", 0, "--partitions", 5)}.items():
+    for name, others in {"a": (), "b": ("--runner", "FnApiRunner", "--partitions", 5)}.items():
         assert cli("set-union", *given, *key, *others, "--output", tmp_path / name).status == 0
     assert rows_of(tmp_path / "a") == rows_of(tmp_path / "b")
 
@@ -60,7 +60,7 @@ def test_rare_parameters_reach_the_ledger(cli, data, tmp_path):
 def test_probabilities_are_those_of_the_public_n_grams(cli, data, tmp_path):
     given = ("--input", data / "items.jsonl", "--text_field", "words", "--length", 2)
     given = (*given, "--public", data / "public.tsv", *BUDGET, "--run_key_file", data / "key")
-    for name, others in {"a": (), "b": ("--workers", 0, "--partitions", 3)}.items():
+    for name, others in {"a": (), "b": ("--runner", "FnApiRunner", "--partitions", 3)}.items():
         ended = cli("bayesian", *given, *others, "--output", tmp_path / name)
         assert ended.status == 0, ended.err
     rows = rows_of(tmp_path / "a")

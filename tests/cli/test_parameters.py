@@ -201,7 +201,7 @@ def test_commands_and_the_version_are_listed(cli):
         ("ngrams", (*RUN, "--delta", "1e-21"), "--delta must be at least 1e-20"),
         ("ngrams", (*RUN, "--strategy", "greedy"), "--strategy must be one of adaptive, one_round"),
         ("ngrams", (*RUN, "--max_contributions", "1,2"), "--max_contributions must have one value for"),
-        ("ngrams", (*RUN, "--workers", "257"), "--workers must be an integer from 0 to 256"),
+        ("ngrams", (*RUN, "--workers", "257"), "--workers must be an integer from 1 to 256"),
         ("ngrams", (*RUN, "--tokenizer", "wrds"), "--tokenizer must be words, unicode_words"),
         ("ngrams", (*RUN, "--user_field", "text"), "--user_field must name each field once"),
         ("ngrams", (*RUN, "--encoding", "utf-99"), "--encoding must be"),

@@ -132,10 +132,10 @@ def test_one_key_gives_the_same_bytes_however_the_work_is_divided(release, data)
     _, first = release(*key, output="first")
     for number, others in enumerate(
         [
-            ("--partitions", 7, "--workers", 0),
+            ("--partitions", 7, "--runner", "FnApiRunner"),
             ("--workers", 3),
-            ("--side_input_limit", 1, "--workers", 0),
-            ("--title", "Another", "--workers", 0, "--direct_num_workers", 2),
+            ("--side_input_limit", 1, "--runner", "FnApiRunner"),
+            ("--title", "Another", "--runner", "FnApiRunner", "--direct_num_workers", 2),
         ]
     ):
         ended, place = release(*key, *others, output=f"other-{number}")

@@ -35,12 +35,6 @@ from beam_dpne import (
     SetUnionPlan,
     WriteRelease,
 )
-from beam_dpne.documents.batch import (
-    batch_of_rows,
-    check_known_fields,
-    documents_of,
-    values_of,
-)
 from beam_dpne.documents.blocks import (
     hash_users,
     lay_out,
@@ -49,7 +43,13 @@ from beam_dpne.documents.blocks import (
     split_by_user,
     with_group,
 )
-from beam_dpne.documents.transform import _TokenizeAndPartition
+from beam_dpne.documents.cutting import Cutting
+from beam_dpne.documents.rows import (
+    batch_of_rows,
+    documents_of,
+    values_of,
+)
+from beam_dpne.documents.steps import _TokenizeAndPartition, check_known_fields
 from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.release.reading import read_ledger
 
@@ -593,15 +593,12 @@ def test_a_plain_tuple_is_not_read_by_position_where_the_type_has_fields():
         pipeline.run()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_bundle_that_failed_leaves_no_documents_to_the_one_that_repeats_it(workers):
+def test_a_bundle_that_failed_leaves_no_documents_to_the_one_that_repeats_it():
     """Else a user's documents would count twice."""
-    step = _TokenizeAndPartition(GroupByUser(run_key=KEY, partitions=2, workers=workers))
+    step = _TokenizeAndPartition(Cutting(run_key=KEY, partitions=2))
     batch = pa.RecordBatch.from_pydict({"user": ["ann"] * 3, "text": ["to be"] * 3})
-    step.setup()
     for _ in range(3):
         step.start_bundle()
         assert not list(step.process(batch))
     ((_, block),) = (windowed.value for windowed in step.finish_bundle())
     assert len(block.users) == 3
-    step.teardown()

@@ -28,9 +28,9 @@ from beam_dpne.documents import run_keys as contexts
 from beam_dpne.documents.run_keys import key_context, tokenizer_identity
 from beam_dpne.documents.tokenizers import words
 from beam_dpne.reading.options import InputDescription
-from beam_dpne.reading.transform import ReadDocuments
-from beam_dpne.release.publishing import WriteRelease
+from beam_dpne.reading.steps import ReadDocuments
 from beam_dpne.release.reading import read_ledger
+from beam_dpne.release.steps import WriteRelease
 from pipelines.msnbc import CategoryNames
 
 KEY = RunKey(b"k" * 32)

@@ -25,8 +25,10 @@ from beam_dpne.bayesian.public_files import read_public_counts
 from beam_dpne.documents.left_out import LeftOut
 from beam_dpne.documents.masks import TextRules
 from beam_dpne.elements.rows import join_tokens
+from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.release.reading import read_ledger, read_release
 from tests.ngrams.test_known import texts_of
+from tests.support.in_memory import batch_of, sets_in_memory
 from tests.support.pipelines import keep
 
 WORDS = "abcdefgh"
@@ -66,7 +68,7 @@ def test_n_grams_with_a_word_or_a_phrase_of_the_list_are_found(seed):
     assert found.tolist() == expected
 
 
-@pytest.mark.parametrize("workers", [None, 1])
+@pytest.mark.parametrize("is_local", [False, True])
 @pytest.mark.parametrize(
     ("plan", "group_field"),
     [
@@ -78,20 +80,24 @@ def test_n_grams_with_a_word_or_a_phrase_of_the_list_are_found(seed):
         (SINGLE, None),
     ],
 )
-def test_a_phrase_whose_words_are_released_apart_is_never_released(plan, group_field, workers):
+def test_a_phrase_whose_words_are_released_apart_is_never_released(plan, group_field, is_local):
     rows = [(*row, "all") if group_field else row for row in APART]
 
     def released(*stop_list: str) -> set[str]:
         found = set()
         for number in range(3):
-            transform = PrivateNgrams(
+            run = NgramsRun(
                 plan=plan,
                 tokenizer=TextRules(tokenizer="whitespace", stop_list=stop_list),
                 run_key=RunKey(bytes([number]) * 32),
                 group_field=group_field,
-                workers=workers,
             )
+            if is_local:
+                table = run.form.rows_of(sets_in_memory(run, [batch_of(rows)]))
+                found |= set(table.column("ngram").to_pylist())
+                continue
             with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+                transform = PrivateNgrams.of(run, None)
                 kept = keep((pipeline | beam.Create(rows) | transform).rows)
             found |= {row.ngram for row in kept}
         return found

@@ -96,7 +96,7 @@ class WhoAmI(beam.DoFn):
 
     def process(self, element):
         """Yields the process, its parent, and whether the pool has imported all."""
-        yield os.getpid(), os.getppid(), "beam_dpne.ngrams.transform" in sys.modules
+        yield os.getpid(), os.getppid(), "beam_dpne.ngrams.steps" in sys.modules
 
 
 def test_a_pipeline_runs_in_a_fork_that_has_everything_imported(pool, tmp_path):

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from beam_dpne.bayesian.grams import UserGrams
 from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.bayesian.transform import UserGrams
 from beam_dpne.evaluation.corpus import corpus_of
 from beam_dpne.mechanism.randomness import keyed_bits
 from pipelines.experiments import bayesian_mechanisms as mechanisms

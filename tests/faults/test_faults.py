@@ -26,7 +26,7 @@ PLACES = 12
 KILLED = "from tests.faults.injection import main; main()"
 WORDS = [f"word{place}" for place in range(30)]
 # The many steps of engines, which fail one by one.
-PRIVACY = ("--epsilon", "8", "--delta", "1e-4", "--workers", "0")
+PRIVACY = ("--epsilon", "8", "--delta", "1e-4")
 PROGRAMS = {
     "adaptive": ("ngrams", *PRIVACY, "--max_length", "3"),
     "one_round": ("ngrams", *PRIVACY, "--max_length", "3", "--strategy", "one_round"),

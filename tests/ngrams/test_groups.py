@@ -27,9 +27,10 @@ from beam_dpne import (
     RunKey,
     read_release,
 )
-from beam_dpne.documents.batch import BatchDocuments, batch_of_rows
-from beam_dpne.documents.batch import documents_of as documents_in_batch
+from beam_dpne.documents.rows import batch_of_rows
+from beam_dpne.documents.rows import documents_of as documents_in_batch
 from beam_dpne.documents.run_keys import key_context
+from beam_dpne.documents.steps import BatchDocuments
 from beam_dpne.elements.rows import in_order
 from beam_dpne.evaluation.corpus import index_corpus, read_corpus
 from beam_dpne.evaluation.judging import rows_of_table
@@ -267,7 +268,7 @@ def test_lists_and_releases_are_known_in_groups(cli, folder, release, tmp_path):
     more = (*known, "--known_min_count", 2, "--known_same_people")
     first, second = tmp_path / "first", tmp_path / "second"
     assert cli(*ngrams(folder, "notes.jsonl", first, *more)).status == 0
-    assert cli(*ngrams(folder, "notes.jsonl", second, *more, "--workers", 0)).status == 0
+    assert cli(*ngrams(folder, "notes.jsonl", second, *more, "--runner", "FnApiRunner")).status == 0
     assert read_release(str(first)).ledger == read_release(str(second)).ledger
     text, table, last = read_release(str(first)).ledger["known"]["lists"]
     assert (text["ngrams"], table["ngrams"]) == (3, 3)
@@ -314,9 +315,9 @@ def test_a_release_has_groups_from_files_of_every_format(cli, folder, release, t
 
 
 def test_every_engine_step_and_thread_gives_the_same_rows(cli, folder, release, tmp_path):
-    for workers in (0, 3):
-        output = tmp_path / str(workers)
-        assert cli(*ngrams(folder, "notes.jsonl", output, "--workers", workers)).status == 0
+    for place, how in enumerate((("--runner", "FnApiRunner"), ("--workers", 3))):
+        output = tmp_path / str(place)
+        assert cli(*ngrams(folder, "notes.jsonl", output, *how)).status == 0
         assert read_release(str(output)).ledger == read_release(str(release)).ledger
 
 
@@ -339,7 +340,7 @@ def test_rows_of_the_library_have_groups(count_share):
     found = []
     for elements in (documents, as_rows, [batch]):
         with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-            private = PrivateNgrams(plan=plan, run_key=KEY, group_field="group", workers=1)
+            private = PrivateNgrams(plan=plan, run_key=KEY, group_field="group")
             result = pipeline | beam.Create(elements) | private
             rows = keep(result.rows, "rows")
         assert {type(row) for row in rows} == {kind}

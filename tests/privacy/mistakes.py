@@ -436,7 +436,7 @@ MISTAKES = (
     ),
     Mistake(
         "section 6: users add any number of n-grams",
-        "bayesian/transform.py",
+        "bayesian/grams.py",
         "kept[arrays.outside_limit(grams.offsets, limit, draw)] = False",
         "arrays.outside_limit(grams.offsets, limit, draw)",
         ("bayesian/test_counting.py",),

@@ -20,7 +20,7 @@ from beam_dpne.ngrams.known import KnownNgrams
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import check_fields, plan_reads
-from beam_dpne.reading.transform import ReadDocuments
+from beam_dpne.reading.steps import ReadDocuments
 from tests.reading.files import CANARY, read, write
 from tests.support.arguments import refusal
 from tests.support.files import without_privileges

@@ -22,7 +22,7 @@ from beam_dpne.reading import rejects
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import check_fields, plan_reads, read_item
-from beam_dpne.reading.transform import ReadDocuments
+from beam_dpne.reading.steps import ReadDocuments
 from tests.reading.files import CANARY, COMPRESS, read, write
 
 LATIN = CANARY.encode() + b"\xff"

@@ -23,9 +23,9 @@ from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import WorkItem, plan_reads, read_item
 from beam_dpne.reading.rejects import Tally, require_few_rejected
-from beam_dpne.reading.transform import ReadDocuments
-from beam_dpne.release.publishing import WriteRelease
+from beam_dpne.reading.steps import ReadDocuments
 from beam_dpne.release.reading import read_release
+from beam_dpne.release.steps import WriteRelease
 from tests.reading.files import CANARY, write
 
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)

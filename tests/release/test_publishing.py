@@ -30,8 +30,9 @@ from beam_dpne.elements.rows import (
 )
 from beam_dpne.errors import ReleaseError
 from beam_dpne.release.parts import OUTPUT_FORMATS
-from beam_dpne.release.publishing import WriteRelease, check_output
+from beam_dpne.release.publishing import check_output
 from beam_dpne.release.reading import read_ledger, read_release
+from beam_dpne.release.steps import WriteRelease
 from beam_dpne.storage.directories import directory_at
 from tests.support import releases
 from tests.support.files import without_privileges

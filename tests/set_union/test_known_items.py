@@ -24,9 +24,9 @@ from beam_dpne.documents.run_keys import key_context
 from beam_dpne.elements import encoding
 from beam_dpne.elements.arrays import hash_words
 from beam_dpne.release.reading import read_ledger, read_release
-from beam_dpne.set_union import decisions, weights
-from beam_dpne.set_union.decisions import release_items
+from beam_dpne.set_union import decisions
 from beam_dpne.set_union.elements import ItemSet, KnownItems, merge_sums
+from beam_dpne.set_union.in_memory import release_items
 from beam_dpne.set_union.plan import DESCENT_POLICIES, POLICIES, ROUNDS
 from tests.oracle.set_union import private_set_union
 from tests.set_union.test_sensitivity import LOUD, corpora
@@ -40,7 +40,7 @@ from tests.set_union.test_transform import (
     users_in,
     users_in_memory,
 )
-from tests.set_union.users import FALSE_FAILURE, ONE, many_items, sums_of, users_of
+from tests.set_union.users import FALSE_FAILURE, ONE, many_items, round_histogram, sums_of, users_of
 from tests.support.pipelines import keep
 
 RUNS = 20_000
@@ -133,7 +133,7 @@ def test_a_user_moves_known_and_other_items_by_the_sensitivity_and_no_other_row(
     def rows(some, number):
         users = users_of(some)
         users = dataclasses.replace(users, word_hashes=hash_words(key.sub_key("word"), users.words))
-        merged = merge_sums([weights.histogram(users, plan, key, number), known])
+        merged = merge_sums([round_histogram(users, plan, key, number), known])
         return sums_of(merged), set(merged.words.filter(pa.array(merged.is_known)).to_pylist())
 
     for number in range(1, len(plan.union_rounds) + 1):

@@ -24,6 +24,7 @@ from tests.set_union.users import (
     ONE,
     held_by,
     many_items,
+    round_histogram,
     users_of,
     weights_of,
 )
@@ -145,7 +146,7 @@ def test_items_of_one_user_alone_are_released_with_probability_delta_at_most(pol
         worst = int(held[np.argmax(needed)])
         for number in {1, 3, limit, worst}:
             user = users_of({"ann": {f"item {i}" for i in range(number)}})
-            (weight,) = set(weights.histogram(user, plan, KEY, decider.round).sums.tolist())
+            (weight,) = set(round_histogram(user, plan, KEY, decider.round).sums.tolist())
             many = many_items(RUNS * number, weight)
             found = decisions.decide(many, plan, KEY, decider.round).found.items.to_pylist()
             released = len({int(name) // number for name in found})

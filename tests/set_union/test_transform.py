@@ -21,10 +21,10 @@ from beam_dpne.elements import encoding
 from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.set_union import elements, weights
-from beam_dpne.set_union.decisions import release_items
 from beam_dpne.set_union.elements import ItemSet, ItemSums
+from beam_dpne.set_union.in_memory import release_items
 from beam_dpne.set_union.plan import POLICIES, SetUnionPlan
-from beam_dpne.set_union.transform import PrivateSetUnion
+from beam_dpne.set_union.steps import PrivateSetUnion
 from tests.oracle.set_union import private_set_union
 
 KEY = RunKey(b"set union".ljust(32, b"."))

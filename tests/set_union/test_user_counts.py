@@ -17,8 +17,9 @@ from beam_dpne import RunKey, SetUnionPlan
 from beam_dpne.counts.measuring import estimated, split_sums, sum_batches, sum_counts
 from beam_dpne.counts.rule import count_rule
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
-from beam_dpne.set_union.decisions import ItemRows, held_items, release_items
+from beam_dpne.set_union.decisions import ItemRows, held_items
 from beam_dpne.set_union.elements import ItemSet, item_table, items_of_users
+from beam_dpne.set_union.in_memory import release_items
 from beam_dpne.set_union.plan import DESCENT_POLICIES, POLICIES
 from tests.set_union.test_transform import KEY, documents_of, in_memory, plan_of, users_in_memory
 

@@ -14,7 +14,15 @@ from beam_dpne.mechanism import randomness, thresholds
 from beam_dpne.set_union import decisions, elements, weights
 from beam_dpne.set_union.elements import ItemSet, ItemSums, merge_sums
 from beam_dpne.set_union.plan import DESCENT_POLICIES, SetUnionPlan
-from tests.set_union.users import FALSE_FAILURE, KEY, ONE, held_by, sums_of, users_of
+from tests.set_union.users import (
+    FALSE_FAILURE,
+    KEY,
+    ONE,
+    held_by,
+    round_histogram,
+    sums_of,
+    users_of,
+)
 
 # From (2, 0) one step of length 1 towards (5, 5).
 AHEAD, ASIDE = (gap / math.hypot(3, 5) * ONE for gap in (3, 5))
@@ -115,7 +123,7 @@ def test_shards_divide_users_and_run_on_their_own():
     sizes = [sum(len(part.users) for number, part in parts if number == n) for n in range(3)]
     assert sum(sizes) == 300
     assert min(sizes) > 60
-    most = max(sums_of(weights.histogram(users, plan, KEY)).values())
+    most = max(sums_of(round_histogram(users, plan, KEY)).values())
     assert most == 3 * (int(plan.union_rounds[-1].cutoff * ONE) // 3)
 
 

@@ -5,8 +5,8 @@ import pyarrow as pa
 
 from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.mechanism.randomness import RunKey, keyed_hashes
-from beam_dpne.set_union import weights
 from beam_dpne.set_union.elements import ItemSums
+from beam_dpne.set_union.in_memory import UnionInMemory
 from beam_dpne.set_union.plan import SetUnionPlan
 
 KEY = RunKey(b"set union".ljust(32, b"."))
@@ -41,13 +41,20 @@ def sums_of(sums: ItemSums) -> dict[str, int]:
     return dict(zip(sums.words.to_pylist(), sums.sums.tolist(), strict=True))
 
 
+def round_histogram(
+    users: DocumentBlock, plan: SetUnionPlan, key: RunKey, number: int = 1
+) -> ItemSums:
+    """The whole histogram of a round."""
+    return UnionInMemory(plan=plan, run_key=key).sum_round([users], number, [])
+
+
 def weights_of(
     corpus: dict[str, set[str]], plan: SetUnionPlan, key: RunKey, number: int = 1
 ) -> dict[str, int]:
     """A round's histogram by the package, in units of 2^-50."""
     unit = 1 if plan.has_cutoff else 2**18
-    histogram = sums_of(weights.histogram(users_of(corpus), plan, key, number))
-    return {item: weight * unit for item, weight in histogram.items()}
+    found = sums_of(round_histogram(users_of(corpus), plan, key, number))
+    return {item: weight * unit for item, weight in found.items()}
 
 
 def many_items(count: int, weight: int = 0) -> ItemSums:

@@ -23,7 +23,8 @@ from beam_dpne import (
     SetUnionPlan,
     join_tokens,
 )
-from beam_dpne.bayesian.transform import NgramProbabilities, bayesian_contents, probability_table
+from beam_dpne.bayesian.grams import NgramProbabilities, probability_table
+from beam_dpne.bayesian.ledger import bayesian_contents
 from beam_dpne.documents.run_keys import RunKeys
 from beam_dpne.elements.rows import (
     COUNTED_ITEM_SCHEMA,
@@ -40,7 +41,7 @@ from beam_dpne.release.ledger import Run, ledger_bytes, whole_ledger
 from beam_dpne.release.publishing import publish_release
 from beam_dpne.release.schema import NO_NOTES, Length, Part
 from beam_dpne.set_union.elements import ItemSet
-from beam_dpne.set_union.transform import set_union_contents
+from beam_dpne.set_union.ledger import set_union_contents
 from tests.ngrams.test_oracle import user_batches
 
 NOTES = ReleaseNotes(title="Phrases <b>, a = 1", contact="ask@example.com", unit="a customer")

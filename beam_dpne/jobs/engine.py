@@ -1,14 +1,11 @@
-"""How a pipeline runs on Beam: its options, its runner, its temporary folder, and its end."""
+"""How a job runs on Beam: its pipeline, options, runner and temporary folder, and its end."""
 
 import argparse
 import collections
 import contextlib
 import dataclasses
-import logging
 import os
 import re
-import sys
-import threading
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 
@@ -27,14 +24,25 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineS
 from apache_beam.runners.worker import sdk_worker
 
 from beam_dpne import engines
-from beam_dpne.cli.commands import unknown
-from beam_dpne.elements import encoding
-from beam_dpne.errors import RunError, UsageError, printable_reason
+from beam_dpne.documents.private_run import PrivateRun
+from beam_dpne.documents.steps import DocumentsTransform
+from beam_dpne.elements import encoding, progress
+from beam_dpne.elements.encoding import SetStore
+from beam_dpne.errors import RunError, UsageError, printable_reason, withhold_unhandled
+from beam_dpne.jobs.arguments import unknown_argument
+from beam_dpne.jobs.job import Job, ReadRecords
+from beam_dpne.ngrams.run import NgramsRun
+from beam_dpne.ngrams.steps import PrivateNgrams
+from beam_dpne.reading.rejects import NO_RECORDS, REJECTED_RECORDS
+from beam_dpne.reading.steps import ReadDocuments
+from beam_dpne.release.steps import WriteRelease
+from beam_dpne.set_union.run import SetUnionRun
 from beam_dpne.storage import private
 from beam_dpne.storage.directories import absolute_path
 from beam_dpne.storage.paths import is_local
 
-_EMBEDDED = ("fnapirunner", "embedded")
+# Beam's embedded runner, by its names; what Beam calls DirectRunner may start Prism, or download it.
+_EMBEDDED = ("fnapirunner", "embedded", "directrunner")
 _IDLE_SECONDS = 0.1
 # Dataflow's Flex launcher has the job written to such a path, which is observed and not documented.
 _FLEX_LAUNCH = re.compile(r"gs://.+/template_launches/\d{4}(?:[-_]\d\d){5}-\d+/job_object")
@@ -45,16 +53,16 @@ class BeamOptions:
     """The runner of a pipeline, and its options.
 
     Attributes:
-      runner: Beam's runner; this package always names one, since Beam's default may download one.
-      pipeline_options: Beam's options.
+      runner: Beam's runner, or None for the local driver, which needs none.
+      pipeline_options: Beam's options; its file systems take some of them.
     """
 
-    runner: PipelineRunner
+    runner: PipelineRunner | None
     pipeline_options: PipelineOptions
 
     @property
-    def embedded(self) -> bool:
-        """Whether the runner is the embedded one, in this process."""
+    def is_embedded(self) -> bool:
+        """Whether the runner is Beam's embedded one, in this process."""
         return isinstance(self.runner, FnApiRunner)
 
     @property
@@ -73,19 +81,8 @@ class BeamOptions:
         return bool(self.pipeline_options.view_as(GoogleCloudOptions).template_location)
 
 
-class CachedOptions(PipelineOptions):
-    """Beam's options that keep one view for each class, since Beam asks for thousands of views."""
-
-    def view_as(self, cls):
-        """Returns the view of a class, the same one each time; all views share their values."""
-        views = self.__dict__.setdefault("_views", {})
-        if cls not in views:
-            views[cls] = super().view_as(cls)
-        return views[cls]
-
-
 def beam_options(arguments: Sequence[str], known: Collection[str] = ()) -> BeamOptions:
-    """Returns Beam's options; the runner is the embedded one unless another one is named.
+    """Returns Beam's options, without a runner unless one is named.
 
     Args:
       arguments: what a program does not know itself.
@@ -95,9 +92,9 @@ def beam_options(arguments: Sequence[str], known: Collection[str] = ()) -> BeamO
       UsageError: if neither this package nor Beam has an option, or a value is wrong.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--runner", default=_EMBEDDED[0])
+    parser.add_argument("--runner")
     parsed, others = parser.parse_known_args(list(arguments))
-    options = CachedOptions(others)
+    options = PipelineOptions(others)
     flags = {other.partition("=")[0] for other in others}
     if "--save_main_session" not in flags:
         # No code of this package is in the main module, and the data there may be private.
@@ -106,6 +103,9 @@ def beam_options(arguments: Sequence[str], known: Collection[str] = ()) -> BeamO
         # Otherwise Flink starts a new Python for each short stage, which takes 3 s instead of 0.1 s,
         # and hangs if it meets a Python that is being stopped.
         options.view_as(PortableOptions).environment_cache_millis = engines.HARNESS_KEPT_MILLIS
+    if parsed.runner is None:
+        _check_known(others, known)
+        return BeamOptions(runner=None, pipeline_options=options)
     if parsed.runner.lower() in _EMBEDDED:
         _check_known(others, known)
         return BeamOptions(runner=FnApiRunner(), pipeline_options=options)
@@ -131,7 +131,75 @@ def _check_known(arguments: Sequence[str], known: Collection[str]) -> None:
     parsers: list[argparse.ArgumentParser] = []
     options = PipelineOptions([]).get_all_options(add_extra_args_fn=parsers.append)
     for argument in parsers[0].parse_known_args(list(arguments))[1]:
-        raise unknown(argument, [*known, *options])
+        raise unknown_argument(argument, [*known, *options])
+
+
+def run_job(
+    job: Job, options: BeamOptions, *, set_limit: int, harness_timeout: int
+) -> ReadRecords | None:
+    """Runs a job as a pipeline on a runner of Beam.
+
+    Args:
+      job: what is read, released and published.
+      options: the runner and its options.
+      set_limit: bytes above which a set reaches workers as a file.
+      harness_timeout: seconds in which an engine's workers must do a first step; 0 omits it.
+
+    Returns:
+      What is known of the records that were read; None if the job did not run to its end, as that of a
+      template.
+
+    Raises:
+      RunError: as in `run_pipeline`.
+    """
+    progress.enter("engine")
+    with run_folder(options, job.output) as folder:
+        store = SetStore(folder=folder, limit=set_limit, from_launch=not options.hands_over)
+        pipeline = _pipeline(job, options, store)
+        timeout = 0 if options.hands_over else harness_timeout
+        result = run_pipeline(pipeline, timeout, folder if is_local(folder) else None)
+        if not has_finished(result):
+            return None
+    found = counters(result)
+    return ReadRecords(
+        rejected=found.get(REJECTED_RECORDS, 0), are_none=bool(found.get(NO_RECORDS))
+    )
+
+
+def _pipeline(job: Job, options: BeamOptions, store: SetStore) -> beam.Pipeline:
+    """Returns the pipeline of a job: files are read, released, and published.
+
+    The tally waits for the list of rejects, so that the list exists if the tally fails the run.
+    """
+    pipeline = beam.Pipeline(runner=options.runner, options=options.pipeline_options)
+    read = pipeline | "Read" >> ReadDocuments(
+        inputs=[file.path for file in job.files],
+        rejects=job.rejects,
+        **dataclasses.asdict(job.reading),
+    )
+    write = WriteRelease(
+        output=job.output,
+        output_format=job.output_format,
+        notes=job.notes,
+        overwrite=job.overwrite,
+        tally=read.tally,
+        max_rejected=job.max_rejected,
+    )
+    _ = read.documents | transform_of(job.private, store) | "Publish" >> write
+    return pipeline
+
+
+def transform_of(private: PrivateRun, store: SetStore | None) -> DocumentsTransform:
+    """Returns the transform of a program with the parameters of a run."""
+    if isinstance(private, NgramsRun):
+        return PrivateNgrams.of(private, store)
+    if isinstance(private, SetUnionRun):
+        from beam_dpne.set_union.steps import PrivateSetUnion
+
+        return PrivateSetUnion.of(private, store)
+    from beam_dpne.bayesian.steps import BayesianCounts
+
+    return BayesianCounts.of(private, store)
 
 
 def run_pipeline(
@@ -161,17 +229,6 @@ def run_pipeline(
         raise RunError(printable_reason(error)) from None
 
 
-def withhold_unhandled() -> None:
-    """Lets errors that nobody handles be logged and not printed, as from now on.
-
-    The interpreter prints an error that ends a thread, or that nobody can catch (in a finalizer), and
-    its message may quote the data.
-    """
-    threading.excepthook = sys.unraisablehook = lambda unhandled: logging.getLogger(
-        "apache_beam"
-    ).error("Nobody has handled an error.", exc_info=unhandled.exc_value)
-
-
 def has_finished(result: PipelineResult) -> bool:
     """Whether the job ran to its end, which the job of a template does not."""
     return getattr(result, "has_job", True) and result.state == PipelineState.DONE
@@ -197,10 +254,10 @@ def run_folder(options: BeamOptions, release: str) -> Iterator[str]:
     object store on an engine it is beside the release.
     """
     given = options.temp_location
-    is_here = options.embedded or is_local(release) if given is None else is_local(given)
+    is_here = options.is_embedded or is_local(release) if given is None else is_local(given)
     if is_here:
         # Jobs on an engine go on when their launcher is killed.
-        with private.run_folder(given, ends_with_launcher=options.embedded) as folder:
+        with private.run_folder(given, ends_with_launcher=options.is_embedded) as folder:
             try:
                 yield folder
             finally:

@@ -1,8 +1,6 @@
 """ReadDocuments: files are cut into pieces of work, and each piece becomes batches of documents."""
 
-import collections
 import dataclasses
-import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -12,10 +10,10 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
 from beam_dpne.elements.bundles import UnhintedTransform, apply
-from beam_dpne.elements.processes import answers
 from beam_dpne.reading.files import has_glob, match_inputs
 from beam_dpne.reading.options import InputDescription, ReadOptions, extension_of, format_of
-from beam_dpne.reading.records import WorkItem, plan_reads, read_item
+from beam_dpne.reading.reader import Reader, work_items
+from beam_dpne.reading.records import WorkItem
 from beam_dpne.reading.rejects import (
     NO_RECORDS,
     REJECTED_RECORDS,
@@ -86,8 +84,6 @@ class ReadDocuments(UnhintedTransform):
       delimiter, quoting, columns, max_record_bytes: As in `ReadOptions`.
       text_is_tokens, group_field, block_bytes, split_bytes: As in `ReadOptions`. With a group_field the
         batches have a third column `group` (string).
-      workers: With None, the default, the pieces of work are spread over the workers of the runner.
-        With a number one worker reads all of them, in so many processes.
       fields: Further fields, as in `ReadOptions`; one is text as it is, null if it is null or missing,
         and any other value as text. Then name the fields with `PrivateNgrams(user_field=…,
         text_field=…)`, too, and leave `described` out.
@@ -126,7 +122,6 @@ class ReadDocuments(UnhintedTransform):
     fields: Sequence[str] | None = ReadOptions.fields
     block_bytes: int = ReadOptions.block_bytes
     split_bytes: int = ReadOptions.split_bytes
-    workers: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,11 +147,9 @@ class ReadDocuments(UnhintedTransform):
         options = self.options
         inputs = input_or_inputs | "Inputs" >> beam.Create([tuple(self.inputs)])
         items = (
-            inputs
-            | "Match" >> beam.FlatMap(_work_items, options, self.workers)
-            | "Spread" >> beam.Reshuffle()
+            inputs | "Match" >> beam.FlatMap(_work_items, options) | "Spread" >> beam.Reshuffle()
         )
-        read = items | "Read" >> beam.ParDo(_ReadItems(options, self.workers or 1)).with_outputs(
+        read = items | "Read" >> beam.ParDo(_ReadItems(options)).with_outputs(
             _REJECTS, _TALLY, main="documents"
         )
         tally = read[_TALLY]
@@ -187,36 +180,25 @@ def check_tallies(tallies: Iterable[Tally], max_rejected: float) -> None:
         Metrics.counter("beam_dpne", NO_RECORDS).inc()
 
 
-def _work_items(
-    patterns: tuple[str, ...], options: ReadOptions, workers: int | None
-) -> Iterator[tuple[WorkItem, ...]]:
-    """Yields the pieces of work of all inputs, one by one or, with workers, all together."""
-    files = match_inputs(patterns)
-    options.formats_of(file.path for file in files)
-    pieces = (item for file in files for item in plan_reads(file, options))
-    yield from ((item,) for item in pieces) if workers is None else (tuple(pieces),)
+def _work_items(patterns: tuple[str, ...], options: ReadOptions) -> Iterator[WorkItem]:
+    """Yields the pieces of work of all inputs."""
+    yield from work_items(match_inputs(patterns), options)
 
 
 class _ReadItems(beam.DoFn):
-    """Reads some pieces of work, so many at the same time."""
+    """Reads pieces of work."""
 
-    def __init__(self, options: ReadOptions, workers: int) -> None:
+    def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._workers = workers
         self._rejected = Metrics.counter("beam_dpne", REJECTED_RECORDS)
 
-    def process(self, element: tuple[WorkItem, ...]) -> Iterator[Any]:
+    def process(self, element: WorkItem) -> Iterator[Any]:
         """Yields batches of documents, and yields rejects and the tally to further outputs."""
-        usable = 0
-        reasons = collections.Counter[str]()
-        read = functools.partial(read_item, options=self._options)
-        for batch in answers(read, element, self._workers):
-            if batch.documents.num_rows:
-                yield batch.documents
-            usable += batch.usable
-            reasons.update(reason for _, reason in batch.rejects)
-            self._rejected.inc(len(batch.rejects))
-            for position, reason in batch.rejects:
-                reject = Reject(batch.path, position, batch.unit, reason)
+        reader = Reader([element], self._options)
+        for documents in reader.batches():
+            if documents.num_rows:
+                yield documents
+            for reject in reader.take_rejects():
+                self._rejected.inc()
                 yield TaggedOutput(_REJECTS, reject)
-        yield TaggedOutput(_TALLY, Tally(usable + reasons.total(), dict(reasons)))
+        yield TaggedOutput(_TALLY, reader.tally)

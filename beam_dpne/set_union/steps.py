@@ -2,19 +2,15 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
-from msgspec import UNSET
 
 from beam_dpne.counts.steps import count_in_beam
-from beam_dpne.documents.left_out import refuse_left_out
-from beam_dpne.documents.masks import left_out_by
-from beam_dpne.documents.tokenizers import Tokenizer
-from beam_dpne.documents.transform import DocumentsTransform, create_public
+from beam_dpne.documents.steps import DocumentsTransform, create_public
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import join_words
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
@@ -23,86 +19,22 @@ from beam_dpne.elements.coders import register_batches
 from beam_dpne.elements.encoding import SetStore
 from beam_dpne.elements.rows import CountedItem, ReleasedItem
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.release.ledger import Contents, Run
-from beam_dpne.release.result import Form, Result
-from beam_dpne.release.schema import UnionMechanism
+from beam_dpne.release.ledger import Run
+from beam_dpne.release.steps import Result
 from beam_dpne.set_union import decisions, elements, weights
 from beam_dpne.set_union.elements import (
     ItemSet,
     ItemSums,
     KnownItems,
     cut_by_hash_range,
-    item_table,
     merge_sums,
 )
 from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.run import ITEMS, SetUnionRun
 
 register_batches(ItemSums, ItemSet, KnownItems)
 _KeyedSums = tuple[int, ItemSums]
 _OPEN, _KNOWN, _PAST = _ASIDE = ("open", "known", "past")
-_SHARDS = (
-    "Users are divided among shards by a keyed hash, and each shard fills a separate histogram, up to "
-    "cutoff / shards."
-)
-# Key: the first word of a policy's name.
-_POLICIES = {
-    "weighted": "Each user divides one unit of weight, in the norm of the sensitivity, evenly among at "
-    "most max_contributions items that the user has.",
-    "sips": "There are three rounds of weighted_gaussian, with one, three and nine thirteenths of the "
-    "budget. Users give weight to items only that no earlier round has found.",
-    "policy": "Users come one after the other, in the order of a keyed hash. Each user moves at most "
-    "max_contributions items that the user has towards the cutoff, by one unit in all, in the norm of "
-    f"the sensitivity. Items at the cutoff get nothing. {_SHARDS}",
-    "screened": "There are three rounds of policy_gaussian, with 0.12, 0.23 and 0.65 of the budget. "
-    "Later rounds are about the items that those before them have neither found nor closed. "
-    f"{_SHARDS}",
-}
-_COUNTED_TOGETHER = (
-    "The items were found with the part 1 - budget_share of the budget mu^2 of one Gaussian mechanism, "
-    "and the users of the released items were measured with the rest: over all rounds and sums, the "
-    "squares of sensitivity over noise add up to at most mu^2, with mu = sensitivity / "
-    "composed_noise_scale."
-)
-_PROMISE = (
-    "The operator promises that the input has at most max_users users. This is never checked against "
-    "the data, since a run that refused or dropped users would reveal their number. With more users, "
-    "the part of the sensitivity that is due to rounding, and the numerical slack, could exceed the "
-    "bounds stated here."
-)
-_ITEM = (
-    r"the item as it is; in tsv, backslash is written \\, a tab \t, a line feed \n, a carriage return "
-    r"\r, and the empty item \e (beam_dpne.elements.rows.unescape_item reads it)"
-)
-_SCORE = (
-    "the noisy weight in the round in which the item was found, as the middle of a cell one 64th of "
-    "the round's noise_stddev wide, rounded to six decimals"
-)
-
-
-def set_union_contents(plan: SetUnionPlan, released: Sequence[ItemSet]) -> Contents:
-    """Returns the contents of the ledger of a release of items, which is one set."""
-    (items,) = released
-    grounds: dict[str, Any] = {}
-    if plan.count_noise is not None:
-        grounds["composition"] = _COUNTED_TOGETHER
-    if plan.has_cutoff:
-        grounds["promise"] = {"max_users": plan.max_users, "meaning": _PROMISE}
-    known = items.known_thresholds
-    mechanism = UnionMechanism(
-        policy=plan.policy,
-        meaning=_POLICIES[plan.policy.partition("_")[0]],
-        max_contributions=plan.contribution_limit,
-        sensitivity=plan.sensitivity,
-        rounding_bound=plan.rounding_bound,
-        composed_noise_scale=plan.noise_stddev,
-        cutoff_margin=plan.cutoff_margin if plan.has_cutoff else None,
-        shards=plan.shard_count,
-        rounds=[each._asdict() for each in plan.union_rounds],
-        known_thresholds=UNSET if known is None else known.tolist(),
-        released=len(items),
-    )
-    columns = {"item": _ITEM, "score": _SCORE}
-    return Contents(found=mechanism, columns=columns, grounds=grounds, found_alone="item")
 
 
 class _Released(NamedTuple):
@@ -120,15 +52,11 @@ class PrivateSetUnionResult(Result[ReleasedItem | CountedItem], _Released):
       run: the public facts of the run, for the ledger.
     """
 
-    form = Form(
-        lambda plan: CountedItem if plan.count_share else ReleasedItem,
-        item_table,
-        set_union_contents,
-    )
+    form = ITEMS
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class PrivateSetUnion(DocumentsTransform):
+class PrivateSetUnion(SetUnionRun, DocumentsTransform):
     """Releases items that many users have: words, queries, product names, any strings.
 
     Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`,
@@ -153,7 +81,6 @@ class PrivateSetUnion(DocumentsTransform):
       tokenizer: "tokens", "words", "whitespace", "package.module:function", or a function.
       partitions, run_key, described, store, user_field, text_field: as in `PrivateNgrams`; the store
         is for known items only.
-      workers: the number of processes in which a worker tokenizes; None means one.
 
     Raises:
       ValueError: if partitions < 1, on an unknown tokenizer, if `known` has what the tokenizer leaves
@@ -174,34 +101,19 @@ class PrivateSetUnion(DocumentsTransform):
     References: DPSU (Gopi et al. 2020) Algorithms 1 and 2.
     """
 
-    plan: SetUnionPlan
-    tokenizer: str | Tokenizer = "tokens"
-    known: KnownItems | None = None
-    store: SetStore | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        rules = left_out_by(self.tokenizer)
-        if self.known is not None and rules is not None:
-            # An item is one word, so that no phrase of several words can come of noise.
-            refuse_left_out([rules.of_words(self.known.words)])
-
     def expand(self, items_of_users: PCollection) -> PrivateSetUnionResult:
         """Groups by user and releases."""
-        known = self.known or None
         keys = self.run_keys()
-        run_key = keys.bound
-        users = self.grouped_by_user(items_of_users, run_key, self.plan.max_items_per_user)
-        progress.expect(users=self.partitions, count=self.partitions, decide=self.histogram_ranges)
-        how = {"plan": self.plan, "run_key": run_key, "ranges": self.histogram_ranges}
-        release = ReleaseItems(**how, known=known, store=self.store)
+        users = self.grouped_by_user(items_of_users, keys.bound)
+        release = ReleaseItems(
+            plan=self.plan,
+            run_key=keys.bound,
+            ranges=self.histogram_ranges,
+            known=self.known or None,
+            store=self.store,
+        )
         found = cast("PCollection[ItemSet]", users | "ReleaseItems" >> release)
         return PrivateSetUnionResult(found, Run.of(self, keys))
-
-    def public_digest(self) -> str:
-        """Returns the digest of the known items; "" if there are none."""
-        # An empty list decides nothing, so that it must not change the noise either.
-        return self.known.sha256 if self.known else ""
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -225,7 +137,7 @@ class ReleaseItems(UnhintedTransform):
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
       >>> from beam_dpne import BatchDocuments, GroupByUser, RunKey, SetUnionPlan
-      >>> from beam_dpne.set_union.transform import ReleaseItems
+      >>> from beam_dpne.set_union.steps import ReleaseItems
       >>> key = RunKey.generate()
       >>> plan = SetUnionPlan(epsilon=10, delta=1e-4, policy="weighted_gaussian")
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:

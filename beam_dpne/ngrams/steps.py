@@ -1,35 +1,24 @@
 """PrivateNgrams: the loop over k of DPNE, as one pipeline."""
 
-import collections
-import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import apache_beam as beam
-from apache_beam.pvalue import AsIter, AsSingleton, PCollection, TaggedOutput
+from apache_beam.pvalue import PCollection
 
 from beam_dpne.documents.masks import left_out_by
-from beam_dpne.documents.transform import DocumentsTransform, create_public
-from beam_dpne.elements.batches import DocumentBlock, UserBatch
-from beam_dpne.elements.bundles import apply
-from beam_dpne.elements.encoding import SetStore, keep, spill, take
-from beam_dpne.elements.processes import Processes, most_forks
-from beam_dpne.elements.rows import CountedGroupedNgram, CountedNgram, GroupedNgram, ReleasedNgram
-from beam_dpne.engines import is_one_process
+from beam_dpne.documents.steps import DocumentsTransform, create_public
+from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.rows import CountedNgram, ReleasedNgram
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet
-from beam_dpne.ngrams.in_memory import InMemory, InProcesses, keep_users
-from beam_dpne.ngrams.ledger import ngrams_contents
+from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.length_rules import rule_for
-from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.range_steps import (
     DecideRound,
     NoisyThreshold,
     SampleSpurious,
     WeightedHistogram,
 )
-from beam_dpne.ngrams.released_rows import ReleasedRows
+from beam_dpne.ngrams.run import GROUPED_NGRAMS, NGRAMS, NgramsRun
 from beam_dpne.ngrams.user_steps import (
     CountUsers,
     ExtractGrams,
@@ -37,24 +26,16 @@ from beam_dpne.ngrams.user_steps import (
     PruneInvalid,
     SpendBudgets,
 )
-from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run
-from beam_dpne.release.result import Form, Result
+from beam_dpne.release.steps import Result
 
 if TYPE_CHECKING:
-    from beam_dpne.ngrams.known import KnownNgrams
-
-# Hash ranges of a histogram for each worker, so that all have about the same work.
-_RANGES_OF_A_WORKER = 2
+    pass
 
 
 class _Released(NamedTuple):
     released: tuple[PCollection[GramSet], ...]
     run: Run
-
-
-def _row_type(plan: PrivacyPlan) -> type[ReleasedNgram] | type[CountedNgram]:
-    return CountedNgram if plan.count_share else ReleasedNgram
 
 
 class PrivateNgramsResult(Result[ReleasedNgram | CountedNgram], _Released):
@@ -67,7 +48,7 @@ class PrivateNgramsResult(Result[ReleasedNgram | CountedNgram], _Released):
       run: the public facts of the run, for the ledger.
     """
 
-    form = Form(_row_type, ReleasedRows.of, ngrams_contents)
+    form = NGRAMS
 
 
 class GroupedNgramsResult(PrivateNgramsResult):
@@ -76,13 +57,11 @@ class GroupedNgramsResult(PrivateNgramsResult):
     Its `rows` are `CountedGroupedNgram`, or `GroupedNgram` with count_share=0.
     """
 
-    form = PrivateNgramsResult.form._replace(
-        row_type=lambda plan: CountedGroupedNgram if plan.count_share else GroupedNgram
-    )
+    form = GROUPED_NGRAMS
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class PrivateNgrams(DocumentsTransform):
+class PrivateNgrams(NgramsRun, DocumentsTransform):
     """Releases n-grams of up to T words that many users share.
 
     Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`,
@@ -119,15 +98,9 @@ class PrivateNgrams(DocumentsTransform):
       group_field: the name of the field with the group of a text, or None. N-grams of different groups
         are different n-grams, and rows have the column group. Nobody lists the groups; a group is
         released only with an n-gram of it.
-      workers: with None, as with --workers 0 on the command line, every step is spread over the
-        workers of the runner. With a number, which must be at least 1, one step of one worker does
-        all lengths, in so many processes that it forks (`elements.processes`; one where that is not
-        Linux). It holds the whole corpus: some 75 bytes for each token. The embedded runner does so
-        anyway. There, and on an engine whose worker has the memory, one step is faster. It changes no
-        release.
 
     Raises:
-      ValueError: if partitions < 1 or workers < 1, on an unknown tokenizer, if `known` has what the
+      ValueError: if partitions < 1, on an unknown tokenizer, if `known` has what the
         tokenizer leaves out, or if `BatchDocuments` refuses the fields or the input.
 
     Example:
@@ -145,93 +118,25 @@ class PrivateNgrams(DocumentsTransform):
     References: DPNE Algorithm 1; appendix A, Algorithm 1.
     """
 
-    plan: PrivacyPlan
-    known: "KnownNgrams | None" = None
-    store: SetStore | None = None
-    group_field: str | None = None
-
-    @property
-    def row_description(self) -> InputDescription:
-        """The fields by which the elements of the pipeline are read."""
-        return dataclasses.replace(super().row_description, group_field=self.group_field)
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.known is not None:
-            self.plan.check_known()
-            self.known.check_left_out(self.tokenizer)
-        if self.group_field is not None and self.plan.pruning == "single":
-            raise ValueError("pruning must be 'both' with group_field, got pruning='single'.")
-
     def expand(self, documents: PCollection) -> PrivateNgramsResult:
         """Brings users together and unrolls the loop over lengths and rounds."""
-        root = self._known_root
         keys = self.run_keys()
-        run_key = keys.bound
+        users = self.grouped_by_user(documents, keys.bound)
+        released = self._released(users, keys.bound)
         run = Run.of(self, keys)
-        result = PrivateNgramsResult if self.group_field is None else GroupedNgramsResult
-        if self.workers is not None:
-            released = self._released_in_one_step(documents, run_key, self.workers, root)
-            return result(released, run)
-        users = self.grouped_by_user(documents, run_key, self.plan.max_tokens_per_user)
-        return result(self._released(users, run_key, root), run)
-
-    @property
-    def _known_root(self) -> GramSet | None:
-        """The root of the known n-grams that this run can use; None if there are none."""
-        if not self.known:
-            return None
-        is_grouped = self.group_field is not None
-        return self.known.root(self.plan.max_length, is_grouped=is_grouped)
-
-    def public_digest(self) -> str:
-        """Returns the digest of the known n-grams that decide the run; "" if there are none."""
-        # An empty list decides nothing, so that it must not change the noise either.
-        return self.known.sha256 if self.known and self._known_root else ""
-
-    def _root(self, documents: PCollection, root: GramSet | None) -> Any:
-        """Returns the PCollection of the root of known n-grams, which is public; None without any."""
-        return root and documents.pipeline | "Known" >> create_public(root, self.store)
-
-    def _released_in_one_step(
-        self, documents: PCollection, run_key: RunKey, workers: int, root: GramSet | None
-    ) -> tuple[PCollection[GramSet], ...]:
-        """Brings all blocks to one worker; the loop over k has an output for each length."""
-        is_here = is_one_process(documents.pipeline)
-        group = self.group_by_user(run_key, self.plan.max_tokens_per_user)
-        # On an engine the one step alone forks, and no worker beside it.
-        group.workers = workers if is_here else 1
-        blocks = group.cut_by_user(self.batched(documents))
-        if is_here:
-            kept = beam.MapTuple(lambda number, block: (number, keep(block)))
-            blocks = apply(blocks, "Keep", kept, tuple[int, int])
-        run = InMemory(
-            plan=self.plan,
-            run_key=run_key,
-            left_out=left_out_by(self.tokenizer),
-            start=ROOT if self.group_field is None else GROUPED_ROOT,
-            histogram_ranges=1 if workers == 1 else _RANGES_OF_A_WORKER * workers,
-            workers=workers,
-        )
-        names = [str(length) for length in range(1, self.plan.max_length + 1)]
-        known = self._root(documents, root)
-        beside = {} if known is None else {"root": AsSingleton(known)}
-        release = beam.FlatMap(_release_all, AsIter(blocks), run=run, store=self.store, **beside)
-        # Without documents there is no block, and the sets are released all the same: empty ones.
-        once = documents.pipeline | "Once" >> beam.Create([None])
-        released = once | "ReleaseLengths" >> release.with_outputs(*names)
-        for name in names:
-            released[name].element_type = GramSet
-        return tuple(released[name] for name in names)
+        if self.is_grouped:
+            return GroupedNgramsResult(released, run)
+        return PrivateNgramsResult(released, run)
 
     def _released(
-        self, users: PCollection[UserBatch], run_key: RunKey, root: GramSet | None
+        self, users: PCollection[UserBatch], run_key: RunKey
     ) -> tuple[PCollection[GramSet], ...]:
         """Returns S_1, …, S_T, with numbers of users if the plan has a count_share."""
         released: list[PCollection[GramSet]] = []
         everybody = users
         before = None
-        first_of_all = self._root(users, root)
+        root = self.known_root
+        first_of_all = root and users.pipeline | "Known" >> create_public(root, self.store)
         for length in range(1, self.plan.max_length + 1):
             previous = released[-1] if released else first_of_all
             found, users, before, first = self._released_length(
@@ -255,8 +160,7 @@ class PrivateNgrams(DocumentsTransform):
           S_k, the users, the set to which their positions refer, and the users after the first round.
         """
         last = self.plan.rounds_of(length)
-        start = ROOT if self.group_field is None else GROUPED_ROOT
-        rule = rule_for(self.plan, start) if previous is None else None
+        rule = rule_for(self.plan, self.start) if previous is None else None
         deciding: dict[str, Any] = {"rule": rule, "run_key": run_key, "store": self.store}
         present = still_open = found = first = cast("Any", None)
         for number in range(1, last + 1):
@@ -304,31 +208,3 @@ class PrivateNgrams(DocumentsTransform):
         )
         grams = users | f"{label}/ExtractGrams" >> ExtractGrams()
         return grams | f"{label}/LimitContributions" >> limit, users
-
-
-def _release_all(
-    _: None,
-    blocks: Iterable[tuple[int, DocumentBlock | int]],
-    *,
-    run: InMemory,
-    store: SetStore | None,
-    root: GramSet | None = None,
-) -> Iterator[Any]:
-    by_number: dict[int, list[DocumentBlock]] = {}
-    for number, block in blocks:
-        by_number.setdefault(number, []).append(take(block))
-    partitions = list(by_number.values())
-    run = dataclasses.replace(run, root=root)
-    by_number.clear()
-    most = most_forks(run.workers, len(partitions))
-    with contextlib.closing(Processes(keep_users(run, partitions), most)) as forks:
-        users: list[UserBatch] = []
-        if most:
-            shares = (range(first, len(partitions), most) for first in range(most))
-            collections.deque(forks.stream(("lay_out", share) for share in shares), 0)
-            run = InProcesses(**vars(run), forks=forks)
-        else:
-            users = run.lay_out(partitions, range(len(partitions)))
-        partitions.clear()
-        for grams in run.release(users):
-            yield TaggedOutput(str(grams.length), spill(grams, store))

@@ -1,33 +1,30 @@
-"""BatchDocuments: elements of every form become record batches of users and texts.
+"""The steps from documents to users: BatchDocuments, GroupByUser, and DocumentsTransform, their user.
 
-A user and a text are both strings, so that only a name distinguishes them. Rows with field names are
-read by name, in any order of their fields, and only plain tuples of (user, text) by position, or of
-(user, text, group). Errors name fields and types, and hold no value of an element.
+`DocumentsTransform` is the base of the transforms from documents to releases.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 import apache_beam as beam
-import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.schemas import named_fields_from_element_type
 
-from beam_dpne.documents.blocks import TEXT, USER
-from beam_dpne.elements.bundles import apply
-from beam_dpne.errors import kind_of
-from beam_dpne.reading.columns import (
-    group_column,
-    group_faults,
-    interleaved,
-    row_faults,
-    text_column,
-    user_column,
-)
-from beam_dpne.reading.options import names_of
+from beam_dpne.documents import tokenizers
+from beam_dpne.documents.blocks import TEXT, USER, lay_out
+from beam_dpne.documents.cutting import Cutter, Cutting
+from beam_dpne.documents.private_run import PrivateRun
+from beam_dpne.documents.rows import batch_of_rows, checked_names, documents_of, values_of
+from beam_dpne.elements import progress
+from beam_dpne.elements.batches import DocumentBlock, UserBatch
+from beam_dpne.elements.bundles import UnhintedTransform, apply
+from beam_dpne.elements.encoding import SetStore, spill
+from beam_dpne.engines import check_options
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.validation import check_integer
 
 # Beam 2.77 turns tables of Arrow and data frames of pandas into rows by the position of their columns:
 # it pairs the names of the first table with the values of all later ones, so that users and texts of a
@@ -35,7 +32,8 @@ from beam_dpne.reading.options import names_of
 # name, so that Beam's data frames and pandas are not imported for it.
 _BY_POSITION = {"_ArrowTableToBeamRows", "DataFrameToRowsFn", "UnbatchPandas"}
 _ROWS_IN_BATCH = 10_000
-_MISSING = object()
+# A constant is part of the job's graph, whose size the engines limit.
+_LARGEST_CONSTANT = 2**20
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -130,25 +128,6 @@ def require_one_release(documents: PCollection) -> None:
         )
 
 
-def checked_names(
-    user_field: str, text_field: str | Sequence[str], group_field: str | None = None
-) -> tuple[str, ...]:
-    """Returns the names of the user's and the texts' fields, and last that of the group's, if any.
-
-    Raises:
-      ValueError: There is no text field, a name is empty or not a str, or two names are equal.
-    """
-    texts = names_of(text_field)
-    names = user_field, *texts, *(() if group_field is None else (group_field,))
-    are_names = all(isinstance(name, str) and name for name in names)
-    if not are_names or not texts or len(names) != len(set(names)):
-        raise ValueError(
-            "user_field, every text_field and group_field must be names of different fields, got "
-            f"user_field={user_field!r}, text_field={text_field!r}, group_field={group_field!r}."
-        )
-    return names
-
-
 def steps_before(documents: PCollection) -> Iterator[Any]:
     """Yields the steps from which elements come, also by side inputs, and the steps around them."""
     seen: set[int] = set()
@@ -198,7 +177,9 @@ class _Batch(beam.DoFn):
 
     def __init__(self, names: Sequence[str], by_position: bool, is_grouped: bool):
         self._names = names
-        self._tuple_size = by_position * (2 + is_grouped)
+        # A plain tuple has one text; no tuple has the size 0.
+        of_tuples = 3 if is_grouped else 2
+        self._tuple_size = of_tuples if by_position else 0
         self._is_grouped = is_grouped
 
     def start_bundle(self):
@@ -224,83 +205,146 @@ class _Batch(beam.DoFn):
         return documents_of(batch, self._names, self._is_grouped)
 
 
-def values_of(element: Any, names: Sequence[str], tuple_size: int = 2) -> Sequence[Any]:
-    """Returns the values of a row with named fields, or of a plain tuple if it has this size."""
-    if type(element) is tuple and len(element) == len(names) == tuple_size:
-        return element
-    if isinstance(element, Mapping):
-        values = [element.get(name, _MISSING) for name in names]
-    else:
-        values = [getattr(element, name, _MISSING) for name in names]
-    if any(value is _MISSING for value in values):
-        raise TypeError(
-            f"Each document must have the fields {', '.join(names)}, or be a plain tuple of (user, "
-            "text), or with a group_field of (user, text, group), if the PCollection's element type "
-            f"has no fields, got an element of type {type(element).__name__}. Name the fields with "
-            "user_field, text_field and group_field."
-        )
-    return values
+@dataclasses.dataclass(eq=False, kw_only=True)
+class GroupByUser(beam.PTransform):
+    """Tokenizes documents and groups them by user, in the only shuffle of the corpus.
 
+    A user with more than `max_tokens_per_user` tokens keeps a random subset of the documents. The
+    subset is drawn by a keyed hash of their tokens, so that it does not depend on their order.
 
-def batch_of_rows(
-    rows: Sequence[Sequence[Any]], names: Sequence[str], is_grouped: bool = False
-) -> pa.RecordBatch:
-    """Returns rows of a user and texts as a record batch; integers as users and groups become text."""
-    given = [list(values) for values in zip(*rows, strict=True)]
-    for place in (0, -1) if is_grouped else (0,):
-        given[place] = [str(name) if _is_integer(name) else name for name in given[place]]
-    columns = []
-    for name, values in zip(names, given, strict=True):
-        try:
-            columns.append(pa.array(values))
-        except (OverflowError, UnicodeError, pa.ArrowException) as error:
-            raise TypeError(
-                f"The field {name!r} must hold users or texts of one type, in UTF-8, got values that "
-                f"Arrow refuses by {kind_of(error)}. Convert them before."
-            ) from None
-    return pa.RecordBatch.from_arrays(columns, names=list(names))
+    Input: `pyarrow.RecordBatch` with columns `user` and `text`, as `BatchDocuments` gives them. `user`
+    is a string, or 16 bytes that identify the user. With groups, each document's group, in the column
+    `group`, is put in front of each of its words (`with_group`).
 
+    Output: `UserBatch` of length 0, one or more for each partition that is not empty.
 
-def _is_integer(user: Any) -> bool:
-    return isinstance(user, int | np.integer) and not isinstance(user, bool)
+    Privacy: not private. Users are distinguished by 128 bits of a keyed hash.
 
+    Cost: one shuffle of the tokens, which are 32-bit integers, with each block's distinct words. A
+    worker holds one partition.
 
-def documents_of(
-    batch: pa.RecordBatch, names: Sequence[str], is_grouped: bool = False
-) -> pa.RecordBatch:
-    """Returns the documents of a record batch, with columns `user`, `text` and, if any, `group`.
-
-    Args:
-      batch: Any record batch that has the columns.
-      names: Names of the users' column and of the texts' columns. If there are several of these, null
-        texts are left out.
-      is_grouped: Whether the last name is that of the groups' column.
+    Attributes:
+      tokenizer: Name, or function over Arrow arrays (see `tokenizers`).
+      partitions: Number of hash partitions of users, at least 1.
+      max_tokens_per_user: Largest number of a user's tokens, at least 1.
+      run_key: Secret key of the run.
+      is_grouped: Whether documents have groups.
 
     Raises:
-      ValueError: A column is missing, has a wrong type, or there are two of its name, or a row has no
-        user, no text or no group.
+      ValueError: A parameter is out of range.
+
+    Example:
+      >>> import numpy as np
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import BatchDocuments, RunKey
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     users = (pipeline | beam.Create([("ann", "to be"), ("ann", "not to be")])
+      ...              | BatchDocuments() | GroupByUser(run_key=RunKey.generate()))
+      ...     _ = users | beam.Map(lambda batch: print(len(batch.users), np.sort(batch.ids)))
+      1 [-1 -1  0  0  1  1  2]
+
+    References: DPNE Algorithm 1, the input: "each user i has some text w_i".
     """
-    for name in names:
-        if batch.schema.names.count(name) != 1:
-            raise ValueError(
-                f"A batch of documents must have one column {name!r}, got "
-                f"{batch.schema.names.count(name)} of them. Name its columns with user_field and "
-                "text_field."
-            )
-    fields = ", ".join(map(repr, names))
-    users = user_column(batch.column(names[0]), names[0])
-    group = None
-    if is_grouped:
-        *names, group_name = names
-        group = group_column(batch.column(group_name), group_name)
-    texts = [text_column(batch.column(name), name) for name in names[1:]]
-    for rows, reason in row_faults(users, texts) + ([] if group is None else group_faults(group)):
-        if rows.any():
-            raise ValueError(
-                f"Documents must be usable, got one with the fields {fields} whose {reason}. Drop it "
-                "before."
-            )
-    held = [each for each in texts if each.null_count < len(each)] or texts[:1]
-    if len({each.type for each in held}) > 1:
-        raise TypeError("Texts must be all str, or all lists of tokens, got some of each.")
-    return interleaved(users, held, group)
+
+    run_key: RunKey = dataclasses.field(repr=False)
+    tokenizer: str | tokenizers.Tokenizer = "words"
+    partitions: int = 8
+    max_tokens_per_user: int = 1_000_000
+    is_grouped: bool = False
+
+    def __post_init__(self):
+        super().__init__()
+        check_integer("partitions", self.partitions, 1)
+        check_integer("max_tokens_per_user", self.max_tokens_per_user, 1)
+        tokenizers.resolve_tokenizer(self.tokenizer)
+
+    def expand(self, documents: PCollection[pa.RecordBatch]) -> PCollection[UserBatch]:
+        """Tokenizes documents, cuts blocks by user, groups them, and lays out positions."""
+        require_one_release(documents)
+        cutting = Cutting(
+            run_key=self.run_key,
+            tokenizer=self.tokenizer,
+            partitions=self.partitions,
+            max_tokens_per_user=self.max_tokens_per_user,
+            is_grouped=self.is_grouped,
+        )
+        cut = beam.ParDo(_TokenizeAndPartition(cutting))
+        blocks = apply(documents, "Tokenize", cut, tuple[int, DocumentBlock])
+        grouped = blocks | "ByUser" >> beam.GroupByKey()
+        place = beam.FlatMap(lay_out, max_tokens=self.max_tokens_per_user, run_key=self.run_key)
+        return apply(grouped, "LayOut", place, UserBatch)
+
+
+class _TokenizeAndPartition(beam.DoFn):
+    """Turns a bundle's record batches into blocks of documents for each partition."""
+
+    def __init__(self, cutting: Cutting):
+        self._cutting = cutting
+
+    def start_bundle(self):
+        # What a bundle that failed has left is not of this one.
+        self._cutter = Cutter(self._cutting)
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, DocumentBlock]]:
+        progress.enter("read", None)
+        for blocks in self._cutter.answer(batch):
+            yield from blocks
+
+    def finish_bundle(self) -> Any:
+        for blocks in self._cutter.answer(None):
+            yield from map(GlobalWindows.windowed_value, blocks)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class DocumentsTransform(PrivateRun, UnhintedTransform):
+    """The common part of `PrivateNgrams`, `PrivateSetUnion` and `BayesianCounts`.
+
+    Each of them has the parameters of its run, and documents them for its users.
+
+    Attributes:
+      store: where sets and public data go that are too large for an element or for the job's graph.
+    """
+
+    store: SetStore | None = None
+
+    def __post_init__(self):
+        UnhintedTransform.__post_init__(self)
+        super().__post_init__()
+
+    @classmethod
+    def of(cls, run: PrivateRun, store: SetStore | None) -> "DocumentsTransform":
+        """Returns the transform with the parameters of a run of its program."""
+        given = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}
+        return cls(**given, store=store)
+
+    def grouped_by_user(self, documents: PCollection, run_key: RunKey) -> PCollection[UserBatch]:
+        """Checks the pipeline's options, and brings the documents of each user together."""
+        batch = BatchDocuments(
+            user_field=self.user_field,
+            text_field=self.text_field,
+            group_field=self.row_description.group_field,
+        )
+        batches = documents | "BatchDocuments" >> batch
+        check_options(documents.pipeline)
+        group = GroupByUser(
+            tokenizer=self.tokenizer,
+            partitions=self.partitions,
+            max_tokens_per_user=self.max_tokens_per_user,
+            run_key=run_key,
+            is_grouped=self.is_grouped,
+        )
+        return cast("PCollection", batches | "GroupByUser" >> group)
+
+
+def create_public(batch: Any, store: SetStore | None) -> beam.Create:
+    """Returns the source of one public batch, which is in the job's graph unless it is large.
+
+    Args:
+      batch: a public vocabulary or public counts.
+      store: where a batch goes that is too large for the graph. With None, or with a store into which
+        the launcher puts no files, it stays in the graph.
+    """
+    if store is None or not store.from_launch:
+        return beam.Create([batch])
+    limit = min(store.limit, _LARGEST_CONSTANT)
+    return beam.Create([spill(batch, dataclasses.replace(store, limit=limit))])

@@ -1,0 +1,147 @@
+"""Documents are tokenized and cut into blocks by partitions of users, in one process or in several."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+
+from beam_dpne.documents import tokenizers
+from beam_dpne.documents.blocks import (
+    GROUP,
+    TEXT,
+    USER,
+    bounded_blocks,
+    encode_documents,
+    hash_users,
+    lay_out,
+    limit_documents,
+    split_by_user,
+    with_group,
+)
+from beam_dpne.documents.tokenizers import Tokenizer
+from beam_dpne.elements import progress
+from beam_dpne.elements.batches import DocumentBlock, UserBatch
+from beam_dpne.elements.processes import Processes, answers, most_forks
+from beam_dpne.mechanism.randomness import RunKey
+
+# What is tokenized is cut by partition when there are so many tokens, since each block has its words.
+_GATHERED_TOKENS = 2_000_000
+
+_Out = TypeVar("_Out")
+# Blocks of documents with the numbers of their partitions.
+NumberedBlocks = list[tuple[int, DocumentBlock]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cutting:
+    """How documents are tokenized, and divided among partitions of users.
+
+    Attributes:
+      run_key: secret key of the run.
+      tokenizer: name, or function over Arrow arrays (see `tokenizers`).
+      partitions: number of hash partitions of users, at least 1.
+      max_tokens_per_user: largest number of a user's tokens, at least 1.
+      is_grouped: whether documents have groups, which are put in front of their words.
+    """
+
+    run_key: RunKey = dataclasses.field(repr=False)
+    tokenizer: str | Tokenizer = "words"
+    partitions: int = 8
+    max_tokens_per_user: int = 1_000_000
+    is_grouped: bool = False
+
+
+class Cutter:
+    """Tokenizes batches of documents, and cuts them when it has gathered many tokens."""
+
+    def __init__(self, cutting: Cutting) -> None:
+        self._cutting = cutting
+        self._tokenize = tokenizers.resolve_tokenizer(cutting.tokenizer)
+        self._gathered: list[DocumentBlock] = []
+
+    def answer(self, batch: pa.RecordBatch | None) -> Iterator[NumberedBlocks]:
+        """Takes a batch of documents, or None at the end, and yields the blocks that are cut."""
+        if batch is not None:
+            self._gathered.append(self._tokenized(batch))
+        tokens = sum(block.codes.size for block in self._gathered)
+        enough = 0 if batch is None else _GATHERED_TOKENS
+        if tokens > enough:
+            yield self._cut()
+
+    def _tokenized(self, batch: pa.RecordBatch) -> DocumentBlock:
+        tokens = tokenizers.tokenize(self._tokenize, batch.column(TEXT))
+        if self._cutting.is_grouped:
+            tokens = with_group(batch.column(GROUP), tokens)
+        users, tokens = tokenizers.cut_at_borders(batch.column(USER), tokens)
+        hashes = hash_users(users, self._cutting.run_key.sub_key("user"))
+        return encode_documents(hashes, tokens)
+
+    def _cut(self) -> NumberedBlocks:
+        most = self._cutting.max_tokens_per_user
+        key = self._cutting.run_key.sub_key("document")
+        gathered = self._gathered
+        self._gathered = []
+        block = limit_documents(gathered, most, key, final=False)
+        pieces = split_by_user(block, self._cutting.partitions)
+        return [(number, part) for number, piece in pieces for part in bounded_blocks(piece)]
+
+
+def cut_by_partition(
+    batches: Iterable[pa.RecordBatch], cutting: Cutting, workers: int
+) -> list[list[DocumentBlock]]:
+    """Tokenizes all documents, in so many processes, and brings the blocks of each partition together.
+
+    Args:
+      batches: documents with the columns user, text and, with groups, group.
+      cutting: how they are tokenized and divided.
+      workers: the largest number of processes; it changes no release.
+
+    Returns:
+      The blocks of each partition that has some.
+    """
+    partitions: dict[int, list[DocumentBlock]] = {}
+
+    def keep(answers: Iterable[NumberedBlocks]) -> None:
+        for blocks in answers:
+            for number, block in blocks:
+                partitions.setdefault(number, []).append(block)
+
+    cutter = Cutter(cutting)
+    most = most_forks(workers, cutting.partitions)
+    with contextlib.closing(Processes(cutter.answer, most)) as forks:
+        for batch in batches:
+            progress.enter("read")
+            keep(forks.offer(batch) if most else cutter.answer(batch))
+        keep(forks.all(None) if most else cutter.answer(None))
+    return list(partitions.values())
+
+
+def of_laid_out(
+    function: Callable[[UserBatch], _Out],
+    partitions: Sequence[Iterable[DocumentBlock]],
+    cutting: Cutting,
+    workers: int,
+) -> Iterator[_Out]:
+    """Yields what a function returns for each batch of users of all partitions, in any order.
+
+    Forks share the work: they begin with all that this process holds, so that only what the function
+    returns travels.
+
+    Args:
+      function: maps positions of length 0, of users who are in no other batch.
+      partitions: the documents of each partition of users.
+      cutting: how they were divided.
+      workers: the largest number of processes; it changes no release.
+    """
+
+    def answer(number: int) -> Generator[_Out, None, None]:
+        partition = (number, partitions[number])
+        limit = cutting.max_tokens_per_user
+        for batch in lay_out(partition, max_tokens=limit, run_key=cutting.run_key):
+            yield function(batch)
+
+    numbers = range(len(partitions))
+    with progress.counting(numbers):
+        yield from answers(answer, numbers, workers)

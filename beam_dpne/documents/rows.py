@@ -1,0 +1,126 @@
+"""Rows of every form become record batches of users and texts, by the names of their fields.
+
+A user and a text are both strings, so that only a name distinguishes them. Rows with field names are
+read by name, in any order of their fields, and only plain tuples of (user, text) by position, or of
+(user, text, group). Errors name fields and types, and hold no value of an element.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from beam_dpne.errors import kind_of
+from beam_dpne.reading.columns import (
+    group_column,
+    group_faults,
+    interleaved,
+    row_faults,
+    text_column,
+    user_column,
+)
+from beam_dpne.reading.options import names_of
+
+_MISSING = object()
+
+
+def checked_names(
+    user_field: str, text_field: str | Sequence[str], group_field: str | None = None
+) -> tuple[str, ...]:
+    """Returns the names of the user's and the texts' fields, and last that of the group's, if any.
+
+    Raises:
+      ValueError: There is no text field, a name is empty or not a str, or two names are equal.
+    """
+    texts = names_of(text_field)
+    names = user_field, *texts, *(() if group_field is None else (group_field,))
+    are_names = all(isinstance(name, str) and name for name in names)
+    if not are_names or not texts or len(names) != len(set(names)):
+        raise ValueError(
+            "user_field, every text_field and group_field must be names of different fields, got "
+            f"user_field={user_field!r}, text_field={text_field!r}, group_field={group_field!r}."
+        )
+    return names
+
+
+def values_of(element: Any, names: Sequence[str], tuple_size: int = 2) -> Sequence[Any]:
+    """Returns the values of a row with named fields, or of a plain tuple if it has this size."""
+    if type(element) is tuple and len(element) == len(names) == tuple_size:
+        return element
+    if isinstance(element, Mapping):
+        values = [element.get(name, _MISSING) for name in names]
+    else:
+        values = [getattr(element, name, _MISSING) for name in names]
+    if any(value is _MISSING for value in values):
+        raise TypeError(
+            f"Each document must have the fields {', '.join(names)}, or be a plain tuple of (user, "
+            "text), or with a group_field of (user, text, group), if the PCollection's element type "
+            f"has no fields, got an element of type {type(element).__name__}. Name the fields with "
+            "user_field, text_field and group_field."
+        )
+    return values
+
+
+def batch_of_rows(
+    rows: Sequence[Sequence[Any]], names: Sequence[str], is_grouped: bool = False
+) -> pa.RecordBatch:
+    """Returns rows of a user and texts as a record batch; integers as users and groups become text."""
+    given = [list(values) for values in zip(*rows, strict=True)]
+    for place in (0, -1) if is_grouped else (0,):
+        given[place] = [str(name) if _is_integer(name) else name for name in given[place]]
+    columns = []
+    for name, values in zip(names, given, strict=True):
+        try:
+            columns.append(pa.array(values))
+        except (OverflowError, UnicodeError, pa.ArrowException) as error:
+            raise TypeError(
+                f"The field {name!r} must hold users or texts of one type, in UTF-8, got values that "
+                f"Arrow refuses by {kind_of(error)}. Convert them before."
+            ) from None
+    return pa.RecordBatch.from_arrays(columns, names=list(names))
+
+
+def _is_integer(user: Any) -> bool:
+    return isinstance(user, int | np.integer) and not isinstance(user, bool)
+
+
+def documents_of(
+    batch: pa.RecordBatch, names: Sequence[str], is_grouped: bool = False
+) -> pa.RecordBatch:
+    """Returns the documents of a record batch, with columns `user`, `text` and, if any, `group`.
+
+    Args:
+      batch: Any record batch that has the columns.
+      names: Names of the users' column and of the texts' columns. If there are several of these, null
+        texts are left out.
+      is_grouped: Whether the last name is that of the groups' column.
+
+    Raises:
+      ValueError: A column is missing, has a wrong type, or there are two of its name, or a row has no
+        user, no text or no group.
+    """
+    for name in names:
+        if batch.schema.names.count(name) != 1:
+            raise ValueError(
+                f"A batch of documents must have one column {name!r}, got "
+                f"{batch.schema.names.count(name)} of them. Name its columns with user_field and "
+                "text_field."
+            )
+    fields = ", ".join(map(repr, names))
+    users = user_column(batch.column(names[0]), names[0])
+    group = None
+    if is_grouped:
+        *names, group_name = names
+        group = group_column(batch.column(group_name), group_name)
+    texts = [text_column(batch.column(name), name) for name in names[1:]]
+    for rows, reason in row_faults(users, texts) + ([] if group is None else group_faults(group)):
+        if rows.any():
+            raise ValueError(
+                f"Documents must be usable, got one with the fields {fields} whose {reason}. Drop it "
+                "before."
+            )
+    held = [each for each in texts if each.null_count < len(each)] or texts[:1]
+    if len({each.type for each in held}) > 1:
+        raise TypeError("Texts must be all str, or all lists of tokens, got some of each.")
+    return interleaved(users, held, group)

@@ -1,0 +1,49 @@
+"""A job: what is read, released and published, whoever runs it."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from beam_dpne.documents.private_run import PrivateRun
+from beam_dpne.reading.files import InputFile
+from beam_dpne.reading.options import ReadOptions
+from beam_dpne.release.schema import ReleaseNotes
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Job:
+    """What is read, released and published.
+
+    Attributes:
+      private: the parameters of the program.
+      files: the files of the input.
+      reading: how they are read.
+      output: the directory of the release.
+      output_format: the format of the files of rows.
+      overwrite: whether a release that is there is replaced.
+      notes: the operator's notes on the release.
+      rejects: the operator's directory for the list of rejected records, or None.
+      max_rejected: the largest share of the records that may be rejected.
+    """
+
+    private: PrivateRun
+    files: Sequence[InputFile]
+    reading: ReadOptions
+    output: str
+    output_format: str
+    overwrite: bool
+    notes: ReleaseNotes
+    rejects: str | None
+    max_rejected: float
+
+
+class ReadRecords(NamedTuple):
+    """What is known of the records that a job has read; it is as secret as the data.
+
+    Attributes:
+      rejected: the number of records that could not be used.
+      are_none: whether the input had no record.
+    """
+
+    rejected: int
+    are_none: bool
