@@ -58,7 +58,7 @@ from beam_dpne.set_union.steps import ReleaseItems as ReleaseItems
 
 # isort: split
 # What travels between the steps.
-from beam_dpne.bayesian.steps import NgramProbabilities as NgramProbabilities
+from beam_dpne.bayesian.grams import NgramProbabilities as NgramProbabilities
 from beam_dpne.elements.batches import DocumentBlock as DocumentBlock
 from beam_dpne.elements.batches import UserBatch as UserBatch
 from beam_dpne.ngrams.elements import Contributions as Contributions

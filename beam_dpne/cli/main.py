@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
@@ -31,6 +32,7 @@ from beam_dpne.validation import did_you_mean
 _FAILED = 1
 _WRONG = 2
 _SIGNALLED = 128
+_ONE_SIGNAL_SECONDS = 1.0
 # The modules of this package that log. Others may have loggers whose names begin with beam_dpne.
 _LOGGERS = ("beam_dpne.storage.directories", "beam_dpne.yaml.transforms")
 _CHECK_LEDGER = "the release is complete only if its ledger.json is there."
@@ -176,9 +178,17 @@ def _remembered_signals() -> Iterator[list[int]]:
     """
     received: list[int] = []
 
+    latest = -_ONE_SIGNAL_SECONDS
+
     def receive(number: int, _frame: FrameType | None) -> None:
+        nonlocal latest
         received.append(number)
-        raise KeyboardInterrupt
+        now = time.monotonic()
+        is_repeated = now - latest < _ONE_SIGNAL_SECONDS
+        latest = now
+        # What ends a run in good order must not be interrupted by the same wish, said again at once.
+        if not is_repeated:
+            raise KeyboardInterrupt
 
     usual = (signal.SIG_DFL, signal.default_int_handler)
     is_main = threading.current_thread() is threading.main_thread()

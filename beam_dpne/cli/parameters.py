@@ -161,7 +161,8 @@ class Running(Parameters):
     workers: Annotated[
         int | None,
         Parameter(
-            "Number of processes on this machine; not with --runner. The release is the same.",
+            "Number of processes on this machine, where no engine does the work. The release is the "
+            "same.",
             least=1,
             most=MOST_WORKERS,
             default_text="the cores that this process may use",

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TypeVar
 
-from beam_dpne.counts.measuring import estimated, sum_batches
+from beam_dpne.counts.measuring import estimated, rule_of, sum_counts
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import DocumentBlock, RowSums, add_up
 from beam_dpne.elements.processes import answers
@@ -148,25 +148,37 @@ class UnionInMemory:
         """Returns the released items with the numbers of users who have each of them."""
 
         def sums_of(place: int) -> RowSums:
-            return sum_batches(ItemRows(), [everybody[place]], [found])
+            return sum_counts(ItemRows().held(everybody[place], [found]), rule)
 
-        sums = list(self.mapped(sums_of, range(len(everybody))))
+        rule = rule_of(ItemRows(), found)
+        sums = list(self.mapped(sums_of, range(len(everybody)), stage="count"))
         (counted,) = estimated(
             found, sums, rows=ItemRows(), noise=self.plan.count_noise, run_key=self.run_key
         )
         return counted
 
     def mapped(
-        self, function: Callable[[int], _Out], places: Sequence[int], number: int = 0
+        self,
+        function: Callable[[int], _Out],
+        places: Sequence[int],
+        number: int = 0,
+        *,
+        stage: str = "users",
     ) -> Iterator[_Out]:
         """Yields what a function returns for each place, in any order; forks share the work.
 
         A fork begins with all that this process holds, so that only the places and what the function
         returns travel.
+
+        Args:
+          function: maps a place.
+          places: the places.
+          number: the number of the round, for the display; 0 if there is none.
+          stage: the stage, for the display.
         """
 
         def answer(place: int) -> Generator[_Out, None, None]:
-            progress.enter("users", None, number)
+            progress.enter(stage, None, number)
             yield function(place)
 
         with progress.counting(places):

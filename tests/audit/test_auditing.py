@@ -5,7 +5,7 @@ import pytest
 from beam_dpne import BayesianPlan, PrivacyPlan, SetUnionPlan
 from beam_dpne.audit.auditing import EXCEEDED, PASSED, WEAK, audit_plan, games_of, statements
 from beam_dpne.audit.games import MECHANISM, Claim
-from beam_dpne.bayesian import transform as counting
+from beam_dpne.bayesian import grams as counting
 from beam_dpne.counts import measuring
 from beam_dpne.mechanism import thresholds
 

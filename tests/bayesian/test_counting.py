@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne.bayesian import transform as counting
+from beam_dpne.bayesian import grams as counting
 from beam_dpne.bayesian.grams import UserGrams
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.elements.coders import BatchCoder

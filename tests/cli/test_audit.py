@@ -5,7 +5,7 @@ import json
 import pytest
 
 from beam_dpne import PrivacyPlan
-from beam_dpne.bayesian import transform as counting
+from beam_dpne.bayesian import grams as counting
 
 BUDGET = ("--epsilon", 4, "--delta", 1e-7)
 

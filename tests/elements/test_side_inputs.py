@@ -153,7 +153,7 @@ def test_the_program_leaves_no_temporary_files(cli, tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encoding, "store_file", watched)
-        limited = ("--side_input_limit", 1, "--temp_location", temporary)
+        limited = ("--side_input_limit", 1, "--temp_location", temporary, "--runner", "FnApiRunner")
         ended = cli(*options, "--output", tmp_path / "a", *limited)
     assert ended.status == 0, ended.err
     assert set(seen) == {temporary}

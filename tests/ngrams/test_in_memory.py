@@ -9,7 +9,7 @@ from beam_dpne.documents import cutting
 from beam_dpne.elements import batches as elements
 from beam_dpne.ngrams.in_memory import InMemory, keep_users
 from beam_dpne.ngrams.run import NgramsRun
-from tests.support.in_memory import batch_of, rows_in_memory, sets_in_memory
+from tests.support.in_memory import batch_of, rows_in_memory, rows_of_sets, sets_in_memory
 from tests.support.pipelines import keep
 from tests.support.tickets import tickets
 
@@ -78,9 +78,7 @@ def test_users_whose_documents_are_in_several_blocks_are_one_user(small_blocks, 
     assert released([batch_of(records)], plan=plan, partitions=3) == expected
     for workers in (1, 3):
         for given_parts in (parts, [batch_of(records)]):
-            table = run.form.rows_of(sets_in_memory(run, given_parts, workers))
-            rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
-            assert sorted(rows) == expected
+            assert rows_of_sets(run, sets_in_memory(run, given_parts, workers)) == expected
 
 
 def test_a_fork_keeps_all_users_whom_it_is_given():

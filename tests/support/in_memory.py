@@ -8,6 +8,7 @@ import pyarrow as pa
 from beam_dpne.documents.cutting import cut_by_partition
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.documents.rows import batch_of_rows, documents_of
+from beam_dpne.elements.rows import pieces
 
 
 def sets_in_memory(
@@ -23,8 +24,13 @@ def rows_in_memory(
     run: PrivateRun, documents: Sequence[tuple[str, ...]], workers: int = 1
 ) -> list[tuple[Any, ...]]:
     """The released rows of documents given as tuples, sorted."""
-    table = run.form.rows_of(sets_in_memory(run, [batch_of(documents)], workers))
-    return sorted(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    return rows_of_sets(run, sets_in_memory(run, [batch_of(documents)], workers))
+
+
+def rows_of_sets(run: PrivateRun, sets: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """The rows of released sets, sorted."""
+    tables = pieces(run.form.rows_of(sets))
+    return sorted(tuple(row.values()) for table in tables for row in table.to_pylist())
 
 
 def batch_of(documents: Sequence[tuple[str, ...]]) -> pa.RecordBatch:

@@ -1,0 +1,100 @@
+"""A run on this machine works without Beam, and is the one that runners of Beam do."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.engines.conftest import release_bytes
+
+PROGRAMS = {
+    "ngrams": ("--max_length", "3"),
+    "ngrams with groups": ("--group_field", "team", "--max_length", "2"),
+    "set-union": ("--tokenizer", "words"),
+    "bayesian": ("--public", "public.tsv", "--length", "2"),
+}
+# An import of Beam, or of anything that needs it, fails in this process.
+WITHOUT_BEAM = (
+    "import sys; sys.modules['apache_beam'] = None; "
+    "from beam_dpne.cli.main import program; sys.exit(program())"
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("local")
+    rows = [
+        {"user": f"u{n}", "text": f"Good morning, you {n % 7}", "team": "ab"[n % 2]}
+        for n in range(400)
+    ]
+    lines = [json.dumps(row) for row in rows]
+    (path / "notes.jsonl").write_text("\n".join([*lines[:9], "{no record", *lines[9:]]))
+    (path / "run.key").write_text("5eed" * 16)
+    (path / "public.tsv").write_text("good morning\t9\nmorning you\t5\nyou there\t2\n")
+    return path
+
+
+def given(program, folder, output):
+    return (
+        *(program.split()[0], "--input", "notes.jsonl", "--epsilon", "10", "--delta", "1e-4"),
+        *("--run_key_file", "run.key", "--output", output, *PROGRAMS[program]),
+        *("--rejects", str(folder / f"rejects of {output}")),
+    )
+
+
+def without_beam(folder, *arguments):
+    command = [sys.executable, "-c", WITHOUT_BEAM, *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_run_on_this_machine_works_without_beam(cli, folder, program, monkeypatch):
+    for workers in ("1", "2"):
+        name = f"{program} {workers}"
+        ended = without_beam(folder, *given(program, folder, name), "--workers", workers)
+        assert ended.returncode == 0, ended.stderr
+        assert "1 record was rejected" in ended.stderr
+    monkeypatch.chdir(folder)
+    on_beam = f"{program} on Beam"
+    ended = cli(*given(program, folder, on_beam), "--runner", "DirectRunner")
+    assert ended.status == 0, ended.err
+    expected = release_bytes(folder / on_beam)
+    for workers in ("1", "2"):
+        assert release_bytes(folder / f"{program} {workers}") == expected
+        listed = folder / f"rejects of {program} {workers}"
+        assert release_bytes(listed) == release_bytes(folder / f"rejects of {on_beam}")
+
+
+def test_what_leads_to_a_release_and_follows_it_works_without_beam(folder):
+    release = ("ngrams", "--input", "notes.jsonl", "--epsilon", "10", "--delta", "1e-4")
+    create = ("account", "--budget", "budget", "--create", "--population", "readers")
+    for command in (
+        ("check", "ngrams", "--input", "notes.jsonl"),
+        ("plan", "ngrams", "--epsilon", "10", "--delta", "1e-4"),
+        (*create, "--epsilon", "20", "--delta", "1e-3"),
+        (*release, "--output", "a", "--budget", "budget"),
+        ("check", *release, "--output", "b"),
+        ("report", "a", "--output", "report.html"),
+        ("export", "a", "--to", "csv", "--output", "a.csv"),
+        ("account", "--budget", "budget"),
+        ("evaluate", "--release", "a", "--input", "notes.jsonl"),
+        ("compare", "a", "a"),
+    ):
+        ended = without_beam(folder, *command)
+        assert ended.returncode == 0, (command, ended.stderr)
+
+
+@pytest.mark.parametrize("runner", ["DirectRunner", "FnApiRunner", "PortableRunner"])
+def test_a_number_of_processes_is_of_this_machine_alone(cli, folder, runner, monkeypatch):
+    monkeypatch.chdir(folder)
+    arguments = given("ngrams", folder, "refused")
+    ended = cli(*arguments, "--runner", runner, "--workers", 2)
+    assert ended.status == 2
+    assert "--workers must be left out with --runner" in ended.err
+    assert not (folder / "refused").exists()
