@@ -32,6 +32,7 @@ from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
 from beam_dpne.documents.tokenizers import Tokenizer, check_alone, resolve_tokenizer
 from beam_dpne.elements import progress
 from beam_dpne.errors import UsageError, kind_of, own_reason, withhold_unhandled
+from beam_dpne.jobs.arguments import runner_of
 from beam_dpne.jobs.job import Job, ReadRecords
 from beam_dpne.jobs.local import run_here
 from beam_dpne.ngrams.parameters import KnownLists
@@ -212,7 +213,8 @@ def prepare(
 
 def _beam_options(arguments: list[str], known: Collection[str]) -> "BeamOptions | None":
     """Returns Beam's options; None without any, so that Beam is not loaded."""
-    if not arguments:
+    runner, others = runner_of(arguments)
+    if runner is None and not others:
         return None
     from beam_dpne.jobs.engine import beam_options
 
