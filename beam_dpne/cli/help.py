@@ -32,13 +32,15 @@ def help_of(command: Any, groups: Mapping[str, Iterable[type[Parameters]]], *, w
     called = [each for each in every if each.required or each.name == positional]
     called.sort(key=lambda each: each.name != positional)
     words = [
-        f"{'[' * (not x.required)}{_option(x, positional)}{']' * (not x.required)}" for x in called
+        _option(each, positional) if each.required else f"[{_option(each, positional)}]"
+        for each in called
     ]
     lines = [*_wrapped(f"usage: beam-dpne {command.name} {' '.join(words)} …", "  "), ""]
     lines += [*_wrapped(command.description), "", *_as_command(command.example), ""]
-    for each in first if not whole else ():
-        lines += _row(_option(each, positional), _sentence(each))
-    lines += [""] * bool(first and not whole)
+    if first and not whole:
+        for each in first:
+            lines += _row(_option(each, positional), _sentence(each))
+        lines.append("")
     for title, parameters in titles.items():
         shown = [each for each in parameters if whole or (each.in_short_help and each not in first)]
         if shown:
@@ -94,7 +96,8 @@ def as_options(message: str, parameters: Mapping[str, Parameter], positional: st
 def _option(each: Parameter, positional: str) -> str:
     """Returns an option with the word for its value."""
     if each.name == positional:
-        return f"{each.name.upper()}{' …' * each.several}"
+        name = each.name.upper()
+        return f"{name} …" if each.several else name
     return f"--{each.name} {each.shown_value}".rstrip()
 
 
@@ -118,10 +121,12 @@ def _short_default(each: Parameter) -> str:
 
 
 def _all_of(each: Parameter) -> str:
-    choices = f" One of: {', '.join(each.choices)}." if each.choices else ""
-    default = each.shown_default
-    told = "" if default == "none" else " (required)" if each.required else f" (default: {default})"
-    return f"{each.help}{choices}{told}"
+    text = each.help
+    if each.choices:
+        text = f"{text} One of: {', '.join(each.choices)}."
+    if each.required:
+        return f"{text} (required)"
+    return text if each.shown_default == "none" else f"{text} (default: {each.shown_default})"
 
 
 def _row(name: str, text: str) -> list[str]:
