@@ -16,8 +16,12 @@ from beam_dpne.validation import Parameter, Parameters, parameters_of
 _COLUMN = 26
 _WIDEST = 100
 _CLAUSE = 79 - _COLUMN
-# What follows the parameters with which a sentence begins.
+# What follows the first parameter of a sentence about parameters: others, a file, and a verb.
 _VERBS = r"(?:(?:,| and| or) [\w\-]+)*(?: \S*\.\w+)? (?:must|cannot|belongs?|needs?)\b"
+# Where such a sentence begins.
+_BEGINNING = r"(?:^|(?<=error: )|(?<=\. )|(?<=and )|(?<=, ))"
+# Names within paths, texts and longer words are none.
+_APART = r"(?<![\w/.\-'\"{])"
 
 
 def help_of(command: Any, groups: Mapping[str, Iterable[type[Parameters]]], *, whole: bool) -> str:
@@ -82,15 +86,20 @@ def as_options(message: str, parameters: Mapping[str, Parameter], positional: st
     '--delta must be small, got --delta=1.'
     """
     any_name = "|".join(parameters)
+    # Without such a name, an expression that matches nothing.
     long_name = "|".join(name for name in parameters if "_" in name) or "(?!)"
-    begins = rf"(?:^|(?<=error: )|(?<=\. )|(?<=and )|(?<=, ))(?:{any_name})(?={_VERBS})"
-    begins = rf"{begins}|(?<=\bset )(?:{any_name})\b"
-    valued = rf"(?:{any_name})(?==\S)|(?:{long_name})(?![\w/\-'\"]|\.\w)"
-    return re.sub(
-        rf"{begins}|(?<![\w/.\-'\"{{])(?:{valued})",
-        lambda found: found[0].upper() if found[0] == positional else f"--{found[0]}",
-        message,
+    patterns = (
+        rf"{_BEGINNING}(?:{any_name})(?={_VERBS})",
+        rf"(?<=\bset )(?:{any_name})\b",
+        rf"{_APART}(?:{any_name})(?==\S)",
+        rf"{_APART}(?:{long_name})(?![\w/\-'\"]|\.\w)",
     )
+
+    def as_option(found: re.Match[str]) -> str:
+        name = found[0]
+        return name.upper() if name == positional else f"--{name}"
+
+    return re.sub("|".join(patterns), as_option, message)
 
 
 def _option(each: Parameter, positional: str) -> str:
