@@ -115,8 +115,8 @@ def arpa(source: Source, public: str | None = None) -> tuple[str, Mapping[str, i
     if source.program == "bayesian":
         if public is None:
             raise ExportError(
-                "A model of a release of beam-dpne bayesian needs its public counts: give public, the "
-                "path."
+                "A model of a release of beam-dpne bayesian needs its public counts: set public to "
+                "their path."
             )
         missing = _write_probabilities(stream, source, public)
     else:

@@ -381,8 +381,8 @@ def _absent(
     if not told and item.kind in DELIMITED:
         told = (
             " Its fields are not shown, since they may be data: look at its first line. Name them with "
-            "user_field and text_field, those of a file without a header line with columns, and the "
-            "sign between them with delimiter."
+            "user_field and text_field. If the file has no header line, set columns to the names of "
+            "all its fields; if another sign stands between them, set delimiter to it."
         )
     elif not told and names:
         told = f" It has the fields {', '.join(names[:_SHOWN])}."

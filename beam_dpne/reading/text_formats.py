@@ -125,8 +125,9 @@ def header(text: TextFile, path: str, kind: str, options: ReadOptions) -> list[s
     if fault:
         raise InputError(
             f"{path} must begin with a header line of {kind} in {options.encoding or 'UTF-8'}, shorter "
-            f"than {_HEADER_BYTES} bytes, got a line that is {fault}. Name the encoding of the file "
-            "with encoding, e.g. cp1252, or name the columns with columns."
+            f"than {_HEADER_BYTES} bytes, got a line that is {fault}. If the file has another "
+            "encoding, name it, e.g. set encoding=cp1252; if it has no header line, set columns to the "
+            "names of all its fields."
         )
     return names
 
