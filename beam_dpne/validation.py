@@ -16,8 +16,8 @@ import math
 import re
 import types
 import typing
-from collections.abc import Collection, Sequence
-from typing import Annotated, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any, TypeVar
 
 LARGE_DELTA = 1e-3
 MAX_USERS = 2**30
@@ -196,7 +196,10 @@ class Parameter:
             return f"{noun} of at least {low:g}" if low == self.least else f"{noun} > {low:g}"
         if self.kind is int:
             return f"an integer from {low:.0f} to {high:.0f}"
-        return f"a number in {'[('[low > self.least]}{low:g}, {high:g}{'])'[high < self.most]}"
+        # A round bracket stands at an end that does not belong to the range.
+        left = "(" if low > self.least else "["
+        right = ")" if high < self.most else "]"
+        return f"a number in {left}{low:g}, {high:g}{right}"
 
     def _refuse(self, value: Any) -> typing.NoReturn:
         text = f"{self.name} must be {self.must_be}, got {self.name}={value!r}. {self.remedy}"
@@ -312,6 +315,22 @@ class Parameters:
     def __post_init__(self) -> None:
         for each in parameters_of(type(self)):
             object.__setattr__(self, each.name, each.checked(getattr(self, each.name)))
+
+
+_Group = TypeVar("_Group", bound=Parameters)
+
+
+def made_from(kind: type[_Group], values: Mapping[str, Any]) -> _Group:
+    """Makes a group of parameters from the values that a user gave by name.
+
+    It is the one place in which names become arguments. What is not given has its default, and values
+    of other groups are left alone.
+
+    Raises:
+      ValueError: a value is wrong.
+    """
+    names = [field.name for field in dataclasses.fields(kind)]
+    return kind(**{name: values[name] for name in names if name in values})
 
 
 def did_you_mean(name: str, known: Collection[str], prefix: str = "") -> str:

@@ -109,7 +109,8 @@ def flink_distribution() -> pathlib.Path:
 def flink_job_server_jars() -> pathlib.Path:
     """Returns the folder of the jars of Beam's job server for Flink."""
     of = versions()
-    artifact, version = of["BEAM_FLINK_ARTIFACT"], of["BEAM_FLINK_VERSION"]
+    artifact = of["BEAM_FLINK_ARTIFACT"]
+    version = of["BEAM_FLINK_VERSION"]
     return maven_jars(f"{artifact}-{version}", [f"org.apache.beam:{artifact}:{version}"])
 
 

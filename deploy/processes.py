@@ -237,7 +237,7 @@ def print_status(daemons: Daemons) -> int:
     """Prints the daemons; returns 1 unless there are some and all run."""
     status = daemons.status()
     for name, pid in status.items():
-        print(f"{name}: {f'runs as process {pid}' if pid else 'has died'}")
+        print(f"{name}: runs as process {pid}" if pid else f"{name}: has died")
     if not status:
         print("nothing was started")
     return 0 if status and all(status.values()) else 1

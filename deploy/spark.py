@@ -21,7 +21,10 @@ from deploy.processes import (
 
 LOCAL = "local[2]"
 JOB_PORT = 8199
-MASTER_PORT, MASTER_WEB, WORKER_WEB, POOL_PORT = 7077, 8080, 8082, 8190
+MASTER_PORT = 7077
+MASTER_WEB = 8080
+WORKER_WEB = 8082
+POOL_PORT = 8190
 # Spark listens on the address of the machine's name otherwise, its web pages on all.
 _THIS_MACHINE = {"SPARK_LOCAL_IP": "127.0.0.1"}
 

@@ -24,7 +24,8 @@ import numpy as np
 
 from beam_dpne.elements.rows import SEPARATOR
 from beam_dpne.errors import BeamDpneError, ExportError
-from beam_dpne.exports.writing import Source, is_unbroken, write_file
+from beam_dpne.exports.source import Source, is_unbroken
+from beam_dpne.exports.writing import write_file
 
 # Of a completion field.
 _REFUSED = re.compile("[\x00\x1e\x1f]")

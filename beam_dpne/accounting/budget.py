@@ -276,11 +276,11 @@ class Budget:
         if total is None or total.epsilon <= self.cap.epsilon:
             return
         before = self.total({name: run for name, run in runs.items() if name != new})
+        spent_before = "nothing" if before is None else _spent(before)
         raise BudgetError(
             f"The budget of {self.population!r} does not allow this run: its cap is epsilon "
             f"{self.cap.epsilon:g} at delta {self.cap.delta:g}. Its runs so far have spent "
-            f"{'nothing' if before is None else _spent(before)}, and the total would be "
-            f"{_spent(total)}. The run was not started."
+            f"{spent_before}, and the total would be {_spent(total)}. The run was not started."
         )
 
 

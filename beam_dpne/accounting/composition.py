@@ -18,13 +18,21 @@ Gaussian mechanism of sensitivity μ and σ = 1 (Smith and Thakurta 2022; Koskel
 
 *Words of one user alone, and of no list.* Given the past, release i finds any with a probability of at
 most δ_T,i, in `with` and, with u's weights as they would be, in `without`. Let G be the event that no
-release finds any; outside of it are at most Σ δ_T,i, and on it hybrid and `with` are equal. So
-P_with(E) ≤ P_hybrid(E ∩ G) + Σ δ_T,i ≤ e^ε P_without(E) + δ(ε) + Σ δ_T,i, and in reverse
-P_without(E) ≤ P_without(E ∩ G) + Σ δ_T,i ≤ e^ε P_hybrid(E ∩ G) + δ(ε) + Σ δ_T,i, where
-P_hybrid(E ∩ G) ≤ P_with(E). No factor e^ε appears before Σ δ_T,i.
+release finds any. What is outside of G has a probability of at most Σ δ_T,i, and on G hybrid and `with`
+are equal. So
 
-*Floating point.* The slacks add up to S, and the events outside of them add their probabilities:
-δ_total(ε) = e^S (δ(ε − S) + Σ δ_T,i) + Σ_i remainder_i e^{max(0, ε − ε_i)} (see `expense`).
+    P_with(E) ≤ P_hybrid(E ∩ G) + Σ δ_T,i ≤ e^ε P_without(E) + δ(ε) + Σ δ_T,i,
+
+and in reverse, since P_hybrid(E ∩ G) ≤ P_with(E),
+
+    P_without(E) ≤ P_without(E ∩ G) + Σ δ_T,i ≤ e^ε P_hybrid(E ∩ G) + δ(ε) + Σ δ_T,i.
+
+No factor e^ε appears before Σ δ_T,i.
+
+*Floating point.* The slacks add up to S, and the events outside of them add their probabilities (see
+`expense`):
+
+    δ_total(ε) = e^S (δ(ε − S) + Σ δ_T,i) + Σ_i remainder_i e^{max(0, ε − ε_i)}.
 
 **Parameters that follow from earlier releases** are not covered: a schedule that spends more μ² or
 more δ_T *because* of what an earlier release showed may exceed the total of each single path. The

@@ -74,8 +74,9 @@ class Expense(msgspec.Struct, frozen=True, kw_only=True):
 def expense_of_plan(plan: Any) -> Expense:
     """Returns the expense of a run under a plan, which is known before the run.
 
-    Whatever of ε and δ no part explains is in the remainder, and noise counts as at least as strong as
-    its ε and δ allow. So numbers of a ledger that are too small in one place are too large in another.
+    A ledger may state a number that is too small. So what the parts leave of δ counts as remainder, and
+    μ counts as at least what the usable ε and the δ of the noise allow: a part that is stated too small
+    makes another one larger.
 
     Args:
       plan: A plan, or the same numbers as a ledger states them.
@@ -93,10 +94,8 @@ def expense_of_plan(plan: Any) -> Expense:
         raise ValueError("the parts of its delta exceed delta")
     if plan.gaussian_delta <= 0:
         raise ValueError("its Gaussian noise has no delta")
-    least, most = (
-        1 / gaussian.gaussian_noise_stddev(epsilon=each, delta=plan.gaussian_delta)
-        for each in (usable_epsilon(epsilon), epsilon - slack)
-    )
+    least = _mu_of(usable_epsilon(epsilon), plan.gaussian_delta)
+    most = _mu_of(epsilon - slack, plan.gaussian_delta)
     if plan.mu > most * (1 + _TOLERANCE):
         raise ValueError("its noise is too small for its epsilon and delta")
     # What a plan reserves of δ costs nothing but the far tails.
@@ -110,6 +109,11 @@ def expense_of_plan(plan: Any) -> Expense:
         slack=slack,
         remainder=remainder,
     )
+
+
+def _mu_of(epsilon: float, delta: float) -> float:
+    """Returns the largest sensitivity over σ with which Gaussian noise is (ε, δ)-DP."""
+    return 1 / gaussian.gaussian_noise_stddev(epsilon=epsilon, delta=delta)
 
 
 def expense_of_ledger(ledger: Mapping[str, Any], path: str) -> Expense:

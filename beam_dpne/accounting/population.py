@@ -170,7 +170,12 @@ def check_together(runs: Mapping[str, Counted]) -> None:
 
 
 def void_by_its_key(runs: Mapping[str, Counted]) -> dict[str, str]:
-    """Returns the names of releases of one key and context that differ, each with an earlier one."""
+    """Returns the releases that void each other: they have one key and context, and are not the same.
+
+    Returns:
+      For the name of each such release that of another one: for a later one the first of its key, and
+      for the first one the last that differs from it.
+    """
     first: dict[str, tuple[str, CountedLedger]] = {}
     found: dict[str, str] = {}
     for name, run in runs.items():
@@ -185,7 +190,8 @@ def void_by_its_key(runs: Mapping[str, Counted]) -> dict[str, str]:
 def repeated(runs: Mapping[str, Counted]) -> set[str]:
     """Returns the names of the runs that repeat another one under its key, and cost nothing.
 
-    Of runs of which one has released and others have only started, those others repeat it.
+    Of several runs with one key and context, one is the first, and all others repeat it. The first is a
+    release if there is one among them, and else a run that has only started.
     """
     seen: set[str] = set()
     found: set[str] = set()
@@ -200,7 +206,11 @@ def repeated(runs: Mapping[str, Counted]) -> set[str]:
 
 
 def of_one_key(runs: Mapping[str, Counted]) -> list[list[str]]:
-    """Returns for each key of runs under different parameters the names of one run for each of them."""
+    """Returns the keys with which runs under different parameters were made.
+
+    Returns:
+      For each such key, the name of one run for each of the different parameters.
+    """
     by_key: dict[str, dict[str, str]] = {}
     for name, run in runs.items():
         if run.run_key is not None:

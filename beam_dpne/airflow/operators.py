@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from beam_dpne.cli.commands import COMMANDS
 from beam_dpne.cli.parameters import read_parameters
 from beam_dpne.jobs.arguments import LOCAL
-from beam_dpne.validation import Parameter, Parameters, parameters_of
+from beam_dpne.validation import Parameter, Parameters, made_from
 
 _PROGRAMS = ("ngrams", "set-union", "bayesian")
 _Group = TypeVar("_Group", bound=Parameters)
@@ -142,9 +142,7 @@ class Release(BaseOperator):
         }
         if "plan" in given:
             given |= read_parameters(given["plan"], set(known))
-        return kind(
-            **{each.name: given[each.name] for each in parameters_of(kind) if each.name in given}
-        )
+        return made_from(kind, given)
 
     def finish(self, context: Any) -> dict[str, Any]:
         """Checks the release of this run, settles its budget, and announces its asset.
@@ -232,11 +230,13 @@ def facts_of(directory: str, ledger: Mapping[str, Any]) -> dict[str, Any]:
       (the same by length).
     """
     lengths = {str(each["length"]): each["released"] for each in ledger.get("lengths", ())}
-    return {
+    facts: dict[str, Any] = {
         "path": directory,
         "program": ledger["program"],
         "epsilon": ledger["guarantee"]["epsilon"],
         "delta": ledger["guarantee"]["delta"],
         "released": sum(part["rows"] for part in ledger["parts"]),
-        **({"lengths": lengths} if lengths else {}),
     }
+    if lengths:
+        facts["lengths"] = lengths
+    return facts

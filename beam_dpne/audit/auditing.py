@@ -178,7 +178,9 @@ class Audit:
     @property
     def verdict(self) -> str:
         """EXCEEDED if a bound is above its claim, else WEAK if a mistake was missed, else PASSED."""
-        return EXCEEDED if self.exceeding else WEAK if self.missed else PASSED
+        if self.exceeding:
+            return EXCEEDED
+        return WEAK if self.missed else PASSED
 
     def to_dict(self) -> dict[str, Any]:
         """Returns everything as JSON types."""
@@ -255,8 +257,9 @@ def statements(audit: Audit) -> Sequence[str]:
     if audit.verdict == PASSED:
         return (*found, "Every planted mistake was noticed, so mistakes of these sizes show.")
     count = len(audit.missed)
+    mistakes = "1 planted mistake" if count == 1 else f"{count} planted mistakes"
     return (
         *found,
-        f"The power was too low: {count} planted mistake{'' if count == 1 else 's'} went unnoticed "
+        f"The power was too low: {mistakes} went unnoticed "
         f"with {audit.runs:,} runs, so this audit says little there. Give more --runs.",
     )

@@ -192,7 +192,7 @@ def _words(plan: TextPlan, name: str, claim: Claim) -> Game:
             MECHANISM: play,
             FOUR_USERS: functools.partial(play, people=PEOPLE),
             "One person is counted as so many users that what they alone have is "
-            "released.": functools.partial(play, people=0),
+            "released.": functools.partial(play, counts_as_crowd=True),
         },
     )
 
@@ -233,9 +233,15 @@ def _known_words(plan: PrivacyPlan, claim: Claim) -> Game:
 
     tried = functools.partial(build, copies=_TRIED_COPIES)
     play = functools.partial(_play, lambda: build(_tipping_number(tried, patient)), patient)
-    mistakes = {ONLY_HELD: {"only_held": True}, FOUR_USERS: {"people": PEOPLE}}
-    wrong = {name: functools.partial(play, **given) for name, given in mistakes.items()}
-    return Game(name="known words", claim=claim, plays={MECHANISM: play, **wrong})
+    return Game(
+        name="known words",
+        claim=claim,
+        plays={
+            MECHANISM: play,
+            ONLY_HELD: functools.partial(play, only_held=True),
+            FOUR_USERS: functools.partial(play, people=PEOPLE),
+        },
+    )
 
 
 def _patient(plan: PrivacyPlan) -> PrivacyPlan:
@@ -322,6 +328,7 @@ def _play(
     key: RunKey,
     *,
     people: int = 1,
+    counts_as_crowd: bool = False,
     only_held: bool = False,
     key_kind: type[RunKey] = RunKey,
 ) -> Seen:
@@ -332,13 +339,15 @@ def _play(
       plan: of each run.
       runs: the number of copies with the user, and of those without.
       key: of all runs.
-      people: as how many users the user of each copy counts, a planted mistake beyond 1; 0 stands for
-        as many as have a word that is released.
+      people: as how many users the user of each copy counts, a planted mistake beyond 1.
+      counts_as_crowd: whether the user counts as so many that a word of theirs alone is released about
+        every other time, a planted mistake.
       only_held: n-grams that nobody has are dropped from the release, a planted mistake.
       key_kind: of the keys of runs; other kinds are planted mistakes.
     """
     world = build()
-    people = people or _tipping(plan)
+    if counts_as_crowd:
+        people = _tipping(plan)
     crowd = dataclasses.replace(world, own=world.own * people)
     taken = np.zeros(0, bool)
     seen = []

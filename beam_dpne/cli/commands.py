@@ -10,7 +10,7 @@ from beam_dpne.cli.help import help_of
 from beam_dpne.cli.parameters import with_file
 from beam_dpne.errors import UsageError
 from beam_dpne.jobs.arguments import unknown_argument
-from beam_dpne.validation import Parameter, Parameters, parameters_of
+from beam_dpne.validation import Parameter, Parameters, made_from, parameters_of
 
 # The groups of parameters of a command, by the title under which its help shows them.
 Groups = Mapping[str, Sequence[type[Parameters]]]
@@ -41,12 +41,8 @@ class Made:
             left_out = {each.name for each in missing}
             kinds = [kind for kind in kinds if not left_out & _names(kind)]
         elif missing:
-            names = [each.name for each in missing]
-            about = missing[0].help * (len(missing) < 2)
-            listed = " and ".join(", ".join(names).rsplit(", ", 1))
-            raise UsageError(f"{listed} must be given. {about}")
-        fields = {kind: _names(kind) & given.keys() for kind in kinds}
-        self._made = {kind: kind(**{name: given[name] for name in fields[kind]}) for kind in kinds}
+            raise _about_missing(missing)
+        self._made = {kind: made_from(kind, given) for kind in kinds}
         self.names = [each.name for each in parameters]
         self.given = frozenset(given)
 
@@ -57,6 +53,14 @@ class Made:
     def __contains__(self, kind: type) -> bool:
         """Whether the command has a group."""
         return kind in self._made
+
+
+def _about_missing(missing: Sequence[Parameter]) -> UsageError:
+    """Returns the error about parameters that must be given; of a single one it says the meaning."""
+    if len(missing) == 1:
+        return UsageError(f"{missing[0].name} must be given. {missing[0].help}")
+    *others, last = (each.name for each in missing)
+    return UsageError(f"{', '.join(others)} and {last} must be given.")
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -119,8 +123,9 @@ class Command:
     def help(self, *, whole: bool) -> str:
         """Returns its help: what most runs need, or all of it."""
         shown = help_of(self, self.load_groups(), whole=whole)
-        beams = "\nOptions of Apache Beam (--runner, …) may follow."
-        return f"{shown}{beams * self.takes_beam}"
+        if not self.takes_beam:
+            return shown
+        return f"{shown}\nOptions of Apache Beam (--runner, …) may follow."
 
     def parser(self) -> argparse.ArgumentParser:
         """Returns a parser with an option for each parameter."""
@@ -321,8 +326,13 @@ def command_of(arguments: Sequence[str]) -> tuple[Command, Sequence[str]] | None
     first, second, *_ = (*arguments, "", "")
     known = {each.name: each for each in COMMANDS}
     if first == "check" and second in known and known[second].takes_beam:
-        check = {"description": known[first].description, "run": known[first].run}
-        named = dataclasses.replace(known[second], name=f"check {second}", needs_all=False, **check)
+        named = dataclasses.replace(
+            known[second],
+            name=f"check {second}",
+            description=known[first].description,
+            run=known[first].run,
+            needs_all=False,
+        )
         return named, arguments[2:]
     if first in ("plan", "audit") and second in known and known[second].takes_beam:
         groups = {**known[first].groups, "privacy": known[second].groups["privacy"]}

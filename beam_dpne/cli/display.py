@@ -77,18 +77,15 @@ def _watch(done: threading.Event, input_bytes: int) -> None:
     last = ("", None)
     printed = start
     began = start
-    with (
-        # Nobody may read stderr any more, which is no reason to fail.
-        contextlib.suppress(OSError, ValueError),
-        Status(_PHRASES[""], console=console)
-        if console.is_terminal
-        else contextlib.nullcontext() as live,
-    ):
+    line = Status(_PHRASES[""], console=console) if console.is_terminal else None
+    # Nobody may read stderr any more, which is no reason to fail.
+    with contextlib.suppress(OSError, ValueError), line or contextlib.nullcontext() as live:
         while not done.wait(_REFRESH_SECONDS):
             now = progress.snapshot()
             time_now = time.monotonic()
             is_new = (now.stage, now.length) != last
-            began = time_now if is_new and now.stage == "read" else began
+            if is_new and now.stage == "read":
+                began = time_now
             shown = progress_told(now, input_bytes, time_now - began)
             seconds = time_now - start
             if live is not None:
@@ -170,28 +167,24 @@ def print_table(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[s
     names = names or list({name: None for row in rows for name in row})
     names = [name for name in names if any(row.get(name) is not None for row in rows)]
     columns = [[number(row.get(name)) for row in rows] for name in names]
-    keys = 1 if not columns or len(set(columns[0])) == len(rows) else 2
-    if keys == 2:
+    # So many of the first columns tell the rows apart.
+    keys = 1
+    if columns and len(set(columns[0])) < len(rows):
+        keys = 2
         starts = zip(columns[0], ["", *columns[0]], strict=False)
         columns[0] = ["" if cell == before else cell for cell, before in starts]
     console = _console(sys.stdout)
-    tables = list[list[_Column]]()
-    for name, cells in zip(names, columns, strict=True):
-        column = _Column(name.replace("_", " "), cells, console.width)
-        if len(tables) < 1 or sum(each.least for each in (*tables[-1], column)) >= console.width:
-            tables.append(tables[0][:keys] if tables else [])
-        tables[-1].append(column)
+    shown = [
+        _Column(name.replace("_", " "), cells, console.width)
+        for name, cells in zip(names, columns, strict=True)
+    ]
     console.print(title, soft_wrap=True)
-    for shown in tables:
+    for part in _parts(shown, keys, console.width):
         table = Table()
-        widths = [column.least for column in shown]
-        for _ in range(sum(widths) + 1, console.width):
-            lacking = [each.most - width for each, width in zip(shown, widths, strict=True)]
-            widths[lacking.index(max(lacking))] += max(lacking) > 0
-        for column, width in zip(shown, widths, strict=True):
+        for column, width in zip(part, _widths(part, console.width), strict=True):
             justify = "right" if column.is_numeric else "left"
             table.add_column(column.name, justify=justify, overflow="fold", width=width - _FRAME)
-        for cells in zip(*(column.cells for column in shown), strict=True):
+        for cells in zip(*(column.cells for column in part), strict=True):
             table.add_row(*cells)
         console.print(table)
 
@@ -215,6 +208,30 @@ class _Column:
         self.least = _FRAME + min(least, max(screen - _BESIDE, screen // 2))
         self.most = _FRAME + max(map(cell_len, texts))
         self.is_numeric = all(_NUMBER.fullmatch(cell) for cell in cells)
+
+
+def _parts(columns: Sequence[_Column], keys: int, screen: int) -> list[list[_Column]]:
+    """Divides columns among tables that fit the screen; each begins with the columns of the keys."""
+    parts: list[list[_Column]] = []
+    for column in columns:
+        if not parts:
+            parts.append([])
+        elif sum(each.least for each in (*parts[-1], column)) >= screen:
+            parts.append(parts[0][:keys])
+        parts[-1].append(column)
+    return parts
+
+
+def _widths(columns: Sequence[_Column], screen: int) -> list[int]:
+    """Returns the widths of columns, which get what the screen has left, the shortest of it first."""
+    widths = [column.least for column in columns]
+    for _ in range(sum(widths) + 1, screen):
+        lacking = [each.most - width for each, width in zip(columns, widths, strict=True)]
+        worst = max(lacking)
+        if worst <= 0:
+            break
+        widths[lacking.index(worst)] += 1
+    return widths
 
 
 def print_notice(text: str) -> None:

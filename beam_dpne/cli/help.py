@@ -16,8 +16,12 @@ from beam_dpne.validation import Parameter, Parameters, parameters_of
 _COLUMN = 26
 _WIDEST = 100
 _CLAUSE = 79 - _COLUMN
-# What follows the parameters with which a sentence begins.
+# What follows the first parameter of a sentence about parameters: others, a file, and a verb.
 _VERBS = r"(?:(?:,| and| or) [\w\-]+)*(?: \S*\.\w+)? (?:must|cannot|belongs?|needs?)\b"
+# Where such a sentence begins.
+_BEGINNING = r"(?:^|(?<=error: )|(?<=\. )|(?<=and )|(?<=, ))"
+# Names within paths, texts and longer words are none.
+_APART = r"(?<![\w/.\-'\"{])"
 
 
 def help_of(command: Any, groups: Mapping[str, Iterable[type[Parameters]]], *, whole: bool) -> str:
@@ -32,13 +36,15 @@ def help_of(command: Any, groups: Mapping[str, Iterable[type[Parameters]]], *, w
     called = [each for each in every if each.required or each.name == positional]
     called.sort(key=lambda each: each.name != positional)
     words = [
-        f"{'[' * (not x.required)}{_option(x, positional)}{']' * (not x.required)}" for x in called
+        _option(each, positional) if each.required else f"[{_option(each, positional)}]"
+        for each in called
     ]
     lines = [*_wrapped(f"usage: beam-dpne {command.name} {' '.join(words)} …", "  "), ""]
     lines += [*_wrapped(command.description), "", *_as_command(command.example), ""]
-    for each in first if not whole else ():
-        lines += _row(_option(each, positional), _sentence(each))
-    lines += [""] * bool(first and not whole)
+    if first and not whole:
+        for each in first:
+            lines += _row(_option(each, positional), _sentence(each))
+        lines.append("")
     for title, parameters in titles.items():
         shown = [each for each in parameters if whole or (each.in_short_help and each not in first)]
         if shown:
@@ -80,21 +86,27 @@ def as_options(message: str, parameters: Mapping[str, Parameter], positional: st
     '--delta must be small, got --delta=1.'
     """
     any_name = "|".join(parameters)
+    # Without such a name, an expression that matches nothing.
     long_name = "|".join(name for name in parameters if "_" in name) or "(?!)"
-    begins = rf"(?:^|(?<=error: )|(?<=\. )|(?<=and )|(?<=, ))(?:{any_name})(?={_VERBS})"
-    begins = rf"{begins}|(?<=\bset )(?:{any_name})\b"
-    valued = rf"(?:{any_name})(?==\S)|(?:{long_name})(?![\w/\-'\"]|\.\w)"
-    return re.sub(
-        rf"{begins}|(?<![\w/.\-'\"{{])(?:{valued})",
-        lambda found: found[0].upper() if found[0] == positional else f"--{found[0]}",
-        message,
+    patterns = (
+        rf"{_BEGINNING}(?:{any_name})(?={_VERBS})",
+        rf"(?<=\bset )(?:{any_name})\b",
+        rf"{_APART}(?:{any_name})(?==\S)",
+        rf"{_APART}(?:{long_name})(?![\w/\-'\"]|\.\w)",
     )
+
+    def as_option(found: re.Match[str]) -> str:
+        name = found[0]
+        return name.upper() if name == positional else f"--{name}"
+
+    return re.sub("|".join(patterns), as_option, message)
 
 
 def _option(each: Parameter, positional: str) -> str:
     """Returns an option with the word for its value."""
     if each.name == positional:
-        return f"{each.name.upper()}{' …' * each.several}"
+        name = each.name.upper()
+        return f"{name} …" if each.several else name
     return f"--{each.name} {each.shown_value}".rstrip()
 
 
@@ -118,10 +130,12 @@ def _short_default(each: Parameter) -> str:
 
 
 def _all_of(each: Parameter) -> str:
-    choices = f" One of: {', '.join(each.choices)}." if each.choices else ""
-    default = each.shown_default
-    told = "" if default == "none" else " (required)" if each.required else f" (default: {default})"
-    return f"{each.help}{choices}{told}"
+    text = each.help
+    if each.choices:
+        text = f"{text} One of: {', '.join(each.choices)}."
+    if each.required:
+        return f"{text} (required)"
+    return text if each.shown_default == "none" else f"{text} (default: {each.shown_default})"
 
 
 def _row(name: str, text: str) -> list[str]:

@@ -166,7 +166,7 @@ def _ended_by(number: int, command: Command, *, is_late: bool) -> str:
     what = "terminated" if number == signal.SIGTERM else "interrupted"
     if not command.publishes:
         return f"{what}."
-    return f"{what}; {_CHECK_LEDGER if is_late else 'nothing was published.'}"
+    return f"{what}; {_CHECK_LEDGER}" if is_late else f"{what}; nothing was published."
 
 
 @contextlib.contextmanager

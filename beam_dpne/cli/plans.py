@@ -10,7 +10,15 @@ import numpy as np
 
 from beam_dpne.accounting.composition import plan_of_each
 from beam_dpne.accounting.expense import PLANS
-from beam_dpne.audit.auditing import EXCEEDED, PASSED, WEAK, Audit, audit_plan, statements
+from beam_dpne.audit.auditing import (
+    EXCEEDED,
+    PASSED,
+    WEAK,
+    Audit,
+    Finding,
+    audit_plan,
+    statements,
+)
 from beam_dpne.audit.games import MECHANISM
 from beam_dpne.cli import display
 from beam_dpne.cli.commands import Made
@@ -34,6 +42,7 @@ from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.storage.directories import check_access
 
 _SCHEMA = "beam_dpne/audit/3"
+_STATUS = {PASSED: 0, EXCEEDED: 3, WEAK: 4}
 
 
 def plan(made: Made, _beam_arguments: list[str]) -> None:
@@ -250,8 +259,16 @@ def audit(made: Made, _beam_arguments: list[str]) -> None:
         print(json.dumps(shown, indent=2, ensure_ascii=False, allow_nan=False))
     else:
         _print_audit(found, asked.program)
-    if status := {PASSED: 0, EXCEEDED: 3, WEAK: 4}[found.verdict]:
+    status = _STATUS[found.verdict]
+    if status:
         raise SystemExit(status)
+
+
+def _found(finding: Finding) -> str:
+    """Says what a bound shows: of a mistake whether it was noticed, else the side of the claim."""
+    if finding.run_with != MECHANISM:
+        return "noticed" if finding.is_above else "MISSED"
+    return "ABOVE" if finding.is_above else "below"
 
 
 def _print_audit(audit: Audit, mechanism: str) -> None:
@@ -259,12 +276,7 @@ def _print_audit(audit: Audit, mechanism: str) -> None:
         f"{mechanism}, ε = {audit.plan.epsilon:g}, δ = {audit.plan.delta:g}: {audit.runs:,} runs with "
         f"a user and without, confidence {audit.confidence:.4g}"
     )
-    # By whether the run is that of a mistake, and whether a bound is above the claim.
-    states = (("below", "ABOVE"), ("MISSED", "noticed"))
-    rows = [
-        {**each._asdict(), "found": states[each.run_with != MECHANISM][each.is_above]}
-        for each in audit.findings
-    ]
+    rows = [{**each._asdict(), "found": _found(each)} for each in audit.findings]
     names = ("attack_on", "run_with", "epsilon", "gaussian_epsilon", "claim", "found")
     display.print_table(title, rows, names)
     for line in statements(audit):

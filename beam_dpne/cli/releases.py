@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
 from beam_dpne.accounting.budget import Budget, create_budget, open_budget
 from beam_dpne.accounting.population import (
@@ -28,7 +29,13 @@ from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.elements.arrays import places_in
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, index_corpus, read_corpus, released_codes
-from beam_dpne.evaluation.judging import evaluate, evaluate_counts, families_of, rows_of_table
+from beam_dpne.evaluation.judging import (
+    JudgedRows,
+    evaluate,
+    evaluate_counts,
+    families_of,
+    rows_of_table,
+)
 from beam_dpne.evaluation.reports import (
     NOTICE,
     PREFIX,
@@ -39,7 +46,7 @@ from beam_dpne.evaluation.reports import (
 )
 from beam_dpne.exports.writing import KINDS
 from beam_dpne.exports.writing import export as write_export
-from beam_dpne.ngrams.known import read_known_again
+from beam_dpne.ngrams.known import KnownNgrams, read_known_again
 from beam_dpne.reading.options import names_of
 from beam_dpne.release.publishing import write_file
 from beam_dpne.release.reading import Release, read_release
@@ -68,8 +75,10 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
     Raises:
       UsageError, ValueError, FileNotFoundError: if a parameter is wrong.
     """
-    evaluating, inputs = made[settings.Evaluating], names_of(made[parameters.Input].input)
-    output, path = evaluating.output, evaluating.release
+    evaluating = made[settings.Evaluating]
+    inputs = names_of(made[parameters.Input].input)
+    output = evaluating.output
+    path = evaluating.release
     check_access([*inputs, path], [output] if output else [])
     release = read_release(path)
     ledger = release.ledger
@@ -79,13 +88,7 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
             "probabilities of a public vocabulary, and no n-grams that were found in the data."
         )
     if output is not None:
-        require_matplotlib()
-        check_directory("output", output, path)
-        if any(name.startswith(PREFIX) for name in directory_at(output).names()):
-            raise UsageError(
-                f"output must be a directory without an evaluation, got output={output}. Choose "
-                "another directory, or delete the evaluation that is there."
-            )
+        _check_output_of_evaluation(output, path)
     quiet = made[parameters.Quiet].quiet
     reading, name = as_released(made, ledger)
     files, reading, _ = read_inputs(reading, inputs, name, quiet=quiet, shows_fields=True)
@@ -102,14 +105,10 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
         rows = rows_of_table(index, table)
         counted = evaluate_counts(index, rows, top_k=evaluating.top_k)
     noun = "n-grams" if "lengths" in ledger else "items"
-    tables, notes = tables_of(covered, counted), _notes(release, corpus)
-    if known is not None and noun == "items":
-        is_known = places_in(table["item"].combine_chunks(), known.items.words) >= 0
-        tables["families"] = families_of(rows, np.ones(len(table)), is_known)
-    elif known is not None:
-        groups = table["group"].to_pylist() if "group" in table.column_names else None
-        is_known = known.covers(table["ngram"].to_pylist(), groups)
-        tables["families"] = families_of(rows, table["length"].to_numpy(), is_known)
+    tables = tables_of(covered, counted)
+    notes = _notes(release, corpus)
+    if known is not None:
+        tables["families"] = _families(known, table, rows)
     _print_evaluation(tables, noun, notes)
     if output is None:
         return
@@ -130,6 +129,29 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
     for name, content in report_files(tables, compared, picture).items():
         write_file(f"{output.rstrip('/')}/{name}", content, release=path, overwrite=True)
     display.print_line(f"Files, not private either: {output}")
+
+
+def _check_output_of_evaluation(output: str, release: str) -> None:
+    """Raises UsageError unless the files of an evaluation can be written into a directory."""
+    require_matplotlib()
+    check_directory("output", output, release)
+    if any(name.startswith(PREFIX) for name in directory_at(output).names()):
+        raise UsageError(
+            f"output must be a directory without an evaluation, got output={output}. Choose "
+            "another directory, or delete the evaluation that is there."
+        )
+
+
+def _families(
+    known: KnownNgrams, table: pa.Table, rows: Mapping[int, JudgedRows]
+) -> list[dict[str, Any]]:
+    """Returns how many known and new rows a release has, and how many of them are real."""
+    if "item" in table.column_names:
+        is_known = places_in(table["item"].combine_chunks(), known.items.words) >= 0
+        return families_of(rows, np.ones(len(table)), is_known)
+    groups = table["group"].to_pylist() if "group" in table.column_names else None
+    is_known = known.covers(table["ngram"].to_pylist(), groups)
+    return families_of(rows, table["length"].to_numpy(), is_known)
 
 
 def _print_evaluation(
@@ -157,9 +179,14 @@ def _released_tokenizer(
     tokenizing: Tokenizing, name: str, rules: Mapping[str, Any]
 ) -> str | Tokenizer:
     """Returns a tokenizer with the rules of a release, whose list of words the operator gives again."""
-    own = {each: rules.get(each) for each in ("item_separator", "mask")}
-    given = {each: value for each in own if (value := getattr(tokenizing, each)) is not None}
-    tokenizer = with_rules(dataclasses.replace(tokenizing, **(own | given)), name)
+    separator = tokenizing.item_separator
+    if separator is None:
+        separator = rules.get("item_separator")
+    mask = tokenizing.mask
+    if mask is None:
+        mask = rules.get("mask")
+    released = dataclasses.replace(tokenizing, item_separator=separator, mask=mask)
+    tokenizer = with_rules(released, name)
     if (found := getattr(tokenizer, "rules", {})) != rules:
         wrong = next(key for key in {**rules, **found} if rules.get(key) != found.get(key))
         option = wrong.removesuffix("_sha256")
@@ -205,7 +232,8 @@ def account(made: Made, _beam_arguments: list[str]) -> None:
     else:
         runs = budget.runs()
         total = budget.total(runs)
-    repeats, notes = repeated(runs), _notes_on_keys(runs)
+    repeats = repeated(runs)
+    notes = _notes_on_keys(runs)
     if budget and total and total.epsilon > budget.cap.epsilon:
         notes.append("The cap is below what is spent, so every further run is refused.")
     if any(isinstance(run, Note) for run in runs.values()):
@@ -236,7 +264,7 @@ def account(made: Made, _beam_arguments: list[str]) -> None:
         # An ε that is not finite is null.
         print(msgspec.json.format(msgspec.json.encode(facts), indent=2).decode())
         return
-    title = f"{len(runs)} release{'s' * (len(runs) > 1)}"
+    title = "1 release" if len(runs) == 1 else f"{len(runs)} releases"
     if budget:
         title = f"{budget.population}: {_spent(budget.cap)}"
     if listed:
@@ -283,8 +311,12 @@ def _changed_budget(asked: settings.Accounting) -> Budget | None:
         return None
     check_access([asked.budget], [])
     if asked.population and asked.epsilon and asked.delta:
-        cap = {"epsilon": asked.epsilon, "delta": asked.delta}
-        return create_budget(asked.budget, population=asked.population, **cap)
+        return create_budget(
+            asked.budget,
+            population=asked.population,
+            epsilon=asked.epsilon,
+            delta=asked.delta,
+        )
     budget = open_budget(asked.budget)
     if asked.add:
         budget.add(_read(asked))
@@ -313,17 +345,18 @@ def _spent(total: Any) -> str:
 def export(made: Made, _beam_arguments: list[str]) -> None:
     """Exports a release to one file, and prints where it is and what is not in it."""
     exporting = made[settings.Exporting]
-    names = [name for kind in KINDS.values() for name in kind.settings]
     rendered = write_export(
         exporting.release,
         exporting.to,
         exporting.output,
         overwrite=exporting.overwrite,
-        **{name: getattr(exporting, name) for name in names},
+        group=exporting.group,
+        public=exporting.public,
+        license=exporting.license,
     )
-    holds, sha256 = KINDS[exporting.to].holds, rendered.ledger_sha256
     display.print_notice(
-        f"beam-dpne: {exporting.output} has the release with the ledger {sha256} as {holds}."
+        f"beam-dpne: {exporting.output} has the release with the ledger {rendered.ledger_sha256} as "
+        f"{KINDS[exporting.to].holds}."
     )
     for why, count in rendered.left_out.items():
         display.print_notice(f"beam-dpne: left out: {count:,} {why}.")

@@ -167,7 +167,9 @@ def _gathered(
         lengths.append(sizes[sizes > 0])
     sizes = np.concatenate(lengths)
     if not sizes.size:
-        why = f"; records were rejected, because of: {', '.join(sorted(rejected))}" * bool(rejected)
+        why = ""
+        if rejected:
+            why = f"; records were rejected, because of: {', '.join(sorted(rejected))}"
         raise InputError(
             f"input must have at least one word, got none: see its fields and the tokenizer{why}."
         )

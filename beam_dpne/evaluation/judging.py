@@ -6,7 +6,7 @@ Its numbers are those of users, or else its scores, beside the true numbers of u
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -250,37 +250,77 @@ def _quality(
     """
     truth = rows.truth
     users = rows.users
-    found: dict[str, Any] = {"length": length, "real": int((truth > 0).sum())}
+    intervals = _Intervals() if users is None else _quality_of_intervals(truth, users)
+    correlation = None
     if users is not None:
-        found |= _interval_shares(truth, users)
-    if users is not None or length is not None:
-        values = rows.scores if users is None else users[:, 0]
-        found["rank_correlation"] = _correlation(values, truth)
-    if top is not None:
-        # (k,) a release is in the order of users, or else of scores.
-        first = truth[: top.size]
-        found["top_k"] = top.size
-        # Ties at the end of the data's top count as in it.
-        found["top"] = int(np.count_nonzero(first >= top[-1])) if top.size else 0
-        found["top_missing"] = 1 - int(first.sum()) / int(top.sum()) if top.size else None
-    return CountQuality(**found)
+        correlation = _correlation(users[:, 0], truth)
+    elif length is not None:
+        correlation = _correlation(rows.scores, truth)
+    leading = _Top() if top is None else _quality_of_top(truth, top)
+    return CountQuality(
+        length=length,
+        real=int((truth > 0).sum()),
+        coverage=intervals.coverage,
+        within_factor_two=intervals.within_factor_two,
+        median_relative_error=intervals.median_relative_error,
+        rank_correlation=correlation,
+        top_k=leading.k,
+        top=leading.found,
+        top_missing=leading.missing,
+    )
 
 
-def _interval_shares(truth: np.ndarray, users: np.ndarray) -> dict[str, float]:
+class _Top(NamedTuple):
+    """The fields `top_k`, `top` and `top_missing` of a `CountQuality`."""
+
+    k: int | None = None
+    found: int | None = None
+    missing: float | None = None
+
+
+def _quality_of_top(truth: np.ndarray, top: np.ndarray) -> _Top:
+    """Returns how many of the data's most common n-grams a release has first.
+
+    Args:
+      truth: (n,) integers, the true number of users of each row, in the order of the release, which is
+        that of estimated users, or else of scores.
+      top: (k,) integers, falling, as in `_quality`.
+    """
+    if not top.size:
+        return _Top(k=0, found=0)
+    # (k,) the true numbers of the first rows of the release.
+    first = truth[: top.size]
+    return _Top(
+        k=top.size,
+        # All n-grams with as many users as the last one of the data's top belong to the top.
+        found=int(np.count_nonzero(first >= top[-1])),
+        missing=1 - int(first.sum()) / int(top.sum()),
+    )
+
+
+class _Intervals(NamedTuple):
+    """The fields of a `CountQuality` that need numbers of users."""
+
+    coverage: float | None = None
+    within_factor_two: float | None = None
+    median_relative_error: float | None = None
+
+
+def _quality_of_intervals(truth: np.ndarray, users: np.ndarray) -> _Intervals:
     """Returns the measures of estimates and intervals, which are over real rows."""
     users = users[truth > 0]
     truth = truth[truth > 0]
     if not truth.size:
-        return {}
+        return _Intervals()
     estimates, low, high = users.T
     is_narrow = (estimates <= FACTOR * np.maximum(low, 1)) & (
         high <= FACTOR * np.maximum(estimates, 1)
     )
-    return {
-        "coverage": float(np.mean((low <= truth) & (truth <= high))),
-        "within_factor_two": float(np.mean(is_narrow)),
-        "median_relative_error": float(np.median(np.abs(estimates - truth) / truth)),
-    }
+    return _Intervals(
+        coverage=float(np.mean((low <= truth) & (truth <= high))),
+        within_factor_two=float(np.mean(is_narrow)),
+        median_relative_error=float(np.median(np.abs(estimates - truth) / truth)),
+    )
 
 
 def _correlation(values: np.ndarray, truth: np.ndarray) -> float | None:

@@ -119,14 +119,14 @@ def evaluation_picture(
     released.set(title="released, and how many are spurious", xlabel="number of words")
     for row in lengths:
         known = {each.k: each.share for each in row.k_anonymity if each.share is not None}
-        label = f"{row.length} word{'s' if row.length != 1 else ''}"
+        label = "1 word" if row.length == 1 else f"{row.length} words"
         shares = list(known.values())
         anonymity.plot(list(known), shares, marker="o", label=label)
     anonymity.set(title="released part of those that k users have", xscale="log", xlabel="k")
     anonymity.set_ylim(0, 1.03)
     draw_users(users, rows)
     released.legend(loc="upper center", ncols=2, fontsize=8)
-    anonymity.legend(ncols=1 + (len(lengths) > 7), fontsize=9)
+    anonymity.legend(ncols=2 if len(lengths) > 7 else 1, fontsize=9)
     buffer = io.BytesIO()
     metadata = {"Title": BANNER, "Description": caption, "Software": "beam_dpne"}
     FigureCanvasAgg(figure).print_png(buffer, metadata=metadata)

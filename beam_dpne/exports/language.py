@@ -26,7 +26,7 @@ from beam_dpne.bayesian.public_counts import PublicCounts, from_codes
 from beam_dpne.bayesian.public_files import read_public_counts
 from beam_dpne.elements.rows import escape_token
 from beam_dpne.errors import ExportError, PublicCountsError
-from beam_dpne.exports.writing import Source, is_unbroken
+from beam_dpne.exports.source import Source, is_unbroken
 
 # Letters or digits with their marks, underscores, and single apostrophes between two of these; at least
 # one letter or digit. See `beam_dpne.documents.words`.
@@ -40,7 +40,7 @@ _BROKEN = "rows with white space or control characters that no escape covers"
 _Ids = npt.NDArray[np.int64]
 
 
-def tokenizer(source: Source) -> tuple[str, Mapping[str, int]]:
+def tokenizer(source: Source) -> str:
     """Returns the file; `tokenizers.Tokenizer.from_file` reads it."""
     words, phrases = _vocabulary(source)
     ids = {text: number for number, text in enumerate(dict.fromkeys([*_SPECIALS, *words]))}
@@ -58,7 +58,7 @@ def tokenizer(source: Source) -> tuple[str, Mapping[str, int]]:
         "decoder": None,
         "model": {"type": "WordLevel", "vocab": ids, "unk_token": _SPECIALS[0]},
     }
-    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n", {}
+    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
 
 
 def _vocabulary(source: Source) -> tuple[list[str], list[str]]:
@@ -100,7 +100,7 @@ def _splitting(tokenizer: str) -> tuple[dict[str, Any] | None, dict[str, Any]]:
 
 
 def arpa(source: Source, public: str | None = None) -> tuple[str, Mapping[str, int]]:
-    """Returns the file.
+    """Returns the file, and the number of rows that it cannot hold, by the reason.
 
     Args:
       source: The release.
@@ -115,8 +115,8 @@ def arpa(source: Source, public: str | None = None) -> tuple[str, Mapping[str, i
     if source.program == "bayesian":
         if public is None:
             raise ExportError(
-                "A model of a release of beam-dpne bayesian needs its public counts: give public, the "
-                "path."
+                "A model of a release of beam-dpne bayesian needs its public counts: set public to "
+                "their path."
             )
         missing = _write_probabilities(stream, source, public)
     else:
@@ -133,8 +133,8 @@ def _write_probabilities(stream: TextIO, source: Source, public: str) -> int:
     """Writes the model of n-gram probabilities; returns how many of them no line can hold."""
     plan = source.ledger["plan"]
     used = source.ledger["mechanism"]["public"]
-    reading = {"length": plan["length"], "tokenizer": source.ledger["tokenizer"]}
-    longest = read_public_counts(public, **reading)
+    tokenizer_name = source.ledger["tokenizer"]
+    longest = read_public_counts(public, length=plan["length"], tokenizer=tokenizer_name)
     if (longest.grams < 0).any():
         raise ExportError("public must have n-grams of one length for arpa, got several lengths.")
     released = longest.most_frequent(plan["vocabulary_size"])
@@ -152,7 +152,8 @@ def _write_probabilities(stream: TextIO, source: Source, public: str) -> int:
     for size in range(plan["length"] - 1, 0, -1):
         # A file of counts has none, and a release may have none of a length.
         with contextlib.suppress(PublicCountsError):
-            counted.insert(0, read_public_counts(public, **{**reading, "length": size}))
+            shorter = read_public_counts(public, length=size, tokenizer=tokenizer_name)
+            counted.insert(0, shorter)
     grams = PublicGrams(list(map(_written, counted)))
     probability = dict(zip(source.texts, source.weights.tolist(), strict=True))
     written = _written(released)

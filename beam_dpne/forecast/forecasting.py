@@ -3,20 +3,28 @@
 For N users and public text of n users, simulations (`needed_users`) let each public user stand for
 m = N/n users. If m ≤ 1, a sample of N users is simulated, and the forecast is what it releases.
 
-If m > 1, the scales 1, 2, 4 and 8 up to the first one of at least m are simulated, and between two of
-them logarithms are interpolated. There chance is repeated as well: n-grams that are too frequent by
-chance among n users are just as much too frequent among N, and since rare n-grams are many, too many of
-them pass the threshold. This excess grows about linearly with m − 1. So two samples of ¾ of the users,
-whose m is 4/3 as large, are simulated too, and the straight line through both logarithms is followed
-back to m = 1. The numbers of users that an n-gram needs are corrected in the same way. Where few
-n-grams are released, the excess is mostly its usual one, which is too much where everybody writes the
-same. But an n-gram that is released at one scale is released with more users as well, so that no scale
-has less than the scales below it.
+If m > 1, the scales 1, 2, 4, 8 are simulated, up to the first that is at least m, and the forecast is
+interpolated between the last two, in logarithms.
 
-If m > 8, n-grams that nobody in the public text has matter, and no simulation has them. Then the
-numbers for m = 1, 2, 4 and 8 are continued by a curve, log R = a + b x + c x²/2 with x = log N, where c
-is drawn towards its usual value, as long as it rises. The further N is away, the rougher is this
-forecast. So from m = 1 on, no forecast falls with N.
+A simulation with m > 1 repeats chance as well. An n-gram that is too frequent by chance among n users
+is just as much too frequent among N. Rare n-grams are many, so that too many of them pass the
+threshold. The logarithm of this excess grows about linearly with m − 1:
+
+    log(simulated R) ≈ log(true R) + slope · (m − 1).
+
+The slope is measured: two samples of ¾ of the users, whose m is 4/3 as large, are simulated as well.
+The numbers of users that an n-gram needs are corrected in the same way. Where few n-grams are released,
+the measured slope says little, and mostly a usual one is taken; it is too large for texts in which
+everybody writes the same. No scale is given fewer n-grams than a scale below it, since an n-gram that
+is released at one scale is released with more users as well.
+
+If m > 8, n-grams matter that nobody in the public text has, and no simulation has them. Then a curve
+through the numbers for m = 1, 2, 4 and 8 is continued as far as it rises,
+
+    log R = a + b x + c x²/2 with x = log N,
+
+where c is drawn towards its usual value. The further N is away, the rougher is this forecast. From
+m = 1 on, no forecast falls with N.
 """
 
 import dataclasses
@@ -182,7 +190,7 @@ class Forecaster:
         )
         if not others:
             return first
-        # The excess of a number over the truth, as a slope of its logarithm over m.
+        # The slope of the excess (see the module), from m to the m of the samples.
         step = repeats / _KEPT - repeats
         back = repeats - 1
         more = np.mean([run.released for run in others], axis=0)

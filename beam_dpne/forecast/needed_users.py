@@ -60,12 +60,11 @@ class _Repeated(InMemory):
     repeats: float
 
     def sums(self, sent: Contributions) -> list[Piece]:
-        repeated = {
-            name: _times(values, self.repeats)
-            for name in ("weights", "tallies")
-            if (values := getattr(sent, name)) is not None
-        }
-        return super().sums(dataclasses.replace(sent, **repeated))
+        if sent.weights is not None:
+            sent = dataclasses.replace(sent, weights=_times(sent.weights, self.repeats))
+        if sent.tallies is not None:
+            sent = dataclasses.replace(sent, tallies=_times(sent.tallies, self.repeats))
+        return super().sums(sent)
 
     def sum_counts(self, users: list[UserBatch], released: Sequence[GramSet]) -> Iterable[RowSums]:
         sums = super().sum_counts(users, released)
@@ -195,9 +194,10 @@ def _weights(plan: PrivacyPlan, number: int) -> Iterator[np.ndarray]:
         yield from np.full((plan.max_length, 1), 1 / math.sqrt(number))
         return
     left = np.array([plan.allotment])
+    kept_by_words, kept_by_longer = adaptive.AHEAD[plan.favour or "balanced"]
     for length in range(1, plan.max_length + 1):
         ahead = number * (plan.max_length - length)
-        kept = adaptive.AHEAD[plan.favour or "balanced"][length > 1]
+        kept = kept_by_words if length == 1 else kept_by_longer
         weights = []
         for this_round in plan.lengths[length - 1].rounds:
             spent = adaptive.spends(

@@ -9,11 +9,11 @@ import bisect
 import dataclasses
 import functools
 import importlib.resources
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from beam_dpne.errors import UsageError
@@ -22,8 +22,6 @@ from beam_dpne.forecast.needed_users import UsersNeeded
 from beam_dpne.ngrams.plan import PrivacyPlan
 
 PROFILES = ("titles",)
-# Parameters that a plan for a profile may have, since μ stands for them or they change nothing.
-_FREE = ("epsilon", "delta", "public_user_count", "max_tokens_per_user")
 WIDTHS = (100, 1000, 10_000, 100_000)
 
 
@@ -78,8 +76,13 @@ class Profile:
 
     def _check(self, plan: PrivacyPlan, users: int) -> None:
         remedy = "Give public text instead: --like FILE."
+        # These may differ from the profile's, since μ stands for them or they change nothing.
         usual = PrivacyPlan(
-            max_length=self.max_length, **{name: getattr(plan, name) for name in _FREE}
+            max_length=self.max_length,
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            public_user_count=plan.public_user_count,
+            max_tokens_per_user=plan.max_tokens_per_user,
         )
         # The strategy comes first, because defaults of other parameters follow from it.
         names = ("strategy", *(field.name for field in dataclasses.fields(plan)))
@@ -106,7 +109,7 @@ class Profile:
 def read_profile(name: str) -> Profile:
     """Returns a built-in profile, one of `PROFILES`."""
     file = importlib.resources.files("beam_dpne.forecast") / f"{name}.json"
-    return Profile(**json.loads(file.read_text("utf-8")))
+    return msgspec.json.decode(file.read_bytes(), type=Profile)
 
 
 def _between(points: Sequence[float], at: float, values: np.ndarray) -> np.ndarray:

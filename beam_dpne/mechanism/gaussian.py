@@ -20,12 +20,20 @@ beyond the support, where |noise| > −Φ^{-1}(2^-129) = 13.1 σ (`NORMAL_END`),
 draw has outcomes that are impossible in the other world. The probability that any of the n draws is
 far is called far.
 
-**Both together.** Let P̃ be the distribution of the release that is drawn, P that of the ideal one, N
-the outcomes without a far draw, and primes the same in the other world, with or without the user. Then
-P̃(E) ≤ far + P̃(E ∩ N) ≤ far + e^(s/2) P(E ∩ N), and P(E ∩ N) ≤ e^ε' P'(E ∩ N) + δ'
-≤ e^ε' (P'(E ∩ N ∩ N') + far) + δ' ≤ e^ε' (e^(s/2) P̃'(E) + far) + δ'. Altogether
-P̃(E) ≤ e^(ε' + s) P̃'(E) + e^(s/2) δ' + far·(1 + e^(ε' + s/2)). With s ≤ ε/1000 and
-far·(1 + e^ε) ≤ δ/1000 this is at most e^ε P̃'(E) + δ. The worlds may be exchanged.
+**Both together.** One world has the user, and the other does not. P is the distribution of the ideal
+release in the one world, P̃ that of the release that is drawn there, and N the outcomes there without a
+far draw; P', P̃' and N' are the same in the other world. Then
+
+    P̃(E) ≤ far + P̃(E ∩ N) ≤ far + e^(s/2) P(E ∩ N),
+    P(E ∩ N) ≤ e^ε' P'(E ∩ N) + δ'
+             ≤ e^ε' (P'(E ∩ N ∩ N') + far) + δ'
+             ≤ e^ε' (e^(s/2) P̃'(E) + far) + δ'.
+
+The second, put into the first, gives
+
+    P̃(E) ≤ e^(ε' + s) P̃'(E) + e^(s/2) δ' + far·(1 + e^(ε' + s/2)).
+
+With s ≤ ε/1000 and far·(1 + e^ε) ≤ δ/1000 this is at most e^ε P̃'(E) + δ. The worlds may be exchanged.
 
 **Noise on the integers.** J = round(σ·x), x from `randomness.normals`, where counts of n-grams are
 released. U has a grid of 2^-127, so an integer's probability is off by at most 2^-128: a relative 1e-12
@@ -36,16 +44,21 @@ together, on both sides, a probability of at most 6e-27·(1 + σ/8), since it fa
 exp(−8/σ) from each to the next there.
 
 **Groups.** A group of g users, or one person with g user ids, is added or removed one user after the
-other. Each step multiplies a probability by at most e^ε and adds δ, so that g steps give
-(gε, δ (1 + e^ε + … + e^{(g−1)ε})) = (gε, δ (e^{gε} − 1)/(e^ε − 1)), whatever the mechanism.
+other. Each step multiplies a probability by at most e^ε and adds δ, so that whatever the mechanism, g
+steps have the ε and the δ
+
+    gε   and   δ (1 + e^ε + … + e^{(g−1)ε}) = δ (e^{gε} − 1)/(e^ε − 1).
 
 For Gaussian noise a better bound holds. In round r, user u moves the weights by v_{u,r}, with
 Σ_r ‖v_{u,r}‖² ≤ μ² on every path, in units of the noise. g users together move them by Σ_u v_{u,r},
-and by Minkowski's inequality √(Σ_r ‖Σ_u v_{u,r}‖²) ≤ Σ_u √(Σ_r ‖v_{u,r}‖²) ≤ gμ. A user's weights
-follow from the user's own data and the public past, so the argument for one budget of μ² holds for a
-budget of (gμ)². Where weights depend on other users' (the sequential policies of set union), g steps
-lead from one input to the other, and each moves the weights by at most μ, which is gμ by the triangle
-inequality. So the group has the guarantee of one Gaussian mechanism of sensitivity gμ.
+and by Minkowski's inequality
+
+    √(Σ_r ‖Σ_u v_{u,r}‖²) ≤ Σ_u √(Σ_r ‖v_{u,r}‖²) ≤ gμ.
+
+A user's weights follow from the user's own data and the public past, so the argument for one budget of
+μ² holds for a budget of (gμ)². Where weights depend on other users' (the sequential policies of set
+union), g steps lead from one input to the other, and each moves the weights by at most μ, which is gμ
+by the triangle inequality. So the group has the guarantee of one Gaussian mechanism of sensitivity gμ.
 
 Where words are found by a threshold, that guarantee is not the whole one. It compares with a run in
 which no word is released that only the group holds, and δ_T bounds the difference for one user alone.
@@ -264,17 +277,19 @@ def group_sizes(*, epsilon: float, delta: float, gaussian: GaussianNoise) -> lis
     rows = []
     for users in SIZES:
         stddev = 1 / (users * gaussian.mu)
-        own = users * gaussian.epsilon
+        epsilon_of_group = users * epsilon
+        epsilon_of_noise = users * gaussian.epsilon
+        delta_of_noise = None
+        if math.isfinite(epsilon_of_noise):
+            delta_of_noise = gaussian_delta(epsilon=epsilon_of_noise, noise_stddev=stddev)
         rows.append(
             {
                 "users": users,
-                "epsilon": users * epsilon if math.isfinite(users * epsilon) else None,
+                "epsilon": epsilon_of_group if math.isfinite(epsilon_of_group) else None,
                 "delta": group_delta(epsilon=epsilon, delta=delta, users=users),
                 "gaussian_mu": users * gaussian.mu,
                 "gaussian_epsilon": gaussian_epsilon(delta=gaussian.delta, noise_stddev=stddev),
-                "gaussian_delta": gaussian_delta(epsilon=own, noise_stddev=stddev)
-                if math.isfinite(own)
-                else None,
+                "gaussian_delta": delta_of_noise,
             }
         )
     return rows
@@ -298,8 +313,9 @@ def _log_ndtr_difference(lower: float, upper: float) -> float:
     if upper > 0.0:
         return float(scipy.special.log_ndtr(lower) - scipy.special.log_ndtr(upper))
     squares = 0.5 * (upper - lower) * (upper + lower)
-    scaled = scipy.special.erfcx(-lower / math.sqrt(2)), scipy.special.erfcx(-upper / math.sqrt(2))
-    return squares + math.log(scaled[0] / scaled[1])
+    scaled_lower = scipy.special.erfcx(-lower / math.sqrt(2))
+    scaled_upper = scipy.special.erfcx(-upper / math.sqrt(2))
+    return squares + math.log(scaled_lower / scaled_upper)
 
 
 def _bracket(excess: Callable[[float], float], start: float) -> tuple[float, float]:

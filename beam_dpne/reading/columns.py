@@ -1,6 +1,5 @@
 """Columns of users and texts: their types, those of JSON objects, documents, row groups of Parquet."""
 
-import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -169,23 +168,41 @@ def field_values(value: Any, options: ReadOptions) -> tuple[Sequence[Any], str]:
         return (), NOT_OBJECT
     user = value.get(options.user_field)
     texts = [value.get(name) for name in options.text_fields]
-    present = [text for text in texts if text is not None]
-    tokens = [text if isinstance(text, list) else [None] for text in present]
-    words = itertools.chain(*tokens) if options.text_is_tokens else present
-    bad = BAD_TOKENS if options.text_is_tokens else BAD_TEXT
-    groups = [value.get(name) for name in (options.group_field,) if name is not None]
-    for is_faulty, reason in (
-        (user is None, NO_USER),
-        (user == "", EMPTY_USER),
-        (isinstance(user, bool) or not isinstance(user, str | int), BAD_USER),
-        (not present, NO_TEXT),
-        (not all(isinstance(word, str) for word in words), bad),
-        *((fault, fault) for fault in map(group_fault, groups)),
-    ):
-        if is_faulty:
+    reason = _user_fault(user) or _text_fault(texts, options)
+    if reason:
+        return (), reason
+    fields = [str(user), *texts]
+    if options.group_field is not None:
+        group = value.get(options.group_field)
+        reason = group_fault(group)
+        if reason:
             return (), reason
-    others = (json_text(value.get(name)) for name in options.fields or ())
-    return (str(user), *texts, *map(str, groups), *others), ""
+        fields.append(str(group))
+    fields += [json_text(value.get(name)) for name in options.fields or ()]
+    return fields, ""
+
+
+def _user_fault(user: Any) -> str:
+    """Returns why a value in JSON cannot be a user, or ""."""
+    if user is None:
+        return NO_USER
+    if user == "":
+        return EMPTY_USER
+    is_name = isinstance(user, str | int) and not isinstance(user, bool)
+    return "" if is_name else BAD_USER
+
+
+def _text_fault(texts: Sequence[Any], options: ReadOptions) -> str:
+    """Returns why values in JSON cannot be the texts of a record, or ""."""
+    present = [text for text in texts if text is not None]
+    if not present:
+        return NO_TEXT
+    if not options.text_is_tokens:
+        return "" if all(isinstance(text, str) for text in present) else BAD_TEXT
+    for tokens in present:
+        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+            return BAD_TOKENS
+    return ""
 
 
 def record_type(options: ReadOptions) -> type[msgspec.Struct]:
@@ -241,7 +258,9 @@ def _name_of(kind: pa.DataType) -> str:
 def interleaved(
     user: pa.Array, texts: Sequence[pa.Array], group: pa.Array | None = None
 ) -> pa.RecordBatch:
-    """Makes each text of a record that is not null a document of its user, and of its group if any.
+    """Makes a document of each text of each record: its user, the text, and its group if there is one.
+
+    Texts that are null are no documents, unless the records have one text each.
 
     >>> interleaved(pa.array(["ann"]), [pa.array(["a"]), pa.array(["b"])])["text"].to_pylist()
     ['a', 'b']

@@ -4,8 +4,8 @@ What follows from the private data voids the guarantee, so no file of the input 
 compared by what is read: by their lines after decompression and decoding, and by their texts, which may
 stand in another format, in another order and beside other fields. White space counts as one blank.
 
-The list is read once or twice, and of the input no more than is needed to find a text that the list
-does not have as often. Only a copy costs reading all of the input. This is a guard against a mistake:
+The list is read once or twice. The input is read until it has a text more often than the list, so that
+only a copy costs reading all of the input. This is a guard against a mistake:
 a part of a file, a list with more lines or without repeated ones, and n-grams that were counted in the
 input are not noticed.
 """
@@ -99,7 +99,15 @@ class _Texts:
         return self.hashes.size > 0 and not left.any()
 
     def _without(self, file: Contents, counts: np.ndarray) -> np.ndarray:
-        """Returns counts less those of a file's texts, or as they are if they lack one of these."""
+        """Takes the texts of a file off the counts, if each of them is there as often.
+
+        Args:
+          file: The file.
+          counts: (n,) int64, how many of each text are left.
+
+        Returns:
+          What is left then; the same counts if the file has a text that is not among them.
+        """
         left = counts.copy()
         for block in file():
             hashes, found = np.unique(_hashes(block), return_counts=True)

@@ -163,7 +163,7 @@ def guarded(path: str) -> Iterator[None]:
     except UnicodeError:
         raise InputError(
             f"{path} cannot be decoded. It is damaged, or it does not have the encoding that was given "
-            "or that its byte order mark names. Name its encoding with encoding, e.g. utf-16-le."
+            "or that its byte order mark names. Name the right one, e.g. set encoding=utf-16-le."
         ) from None
     except Exception as error:
         raise InputError(

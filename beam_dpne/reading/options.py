@@ -88,13 +88,18 @@ def format_of(path: str, input_format: str = "auto") -> str:
             f"for Parquet, may have one of {', '.join(_CODECS)}, got {path}. Unpack an archive; for "
             f"other names give one of the formats {', '.join(FORMATS)} with input_format."
         )
-    if named not in (None, found) and not any({named, found} <= {*alike} for alike in _ALIKE):
+    if named is not None and not _may_be(named, found):
         # Lines of JSON that were cut at commas would make many users of one person.
         raise InputError(
             f"input_format must be a format that {path} may have by its name, got "
             f"input_format={found!r}. Leave it out, or give the file the extension of its format."
         )
     return found
+
+
+def _may_be(named: str, wanted: str) -> bool:
+    """Whether a file whose extension names one format may be read as another one."""
+    return named == wanted or any(named in alike and wanted in alike for alike in _ALIKE)
 
 
 def names_of(text_field: str | Sequence[str]) -> tuple[str, ...]:
@@ -156,11 +161,15 @@ class InputDescription:
 
     def to_dict(self) -> dict[str, object]:
         """Returns the description as JSON types, without a group if there is none."""
-        lists = {"text_fields": list(self.text_fields), "details": dict(self.details)}
-        given = {**vars(self), **lists}
-        return {
-            name: value for name, value in given.items() if (name, value) != ("group_field", None)
+        described: dict[str, object] = {
+            "user_field": self.user_field,
+            "text_fields": list(self.text_fields),
         }
+        if self.group_field is not None:
+            described["group_field"] = self.group_field
+        described["format"] = self.format
+        described["details"] = dict(self.details)
+        return described
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,6 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9_.\-]{1,64}", re.ASCII)
 _SHOWN = 30
 _CHECKED_FILES = 8
 _CHECKED_BYTES = 2**16
-_Part = tuple[Sequence[pa.Array], list[tuple[int, str]], str, int]
 
 
 class Batch(NamedTuple):
@@ -62,6 +61,23 @@ class Batch(NamedTuple):
         """Yields the records that cannot be used, as the list of rejects has them."""
         for position, reason in self.rejects:
             yield Reject(self.path, position, self.unit, reason)
+
+
+class _Part(NamedTuple):
+    """Some records of a file, before their texts become documents.
+
+    Attributes:
+      columns: The columns of the usable records: users, each field of texts, then the group if there is
+        one, and further fields.
+      rejects: Position and reason of each record that cannot be used.
+      unit: Unit of the positions: `byte` or `row`.
+      done: Stored bytes of the piece of work that have been read by now.
+    """
+
+    columns: Sequence[pa.Array]
+    rejects: list[tuple[int, str]]
+    unit: str
+    done: int
 
 
 class WorkItem(NamedTuple):
@@ -129,16 +145,26 @@ def read_item(item: WorkItem, options: ReadOptions) -> Generator[Batch, None, No
     read = _read_parquet if item.kind == "parquet" else _read_text
     reported = 0
     with guarded(item.file.path), contextlib.closing(read(item, options)) as parts:
-        for columns, rejects, unit, done in parts:
-            progress.advance_bytes(done - reported)
-            reported = done
-            if options.fields is None:
-                last = 1 + len(options.text_fields)
-                found = interleaved(columns[0], columns[1:last], *columns[last:])
-            else:
-                names = [name for _, name in options.wanted_fields]
-                found = pa.RecordBatch.from_arrays(list(columns), names=names)
-            yield Batch(item.file.path, found, rejects, len(columns[0]), unit)
+        for part in parts:
+            progress.advance_bytes(part.done - reported)
+            reported = part.done
+            yield Batch(
+                path=item.file.path,
+                documents=_documents(part.columns, options),
+                rejects=part.rejects,
+                usable=len(part.columns[0]),
+                unit=part.unit,
+            )
+
+
+def _documents(columns: Sequence[pa.Array], options: ReadOptions) -> pa.RecordBatch:
+    """Returns a document for each text of usable records, or rows if further fields are wanted."""
+    if options.fields is not None:
+        names = [name for _, name in options.wanted_fields]
+        return pa.RecordBatch.from_arrays(list(columns), names=names)
+    last_text = 1 + len(options.text_fields)
+    group = None if options.group_field is None else columns[last_text]
+    return interleaved(columns[0], columns[1:last_text], group)
 
 
 def _read_parquet(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
@@ -150,7 +176,7 @@ def _read_parquet(item: WorkItem, options: ReadOptions) -> Generator[_Part, None
         first = None
         for columns, rejects, start, stop in read_row_groups(file, groups, options):
             first = start if first is None else first
-            yield columns, rejects, "row", int((stop - first) * size_of_row)
+            yield _Part(columns, rejects, "row", int((stop - first) * size_of_row))
 
 
 def _read_text(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
@@ -193,7 +219,7 @@ def _begin(text: TextFile, item: WorkItem, options: ReadOptions) -> Sequence[str
 def _parts(
     text: TextFile, item: WorkItem, names: Sequence[str], options: ReadOptions
 ) -> Iterator[_Part]:
-    """Yields columns, rejects, the unit of positions, and the number of stored bytes that were read."""
+    """Yields the records of a text, some at a time."""
     into = text_formats.Gathered(text, options)
     is_array = _is_array(text, item.kind)
     if item.kind == "sequences":
@@ -213,7 +239,8 @@ def _parts(
     # What is left after the last yield is the last batch.
     for _ in itertools.chain(reading, [None]):
         columns = [pa.array(each, kind) for each, kind in zip(into.columns, kinds, strict=True)]
-        yield columns, into.rejects, "row" if is_array else "byte", min(text.taken, size)
+        unit = "row" if is_array else "byte"
+        yield _Part(columns, into.rejects, unit, min(text.taken, size))
         into.clear()
     if text.taken < size and codec_of(item.file.path) is None:
         raise InputError(f"{item.file.path} is shorter than when the run began.")
@@ -354,8 +381,8 @@ def _absent(
     if not told and item.kind in DELIMITED:
         told = (
             " Its fields are not shown, since they may be data: look at its first line. Name them with "
-            "user_field and text_field, those of a file without a header line with columns, and the "
-            "sign between them with delimiter."
+            "user_field and text_field. If the file has no header line, set columns to the names of "
+            "all its fields; if another sign stands between them, set delimiter to it."
         )
     elif not told and names:
         told = f" It has the fields {', '.join(names[:_SHOWN])}."

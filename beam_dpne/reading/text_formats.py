@@ -89,8 +89,14 @@ def read_delimited(
     wanted = operator.itemgetter(*(names.index(name) for _, name in options.wanted_fields))
     width = len(names)
     for offset, row, fault in _rows(text, kind, options, options.max_record_bytes, stop):
-        values = wanted(row) if len(row) == width else ()
-        reason = fault or ("" if values and values[0] else EMPTY_USER if values else RAGGED)
+        values: tuple[str, ...] = ()
+        reason = fault
+        if len(row) == width:
+            values = wanted(row)
+            if not values[0]:
+                reason = reason or EMPTY_USER
+        else:
+            reason = reason or RAGGED
         if not reason and options.group_field is not None:
             reason = group_fault(values[1 + len(options.text_fields)])
         into.add(offset, values, reason)
@@ -119,8 +125,9 @@ def header(text: TextFile, path: str, kind: str, options: ReadOptions) -> list[s
     if fault:
         raise InputError(
             f"{path} must begin with a header line of {kind} in {options.encoding or 'UTF-8'}, shorter "
-            f"than {_HEADER_BYTES} bytes, got a line that is {fault}. Name the encoding of the file "
-            "with encoding, e.g. cp1252, or name the columns with columns."
+            f"than {_HEADER_BYTES} bytes, got a line that is {fault}. If the file has another "
+            "encoding, name it, e.g. set encoding=cp1252; if it has no header line, set columns to the "
+            "names of all its fields."
         )
     return names
 
@@ -268,7 +275,14 @@ class _Quoted:
                 quotes += piece.count('"')
                 if piece[-1] not in "\r\n":
                     continue
-                line = '"\n' if quotes % 2 else "" if begin > self._start else "-\n"
+                # Its place is taken by a quote if it opens or closes quotes. Otherwise it is left out;
+                # only as a record's first line it leaves a sign, without which there is no record.
+                if quotes % 2:
+                    line = '"\n'
+                elif begin > self._start:
+                    line = ""
+                else:
+                    line = "-\n"
             begin = text.offset
             quotes = 0
             if line:

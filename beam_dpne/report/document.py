@@ -115,13 +115,14 @@ def render_report(
     is_html = output_format == "html"
     groups = {length: rows for length, rows in facts.groups().items() if len(rows)}
     has_search = is_html and "search" not in left_out
-    budget = {name: facts.ledger["guarantee"][name] for name in ("epsilon", "delta")}
+    epsilon = facts.ledger["guarantee"]["epsilon"]
+    delta = facts.ledger["guarantee"]["delta"]
     words = {
         "changes": changes,
         "charts": {"lengths": _length_charts(facts), "ranks": _rank_charts(facts, groups)},
         "facts": facts,
         "format": output_format,
-        "guess": percent(guessing_bound(**budget)),
+        "guess": percent(guessing_bound(epsilon, delta)),
         "left_out": {name: text for name, text in PARTS.items() if name in left_out},
         "rankings": [
             (f"{_of_length(facts, length)}: {len(top):,} of {len(rows):,}", _rows(facts, top))
@@ -139,7 +140,7 @@ def render_report(
         },
         "tables": {
             "detection": [
-                (percent(alarms), percent(detection_bound(**budget, false_alarms=alarms)))
+                (percent(alarms), percent(detection_bound(epsilon, delta, alarms)))
                 for alarms in _FALSE_ALARMS
             ],
             "groups": _groups(facts) if facts.has_groups else [],
@@ -221,7 +222,7 @@ def _words(lengths: Sequence[int]) -> str:
     first = min(lengths, default=1)
     last = max(lengths, default=1)
     if first == last:
-        return f"{first} word{'s' if first > 1 else ''}"
+        return "1 word" if first == 1 else f"{first} words"
     return f"{first} to {last} words"
 
 
@@ -281,10 +282,13 @@ def _shown_values(facts: Facts, columns: Sequence[Sequence[float]]) -> list[str]
         return [number(value) for value in columns[0]]
     if not facts.has_counts:
         return [f"{value:,.2f}" for value in columns[0]]
-    return [
-        f"{value:,.0f} ({low:,.0f} to {high:,.0f}{_ROUGHLY if high > _ROUGH * max(low, 1) else ''})"
-        for value, low, high in zip(*columns, strict=True)
-    ]
+    return [_with_interval(*each) for each in zip(*columns, strict=True)]
+
+
+def _with_interval(value: float, low: float, high: float) -> str:
+    """Returns an estimate with its interval; a wide one is marked as an order of magnitude."""
+    mark = _ROUGHLY if high > _ROUGH * max(low, 1) else ""
+    return f"{value:,.0f} ({low:,.0f} to {high:,.0f}{mark})"
 
 
 def _search(facts: Facts, groups: Mapping[int | None, pa.Table], limit: int) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from beam_dpne.documents.steps import (
 from beam_dpne.errors import UsageError
 from beam_dpne.jobs.engine import is_classic_template
 from beam_dpne.ngrams.known_lists import plain_texts
+from beam_dpne.ngrams.steps import PrivateNgrams
 from beam_dpne.reading.copies import refuse_input
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import InputDescription, ReadOptions, names_of
@@ -188,16 +189,27 @@ class PrivateRows(beam.PTransform):
         read = reader.options if is_straight else ReadOptions()
         known = checked_names(read.user_field, read.text_field, read.group_field)
         if is_straight and (known, read.group_field) == (names, group_field):
-            fields = {"user_field": transform.user_field, "text_field": transform.text_field}
-            batch = BatchDocuments(**fields, group_field=group_field)
+            batch = BatchDocuments(
+                user_field=transform.user_field,
+                text_field=transform.text_field,
+                group_field=group_field,
+            )
             records = records | "Documents" >> batch
-            as_program = {"user_field": USER, "text_field": TEXT, "described": reader.description}
-            as_program |= {} if group_field is None else {"group_field": GROUP}
-            transform = dataclasses.replace(transform, **as_program)
+            transform = _of_program(transform, reader.description)
         elif readers:
             described = _described(transform.row_description, readers)
             transform = dataclasses.replace(transform, described=described)
         return records | "Release" >> transform
+
+
+def _of_program(transform: DocumentsTransform, description: InputDescription) -> DocumentsTransform:
+    """Returns a transform of the batches of `BatchDocuments`, with the program's description."""
+    transform = dataclasses.replace(
+        transform, user_field=USER, text_field=TEXT, described=description
+    )
+    if isinstance(transform, PrivateNgrams) and transform.is_grouped:
+        return dataclasses.replace(transform, group_field=GROUP)
+    return transform
 
 
 def _described(rows: InputDescription, readers: Sequence[ReadRows]) -> InputDescription:

@@ -8,7 +8,7 @@ import dataclasses
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any, NamedTuple, Optional
 
 import apache_beam as beam
 
@@ -29,8 +29,10 @@ from beam_dpne.cli.parameters import (
 from beam_dpne.cli.preparing import check_directory
 from beam_dpne.documents.run_keys import RunKeyFile
 from beam_dpne.documents.steps import DocumentsTransform
+from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.plan import GaussianPlan
+from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import steps as ngrams
 from beam_dpne.ngrams.known import KnownNgrams, read_known
 from beam_dpne.ngrams.parameters import KnownLists
@@ -52,6 +54,12 @@ from beam_dpne.validation import (
 from beam_dpne.yaml.rows import PrivateRows, ReadRows, WriteRows
 
 _LOGGER = logging.getLogger(__name__)
+# The name of the transform that has a plan.
+_TRANSFORMS = {
+    PrivacyPlan: "PrivateNgrams",
+    SetUnionPlan: "PrivateSetUnion",
+    BayesianPlan: "BayesianCounts",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,8 +90,8 @@ class RowFields(Parameters):
 Groups = Mapping[type, Sequence[str]]
 
 
-def _keys(groups: Groups) -> Callable[[Callable[..., beam.PTransform]], Callable[..., Any]]:
-    """Makes a function of the groups' objects a function of YAML's keys.
+def _keys(groups: Groups) -> Callable[[Callable[[Made], beam.PTransform]], Callable[..., Any]]:
+    """Makes a function of the groups with their values a function of YAML's keys.
 
     Beam reads the schema of the configuration from its signature, and the documentation of the keys
     from its docstring.
@@ -95,9 +103,9 @@ def _keys(groups: Groups) -> Callable[[Callable[..., beam.PTransform]], Callable
         if not names or each.name in names
     }
 
-    def decorate(build: Callable[..., beam.PTransform]) -> Callable[..., Any]:
+    def decorate(build: Callable[[Made], beam.PTransform]) -> Callable[..., Any]:
         def construct(**config: Any) -> beam.PTransform:
-            return build(*_objects(build.__name__, groups, known, config))
+            return build(_made(build.__name__, groups, known, config))
 
         construct.__name__ = construct.__qualname__ = build.__name__
         about, heading, example = inspect.cleandoc(build.__doc__ or "").partition("\nExample:\n")
@@ -122,10 +130,10 @@ def _python_parameter(parameter: Parameter) -> inspect.Parameter:
     return inspect.Parameter(parameter.name, kind, annotation=hint, default=default)
 
 
-def _objects(
+def _made(
     transform: str, groups: Groups, known: Mapping[str, Parameter], config: Mapping[str, Any]
-) -> list[Any]:
-    """Returns an object of each group from the values of YAML, checked by its definition.
+) -> Made:
+    """Returns the groups with the values of YAML, each checked by its definition.
 
     Keys that are left out, or null, have their defaults. Values of templates arrive as text, and text
     that a command line would take is taken.
@@ -145,35 +153,50 @@ def _objects(
     plans: Any = [group for group in groups if issubclass(group, GaussianPlan)]
     in_plans = {field.name for plan in plans for field in dataclasses.fields(plan)}
     given = with_file(given, given.pop("plan", None), in_plans)
-    made = Made({transform: list(groups)}, given)
-    return [made[group] for group in groups if group is not PlanFile]
+    return Made({transform: list(groups)}, given)
 
 
-def _private_rows(
-    make: type[DocumentsTransform],
-    plan: Any,
-    fields: ReadOptions,
-    tokenizing: Tokenizing,
-    running: Running,
-    *,
-    lists: KnownLists | PublicCounting,
-    **others: Any,
-) -> PrivateRows:
-    """Returns a transform of rows from the objects of its keys."""
-    if (warning := about_large_delta(plan.delta)) and not plan.public_user_count:
-        _LOGGER.warning("%s: %s.", make.__name__, warning)
-    own: dict[str, Any] = {"plan": plan, "user_field": fields.user_field, **others}
+class _Common(NamedTuple):
+    """What the keys give that all private transforms have.
+
+    Attributes:
+      user_field: the name of the field with the user.
+      text_field: the name of the field with the text, or several names.
+      tokenizer: the tokenizer with its rules.
+      partitions: the number of parts of the users.
+      run_key: the key of a file, or None for a fresh one.
+      keys: the keys that name files.
+    """
+
+    user_field: str
+    text_field: str | Sequence[str]
+    tokenizer: str | Tokenizer
+    partitions: int
+    run_key: RunKey | None
+    keys: Mapping[str, Any]
+
+
+def _common(made: Made, plan: GaussianPlan, lists: KnownLists | PublicCounting) -> _Common:
+    """Checks the groups that all private transforms have, and warns of a large δ."""
+    fields = made[ReadOptions]
+    tokenizing = made[Tokenizing]
+    running = made[Running]
+    warning = about_large_delta(plan.delta)
+    if warning is not None and not plan.public_user_count:
+        _LOGGER.warning("%s: %s.", _TRANSFORMS[type(plan)], warning)
+    run_key = None
     if running.run_key_file is not None:
         check_access([running.run_key_file], [])
-        own["run_key"] = RunKeyFile.checked(absolute_path(running.run_key_file))
-    transform = make(
-        tokenizer=with_rules(tokenizing, tokenizing.name()),
-        partitions=running.partitions or make.partitions,
+        run_key = RunKeyFile.checked(absolute_path(running.run_key_file))
+    file_of_key = {"run_key_file": running.run_key_file}
+    return _Common(
+        user_field=fields.user_field,
         text_field=fields.text_field,
-        **own,
+        tokenizer=with_rules(tokenizing, tokenizing.name()),
+        partitions=running.partitions or DocumentsTransform.partitions,
+        run_key=run_key,
+        keys=vars(tokenizing) | vars(lists) | file_of_key,
     )
-    key = {"run_key_file": running.run_key_file}
-    return PrivateRows(transform=transform, keys=vars(tokenizing) | vars(lists) | key)
 
 
 def _private_keys(plan: type) -> Groups:
@@ -188,9 +211,7 @@ def _private_keys(plan: type) -> Groups:
 
 
 @_keys({Input: (), ReadOptions: (), Grouping: (), RowFields: (), Rejecting: ()})
-def ReadDocuments(
-    files: Input, reading: ReadOptions, grouping: Grouping, fields: RowFields, rejecting: Rejecting
-) -> beam.PTransform:
+def ReadDocuments(made: Made) -> beam.PTransform:
     r"""Reads users' texts from files into rows, by the names of fields.
 
     Output: one row for each record, with the user as text, the text, or each of several texts, and the
@@ -211,15 +232,17 @@ def ReadDocuments(
       ...         _ = rows | beam.Map(print)
       Row(user='007', text='Hello, you', country='dk')
     """
+    rejecting = made[Rejecting]
+    fields = made[RowFields]
     if rejecting.rejects is not None:
         check_directory("rejects", rejecting.rejects, None)
-    inputs = names_of(files.input)
+    inputs = names_of(made[Input].input)
     check_access(inputs, [rejecting.rejects] if rejecting.rejects else [])
     options = dataclasses.replace(
-        reading,
+        made[ReadOptions],
         fields=tuple(fields.fields or ()),
         text_is_tokens=fields.text_is_tokens,
-        group_field=grouping.group_field,
+        group_field=made[Grouping].group_field,
     )
     return ReadRows(
         inputs=[absolute_path(path) for path in inputs],
@@ -230,7 +253,7 @@ def ReadDocuments(
 
 
 @_keys({**_private_keys(PrivacyPlan), Grouping: (), KnownLists: ()})
-def PrivateNgrams(*parameters: Any) -> beam.PTransform:
+def PrivateNgrams(made: Made) -> beam.PTransform:
     """Releases n-grams of up to max_length words that many users share.
 
     Input: rows with a schema, one for each document or record, bounded and in the global window.
@@ -254,21 +277,32 @@ def PrivateNgrams(*parameters: Any) -> beam.PTransform:
       ...         lambda row: print(row.ngram))
       good morning
     """
-    *given, grouping, asked = parameters
-    plan, _, tokenizing, _ = given
-    known = _known(asked, plan.max_length, tokenizing)
-    more = {"group_field": grouping.group_field, "known": known}
-    return _private_rows(ngrams.PrivateNgrams, *given, lists=asked, **more)
+    plan = made[PrivacyPlan]
+    known = _known(made, plan.max_length)
+    common = _common(made, plan, made[KnownLists])
+    transform = ngrams.PrivateNgrams(
+        plan=plan,
+        known=known,
+        group_field=made[Grouping].group_field,
+        user_field=common.user_field,
+        text_field=common.text_field,
+        tokenizer=common.tokenizer,
+        partitions=common.partitions,
+        run_key=common.run_key,
+    )
+    return PrivateRows(transform=transform, keys=common.keys)
 
 
-def _known(asked: KnownLists, max_length: int, tokenizing: Tokenizing) -> KnownNgrams | None:
+def _known(made: Made, max_length: int) -> KnownNgrams | None:
     """Returns the n-grams of the lists that keys name; None if they name none."""
+    asked = made[KnownLists]
+    tokenizing = made[Tokenizing]
     tokenizer = with_rules(tokenizing, tokenizing.name())
     return None if asked.known is None else read_known(asked, max_length, tokenizer)
 
 
 @_keys({**_private_keys(SetUnionPlan), KnownLists: ()})
-def PrivateSetUnion(*parameters: Any) -> beam.PTransform:
+def PrivateSetUnion(made: Made) -> beam.PTransform:
     """Releases items that many users have: words, queries, product names, any strings.
 
     Input: rows with a schema, bounded and in the global window.
@@ -280,20 +314,23 @@ def PrivateSetUnion(*parameters: Any) -> beam.PTransform:
     Privacy: both outputs together are user-level (epsilon, delta)-differentially private, when one
     user with all rows is added or removed. Nothing else that the pipeline writes is private.
     """
-    *given, asked = parameters
-    known = _known(asked, 1, given[2])
-    items = None if known is None else known.items
-    return _private_rows(set_union.PrivateSetUnion, *given, lists=asked, known=items)
+    plan = made[SetUnionPlan]
+    known = _known(made, 1)
+    common = _common(made, plan, made[KnownLists])
+    transform = set_union.PrivateSetUnion(
+        plan=plan,
+        known=None if known is None else known.items,
+        user_field=common.user_field,
+        text_field=common.text_field,
+        tokenizer=common.tokenizer,
+        partitions=common.partitions,
+        run_key=common.run_key,
+    )
+    return PrivateRows(transform=transform, keys=common.keys)
 
 
 @_keys({PublicCounting: ("public",), **_private_keys(BayesianPlan)})
-def BayesianCounts(
-    public: PublicCounting,
-    plan: BayesianPlan,
-    fields: ReadOptions,
-    tokenizing: Tokenizing,
-    running: Running,
-) -> beam.PTransform:
+def BayesianCounts(made: Made) -> beam.PTransform:
     """Estimates a probability for every n-gram of a public vocabulary.
 
     Input: rows with a schema, one for each document or record, bounded and in the global window.
@@ -304,6 +341,9 @@ def BayesianCounts(
     Privacy: both outputs together are user-level (epsilon, delta)-differentially private, when one
     user with all rows is added or removed. Nothing else that the pipeline writes is private.
     """
+    plan = made[BayesianPlan]
+    public = made[PublicCounting]
+    tokenizing = made[Tokenizing]
     check_access([public.public], [])
     counts = read_public_counts(
         public.public,
@@ -311,12 +351,21 @@ def BayesianCounts(
         tokenizer=with_rules(tokenizing, tokenizing.name()),
         vocabulary_size=plan.vocabulary_size,
     )
-    given = (plan, fields, tokenizing, running)
-    return _private_rows(bayesian.BayesianCounts, *given, lists=public, public=counts)
+    common = _common(made, plan, public)
+    transform = bayesian.BayesianCounts(
+        plan=plan,
+        public=counts,
+        user_field=common.user_field,
+        text_field=common.text_field,
+        tokenizer=common.tokenizer,
+        partitions=common.partitions,
+        run_key=common.run_key,
+    )
+    return PrivateRows(transform=transform, keys=common.keys)
 
 
 @_keys({Writing: (), ReleaseNotes: ()})
-def WriteRelease(writing: Writing, notes: ReleaseNotes) -> beam.PTransform:
+def WriteRelease(made: Made) -> beam.PTransform:
     """Writes a release as files that a ledger lists.
 
     Input: a mapping of `rows` and `ledger`, the unchanged outputs of a private transform. Rows that
@@ -327,6 +376,7 @@ def WriteRelease(writing: Writing, notes: ReleaseNotes) -> beam.PTransform:
 
     Privacy: it writes nothing but its inputs and the notes of the operator.
     """
+    writing = made[Writing]
     check_access([], [writing.output])
     check_output(writing.output, overwrite=writing.overwrite)
     return WriteRows(
@@ -334,6 +384,6 @@ def WriteRelease(writing: Writing, notes: ReleaseNotes) -> beam.PTransform:
             output=absolute_path(writing.output),
             output_format=writing.output_format,
             overwrite=writing.overwrite,
-            notes=notes,
+            notes=made[ReleaseNotes],
         )
     )

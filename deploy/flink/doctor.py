@@ -15,7 +15,9 @@ MIB = 1 << 20
 # element of 4 MiB. Each round has a grouping, and so have the corpus and the numbers of users.
 _SORT_MIB = 4.7
 # A stage writes up to so many results at a time, each with a minimum of buffers, and reads others.
-_RESULTS, _READ_BUFFERS, _BUFFER_MIB = 10, 256, 1 / 32
+_RESULTS = 10
+_READ_BUFFERS = 256
+_BUFFER_MIB = 1 / 32
 # The heap holds the output of a task twice, and Flink needs about as much again.
 _HEAP_PER_TEXT = 6
 _PLANNER_MARK = "beam_dpne.planner"
@@ -107,7 +109,9 @@ def _slots(task_managers: Sequence[Mapping[str, Any]], parallelism: int) -> Find
     text = (
         f"{len(task_managers)} TaskManagers, {free} of {total} slots free, for {parallelism} tasks."
     )
-    status = "missing" if not total else "ok" if free else "limited"
+    status = "ok" if free else "limited"
+    if not total:
+        status = "missing"
     return Finding(status, "TaskManagers", text)
 
 

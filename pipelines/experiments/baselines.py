@@ -191,7 +191,8 @@ def _distinct_items(
     grams: GramIndex, lengths: Sequence[int], bases: np.ndarray, first: int, stop: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the distinct items of some users: (user counted from the first, item), sorted."""
-    start, end = grams.corpus.offsets[first], grams.corpus.offsets[stop]
+    start = grams.corpus.offsets[first]
+    end = grams.corpus.offsets[stop]
     users = grams.corpus.user_of_position[start:end].astype(np.int64) - first
     held = []
     for length, base in zip(lengths, bases[:-1].tolist(), strict=True):

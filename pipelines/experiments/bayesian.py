@@ -53,7 +53,8 @@ def _study(given: argparse.Namespace, data: pathlib.Path) -> Study:
         raise ValueError(f"public must name an existing file, got public={given.public}.")
     known = data_of(given.titles, given.public, data)
     scale = bayesian_parts.QUICK if given.quick else bayesian_parts.DEFAULT
-    everybody, largest = len(known.corpus.users), len(known.exact.public)
+    everybody = len(known.corpus.users)
+    largest = len(known.exact.public)
     experiments = bayesian_parts.all_experiments(scale.within(largest), everybody)
     return Study(
         title="# Private n-gram probabilities: experiments",
@@ -67,5 +68,6 @@ def _study(given: argparse.Namespace, data: pathlib.Path) -> Study:
 def data_of(titles: str | None, public: str | None, data: pathlib.Path) -> BayesianData:
     """Returns the private and the public data that were given, or those that ship."""
     public = public or str(data / PUBLIC_FILE)
-    sample, note = str(data / studies.TITLES_FILE), f"public: {os.path.basename(public)}"
+    sample = str(data / studies.TITLES_FILE)
+    note = f"public: {os.path.basename(public)}"
     return BayesianData(titles_source(titles, sample, note), public)

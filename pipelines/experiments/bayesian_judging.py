@@ -59,7 +59,8 @@ def best_floor(private: _Floats, released: _Floats) -> float:
 
     The divergence is convex in the floor, so that halving brackets of its slope find it.
     """
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     for _ in range(40):
         middle = (low + high) / 2
         mixed = with_floor(released, middle)
@@ -89,7 +90,8 @@ def covered_sentences(corpus: Corpus, public: PublicCounts) -> CoveredSentences:
     ends = np.flatnonzero(corpus.codes < 0)
     starts = np.append(0, ends[:-1] + 1)
     whole = starts + public.length <= ends
-    starts, ends = starts[whole], ends[whole] - (public.length - 1)
+    starts = starts[whole]
+    ends = ends[whole] - (public.length - 1)
     known = arrays.offsets_of(rows >= 0)
     covered = known[ends] - known[starts] == ends - starts
     starts, sizes = starts[covered], (ends - starts)[covered]
@@ -157,7 +159,7 @@ def infer_membership(exact: ExactCounts, setting: Setting, run_key: RunKey) -> f
             means, stddev = paper_probabilities.untuned(
                 of_users(grams, everybody), sums, exact.public.counts, setting.paper
             )
-            key = run_key.sub_key(f"paper {'with' if present else 'without'}")
+            key = run_key.sub_key("paper with" if present else "paper without")
             places = np.arange(setting.draws * means.size)
             logs = normals(keyed_bits(key, places, 0)).reshape(setting.draws, -1) * stddev + means
             released = [paper_probabilities.softmax(one) for one in logs]

@@ -27,15 +27,22 @@ from pipelines.experiments.paper_probabilities import (
     paper_probabilities,
 )
 
-COUNTS, LOG_GLOBAL, PAPER = "counts", "log_global", "paper_brute_force"
-LAPLACE, LAPLACE_PUBLIC = "laplace", "laplace_public"
-PUBLIC, PUBLIC_PLUS_ONE = "public", "public_plus_one"
-ANONYMITY, PRIVATE = "k_anonymity", "private"
+COUNTS = "counts"
+LOG_GLOBAL = "log_global"
+PAPER = "paper_brute_force"
+LAPLACE = "laplace"
+LAPLACE_PUBLIC = "laplace_public"
+PUBLIC = "public"
+PUBLIC_PLUS_ONE = "public_plus_one"
+ANONYMITY = "k_anonymity"
+PRIVATE = "private"
 # Without noise: one key is as good as another.
 EXACT = (PUBLIC, PUBLIC_PLUS_ONE, ANONYMITY, PRIVATE)
 PAPER_DECAYS = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3, 1e4)
 PAPER_PUBLIC_WEIGHTS = (0.1, 0.3, 0.5, 0.7, 0.9)
-DELTA, MAX_COUNT, MAX_CONTRIBUTIONS = 1e-7, 1, 30
+DELTA = 1e-7
+MAX_COUNT = 1
+MAX_CONTRIBUTIONS = 30
 TOKENIZER = "words"
 _Floats = npt.NDArray[np.float64]
 
@@ -120,7 +127,8 @@ def release(exact: ExactCounts, setting: Setting, key: int, run_key: RunKey) -> 
     """
     if setting.mechanism in EXACT:
         return _without_noise(exact, setting)
-    public, plan = exact.public.counts, setting.plan
+    public = exact.public.counts
+    plan = setting.plan
     bound = bound_key(exact, plan, run_key)
     grams = limited(exact, plan, bound)
     rng = np.random.default_rng(key)

@@ -39,8 +39,10 @@ LABELS = {
     ANONYMITY: "k-anonymity (no guarantee)",
     PRIVATE: "private, unprotected",
 }
-TARGET_EPSILON, TABLE_EPSILON = 0.1, 0.2
-TARGET_VOCABULARY, MEMBERSHIP_VOCABULARY = 50_000, 10_000
+TARGET_EPSILON = 0.1
+TABLE_EPSILON = 0.2
+TARGET_VOCABULARY = 50_000
+MEMBERSHIP_VOCABULARY = 10_000
 TABLE_VOCABULARIES = (10_000, 60_000)
 TABLE_ANONYMITY = 50
 PAPER_USERS_A_CONTRIBUTION = 1000
@@ -111,7 +113,8 @@ def all_experiments(scale: Scale, everybody: int) -> Iterator[Experiment]:
       scale: The number of runs.
       everybody: The number of all users.
     """
-    size, target = scale.vocabulary_size, TARGET_EPSILON
+    size = scale.vocabulary_size
+    target = TARGET_EPSILON
     users = [everybody if number is None else number for number in scale.users]
 
     def with_users(number: int) -> dict[str, Any]:

@@ -97,12 +97,14 @@ def _true_numbers(
     batches: Sequence, sets: Sequence[GramSet], plan: PrivacyPlan
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns each row's number of users, and the median number of released n-grams that they have."""
-    users, held = [], []
+    users = []
+    held = []
     for batch in batches:
         own = GramRows(pruning=plan.pruning).held(batch, sets)
         users.append(np.diff(own.offsets)[rows_of_entries(own.offsets)])
         held.append(own.rows)
-    sizes, rows = np.concatenate(users), np.concatenate(held)
+    sizes = np.concatenate(users)
+    rows = np.concatenate(held)
     sizes = sizes[np.lexsort((sizes, rows))]
     counts = np.bincount(rows, minlength=sum(map(len, sets)))
     middles = np.cumsum(counts) - counts + counts // 2

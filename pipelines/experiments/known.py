@@ -32,10 +32,12 @@ from pipelines.experiments.studies import NOTICE, fixed_key
 
 MSNBC = "pipelines/data/msnbc990928.seq.gz"
 PLAN = PrivacyPlan(epsilon=1, delta=1e-7, count_share=0)
-NOTHING, ONE_ROUND = "nothing", "nothing, by one_round"
+NOTHING = "nothing"
+ONE_ROUND = "nothing, by one_round"
 _DEFAULTS = ("max_contributions", "vocabulary_delta_share", "rounds", "favour")
 PAPER = {"strategy": "one_round", **dict.fromkeys(_DEFAULTS)}
-MANY, COMMON = 50, 1_000
+MANY = 50
+COMMON = 1_000
 # From ε and the number of a run key to what the run knows.
 List = Callable[[float, int], KnownNgrams]
 _Row = dict[str, str]
@@ -50,7 +52,8 @@ class World:
 
     def release(self, known: KnownNgrams, key: int, **changed: Any) -> tuple[GramSet, ...]:
         """Returns what a run under a numbered key releases."""
-        plan, run_key = dataclasses.replace(self.plan, **changed), fixed_key(key)
+        plan = dataclasses.replace(self.plan, **changed)
+        run_key = fixed_key(key)
         run = InMemory(plan=plan, run_key=run_key, root=known.root(plan.max_length))
         return run.release([self.corpus.batch(run_key)])
 
@@ -58,11 +61,13 @@ class World:
         self, epsilons: Sequence[float], keys: Sequence[int], lists: Mapping[str, List]
     ) -> list[_Row]:
         """Returns the medians of runs that know nothing, and of those that know each list."""
-        judge, rows = Judge(self), []
+        judge = Judge(self)
+        rows = []
         for epsilon in epsilons:
             medians: dict[str, np.ndarray] = {}
             for name, known_of in {NOTHING: nothing, ONE_ROUND: nothing, **lists}.items():
-                runs, is_paper = [], name == ONE_ROUND
+                runs = []
+                is_paper = name == ONE_ROUND
                 for key in keys[: 1 if is_paper else None]:
                     known = known_of(epsilon, key)
                     sets = self.release(known, key, epsilon=epsilon, **(PAPER if is_paper else {}))
@@ -86,7 +91,8 @@ class Judge:
 
         Columns are those that somebody has, those that many have, and spurious known and new ones.
         """
-        found, previous = [], known.root(len(sets))
+        found = []
+        previous = known.root(len(sets))
         codes = codes_of_sets(self.index.corpus, sets)
         for grams, rows, level in zip(sets, codes, self.index.lengths, strict=True):
             users = np.append(level.users, 0)[self.index.find(rows)]
@@ -149,7 +155,8 @@ def spurious(public: Corpus, epsilon: float, runs: int) -> Iterator[_Row]:
     """Yields the mean numbers of spurious n-grams of each length and family, beside their bounds."""
     own, others = halves(public)
     world = World(corpus=with_documents(own, 8, np.random.default_rng(0)))
-    judge, text = Judge(world), of_text(others, 3)
+    judge = Judge(world)
+    text = of_text(others, 3)
     known = KnownNgrams.joined([text, nonsense(text)])
     plan = dataclasses.replace(world.plan, epsilon=epsilon)
     sets = [world.release(known, key, epsilon=epsilon) for key in range(1, runs + 1)]
@@ -165,7 +172,8 @@ def spurious(public: Corpus, epsilon: float, runs: int) -> Iterator[_Row]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Prints the table of each part."""
-    parser, parts = argparse.ArgumentParser(description=__doc__), ["titles", "halves", "msnbc"]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parts = ["titles", "halves", "msnbc"]
     parser.add_argument("titles")
     parser.add_argument("--public", nargs="+", required=True)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[1, 4])
@@ -191,10 +199,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
             rows = own.compared(given.epsilons, given.keys, {"a release of the others": of_others})
         elif part == "msnbc":
-            corpus, plan = (
-                read(MSNBC, "sequences", "whitespace"),
-                dataclasses.replace(PLAN, max_length=6),
-            )
+            corpus = read(MSNBC, "sequences", "whitespace")
+            plan = dataclasses.replace(PLAN, max_length=6)
             pages = KnownNgrams.of((str(page),) for page in range(1, 18))
             rows = World(corpus=corpus, plan=plan).compared(
                 [1], given.keys, {"17 pages": always(pages)}

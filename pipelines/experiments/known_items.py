@@ -24,7 +24,9 @@ from beam_dpne.set_union.in_memory import release_items
 from beam_dpne.set_union.plan import POLICIES, SetUnionPlan
 from pipelines.experiments.corpora import Data, titles_source
 
-KEYS, NONSENSE, SOME = (1, 2, 3), 1_000_000, 20
+KEYS = (1, 2, 3)
+NONSENSE = 1_000_000
+SOME = 20
 
 
 def measure(data: Data, plan: SetUnionPlan, known: KnownNgrams | None, key: int) -> list[int]:

@@ -23,7 +23,8 @@ from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.release.reading import read_release
 from beam_dpne.report.changes import compare_releases
 
-MONTHS, FIRST = 12, 5
+MONTHS = 12
+FIRST = 5
 PHRASE = "zorbax plimket"
 YEAR = PrivacyPlan(epsilon=8, delta=1.2e-6)
 
@@ -38,8 +39,9 @@ def write_months(titles: pathlib.Path, folder: pathlib.Path) -> None:
         own = texts[month * of_month : (month + 1) * of_month]
         with open(folder / f"{month + 1:02}.jsonl", "w", encoding="utf-8") as file:
             for user, text in enumerate(own):
-                new = f" {PHRASE}" * (month + 1 >= FIRST and user % 100 == 0)
-                file.write(json.dumps({"user": f"u{user}", "text": text + new}) + "\n")
+                has_phrase = month + 1 >= FIRST and user % 100 == 0
+                text_of_month = f"{text} {PHRASE}" if has_phrase else text
+                file.write(json.dumps({"user": f"u{user}", "text": text_of_month}) + "\n")
     public = texts[MONTHS * of_month :]
     (folder / "public.txt").write_text("\n".join(public) + "\n", encoding="utf-8")
 
@@ -69,10 +71,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     write_months(given.titles, given.output)
     plan = plan_of_each(YEAR, MONTHS)
     (given.output / "plan.json").write_text(plan.to_json())
-    rows, last = [], {}
+    rows = []
+    last = {}
     for month in range(1, MONTHS + 1):
         row: dict[str, object] = {"month": month}
-        for is_known in (False, True)[: 1 + given.known]:
+        for is_known in (False, True) if given.known else (False,):
             name = " known" if is_known else ""
             found = read_release(str(release(given.output, month, is_known=is_known)))
             row[f"n-grams{name}"] = found.num_rows

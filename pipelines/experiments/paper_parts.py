@@ -28,8 +28,12 @@ OTHER_POLICIES = ("screened_gaussian", "mad", "mad2r")
 MSNBC: Mapping[str, Any] = {"epsilon": 1.0, "delta": 1e-7, "max_length": 6}
 TITLES: Mapping[str, Any] = {"epsilon": 4.0, "delta": 1e-7}
 UNION: Mapping[str, Any] = {"epsilon": 3.0, "delta": math.exp(-10)}
-MSNBC_LIMIT, TITLES_LIMIT, SPURIOUS_LIMIT, UNION_LIMIT = 10, 100, 300, 100
-TARGET_LENGTH, TABLE_LENGTH = 7, 9
+MSNBC_LIMIT = 10
+TITLES_LIMIT = 100
+SPURIOUS_LIMIT = 300
+UNION_LIMIT = 100
+TARGET_LENGTH = 7
+TABLE_LENGTH = 9
 SPURIOUS_FRACTIONS = papers.DPNE_TABLE_3.columns
 
 

@@ -152,7 +152,8 @@ def user_norms(grams: UserGrams, sums: Sums, *, decay: float, max_count: int) ->
 
     References: Corollary 1; Algorithm 1, "brute-force".
     """
-    count, rows = len(grams.users), grams.rows
+    count = len(grams.users)
+    rows = grams.rows
     user = arrays.rows_of_entries(grams.offsets)
     weights = decay_weights(sums.users, max_count=max_count, decay=decay)
     centred = centred_logs(sums.counts)
@@ -197,7 +198,8 @@ def sensitivities(
     gammas = np.array([by_decay[decay] for decay, _ in paper.candidates])
     if not paper.is_tuned:
         return gammas, 0.0
-    user, largest = arrays.rows_of_entries(judges.offsets), 0.0
+    user = arrays.rows_of_entries(judges.offsets)
+    largest = 0.0
     for (decay, weight), gamma in zip(paper.candidates, gammas, strict=True):
         mean = mean_logs(sums, public, decay=decay, private_weight=weight, max_count=most)
         logs = log_probabilities(mean)
@@ -260,7 +262,8 @@ def log_global_bound(*, max_count: int, decay: float) -> float:
     for users in (max(1, turn + step) for step in range(-1, 4)):
         now, before = (min(1.0, decay * number / max_count) for number in (users, users - 1))
         changes.append(now * math.log(users + max_count) - before * math.log(users))
-        most, left = math.log1p(max_count * users), math.log1p(max_count * (users - 1))
+        most = math.log1p(max_count * users)
+        left = math.log1p(max_count * (users - 1))
         changes.append(now * most - before * left)
     return max(changes)
 
@@ -291,7 +294,8 @@ def _posterior_shares(noisy: _Floats, public: _Integers, stddev: float, max_coun
     """
     prior = discounted(public)
     nodes, masses = np.polynomial.hermite_e.hermegauss(40)
-    best, shares = -np.inf, prior
+    best = -np.inf
+    shares = prior
     for log_ratio in np.arange(-8.0, 9.0, 0.5):
         means = prior * math.exp(log_ratio)
         spread = np.sqrt(_REST**2 + np.minimum(1 / prior + 1 / means, 2.0))
@@ -303,5 +307,6 @@ def _posterior_shares(noisy: _Floats, public: _Integers, stddev: float, max_coun
         likelihood = float((np.log(weights.sum(axis=0)) + logs.max(axis=0)).sum())
         fit = likelihood - (log_ratio / 2) ** 2 / 2
         if fit > best:
-            best, shares = fit, (weights * counts).sum(axis=0) / weights.sum(axis=0)
+            best = fit
+            shares = (weights * counts).sum(axis=0) / weights.sum(axis=0)
     return shares / shares.sum()

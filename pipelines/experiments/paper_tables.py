@@ -7,7 +7,8 @@ from typing import Any
 from pipelines.experiments.printed import PrintedTable
 from pipelines.experiments.studies import Cell, Experiment, Made, Measured, Result
 
-PAPER, OURS = "DPNE (one_round)", "ours (adaptive)"
+PAPER = "DPNE (one_round)"
+OURS = "ours (adaptive)"
 _MEDIANS = (
     "Medians over keys; n-grams that some user holds, spurious ones apart (medians too; 'expected at "
     "most' is the mechanism's own bound). The paper counts what is released.",

@@ -27,9 +27,14 @@ from beam_dpne.mechanism.thresholds import alone_tail, vocabulary_threshold
 
 LAPLACE = ("count_laplace", "weighted_laplace", "policy_laplace", "greedy")
 POLICIES = (*LAPLACE, "count_gaussian", "mad", "mad2r")
-DESCENT_MARGIN, MAD_MARGIN, MOST_REROUTED = 5.0, 2.0, 50
+DESCENT_MARGIN = 5.0
+MAD_MARGIN = 2.0
+MOST_REROUTED = 50
 # Of the rounds of "mad2r": parts of the budget and of δ_T, the cut of the first, and the least bias.
-MAD2R_SHARES, MAD2R_DELTA_SHARES, MAD2R_CUT, LEAST_BIAS = (0.3, 0.7), (0.1, 0.9), 1.0, 0.125
+MAD2R_SHARES = (0.3, 0.7)
+MAD2R_DELTA_SHARES = (0.1, 0.9)
+MAD2R_CUT = 1.0
+LEAST_BIAS = 0.125
 _LEAST_WEIGHT = 2.0**-50
 _Floats = np.ndarray
 
@@ -100,7 +105,8 @@ def release_items(held: Holdings, run: UnionParameters, seed: int) -> np.ndarray
 
 def limit(held: Holdings, run: UnionParameters, rng: np.random.Generator) -> Holdings:
     """Returns at most Δ_0 items of each user: a random subset or, for "greedy", the most frequent."""
-    user, draws = held.users, rng.random(held.items.size)
+    user = held.users
+    draws = rng.random(held.items.size)
     first = -held.counts if run.policy == "greedy" else np.zeros_like(held.counts)
     order = np.lexsort((draws, first, user))
     place = np.empty(order.size, np.int64)
@@ -192,7 +198,8 @@ def fill_evenly(offsets, items, histogram, cutoff):
     References: DPSU Algorithm 3 (ℓ1-descent).
     """
     for user in range(len(offsets) - 1):
-        left, active = 1.0, 0
+        left = 1.0
+        active = 0
         for entry in range(offsets[user], offsets[user + 1]):
             if histogram[items[entry]] < cutoff:
                 active += 1
@@ -241,7 +248,8 @@ def mad_weights(held: Holdings, cutoff: float, most: int, biases: _Floats) -> _F
       most: d_max; users with more items than this do not take part in it.
       biases: (size,) how much weight each item gets beside a user's others, in (0, 1].
     """
-    sizes, user = np.diff(held.offsets), held.users
+    sizes = np.diff(held.offsets)
+    user = held.users
     takes_part = (sizes > 1) & (sizes <= most)
     even = np.where(takes_part, 1 / np.maximum(sizes, 1), 0.0)
     own = biases[held.items]
@@ -262,7 +270,8 @@ def _rerouted(held: Holdings, run: UnionParameters, rng: np.random.Generator) ->
     """Returns what "mad" or "mad2r" releases, over one round or two."""
     has_two = run.policy == "mad2r"
     shares = tuple(zip(MAD2R_SHARES, MAD2R_DELTA_SHARES, strict=True)) if has_two else ((1.0, 1.0),)
-    most, half = run.max_contributions, run.delta / 2
+    most = run.max_contributions
+    half = run.delta / 2
     whole = gaussian_noise_stddev(epsilon=run.epsilon, delta=half)
     stddevs = [whole / math.sqrt(budget) for budget, _ in shares]
     thresholds = [
@@ -271,7 +280,8 @@ def _rerouted(held: Holdings, run: UnionParameters, rng: np.random.Generator) ->
         else vocabulary_threshold(noise_stddev=sigma, delta=share * half, max_contributions=most)
         for number, (sigma, (_, share)) in enumerate(zip(stddevs, shares, strict=True))
     ]
-    biases, found = np.ones(held.size), []
+    biases = np.ones(held.size)
+    found = []
     for number, (sigma, threshold) in enumerate(zip(stddevs, thresholds, strict=True)):
         limited = limit(held, run, rng)
         cutoff = threshold + MAD_MARGIN * sigma

@@ -235,6 +235,24 @@ def test_a_wrong_parameter_is_one_line_and_status_2(cli, command, arguments, mes
 
 
 @pytest.mark.parametrize(
+    ("data", "given", "named"),
+    [
+        (b"name,words\nann,hello\n", (), ["--user_field", "--columns to", "--delimiter to"]),
+        (b"us\xe4r,text\nann,hello\n", (), ["--encoding=cp1252", "--columns to"]),
+        (b"user;text\nann;hello\n", (), ["--delimiter=semicolon"]),
+        (b"user,text\n", ("--encoding", "utf-16"), ["--encoding=utf-16-le"]),
+    ],
+)
+def test_the_remedy_for_a_file_names_options_as_they_are_typed(cli, tmp_path, data, given, named):
+    path = tmp_path / "notes.csv"
+    path.write_bytes(data)
+    ended = cli("ngrams", "--input", path, "--output", tmp_path / "out", *BUDGET, *given)
+    assert ended.status == 2
+    for option in named:
+        assert option in ended.err, ended.err
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("{", "--plan {path} must be a JSON object; line 1 is not JSON"),

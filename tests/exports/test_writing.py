@@ -9,7 +9,8 @@ import pytest
 from beam_dpne import PublicCounts
 from beam_dpne.cli.settings import EXPORTS
 from beam_dpne.errors import ExportError, ReleaseError, UsageError
-from beam_dpne.exports.writing import KINDS, Source, export
+from beam_dpne.exports.source import Source
+from beam_dpne.exports.writing import KINDS, export
 from beam_dpne.release.reading import Release
 from beam_dpne.storage.directories import LocalDirectory
 from tests.support import releases
