@@ -6,6 +6,7 @@ import hashlib
 import math
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -256,7 +257,9 @@ def _check_places(made: Made, options: BeamOptions) -> None:
     read = [*inputs, *filter(None, (key, words))]
     written = filter(None, (output, rejects, options.temp_location, budget))
     if output is not None:
-        secrets = {"run_key_file": key, "stop_list": words, "temp_location": options.temp_location}
+        # Without the option, runs put locks and their sets there (`storage.private`).
+        temporary = options.temp_location or tempfile.gettempdir()
+        secrets = {"run_key_file": key, "stop_list": words, "temp_location": temporary}
         for path in inputs:
             check_not_below("input", path, output)
         for name, path in secrets.items():
