@@ -30,9 +30,10 @@ from beam_dpne.ngrams.parameters import KNOWN_MIN_COUNT, KnownLists
 from beam_dpne.reading.copies import refuse_input
 from beam_dpne.reading.files import InputFile, line_blocks, sha256_of
 from beam_dpne.reading.options import ReadOptions, extension_of, names_of
-from beam_dpne.release.reading import is_release, read_release
+from beam_dpne.release.reading import has_ledger, is_release, read_release
 from beam_dpne.set_union.elements import KnownItems
 from beam_dpne.storage.directories import check_access
+from beam_dpne.storage.paths import split
 
 if TYPE_CHECKING:
     from beam_dpne.storage.directories import PipelineOptions
@@ -356,6 +357,11 @@ def read_known(
                 KnownNgrams.from_release(path, same_people=same_people, tokenizer=tokenizer)
             )
             continue
+        if same_people and has_ledger(split(path)[0]):
+            raise UsageError(
+                "known must name the directory of a release whose budget counts, got a file in one with "
+                f"known_same_people: {path}. Name the directory."
+            )
         refuse_input("known", path, inputs, reading, known_lists.plain_texts(path))
         how: dict[str, Any] = {"tokenizer": tokenizer, "min_count": asked.known_min_count}
         if extension_of(path) in TABLES:
