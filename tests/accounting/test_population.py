@@ -291,9 +291,7 @@ def test_a_run_never_passes_the_cap_by_what_it_knew(cli, tmp_path, program):
 
 
 @pytest.mark.parametrize("failed", [None, 2])
-def test_settling_a_run_leaves_the_note_of_a_failed_try_under_another_key(
-    budget, tmp_path, failed
-):
+def test_settling_a_run_leaves_the_note_of_a_failed_try_under_another_key(budget, tmp_path, failed):
     """The failed tries may have shown something, so that they count beside the release."""
     for _ in range(9):
         noted(budget, tmp_path / "out", run_key=failed and digests(failed))
