@@ -257,6 +257,7 @@ def _check_places(made: Made, options: BeamOptions) -> None:
     read = [*inputs, *filter(None, (key, words))]
     written = filter(None, (output, rejects, options.temp_location, budget))
     if output is not None:
+        runners.check_beside(options, output)
         # Without the option, runs put locks and their sets there (`storage.private`).
         temporary = options.temp_location or tempfile.gettempdir()
         secrets = {"run_key_file": key, "stop_list": words, "temp_location": temporary}

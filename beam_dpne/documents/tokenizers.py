@@ -279,7 +279,7 @@ def cut_at_borders(users: pa.Array, tokens: pa.ListArray) -> tuple[pa.Array, pa.
 def _is_safe(error: BaseException, tokenizer: Tokenizer) -> bool:
     """Returns whether a tokenizer of this package raised an error, whose message holds no text then.
 
-    A function that wraps one of this package (`functools.wraps`) says that it is of that module, too. So
+    A function that wraps one of this package (`functools.wraps`) says that it is of the same module. So
     the module must have the function or class itself under its name.
     """
     named = tokenizer if hasattr(tokenizer, "__qualname__") else type(tokenizer)

@@ -340,8 +340,8 @@ def read_known(
       reading: how these files are read, so that copies of them in other forms are noticed.
 
     Raises:
-      UsageError: if a list is a file of the input, or has the same content as one, or if no list is a
-        release though one is said to be about the same people.
+      UsageError: if a list is a file of the input, or has the same content as one; or if a release is
+        said to be about the same people, and no list is one, or a list is a file of one.
       AccessError, InputError, ReleaseError, FileNotFoundError: if a list cannot be read.
     """
     paths = names_of(asked.known or ())
@@ -359,8 +359,8 @@ def read_known(
             continue
         if same_people and has_ledger(split(path)[0]):
             raise UsageError(
-                "known must name the directory of a release whose budget counts, got a file in one with "
-                f"known_same_people: {path}. Name the directory."
+                "known must name the directory of a release if known_same_people is given, so that its "
+                f"budget counts, got a file in one: {path}."
             )
         refuse_input("known", path, inputs, reading, known_lists.plain_texts(path))
         how: dict[str, Any] = {"tokenizer": tokenizer, "min_count": asked.known_min_count}

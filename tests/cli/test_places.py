@@ -74,6 +74,15 @@ def test_a_temporary_folder_of_the_system_below_the_output_is_refused(
     assert cli("ngrams", *given, "--temp_location", place / "elsewhere").status == 0
 
 
+@pytest.mark.parametrize("bucket", ["gs://releases", "s3://releases/"])
+def test_a_whole_bucket_has_no_place_beside_it_for_what_an_engine_writes(cli, place, bucket):
+    given = ("--input", place / "notes.jsonl", "--output", bucket, *RUN)
+    ended = cli("ngrams", *given, "--runner", "DirectRunner")
+    assert (ended.status, "temp_location must be given" in ended.err) == (2, True)
+    for more in (("--runner", "DirectRunner", "--temp_location", place / "temporary"), ()):
+        assert "temp_location must be given" not in cli("ngrams", *given, *more).err
+
+
 def test_the_same_secrets_beside_the_output_are_fine(cli, place):
     assert cli("account", "--budget", place / "budget", "--create", *CAP).status == 0
     given = (
