@@ -178,7 +178,8 @@ class Budget:
     def settle(self, output: str) -> None:
         """Replaces the note of a run by a copy of the ledger that the run has published.
 
-        Nothing is left to do if the budget has this ledger, and no note of another run like it.
+        Nothing is left to do if the budget has this ledger. The note of a later run to the same
+        directory, which has failed, then stays.
 
         Args:
           output: Directory of the release.
@@ -344,14 +345,17 @@ def _note_of(ledger: CountedLedger, place: str, runs: Mapping[str, Counted]) -> 
     """Returns the name of the note of the run that published a ledger in a place, if there is one.
 
     A note of another run key is of another try, which counts beside this release. A note that states
-    no key may be of any run, and is taken only if no note states the key of the ledger.
+    no key may be of any run. It is taken only if no note states the key of the ledger, and not for a
+    ledger that the budget has, which would be counted once with it.
     """
     notes = {
         name: run.run_key
         for name, run in runs.items()
         if isinstance(run, Note) and run.output == place and _budget(run) == _budget(ledger)
     }
-    keys = (ledger.run_key, None)
+    keys = [ledger.run_key]
+    if ledger.run_key is None or not _is_among(ledger, runs):
+        keys.append(None)
     return next((name for key in keys for name, stated in notes.items() if stated == key), None)
 
 

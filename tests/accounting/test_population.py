@@ -303,3 +303,16 @@ def test_settling_a_run_leaves_the_note_of_a_failed_try_under_another_key(budget
     runs = budget.runs()
     assert [name for name in before if isinstance(runs[name], Note)] == before
     assert isinstance(runs[own], CountedLedger)
+
+
+def test_settling_a_release_once_more_leaves_the_note_of_a_run_that_failed_to_replace_it(
+    budget, tmp_path
+):
+    noted(budget, tmp_path / "out")
+    out = release(tmp_path / "out")
+    budget.settle(out)
+    failed = noted(budget, tmp_path / "out")
+    together = budget.total(budget.runs())
+    budget.settle(out)
+    assert isinstance(budget.runs()[failed], Note)
+    assert budget.total(budget.runs()) == together
