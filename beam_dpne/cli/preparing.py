@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import os
+import tempfile
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -226,6 +227,10 @@ def _check_places(made: Made, options: "BeamOptions | None") -> None:
     temporary = None if options is None else options.temp_location
     written = filter(None, (output, rejects, temporary, budget))
     if output is not None:
+        if options is not None and options.runner is not None:
+            _check_beside(options, output)
+        # Without the option, runs put locks and their sets there (`storage.private`).
+        temporary = temporary or tempfile.gettempdir()
         secrets = {"run_key_file": key, "stop_list": words, "temp_location": temporary}
         for path in inputs:
             check_not_below("input", path, output)
@@ -244,6 +249,12 @@ def _check_places(made: Made, options: "BeamOptions | None") -> None:
         check_outside("budget", budget, output)
     if rejects is not None:
         check_directory("rejects", rejects, output)
+
+
+def _check_beside(options: "BeamOptions", output: str) -> None:
+    from beam_dpne.jobs.engine import check_beside
+
+    check_beside(options, output)
 
 
 def _known(

@@ -243,6 +243,28 @@ def counters(result: PipelineResult) -> dict[str, int]:
     return values
 
 
+def _is_here(options: BeamOptions, release: str) -> bool:
+    """Whether the temporary folder of a run is on a disk, instead of an object store."""
+    if options.temp_location is None:
+        return options.is_embedded or is_local(release)
+    return is_local(options.temp_location)
+
+
+def check_beside(options: BeamOptions, release: str) -> None:
+    """Refuses a release in a whole bucket if its run would have its temporary folder beside it.
+
+    Raises:
+      UsageError: there is nothing beside a bucket.
+    """
+    whole_bucket = re.fullmatch(r"[^:]+://[^/]+/*", release)
+    if whole_bucket and options.temp_location is None and not _is_here(options, release):
+        raise UsageError(
+            "temp_location must be given if output is a whole bucket, got output="
+            f"{release}: what the run writes between two steps is as secret as the data, and would be "
+            "published there."
+        )
+
+
 @contextlib.contextmanager
 def run_folder(options: BeamOptions, release: str) -> Iterator[str]:
     """Yields the run's temporary folder, which is as private as the data, and deletes it at the end.
@@ -252,8 +274,7 @@ def run_folder(options: BeamOptions, release: str) -> Iterator[str]:
     object store on an engine it is beside the release.
     """
     given = options.temp_location
-    is_here = options.is_embedded or is_local(release) if given is None else is_local(given)
-    if is_here:
+    if _is_here(options, release):
         # Jobs on an engine go on when their launcher is killed.
         with private.run_folder(given, ends_with_launcher=options.is_embedded) as folder:
             try:
@@ -261,9 +282,7 @@ def run_folder(options: BeamOptions, release: str) -> Iterator[str]:
             finally:
                 encoding.forget()
         return
-    output = absolute_path(release).rstrip("/")
-    # There is no directory beside a bucket.
-    beside = output if re.fullmatch(r"\w+://[^/]+", output) else os.path.dirname(output)
+    beside = os.path.dirname(absolute_path(release).rstrip("/"))
     folder = FileSystems.join(given or beside, f".beam_dpne-{uuid.uuid4().hex}")
     try:
         yield folder
