@@ -105,10 +105,12 @@ class InMemory:
         self, partitions: Sequence[Iterable[DocumentBlock]], numbers: Iterable[int]
     ) -> list[UserBatch]:
         """Returns the positions of the users of some partitions."""
-        how = {"max_tokens": self.plan.max_tokens_per_user, "run_key": self.run_key}
-        return [
-            batch for number in numbers for batch in lay_out((number, partitions[number]), **how)
-        ]
+        most = self.plan.max_tokens_per_user
+        batches: list[UserBatch] = []
+        for number in numbers:
+            partition = (number, partitions[number])
+            batches += lay_out(partition, max_tokens=most, run_key=self.run_key)
+        return batches
 
     def release(self, users: Iterable[UserBatch]) -> tuple[GramSet, ...]:
         """Returns S_1, …, S_T, with numbers of users if the plan has a count_share.
@@ -209,16 +211,21 @@ class InMemory:
         self, shards: list[HistogramShard], drawn: HistogramShard | None
     ) -> list[HistogramShard]:
         """Returns the n-grams of each hash range that are open or found after a round."""
-        how = {"drawn": drawn, "rule": rule_for(self.plan, self.start), "run_key": self.run_key}
-        return map_in_threads(functools.partial(decisions.decide, **how), shards, self.workers)
+        rule = rule_for(self.plan, self.start)
+        decide = functools.partial(decisions.decide, drawn=drawn, rule=rule, run_key=self.run_key)
+        return map_in_threads(decide, shards, self.workers)
 
     def count(self, users: list[UserBatch], released: Sequence[GramSet]) -> Sequence[GramSet]:
         """Returns the released sets with the numbers of users who hold each n-gram."""
         *shorter, last = released
-        rows = GramRows(pruning=self.plan.pruning)
-        noise = self.plan.count_noise
-        how = {"rows": rows, "noise": noise, "run_key": self.run_key}
-        return measuring.estimated(last, self.sum_counts(users, released), *shorter, **how)
+        return measuring.estimated(
+            last,
+            self.sum_counts(users, released),
+            *shorter,
+            rows=GramRows(pruning=self.plan.pruning),
+            noise=self.plan.count_noise,
+            run_key=self.run_key,
+        )
 
     def sum_counts(self, users: list[UserBatch], released: Sequence[GramSet]) -> Iterable[RowSums]:
         """Returns the exact sums over users for the released rows, in pieces."""
@@ -254,7 +261,17 @@ def release_partitions(
         shares = (range(first, len(partitions), most) for first in range(most))
         collections.deque(forks.stream(("lay_out", share) for share in shares), 0)
         partitions.clear()
-        return InProcesses(**vars(loop), forks=forks).release([])
+        in_forks = InProcesses(
+            plan=loop.plan,
+            run_key=loop.run_key,
+            root=loop.root,
+            left_out=loop.left_out,
+            start=loop.start,
+            histogram_ranges=loop.histogram_ranges,
+            workers=loop.workers,
+            forks=forks,
+        )
+        return in_forks.release([])
 
 
 @dataclasses.dataclass(kw_only=True)
