@@ -144,6 +144,23 @@ def test_each_guarantee_names_functions_that_exist():
         assert set(re.findall(r"`(\w+)`", names)) <= defined_in(path), path
 
 
+def test_where_is_what_names_what_exists():
+    table = text_of(CONTRIBUTING).partition("## Where is what\n")[2].partition("\n## ")[0]
+    found = re.findall(r"`(\w+/\w+\.py)`(?::((?:\s*`\w+`,?)+))?", table)
+    assert len(found) > 30
+    for path, names in found:
+        module = ast.parse((ROOT / "beam_dpne" / path).read_text(encoding="utf-8"))
+        assigned = {
+            target.id
+            for node in module.body
+            if isinstance(node, ast.Assign | ast.AnnAssign)
+            for target in getattr(node, "targets", [getattr(node, "target", None)])
+            if isinstance(target, ast.Name)
+        }
+        defined = defined_in(f"beam_dpne/{path}") | assigned
+        assert set(re.findall(r"`(\w+)`", names)) <= defined, path
+
+
 def test_files_that_pages_name_exist():
     paths = (
         r"((?!beam_dpne/ledger)(?:beam_dpne|tests|docs|deploy|templates|pipelines)/[\w./-]*[\w/])`"
