@@ -26,11 +26,6 @@ LONGEST = 500  # lines of a module of the package
 # Tokens in a code line of a module of the package that has so many code lines.
 DENSEST = 12.0
 LEAST_LINES = 40
-# Modules that are denser today. A number here may only fall, and goes where it is no longer needed.
-DENSER: Mapping[str, float] = {
-    "beam_dpne/documents/left_out.py": 12.4,
-    "beam_dpne/report/changes.py": 12.2,
-}
 _SPACE = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
     *(tokenize.ENCODING, tokenize.ENDMARKER),
@@ -93,14 +88,10 @@ def faults(sizes: Mapping[str, Size]) -> list[str]:
             continue
         if size.lines > LONGEST:
             found.append(f"{path} has {size.lines} lines, above {LONGEST}")
-        most_dense = DENSER.get(path, DENSEST)
-        is_dense = size.code_lines >= LEAST_LINES and size.density > DENSEST
-        if is_dense and round(size.density, 1) > most_dense:
+        if size.code_lines >= LEAST_LINES and round(size.density, 1) > DENSEST:
             found.append(
-                f"{path} has {size.density:.1f} tokens a line, above {most_dense}: say it in more lines"
+                f"{path} has {size.density:.1f} tokens a line, above {DENSEST}: say it in more lines"
             )
-        if path in DENSER and not is_dense:
-            found.append(f"{path} is no longer dense: take it out of the list")
     return found
 
 

@@ -1,9 +1,9 @@
 """Estimated numbers of users and their intervals, from the noisy sums: public numbers in and out.
 
-For each length, a curve says how many users of each class to expect by a row's score (`curves`), and
-the law of the deviations from it is learned from the noisy sums themselves (`kinds`: empirical Bayes by
-a mixture of normal laws). Each row's number of users then has a law given the row's own sums, and its
-mean, spread and skewness in logarithms give the estimate and the interval.
+For each length, a curve says how many users of each class to expect by a row's score (`curves`). The
+law of the deviations from the curve is learned from the noisy sums themselves (`kinds`: empirical Bayes
+by a mixture of normal laws). Given its own sums, a row's number of users then has a law. The mean, the
+spread and the skewness of the number's logarithm give the estimate and the interval.
 
 Estimates of rows with few users are shrunk towards rows with similar scores, so they are not unbiased
 for a single row. With a larger budget the noise falls, and they tend to the numbers themselves.
@@ -32,8 +32,8 @@ _SKEW_OF_MEDIAN = 1 / 6
 _MOST_SKEW = 1.5
 # If nobody holds a row with a larger probability, the interval begins at 0.
 _MOST_NOBODY = 0.025
-# Rows of a length from which profiles and spreads are learned, and of those how many of one level; and
-# rows from which the parts of kinds are.
+# Profiles and spreads are learned from so many rows of a length, which are of so many levels; the parts
+# of kinds are learned from more rows.
 _ROWS_OF_PROFILES = 400
 _LEVELS_OF_PROFILES = 16
 _ROWS_OF_PARTS = 2000
@@ -93,13 +93,14 @@ class _Length:
         found, counts = np.unique(levels, return_counts=True)
         of_levels = np.split(rows[np.argsort(levels, kind="stable")], np.cumsum(counts)[:-1])
         for level, chosen in zip(found.tolist(), of_levels, strict=True):
-            unit = (self.measured.unit / int(self.rule.row_weights[chosen[0]])) ** 2
+            row_weight = int(self.rule.row_weights[chosen[0]])
+            mass_variance = (self.measured.unit / row_weight) ** 2
             sums = Sums(
                 place=self.rule.least + level * LEVEL_STEP,
                 numbers=self.measured.numbers[chosen],
                 masses=self.measured.masses[chosen],
-                variances=unit * self.rule.bounds**2,
-                mass_variance=unit,
+                variances=mass_variance * self.rule.bounds**2,
+                mass_variance=mass_variance,
             )
             yield chosen, sums
 
@@ -108,7 +109,8 @@ class _Length:
 
         Args:
           sizes: numbers of users of the classes.
-          parts_before: the parts of kinds at the length before; about the same are expected here.
+          parts_before: the parts of kinds at the length before, about which are expected here too;
+            None at the first length.
         """
         order = self.order
         bounds = self.rule.bounds
@@ -119,18 +121,30 @@ class _Length:
         if parts_before is not None:
             expected = (expected + parts_before) / 2
         kinds = dataclasses.replace(kinds, parts=expected)
-        some = [sums for _, sums in self.sums(self._some(order))]
+        sums_of_some = [sums for _, sums in self.sums(self._some(order))]
         turns = _TURNS if order.size > _ROWS_OF_PROFILES else _TURNS_OF_FEW
-        kinds = kinds.learned(some, sizes, expected, turns)
+        kinds = kinds.learned(sums_of_some, sizes, expected, turns)
+        # Profiles and spreads are settled. More rows say how many rows are of each kind.
         first = order[:FIRST_ROWS]
         others = _spread_out(order, _ROWS_OF_PARTS)
-        chosen = list(self.sums(np.union1d(first, others)))
-        answers = kinds.answers([sums for _, sums in chosen])
-        likelihoods = np.concatenate([of_rows(slice(None)).likelihoods for of_rows in answers])
-        is_first = np.isin(np.concatenate([rows for rows, _ in chosen]), first)
-        parts = learned_parts(likelihoods, kinds.parts, expected)
-        first_parts = learned_parts(likelihoods[is_first], first_expected, first_expected)
-        return dataclasses.replace(kinds, parts=parts, first_parts=first_parts)
+        rows, likelihoods = self._likelihoods(kinds, np.union1d(first, others))
+        of_first = likelihoods[np.isin(rows, first)]
+        return dataclasses.replace(
+            kinds,
+            parts=learned_parts(likelihoods, kinds.parts, expected),
+            first_parts=learned_parts(of_first, first_expected, first_expected),
+        )
+
+    def _likelihoods(self, kinds: Kinds, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns rows level by level, (n,), and how likely the sums of each are, (n, K) float64."""
+        rows_of_levels: list[np.ndarray] = []
+        sums_of_levels: list[Sums] = []
+        for own, sums in self.sums(rows):
+            rows_of_levels.append(own)
+            sums_of_levels.append(sums)
+        all_rows = slice(None)
+        likelihoods = [of(all_rows).likelihoods for of in kinds.answers(sums_of_levels)]
+        return np.concatenate(rows_of_levels), np.concatenate(likelihoods)
 
     def _some(self, order: np.ndarray) -> np.ndarray:
         """Returns the rows from which profiles and spreads are learned: of few levels, spread out."""
@@ -142,21 +156,31 @@ class _Length:
         return _spread_out(rows, _ROWS_OF_PROFILES)
 
     def _means(self, bins: list[np.ndarray]) -> Means:
-        """Returns the means of the sums over bins."""
-        found = []
+        """Returns the means of the sums over the rows of each bin."""
+        places: list[float] = []
+        numbers: list[np.ndarray] = []
+        masses: list[float] = []
+        mass_variances: list[float] = []
         for rows in bins:
-            unit = (self.measured.unit / self.rule.row_weights[rows]) ** 2
-            unit = float(unit.sum()) / rows.size**2
-            place = self.rule.least + LEVEL_STEP * float(self.rule.levels[rows].mean())
-            numbers = self.measured.numbers[rows].mean(axis=0)
-            mass = float(self.measured.masses[rows].mean())
-            found.append((place, numbers, mass, unit * self.rule.bounds**2, unit))
-        return Means(*(np.array(column) for column in zip(*found, strict=True)))
+            level = float(self.rule.levels[rows].mean())
+            places.append(self.rule.least + LEVEL_STEP * level)
+            numbers.append(self.measured.numbers[rows].mean(axis=0))
+            masses.append(float(self.measured.masses[rows].mean()))
+            variances = (self.measured.unit / self.rule.row_weights[rows]) ** 2
+            mass_variances.append(float(variances.sum()) / rows.size**2)
+        return Means(
+            places=np.array(places),
+            numbers=np.array(numbers),
+            masses=np.array(masses),
+            number_variances=np.multiply.outer(mass_variances, self.rule.bounds**2),
+            mass_variances=np.array(mass_variances),
+        )
 
 
 def _spread_out(rows: np.ndarray, most: int) -> np.ndarray:
-    """Returns so many of some rows, at equal distances, or all of them."""
-    return rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.int64)]
+    """Returns so many of some rows, at equal distances, or all of them if they are no more."""
+    places = np.linspace(0, rows.size - 1, min(rows.size, most))
+    return rows[places.astype(np.int64)]
 
 
 def _estimates(kinds: Kinds, answers: Answers, are_first: np.ndarray) -> np.ndarray:

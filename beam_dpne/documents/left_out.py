@@ -1,10 +1,10 @@
 """What the rules of texts leave out, as a test of words and of n-grams.
 
-A tokenizer with masks, a stop list or a separator leaves places of texts out, so that nobody holds some
-n-grams. They could be released all the same: a known list may have them, and noise alone lifts
-candidates whose words were released apart. The test here is a function of public rules and of the
-n-gram alone, so that dropping what it finds, from public lists and from what a length has released,
-costs no privacy.
+A tokenizer with masks, a stop list or a separator leaves places of texts out, so nobody holds an n-gram
+with such a place. It could be released all the same: a known list may have it, and noise alone may lift
+it once its words were released apart. The test here is a function of public rules and of the n-gram
+alone. So it costs no privacy to drop what it finds from public lists and from what a length has
+released.
 """
 
 import dataclasses
@@ -41,31 +41,37 @@ class LeftOut:
 
     def of_words(self, words: pa.Array) -> np.ndarray:
         """Marks the words that are left out wherever they stand: (w,) bool."""
-        alone = [phrase[0] for phrase in self.phrases if len(phrase) == 1]
-        found = _mask(pc.call_function("is_in", [words], pc.SetLookupOptions(_strings(alone))))
+        found = self._are_stop_words(words)
         if self.pattern:
             pattern = pc.MatchSubstringOptions(self.pattern)
             found |= _mask(pc.call_function("match_substring_regex", [words], pattern))
         if self.separator is not None:
-            separator = pc.MatchSubstringOptions(self.separator)
-            found |= _mask(pc.call_function("match_substring", [words], separator))
-            trimmed = pc.call_function("utf8_trim_whitespace", [words])
-            found |= _mask(pc.call_function("not_equal", [words, trimmed]))
-            found |= _mask(pc.call_function("equal", [words, pa.scalar("")]))
+            found |= _are_no_items(words, self.separator)
         return found
+
+    def _are_stop_words(self, words: pa.Array) -> np.ndarray:
+        """Marks the words that are an entry of the stop list by themselves: (w,) bool."""
+        stop_words = [phrase[0] for phrase in self.phrases if len(phrase) == 1]
+        options = pc.SetLookupOptions(_strings(stop_words))
+        return _mask(pc.call_function("is_in", [words], options))
 
     def of_rows(self, words: pa.Array, rows: np.ndarray) -> np.ndarray:
         """Marks the n-grams with a word or a phrase that is left out: (n,) bool.
 
         Args:
           words: (w,) Arrow strings.
-          rows: (n, k) integers, the words of each n-gram by their places there; −1 after the words of
-            a shorter one.
+          rows: (n, k) integers, the place of each word of an n-gram in `words`; −1 after the words of a
+            shorter n-gram.
         """
-        found = np.any(np.append(self.of_words(words), False)[rows], axis=1)
-        codes = np.append(self.codes(words), NO_CODE)[rows]
-        endings = (self.end_in_phrase(codes[:, :stop]) for stop in range(2, 1 + rows.shape[1]))
-        return np.logical_or.reduce([found, *endings])
+        # A last place for −1, which is no word.
+        is_left_out = np.append(self.of_words(words), False)
+        codes_of_words = np.append(self.codes(words), NO_CODE)
+        found = np.any(is_left_out[rows], axis=1)
+        codes = codes_of_words[rows]
+        length = rows.shape[1]
+        for end in range(2, length + 1):
+            found |= self.end_in_phrase(codes[:, :end])
+        return found
 
     @functools.cached_property
     def longest(self) -> int:
@@ -73,9 +79,9 @@ class LeftOut:
         return max((len(phrase) for phrase in self.phrases if len(phrase) > 1), default=0)
 
     def codes(self, words: pa.Array) -> np.ndarray:
-        """Returns the code of each word in the phrases of several words, else `NO_CODE`: (w,) int32."""
-        own = pc.SetLookupOptions(_strings(list(self._code_of)))
-        codes = pc.call_function("index_in", [words], own).fill_null(NO_CODE)
+        """Returns the code of each word: (w,) int32, `NO_CODE` if no phrase of several words has it."""
+        options = pc.SetLookupOptions(_strings(list(self._code_of)))
+        codes = pc.call_function("index_in", [words], options).fill_null(NO_CODE)
         return codes.to_numpy(zero_copy_only=False).astype(np.int32)
 
     def end_in_phrase(self, endings: np.ndarray) -> np.ndarray:
@@ -89,15 +95,21 @@ class LeftOut:
         for length, phrases in self._coded.items():
             if length > endings.shape[1]:
                 continue
-            last = endings[:, -length:]
-            rows = np.flatnonzero((last != NO_CODE).all(axis=1))
-            for row, codes in zip(rows.tolist(), map(tuple, last[rows].tolist()), strict=True):
-                found[row] |= codes in phrases
+            last_words = endings[:, -length:]
+            # Few n-grams end in words of phrases only, and are looked at one by one.
+            rows = np.flatnonzero((last_words != NO_CODE).all(axis=1))
+            for row, codes in zip(rows.tolist(), last_words[rows].tolist(), strict=True):
+                if tuple(codes) in phrases:
+                    found[row] = True
         return found
 
     @functools.cached_property
     def _code_of(self) -> Mapping[str, int]:
-        words = {word for phrase in self.phrases if len(phrase) > 1 for word in phrase}
+        """The code of each word of a phrase of several words, in the order of the words."""
+        words: set[str] = set()
+        for phrase in self.phrases:
+            if len(phrase) > 1:
+                words.update(phrase)
         return {word: code for code, word in enumerate(sorted(words))}
 
     @functools.cached_property
@@ -111,6 +123,19 @@ class LeftOut:
         return {length: frozenset(phrases) for length, phrases in coded.items()}
 
 
+def _are_no_items(words: pa.Array, separator: str) -> np.ndarray:
+    """Marks what no item between separators can be: (w,) bool.
+
+    An item is not empty, begins and ends without white space, and does not hold the separator.
+    """
+    options = pc.MatchSubstringOptions(separator)
+    found = _mask(pc.call_function("match_substring", [words], options))
+    trimmed = pc.call_function("utf8_trim_whitespace", [words])
+    found |= _mask(pc.call_function("not_equal", [words, trimmed]))
+    found |= _mask(pc.call_function("equal", [words, pa.scalar("")]))
+    return found
+
+
 def refuse_left_out(found: Iterable[np.ndarray]) -> None:
     """Raises ValueError if any n-gram of known lists is marked as left out."""
     if any(each.any() for each in found):
@@ -121,8 +146,10 @@ def refuse_left_out(found: Iterable[np.ndarray]) -> None:
 
 
 def _strings(words: list[str]) -> pa.Array:
+    """Returns Arrow strings, also without any word."""
     return pa.array(words, pa.string())
 
 
 def _mask(values: pa.Array) -> np.ndarray:
+    """Returns (w,) bool that can be written to."""
     return values.to_numpy(zero_copy_only=False).astype(bool)

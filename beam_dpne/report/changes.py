@@ -1,9 +1,12 @@
 """What changed between two releases of one kind, from their rows alone.
 
-The ratio of two numbers of users has an interval from both intervals, in logarithms: its distance to an
-end is the root of the sum of squares of two distances, that of the new number to its own end on this
-side, and that of the old number to its end on the other side (Zou and Donner 2008). It holds as far as
-the two intervals do and their errors are independent.
+The ratio of two numbers of users has an interval that follows from the intervals of both (Zou and
+Donner 2008). With the logarithms o of the old number and n of the new one, and the ends low and high of
+their intervals, the interval of n − o reaches
+
+    √((n − n_low)² + (o_high − o)²) below it and √((n_high − n)² + (o − o_low)²) above it.
+
+It holds as far as the two intervals hold and their errors are independent.
 
 References:
   G. Y. Zou and A. Donner (2008): Construction of confidence limits about effect measures.
@@ -29,7 +32,6 @@ GONE = (
 )
 _NAMES = ("length", "group", "ngram", "item")
 _USERS = ("users", "users_low", "users_high")
-_KEPT = (*_NAMES, *_USERS)
 # A number of users is at least this where its logarithm is needed.
 _LEAST = 0.5
 
@@ -53,57 +55,91 @@ def compare_releases(old: Release, new: Release) -> pa.Table:
       UsageError: The releases cannot be compared.
       ReleaseError: A file is missing, damaged or unreadable.
     """
+    _check_comparable(old, new)
+    tables = [_named(old, "old"), _named(new, "new")]
+    names = [name for name in _NAMES if name in tables[0].column_names]
+    has_lengths = "length" in names
+    if has_lengths:
+        longest = min(len(release.ledger["lengths"]) for release in (old, new))
+        tables = [table.filter(pc.field("length") <= longest) for table in tables]
+    rows = tables[0].join(tables[1], names, join_type="full outer")
+    numbers = [f"{side}_{name}" for side in ("old", "new") for name in _USERS]
+    has_numbers = set(numbers) <= set(rows.column_names)
+    columns = {name: rows[name] for name in names}
+    columns |= _changed_users(rows, numbers) if has_numbers else _changed_presence(rows)
+    order = [(name, "ascending") for name in names]
+    if has_numbers:
+        columns |= {name: rows[name] for name in numbers}
+        # By length, then by falling numbers of users, then by text.
+        behind = 1 if has_lengths else 0
+        order[behind:behind] = [("new_users", "descending"), ("old_users", "descending")]
+    return pa.table(columns).sort_by(order)
+
+
+def _check_comparable(old: Release, new: Release) -> None:
+    """Raises UsageError if two releases cannot be compared."""
     for name, value_of in _SAME.items():
-        values = value_of(old), value_of(new)
-        if values[0] != values[1]:
+        of_old = value_of(old)
+        of_new = value_of(new)
+        if of_old != of_new:
             raise UsageError(
-                f"releases must have the same {name}, got {values[0] or 'none'} in {old.path} and "
-                f"{values[1] or 'none'} in {new.path}."
+                f"releases must have the same {name}, got {of_old or 'none'} in {old.path} and "
+                f"{of_new or 'none'} in {new.path}."
             )
-    units = _unit(old), _unit(new)
-    if None not in units and units[0] != units[1]:
+    old_unit = _unit(old)
+    new_unit = _unit(new)
+    if old_unit is not None and new_unit is not None and old_unit != new_unit:
         raise UsageError(
-            f"releases must be about the same kind of user, got the unit {units[0]!r} in {old.path} "
-            f"and {units[1]!r} in {new.path}."
+            f"releases must be about the same kind of user, got the unit {old_unit!r} in {old.path} "
+            f"and {new_unit!r} in {new.path}."
         )
     if old.program == "bayesian":
         raise UsageError(
             "releases must be of beam-dpne ngrams or set-union: those of bayesian have all rows of a "
             "public vocabulary."
         )
-    tables = [_named(old, "old"), _named(new, "new")]
-    names = [name for name in _NAMES if name in tables[0].column_names]
-    if "length" in names:
-        longest = min(len(each.ledger["lengths"]) for each in (old, new))
-        tables = [table.filter(pc.field("length") <= longest) for table in tables]
-    rows = tables[0].join(tables[1], names, join_type="full outer")
-    has_old, has_new = (rows.column(f"in_{x}").is_valid().to_numpy() for x in ("old", "new"))
-    states = {"new": ~has_old, "gone": ~has_new}
-    other = "both"
-    ratio = {}
-    numbers = [f"{side}_{name}" for side in ("old", "new") for name in _USERS]
-    numbers = numbers if set(numbers) <= set(rows.column_names) else []
-    if numbers:
-        sides = np.stack([rows[name].fill_null(1).to_numpy() for name in numbers], axis=1)
-        ends = ratios(sides[:, :3], sides[:, 3:]).T
-        states = states | {"risen": ends[1] > 1, "fallen": ends[2] < 1}
-        other = "unchanged"
-        of_both = [pa.array(np.round(each, 4), mask=~(has_old & has_new)) for each in ends]
-        ratio = dict(zip(("ratio", "ratio_low", "ratio_high"), of_both, strict=True))
-    change = pa.array(np.select([*states.values()], [*states], other), pa.string())
-    columns = {name: rows[name] for name in names} | {"change": change, **ratio}
-    table = pa.table(columns | {name: rows[name] for name in numbers})
-    falling = [(name, "descending") for name in ("new_users", "old_users") if name in numbers]
-    rising = [(name, "ascending") for name in names]
-    return table.sort_by([*rising[: "length" in names], *falling, *rising["length" in names :]])
+
+
+def _presence(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Returns which rows of both releases the old one has, and which the new one: (n,) bool each."""
+    has_old = rows["in_old"].is_valid().to_numpy()
+    has_new = rows["in_new"].is_valid().to_numpy()
+    return has_old, has_new
+
+
+def _changed_presence(rows: pa.Table) -> dict[str, pa.Array]:
+    """Returns the column of changes for releases without numbers of users."""
+    has_old, has_new = _presence(rows)
+    change = np.select([~has_old, ~has_new], ["new", "gone"], "both")
+    return {"change": pa.array(change, pa.string())}
+
+
+def _changed_users(rows: pa.Table, numbers: list[str]) -> dict[str, pa.Array]:
+    """Returns the columns of changes and of ratios for releases with numbers of users.
+
+    Args:
+      rows: the rows of both releases.
+      numbers: the columns of the old number of users with its ends, then of the new one.
+    """
+    has_old, has_new = _presence(rows)
+    values = np.stack([rows[name].fill_null(1).to_numpy() for name in numbers], axis=1)
+    ratio, low, high = ratios(values[:, :3], values[:, 3:]).T
+    # The first that holds counts.
+    conditions = [~has_old, ~has_new, low > 1, high < 1]
+    change = np.select(conditions, ["new", "gone", "risen", "fallen"], "unchanged")
+    columns = {"change": pa.array(change, pa.string())}
+    in_one_only = ~(has_old & has_new)
+    for name, of_rows in (("ratio", ratio), ("ratio_low", low), ("ratio_high", high)):
+        columns[name] = pa.array(np.round(of_rows, 4), mask=in_one_only)
+    return columns
 
 
 def ratios(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Returns the ratio of two numbers, and the ends of its interval: (n, 3) float64.
+    """Returns the ratio of two numbers of users, and the ends of its interval: (n, 3) float64.
 
     Args:
-      old: (n, 3) numbers of users with the ends of their intervals.
-      new: (n, 3) the same.
+      old: (n, 3) the old numbers of users, each with the low and the high end of its interval.
+      new: (n, 3) the new numbers of users, with the same.
 
     >>> ratios(np.array([[100, 50, 200]]), np.array([[400, 400, 400]])).round(2).tolist()
     [[4.0, 2.0, 8.0]]
@@ -117,10 +153,20 @@ def ratios(old: np.ndarray, new: np.ndarray) -> np.ndarray:
 
 
 def _named(release: Release, side: str) -> pa.Table:
-    """Returns what names the rows of a release, with its numbers of users under other names."""
-    names = {name: f"{side}_{name}" if name in _USERS else name for name in _KEPT}
-    table = release.rows.select([name for name in names if name in release.rows.column_names])
-    table = table.rename_columns([names[name] for name in table.column_names])
+    """Returns the columns that name the rows of a release, and its numbers of users.
+
+    The numbers have the side before their names, and the column in_old or in_new says that the row is
+    in this release.
+
+    Args:
+      release: a release.
+      side: "old" or "new".
+    """
+    names: dict[str, str] = {}
+    for name in (*_NAMES, *_USERS):
+        if name in release.rows.column_names:
+            names[name] = f"{side}_{name}" if name in _USERS else name
+    table = release.rows.select(list(names)).rename_columns(list(names.values()))
     return table.append_column(f"in_{side}", pa.array(np.ones(len(table), bool)))
 
 
@@ -179,12 +225,15 @@ def change_counts(changes: pa.Table) -> list[dict[str, int]]:
     has_lengths = "length" in changes.column_names
     lengths = changes["length"].to_pylist() if has_lengths else [1] * len(changes)
     counts = collections.Counter(zip(lengths, changes["change"].to_pylist(), strict=True))
-    present = [change for change in CHANGES if any(change == each for _, each in counts)]
-    return [
-        ({"length": length} if has_lengths else {})
-        | {change: counts[length, change] for change in present}
-        for length in sorted(set(lengths))
-    ]
+    occurring = {change for _, change in counts}
+    found: list[dict[str, int]] = []
+    for length in sorted(set(lengths)):
+        row = {"length": length} if has_lengths else {}
+        for change in CHANGES:
+            if change in occurring:
+                row[change] = counts[length, change]
+        found.append(row)
+    return found
 
 
 def leading(changes: pa.Table, count: int) -> list[dict[str, str]]:
@@ -192,24 +241,39 @@ def leading(changes: pa.Table, count: int) -> list[dict[str, str]]:
 
     Risen and fallen ones come by the end of the interval that is nearer to 1, others by users.
     """
-    ways = {"risen": ("ratio_low", "descending"), "fallen": ("ratio_high", "ascending")}
-    ways |= {"new": ("new_users", "descending"), "gone": ("old_users", "descending")}
-    found = []
-    for change, way in ways.items():
+    found: list[dict[str, str]] = []
+    for change, (column, direction) in _ORDERS.items():
         own = changes.filter(pc.field("change") == change)
-        own = own.sort_by([way]) if way[0] in own.column_names else own
-        for row in own.slice(0, count).to_pylist():
-            text = row.get("ngram", row.get("item"))
-            shown = {
-                "change": change,
-                "text": f"{row['group']}: {text}" if "group" in row else text,
-            }
-            if "ratio" in row:
-                shown |= {f"{x} users": number(row[f"{x}_users"]) for x in ("old", "new")}
-                ends = [row["ratio"], row["ratio_low"], row["ratio_high"]]
-                shown["ratio"] = "{:.3g} ({:.3g} to {:.3g})".format(*ends) if ends[0] else "–"
-            found.append(shown)
+        if column in own.column_names:
+            own = own.sort_by([(column, direction)])
+        found += [_shown_change(row) for row in own.slice(0, count).to_pylist()]
     return found
+
+
+# By which column the rows of each change are sorted for a reader.
+_ORDERS = {
+    "risen": ("ratio_low", "descending"),
+    "fallen": ("ratio_high", "ascending"),
+    "new": ("new_users", "descending"),
+    "gone": ("old_users", "descending"),
+}
+
+
+def _shown_change(row: dict[str, Any]) -> dict[str, str]:
+    """Returns a row of `compare_releases` as a reader sees it."""
+    text = row.get("ngram", row.get("item"))
+    if "group" in row:
+        text = f"{row['group']}: {text}"
+    told = {"change": row["change"], "text": text}
+    if "ratio" in row:
+        told["old users"] = number(row["old_users"])
+        told["new users"] = number(row["new_users"])
+        told["ratio"] = "–"
+        if row["ratio"]:
+            told["ratio"] = (
+                f"{row['ratio']:.3g} ({row['ratio_low']:.3g} to {row['ratio_high']:.3g})"
+            )
+    return told
 
 
 def told_changes(
@@ -223,9 +287,14 @@ def told_changes(
       unlike: What `differences` returned.
     """
     tables = {"What changed": change_counts(changes), "What changed most": leading(changes, count)}
-    sentences = [GONE]
-    ratios = changes["ratio"].drop_null() if "ratio" in changes.column_names else ()
-    if len(ratios):
-        median = f"{float(np.median(ratios)):.3g} times as many users as before"
-        sentences.insert(0, f"In the median, rows of both releases have {median}.")
-    return {title: rows for title, rows in tables.items() if rows}, [*unlike, *sentences]
+    filled = {title: rows for title, rows in tables.items() if rows}
+    sentences = list(unlike)
+    if "ratio" in changes.column_names:
+        known_ratios = changes["ratio"].drop_null()
+        if len(known_ratios):
+            median = float(np.median(known_ratios))
+            sentences.append(
+                f"In the median, rows of both releases have {median:.3g} times as many users as before."
+            )
+    sentences.append(GONE)
+    return filled, sentences
