@@ -60,7 +60,7 @@ def features(strategy: str, program: str) -> dict[str, bool]:
         "`--known`": "known" in transform and getattr(plan, "is_adaptive", True),
         "`--public`": "public" in transform,
         "masks": "mask" in commands[program].parameters,
-        "`--workers`": "workers" in transform,
+        "`--workers`": "workers" in commands[program].parameters,
         "`--budget`": "budget" in commands[program].parameters,
         "Beam YAML": hasattr(yaml, _TRANSFORMS[program].__name__),
         **{f"`beam-dpne {name}`": program in programs for name, programs in judged.items()},

@@ -178,7 +178,8 @@ class Budget:
     def settle(self, output: str) -> None:
         """Replaces the note of a run by a copy of the ledger that the run has published.
 
-        Nothing is left to do if the budget has this ledger, and no note of another run like it.
+        Nothing is left to do if the budget has this ledger. The note of a later run to the same
+        directory, which has failed, then stays.
 
         Args:
           output: Directory of the release.
@@ -190,15 +191,11 @@ class Budget:
         runs = self.runs()
         place = absolute_path(output).rstrip("/")
         found = read_counted(output)
-        of_run = [
-            name
-            for name, run in runs.items()
-            if isinstance(run, Note) and run.output == place and _budget(run) == _budget(found)
-        ]
-        if of_run:
+        own = _note_of(found, place, runs)
+        if own is not None:
             # A release is spent, so its ledger is recorded before anything is said against it.
-            self._write(of_run[0], found.data)
-            runs[of_run[0]] = found
+            self._write(own, found.data)
+            runs[own] = found
         elif not _is_among(found, runs):
             raise BudgetError(
                 f"The budget {self.path} has no note of a run that publishes in {output} with this "
@@ -342,6 +339,24 @@ def _name_of(place: str, distinct: str) -> str:
     """Returns a name for the file of a run: readable, and different for different texts."""
     readable = re.sub(r"[^\w.-]+", "-", real_path(place).rpartition("/")[2]).lstrip(".")[:40]
     return f"{readable or 'run'}-{hashlib.sha256(distinct.encode()).hexdigest()[:12]}"
+
+
+def _note_of(ledger: CountedLedger, place: str, runs: Mapping[str, Counted]) -> str | None:
+    """Returns the name of the note of the run that published a ledger in a place, if there is one.
+
+    A note of another run key is of another try, which counts beside this release. A note that states
+    no key may be of any run. It is taken only if no note states the key of the ledger, and not for a
+    ledger that the budget has, which would be counted once with it.
+    """
+    notes = {
+        name: run.run_key
+        for name, run in runs.items()
+        if isinstance(run, Note) and run.output == place and _budget(run) == _budget(ledger)
+    }
+    keys = [ledger.run_key]
+    if ledger.run_key is None or not _is_among(ledger, runs):
+        keys.append(None)
+    return next((name for key in keys for name, stated in notes.items() if stated == key), None)
 
 
 def _is_among(ledger: CountedLedger, runs: Mapping[str, Counted]) -> bool:

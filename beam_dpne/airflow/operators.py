@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from beam_dpne.cli.commands import COMMANDS
 from beam_dpne.cli.parameters import read_parameters
+from beam_dpne.jobs.arguments import LOCAL
 from beam_dpne.validation import Parameter, Parameters, made_from
 
 _PROGRAMS = ("ngrams", "set-union", "bayesian")
@@ -171,13 +172,13 @@ class Release(BaseOperator):
 class ReleaseOperator(Release):
     """Publishes a release by Airflow's hook for Beam pipelines in Python.
 
-    The runner is Beam's embedded one, in a process of the worker, or for instance a Flink cluster
-    through Beam's job server: `runner="PortableRunner"` and `pipeline_options` with `job_endpoint`,
-    `environment_type`, `environment_config` and `parallelism`. (Airflow's operator for such pipelines
-    does the same, and needs Google's provider even where no Google Cloud is used.)
+    It runs in processes of the worker, or for instance on a Flink cluster through Beam's job server:
+    `runner="PortableRunner"` and `pipeline_options` with `job_endpoint`, `environment_type`,
+    `environment_config` and `parallelism`. (Airflow's operator for such pipelines does the same, and
+    needs Google's provider even where no Google Cloud is used.)
 
     Args:
-      runner: Runner of Beam.
+      runner: Runner of Beam, or "local" for the worker itself.
       py_interpreter: Python with beam-dpne; by default Airflow's own.
       pipeline_options: Options of Beam by name.
       kwargs: Fields of `Release`.
@@ -191,7 +192,7 @@ class ReleaseOperator(Release):
     def __init__(
         self,
         *,
-        runner: str = "FnApiRunner",
+        runner: str = LOCAL,
         py_interpreter: str = sys.executable,
         pipeline_options: Mapping[str, Any] | None = None,
         **kwargs: Any,

@@ -12,24 +12,36 @@ After a context h, the discounts B(h) = Σ_w D(hw) are the part of its mass that
 
 Shorter n-grams are counted by the number of distinct words before them, as Kneser and Ney do.
 
-*Moving it.* Shares of the release's grams of about one public count are first made as large, in sum, as
-the public ones (`_calibrated`): a largest count of a user limits common grams more than rare ones. Then
-discounted counts and discounts are multiplied by ρ, which says how much more common a gram is in the
-private texts. For words and other parts of the release's grams, a is the public count of the release's
-grams that have the part (averaged over its places), s is their share of the release in the same unit,
-and o is the public count of the part elsewhere:
+*Moving it.* A user's largest count limits common n-grams more than rare ones. So the shares of the
+release are first multiplied such that n-grams of about one public count have the same sum of shares and
+of public counts (`_calibrated`). Then the discounted counts and the discounts are multiplied by a ratio
+ρ, which says how much more common an n-gram is in the private texts. A word or another part of the
+release's n-grams has three numbers, all in units of public counts:
 
-    ρ = (s + k ρ') / (a + k),  k = 1/τ² + 0.3 o.
+- a, the public count of the release's n-grams that have the part, averaged over its places in them,
+- s, the share of these n-grams in the release,
+- o, the public count of the part elsewhere.
 
-ρ' is what the part's own parts say: 1 for a word, ρ(v) ρ(w) for a pair, and ρ(uv) ρ(vw)/ρ(v) for three
-words. τ² is the variance of s/a over words beyond the sampling of a: next to 0 if the private texts are
-like the public ones. A whole n-gram has ρ = ρ', and those of the release get the mean of this and of
-their share: the share describes these users, and ρ' is better for texts that are still to come. Their
-discount gets ρ' alone: a phrase that is much more common than its parts leaves no more to back off.
+Its ratio is
+
+    ρ = (s + k ρ') / (a + k),  k = 1/τ² + 0.3 o,
+
+where ρ' is what the part's own parts let one expect:
+
+    1 for a word w,  ρ(v) ρ(w) for a pair vw,  ρ(uv) ρ(vw)/ρ(v) for three words uvw.
+
+τ² is the variance of s/a over words beyond the sampling of a: next to 0 if the private texts are like
+the public ones.
+
+An n-gram of full length has ρ = ρ'. If the release has it, its count is the mean of its own share and
+of ρ' times the public count: the share describes these users, and ρ' is better for texts that are still
+to come. Its discount is multiplied by ρ' alone: a phrase that is much more common than its parts leaves
+no more to back off.
 
 *Other words.* `<unk>` has the share of words that occur once, the Good–Turing estimate. A file of
-counts or a release lacks rare n-grams: the mass of those below the least count t is that of a power law
-fitted to the others, and each gram leaves its part of it to back off. It is a part of o as well.
+counts or a release lacks rare n-grams, those below a least count t. Their mass is that of a power law
+that is fitted to the other n-grams, each of which leaves an equal part of it to back off. The same part
+is added to o.
 
 References: Chen and Goodman 1999, "An empirical study of smoothing techniques for language modeling";
 Good 1953, "The population frequencies of species"; Clauset, Shalizi and Newman 2009, "Power-law
@@ -49,29 +61,36 @@ from beam_dpne.bayesian.arpa import GramTree, Order, interpolated
 from beam_dpne.bayesian.posterior import discounted
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.elements.arrays import byte_order, places_in
+from beam_dpne.elements.batches import sums_at
 
 _Floats = npt.NDArray[np.float64]
 _Ids = npt.NDArray[np.int64]
 
-_ELSEWHERE = 0.3  # k = 1/τ² + 0.3 o
-_PRIOR_COUNTS = (5.0, 1000.0)  # the range of 1/τ²
-# Of words, for τ².
+# k = 1/τ² + 0.3 o.
+_ELSEWHERE = 0.3
+# The range of 1/τ².
+_PRIOR_COUNTS = (5.0, 1000.0)
+# τ² is found from words with at least this public count, each with at most this weight.
 _LEAST_COUNT = 5.0
 _MOST_WEIGHT = 50.0
-# Levels of public counts; the highest has 30 grams or more.
+# Levels of public counts are half an octave wide; the highest has 30 n-grams or more.
 _LEVELS_AN_OCTAVE = 2
 _LEAST_GRAMS = 30
+# The range of ρ' is from 1/1000 to 1000.
 _MOST_RATIO = 1000.0
-_SHARE_WEIGHT = 0.5  # of a share of the release, beside what its parts say
+# The weight of an n-gram's share of the release beside what its parts say.
+_SHARE_WEIGHT = 0.5
 _LEAST_DISCOUNT = 0.05
-_CUT_DISCOUNT = 0.9  # of counts that are cut off, as in `posterior.discounted`
+# The discount of counts whose rare n-grams are cut off, as in `posterior.discounted`.
+_CUT_DISCOUNT = 0.9
 
 
 class PublicGrams:
-    """Public counts of all lengths up to n; counts of shorter n-grams that are missing are filled in.
+    """Public counts of n-grams of all lengths up to n.
 
-    A text has n-grams of all lengths, a file of counts those of one, a release some of each. A shorter
-    n-gram has at least the count that the longer ones have together which begin, or end, with it.
+    A text has n-grams of all lengths, a file of counts those of one, a release some of each. What is
+    missing is filled in: a shorter n-gram has at least the count that the longer ones have together
+    which begin, or end, with it.
 
     Attributes:
       words: (W,) Arrow strings, sorted by bytes.
@@ -82,25 +101,31 @@ class PublicGrams:
 
     def __init__(self, counted: Sequence[PublicCounts]):
         """Takes public counts of distinct lengths, the longest ones last."""
-        words = pa.concat_arrays([each.words for each in counted]).unique()
-        self.words = words.take(pa.array(byte_order(words)))
+        all_words = pa.concat_arrays([each.words for each in counted]).unique()
+        self.words = all_words.take(pa.array(byte_order(all_words)))
         tables = [self._ids(each) for each in counted]
-        self.tree = tree = GramTree.of(len(words), tables)
-        self.counts = counts = tree.placed(tables, [each.counts for each in counted])
-        for size in range(len(counts) - 1, 0, -1):
-            for parts in (tree.begins[size], tree.ends[size]):
+        self.tree = GramTree.of(len(self.words), tables)
+        self.counts = self.tree.placed(tables, [each.counts for each in counted])
+        self._fill_in_shorter()
+        self.lowest = max(1, int(self.counts[-1].min()))
+
+    def _fill_in_shorter(self) -> None:
+        """Raises the counts of parts to the sums of the n-grams that begin, or end, with them."""
+        for longer in range(len(self.counts) - 1, 0, -1):
+            shorter = longer - 1
+            for parts in (self.tree.begins[longer], self.tree.ends[longer]):
                 # Sums of public counts are at most 2^62, where float64 would not be exact.
-                sums = np.zeros_like(counts[size - 1])
-                np.add.at(sums, parts, counts[size])
-                counts[size - 1] = np.maximum(counts[size - 1], sums)
-        self.lowest = max(1, int(counts[-1].min()))
+                sums = sums_at(parts, self.counts[longer], len(self.counts[shorter]))
+                self.counts[shorter] = np.maximum(self.counts[shorter], sums)
 
     def rows_of(self, public: PublicCounts) -> _Ids:
-        """Returns the row of each public n-gram among those of its length, all of which are here."""
+        """Returns the row of each public n-gram in the table of its length: (V,) int64."""
         return self.tree.rows_of(self._ids(public))
 
     def _ids(self, public: PublicCounts) -> npt.NDArray[np.integer]:
-        return places_in(public.words, self.words)[public.grams]
+        """Returns the ids of the words of each public n-gram: (V, n) integers."""
+        ids_of_words = places_in(public.words, self.words)
+        return ids_of_words[public.grams]
 
 
 def adapted_model(public: PublicGrams, rows: _Ids, joint: _Floats) -> tuple[list[Order], float]:
@@ -108,21 +133,25 @@ def adapted_model(public: PublicGrams, rows: _Ids, joint: _Floats) -> tuple[list
 
     Args:
       public: all public n-grams.
-      rows: (V,) the row of each n-gram of the release among the longest public ones, distinct.
-      joint: (V,) the probabilities of the release, ≥ 0, some > 0.
+      rows: (V,) int64, distinct, the row of each n-gram of the release among the longest public ones.
+      joint: (V,) float64 ≥ 0, some > 0, the probabilities of the release.
 
     Returns:
-      The orders, and the probability of `<unk>`, which sums to 1 with those of all words.
+      The orders of the model, and the probability of `<unk>`. The sum of this probability and of those
+      of all words is 1.
     """
     longest = public.counts[-1]
     prior = discounted(longest[rows])
-    shares = _calibrated(joint * (prior.sum() / joint.sum()), prior, longest[rows])
+    in_public_counts = joint * (prior.sum() / joint.sum())
+    shares = _calibrated(in_public_counts, prior, longest[rows])
     ratios = _ratios(public, rows, prior, shares)
-    parts = [_discounted_parts(public, size) for size in range(len(ratios))]
-    kept, back = (
-        [part * ratio for part, ratio in zip(each, ratios, strict=True)]
-        for each in zip(*parts, strict=True)
-    )
+    kept: list[_Floats] = []
+    back: list[_Floats] = []
+    for k, ratio in enumerate(ratios):
+        public_kept, public_discounts = _discounted_parts(public, k)
+        kept.append(public_kept * ratio)
+        back.append(public_discounts * ratio)
+    # What the parts of the release's n-grams say of them, in the same sum as their shares.
     expected = prior * ratios[-1][rows]
     expected *= prior.sum() / expected.sum()
     kept[-1][rows] = _SHARE_WEIGHT * shares + (1 - _SHARE_WEIGHT) * expected
@@ -131,104 +160,185 @@ def adapted_model(public: PublicGrams, rows: _Ids, joint: _Floats) -> tuple[list
 
 
 def _calibrated(shares: _Floats, prior: _Floats, counts: _Ids) -> _Floats:
-    """Returns the shares with the sums of the prior counts in each level of the public counts."""
-    # (V,) Levels are half an octave wide, except the highest, which has all common grams.
-    levels = np.floor(_LEVELS_AN_OCTAVE * np.log2(np.maximum(counts, 1))).astype(np.int64)
-    at_least = np.cumsum(np.bincount(levels)[::-1])[::-1]
-    levels = np.minimum(levels, np.flatnonzero(at_least >= _LEAST_GRAMS).max(initial=0))
+    """Returns the shares, multiplied such that each level of counts has the sum of its prior counts.
+
+    Args:
+      shares: (V,) float64, the shares of the release's n-grams, in units of public counts.
+      prior: (V,) float64, their public counts after discounts.
+      counts: (V,) int64, their public counts.
+    """
+    octaves = np.log2(np.maximum(counts, 1))
+    levels = np.floor(_LEVELS_AN_OCTAVE * octaves).astype(np.int64)
+    # The highest level that has enough n-grams together with those above takes these in.
+    grams_of_levels = np.bincount(levels)
+    at_least = np.cumsum(grams_of_levels[::-1])[::-1]
+    highest = np.flatnonzero(at_least >= _LEAST_GRAMS).max(initial=0)
+    levels = np.minimum(levels, highest)
     found = np.bincount(levels, shares)
     wanted = np.bincount(levels, prior)
     # A level without any share has none afterwards.
-    return shares * (wanted / np.where(found > 0, found, 1.0))[levels]
+    factors = wanted / np.where(found > 0, found, 1.0)
+    return shares * factors[levels]
 
 
 def _ratios(public: PublicGrams, rows: _Ids, prior: _Floats, shares: _Floats) -> list[_Floats]:
-    """Returns ρ of all grams of the lengths 1 to n."""
+    """Returns ρ of all n-grams: for each length, (m,) float64.
+
+    Args:
+      public: all public n-grams.
+      rows: (V,) int64, the row of each n-gram of the release among the longest public ones.
+      prior: (V,) float64, their public counts after discounts.
+      shares: (V,) float64, their shares of the release, in units of public counts.
+    """
     tree = public.tree
     longest = public.counts[-1]
-    before, after = (_sums_of_parts(tree, rows, weights) for weights in (prior, shares))
-    each_cut = np.full(longest.size, _cut_off(longest, public.lowest))
-    cut_off = _sums_of_parts(tree, np.arange(longest.size), each_cut)
-    least = _prior_counts(before[0], after[0])
+    # a, s, and the part of o that is cut off, for each length.
+    a = _sums_of_parts(tree, rows, prior)
+    s = _sums_of_parts(tree, rows, shares)
+    each_cut_off = np.full(longest.size, _cut_off(longest, public.lowest))
+    cut_off = _sums_of_parts(tree, np.arange(longest.size), each_cut_off)
+    # 1/τ², from words.
+    least = _prior_counts(a[0], s[0])
     ratios: list[_Floats] = []
     for k, counts in enumerate(public.counts):
-        ratio = np.ones(counts.size)
-        if k > 0:
-            ratio = ratios[-1][tree.begins[k]] * ratios[-1][tree.ends[k]]
-        if k > 1:
-            # The words that both parts have: the end of the beginning.
-            ratio = ratio / ratios[-2][tree.ends[k - 1][tree.begins[k]]]
-        ratio = np.clip(ratio, 1 / _MOST_RATIO, _MOST_RATIO)
-        if k < len(public.counts) - 1:
-            weight = least + _ELSEWHERE * (np.maximum(counts - before[k], 0.0) + cut_off[k])
-            ratio = (after[k] + weight * ratio) / (before[k] + weight)
-        ratios.append(ratio)
+        expected = _expected_ratios(tree, ratios)
+        if k == len(public.counts) - 1:
+            ratios.append(expected)
+        else:
+            elsewhere = np.maximum(counts - a[k], 0.0) + cut_off[k]
+            weight = least + _ELSEWHERE * elsewhere
+            ratios.append((s[k] + weight * expected) / (a[k] + weight))
     return ratios
 
 
+def _expected_ratios(tree: GramTree, shorter: Sequence[_Floats]) -> _Floats:
+    """Returns ρ' of the n-grams of the next length, from ρ of all shorter ones: (m,) float64."""
+    k = len(shorter)
+    if k == 0:
+        return np.ones(len(tree.last[0]))
+    begins = tree.begins[k]
+    expected = shorter[-1][begins] * shorter[-1][tree.ends[k]]
+    if k > 1:
+        # The words that both parts have: the end of the beginning.
+        shared = tree.ends[k - 1][begins]
+        expected = expected / shorter[-2][shared]
+    return np.clip(expected, 1 / _MOST_RATIO, _MOST_RATIO)
+
+
 def _prior_counts(before: _Floats, after: _Floats) -> float:
-    """Returns 1/τ², with τ² the variance of s/a beyond that of a Poisson count a, by moments."""
+    """Returns 1/τ², estimated by moments.
+
+    τ² is the variance of s/a over words, beyond the variance 1/a that a Poisson count a has by chance.
+
+    Args:
+      before: (W,) float64, a of all words.
+      after: (W,) float64, s of all words.
+    """
     least, most = _PRIOR_COUNTS
-    frequent = before >= _LEAST_COUNT
-    if not frequent.any():
+    is_frequent = before >= _LEAST_COUNT
+    if not is_frequent.any():
         return least
-    a = before[frequent]
-    s = after[frequent]
-    excess = np.average((s / a - 1) ** 2 - 1 / a, weights=np.minimum(a, _MOST_WEIGHT))
-    return max(1 / max(float(excess), 1 / most), least)
+    a = before[is_frequent]
+    s = after[is_frequent]
+    excesses = (s / a - 1) ** 2 - 1 / a
+    weights = np.minimum(a, _MOST_WEIGHT)
+    variance = float(np.average(excesses, weights=weights))
+    return max(1 / max(variance, 1 / most), least)
 
 
 def _sums_of_parts(tree: GramTree, rows: _Ids, weights: _Floats) -> list[_Floats]:
-    """Returns, by length, the weights of the longest grams that have a part, averaged over places."""
-    # For each place that a part has in the longest grams, the sums of their weights.
-    places = [np.bincount(rows, weights, minlength=len(tree.last[-1]))]
-    found = [np.asarray(places[0], np.float64)]
+    """Returns how much weight the longest n-grams have that contain a part, averaged over its places.
+
+    Args:
+      tree: the n-grams.
+      rows: (V,) int64, rows of the longest n-grams.
+      weights: (V,) float64, their weights.
+
+    Returns:
+      For each length, (m,) float64. A part of k words has n − k + 1 possible places in an n-gram; for
+      each place, the weights of the n-grams that have it there are added up, and the result is the
+      mean of these sums.
+    """
+    whole = _added_up(rows, weights, len(tree.last[-1]))
+    # For each place, the sums for all parts of the length that the loop is at, the first place first.
+    of_places = [whole]
+    longest_first = [whole]
     for k in range(len(tree.last) - 1, 0, -1):
-        below = len(tree.last[k - 1])
-        ended = np.bincount(tree.ends[k], places[-1], minlength=below)
-        places = [*(np.bincount(tree.begins[k], each, minlength=below) for each in places), ended]
-        found.append(np.stack(places).mean(axis=0))
-    return found[::-1]
+        parts = len(tree.last[k - 1])
+        # A beginning has the place of what it begins. The end of what is last has a place of its own.
+        in_last_place = _added_up(tree.ends[k], of_places[-1], parts)
+        of_places = [_added_up(tree.begins[k], own, parts) for own in of_places]
+        of_places.append(in_last_place)
+        longest_first.append(np.stack(of_places).mean(axis=0))
+    return longest_first[::-1]
+
+
+def _added_up(rows: _Ids, weights: _Floats, size: int) -> _Floats:
+    """Returns the sum of the weights of each row: (size,) float64."""
+    return np.bincount(rows, weights, minlength=size).astype(np.float64, copy=False)
 
 
 def _discounted_parts(public: PublicGrams, k: int) -> tuple[_Floats, _Floats]:
-    """Returns each count after its discount, and the discount itself, which shorter n-grams get."""
+    """Returns the two parts of each public count of the n-grams of k + 1 words.
+
+    Returns:
+      (m,) float64 each: the count after its discount; and the discount, which is left to back off.
+    """
     counts = public.counts[k]
     lowest = public.lowest
     if lowest > 1:
         kept = np.maximum(counts - _CUT_DISCOUNT, 0.0)
-        return kept, counts - kept + _cut_off(counts, lowest)
+        discounts = counts - kept
+        return kept, discounts + _cut_off(counts, lowest)
     if k < len(public.counts) - 1:
+        # The number of distinct words before each n-gram, as Kneser and Ney count.
         counts = np.bincount(public.tree.ends[k + 1], minlength=counts.size)
+    # Counts above 3 have the discount of 3.
     discounts = _discounts(counts)[np.minimum(counts, 3)]
     return counts - discounts, discounts
 
 
 def _discounts(counts: _Ids) -> _Floats:
-    """Returns D(0) = 0, D(1), D(2) and D(3), which is that of larger counts too; see equation 17.
+    """Returns the discounts D(0) = 0, D(1), D(2) and D(3): (4,) float64.
+
+    With N_c for the number of n-grams that occur c times, they are (Chen and Goodman, equation 17)
+
+        D(c) = c − (c + 1) · N_1 / (N_1 + 2 N_2) · N_(c+1) / N_c.
 
     A small part of every count is left to back off, even if all counts are large.
     """
     numbers = [float((counts == number).sum()) for number in (1, 2, 3, 4)]
+    if not numbers[0]:
+        return np.array([0.0, _LEAST_DISCOUNT, _LEAST_DISCOUNT, _LEAST_DISCOUNT])
     ratio = numbers[0] / max(numbers[0] + 2 * numbers[1], 1.0)
     found = [0.0]
-    for count, (less, more) in enumerate(itertools.pairwise(numbers), start=1):
-        discount = count - (count + 1) * ratio * more / max(less, 1.0)
-        found.append(min(max(discount, _LEAST_DISCOUNT), count - _LEAST_DISCOUNT))
-    return np.array(found if numbers[0] else [0.0, *(3 * [_LEAST_DISCOUNT])])
+    for count, (own, next_number) in enumerate(itertools.pairwise(numbers), start=1):
+        discount = count - (count + 1) * ratio * next_number / max(own, 1.0)
+        at_least = max(discount, _LEAST_DISCOUNT)
+        found.append(min(at_least, count - _LEAST_DISCOUNT))
+    return np.array(found)
 
 
 def _cut_off(counts: _Ids, lowest: int) -> float:
-    """Returns the mass of all grams with counts below `lowest`, for each gram that is there.
+    """Returns the mass of all n-grams below the least count, divided by the number of the others.
 
-    It is the sum of r·r^−γ below t beside ζ(γ, t); nothing was cut off if `lowest` is 1.
+    With the exponent γ of the power law and the least count t, it is
+
+        Σ_{r < t} r · r^−γ / ζ(γ, t),
+
+    and 0 if t = 1, where nothing was cut off.
+
+    Args:
+      counts: (m,) int64, the counts of the n-grams that are there.
+      lowest: t.
     """
     if lowest == 1:
         return 0.0
     present = np.maximum(counts, lowest)
-    exponent = 1 + present.size / float(np.log(present / (lowest - 0.5)).sum())
-    below = np.arange(1, lowest, dtype=np.float64) ** (1 - exponent)
-    return float(below.sum() / scipy.special.zeta(exponent, lowest))
+    sum_of_logs = float(np.log(present / (lowest - 0.5)).sum())
+    exponent = 1 + present.size / sum_of_logs
+    masses_below = np.arange(1, lowest, dtype=np.float64) ** (1 - exponent)
+    return float(masses_below.sum() / scipy.special.zeta(exponent, lowest))
 
 
 def _unknown(counts: _Ids, lowest: int) -> float:
@@ -237,5 +347,6 @@ def _unknown(counts: _Ids, lowest: int) -> float:
     if lowest > 1:
         missing = _cut_off(counts, lowest) * counts.size
         return missing / (missing + total)
+    once = float((counts == 1).sum())
     # With 1 more, so that there is some in every model.
-    return (float((counts == 1).sum()) + 1) / (total + 2)
+    return (once + 1) / (total + 2)

@@ -6,10 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne.cli import display, parameters, programs
+from beam_dpne.cli import display, parameters
 from beam_dpne.cli.budgets import rehearse_budget
 from beam_dpne.cli.commands import Made
 from beam_dpne.cli.inputs import OF_RECORDS, are_of_records, tokenizer_name
+from beam_dpne.cli.preparing import prepare
 from beam_dpne.documents.blocks import without_groups
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
@@ -33,7 +34,7 @@ def check(made: Made, beam_arguments: list[str]) -> None:
     """
     if parameters.Input not in made:
         raise UsageError("input must be given.")
-    prepared = programs.prepare(made, beam_arguments, shows_fields=True)
+    prepared = prepare(made, beam_arguments, shows_fields=True)
     if prepared.private is not None and parameters.Writing in made:
         rehearse_budget(made, prepared.private)
     name = tokenizer_name(made)

@@ -24,7 +24,7 @@ from beam_dpne.cli import display
 from beam_dpne.cli.commands import Made
 from beam_dpne.cli.inputs import read_inputs, tokenizer_name, with_rules
 from beam_dpne.cli.parameters import Quiet, Tokenizing
-from beam_dpne.cli.programs import warn_of_large_delta
+from beam_dpne.cli.preparing import warn_of_large_delta
 from beam_dpne.cli.settings import Auditing, Planning
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.errors import InputError, UsageError

@@ -1,64 +1,37 @@
 """`beam-dpne ngrams`, `set-union` and `bayesian`: parameters are checked once, then the job runs."""
 
 import contextlib
-import dataclasses
 import hashlib
-import math
-import os
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from beam_dpne.accounting.expense import PLANS, Plan
-from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.cli import display, parameters, streams
 from beam_dpne.cli.budgets import kept_budget
 from beam_dpne.cli.commands import Made
 from beam_dpne.cli.inputs import (
-    OF_RECORDS,
     SECRET,
-    has_users_of_records,
-    read_inputs,
-    reading_of,
-    tokenizer_name,
-    with_cause,
-    with_rules,
 )
-from beam_dpne.cli.parameters import PublicCounting, Tokenizing, Writing
-from beam_dpne.documents.blocks import GROUP
+from beam_dpne.cli.parameters import Writing
+from beam_dpne.cli.preparing import Prepared, prepare
 from beam_dpne.documents.private_run import PrivateRun
-from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
-from beam_dpne.documents.tokenizers import Tokenizer, check_alone, resolve_tokenizer
+from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.elements import progress
-from beam_dpne.errors import UsageError, kind_of, own_reason, withhold_unhandled
+from beam_dpne.errors import UsageError, kind_of, own_reason
 from beam_dpne.jobs.job import Job, ReadRecords
 from beam_dpne.jobs.local import run_here
-from beam_dpne.ngrams.parameters import KnownLists
-from beam_dpne.ngrams.run import NgramsRun
-from beam_dpne.reading.copies import refuse_input
-from beam_dpne.reading.files import InputFile
-from beam_dpne.reading.options import ReadOptions, codec_of, names_of
-from beam_dpne.release.publishing import check_output
 from beam_dpne.release.reading import (
     LEDGER_NAME,
-    as_release_error,
-    check_not_below,
-    check_outside,
-    is_release,
     read_ledger,
     real_path,
 )
 from beam_dpne.release.schema import ReleaseNotes
-from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.run import SetUnionRun
-from beam_dpne.storage.directories import absolute_path, check_access, directory_at
+from beam_dpne.storage.directories import absolute_path, directory_at
 from beam_dpne.storage.private import one_at_a_time
-from beam_dpne.validation import about_large_delta
 
 if TYPE_CHECKING:
-    from beam_dpne.jobs.engine import BeamOptions
-    from beam_dpne.ngrams.known import KnownNgrams
+    pass
 
 
 def run(
@@ -112,143 +85,6 @@ def run(
     return ledger
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Prepared:
-    """What is known of a run that nothing refuses, before it reads its input as a whole.
-
-    Attributes:
-      options: the options of Beam; None if there are none.
-      files: the files of the input.
-      reading: how they are read.
-      tokenizer: name of the tokenizer, or the function, with the rules of texts.
-      workers: number of processes of the local driver; None on a runner of Beam.
-      private: the parameters of the program; None if epsilon, delta or another parameter that has no
-        default is not given.
-    """
-
-    options: "BeamOptions | None"
-    files: Sequence[InputFile]
-    reading: ReadOptions
-    tokenizer: str | Tokenizer
-    workers: int | None
-    private: PrivateRun | None
-
-
-def prepare(
-    made: Made,
-    beam_arguments: list[str],
-    tokenizer: Tokenizer | None = None,
-    *,
-    shows_fields: bool = False,
-) -> Prepared:
-    """Checks all that a run checks before it reads its input as a whole; `check` does the same.
-
-    Args:
-      made: the groups of parameters of the command; those of the plan and the output may be missing.
-      beam_arguments: options of Beam.
-      tokenizer: replaces the one that the parameters name.
-      shows_fields: whether an error may name the fields that a file has, which may be data.
-
-    Raises:
-      BeamDpneError, ValueError, FileNotFoundError: the run would be refused.
-    """
-    options = _beam_options(beam_arguments, made.names)
-    workers = _workers(made, options)
-    _check_places(made, options)
-    chosen = tokenizer or tokenizer_name(made)
-    function = resolve_tokenizer(chosen)
-    quiet = made[parameters.Quiet].quiet
-    inputs = made[parameters.Input].input
-    files, reading, first = read_inputs(
-        reading_of(made), inputs, chosen, quiet=quiet, shows_fields=shows_fields
-    )
-    if Writing in made:
-        for file in files:
-            check_not_below("input", file.path, made[Writing].output)
-    if words := made[Tokenizing].stop_list:
-        refuse_input("stop_list", words, files, reading)
-    if callable(chosen) or ":" in chosen:
-        withhold_unhandled()
-        check_alone(function, first.texts)
-    if not quiet and has_users_of_records(first, reading):
-        display.print_notice(f"beam-dpne: Nearly all of the first records {OF_RECORDS} {SECRET}")
-    running = made[parameters.Running]
-    key = running.run_key_file
-    logs_failures = made[parameters.FailureLogging].failure_log is not None
-    ruled = with_rules(made[Tokenizing], with_cause(chosen) if logs_failures else chosen)
-    run_key = key and RunKeyFile.checked(absolute_path(key), pinned=not _is_template(options))
-    plan = next((made[kind] for kind in PLANS.values() if kind in made), None)
-    known = _known(made, options, files, reading, plan=plan, tokenizer=ruled)
-    private = None
-    if plan is not None:
-        warn_of_large_delta(plan)
-    if plan is not None and (not isinstance(plan, BayesianPlan) or PublicCounting in made):
-        private = _private(
-            made,
-            options,
-            files,
-            reading,
-            known,
-            plan=plan,
-            tokenizer=ruled,
-            partitions=running.partitions or _partitions(files, workers),
-            run_key=run_key,
-            described=reading.describe([file.path for file in files]),
-        )
-    if key and not quiet and can_be_read_by_others(key):
-        display.print_notice(
-            f"beam-dpne: warning: others than its owner can read {key}; whoever has the run key can "
-            "subtract the noise (chmod 600)."
-        )
-    return Prepared(
-        options=options,
-        files=files,
-        reading=reading,
-        tokenizer=ruled,
-        workers=workers,
-        private=private,
-    )
-
-
-def _beam_options(arguments: list[str], known: Collection[str]) -> "BeamOptions | None":
-    """Returns Beam's options; None without any, so that Beam is not loaded."""
-    if not arguments:
-        return None
-    from beam_dpne.jobs.engine import beam_options
-
-    return beam_options(arguments, known)
-
-
-def _pipeline_options(options: "BeamOptions | None") -> Any:
-    return None if options is None else options.pipeline_options
-
-
-def _is_template(options: "BeamOptions | None") -> bool:
-    return options is not None and options.is_template
-
-
-def _workers(made: Made, options: "BeamOptions | None") -> int | None:
-    """Returns the number of processes of the local driver; None if Beam runs the job.
-
-    Raises:
-      UsageError: a number is given, and Beam runs the job.
-    """
-    given = made[parameters.Running].workers
-    if options is not None and options.runner is not None:
-        if given is not None:
-            raise UsageError(
-                f"workers must be left out with --runner, got workers={given}: it is the number of "
-                "processes on this machine. An engine has options of its own for its workers, such as "
-                "--max_num_workers of Dataflow and --parallelism of Flink."
-            )
-        return None
-    if given is not None:
-        return given
-    has_affinity = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    return min(cores, parameters.MOST_WORKERS)
-
-
 def _ledger_in(output: str) -> bytes | None:
     """Returns the bytes of the ledger in a directory, or None if there is none, or none can be read."""
     with contextlib.suppress(Exception):
@@ -276,95 +112,6 @@ def _not_failed_once_published(output: str, before: bytes | None) -> Iterator[No
                 raise
         progress.enter(progress.PUBLISHED)
         streams.say_whole(f"Its run ended with {kind_of(error)} after that.")
-
-
-def _check_places(made: Made, options: "BeamOptions | None") -> None:
-    """Checks all paths but those of the input; raises UsageError, AccessError or ReleaseError."""
-    budget = made[parameters.Running].budget
-    key = made[parameters.Running].run_key_file
-    rejects = made[parameters.Rejecting].rejects
-    words = made[Tokenizing].stop_list
-    inputs = names_of(made[parameters.Input].input)
-    output = made[Writing].output if Writing in made else None
-    read = [*inputs, *filter(None, (key, words))]
-    temporary = None if options is None else options.temp_location
-    written = filter(None, (output, rejects, temporary, budget))
-    if output is not None:
-        secrets = {"run_key_file": key, "stop_list": words, "temp_location": temporary}
-        for path in inputs:
-            check_not_below("input", path, output)
-        for name, path in secrets.items():
-            if path is not None:
-                check_not_below(name, path, output)
-    check_access(read, list(written), _pipeline_options(options))
-    if output is not None:
-        check_output(output, overwrite=made[Writing].overwrite)
-    if _is_template(options) and (key is None or budget is not None):
-        raise UsageError(
-            "--template_location needs --run_key_file and no --budget: a template is run many times, "
-            "with a fresh key frozen in it; add each release to its budget by beam-dpne account."
-        )
-    if budget is not None:
-        check_outside("budget", budget, output)
-    if rejects is not None:
-        check_directory("rejects", rejects, output)
-
-
-def _known(
-    made: Made,
-    options: "BeamOptions | None",
-    files: Sequence[InputFile],
-    reading: ReadOptions,
-    *,
-    plan: Plan | None,
-    tokenizer: str | Tokenizer,
-) -> "KnownNgrams | None":
-    """Returns the known n-grams, or None without lists; a list without any is told."""
-    if KnownLists not in made or made[KnownLists].known is None:
-        return None
-    from beam_dpne.ngrams.known import read_known
-
-    known = read_known(
-        made[KnownLists],
-        getattr(plan, "max_length", 1),
-        tokenizer,
-        files,
-        options=_pipeline_options(options),
-        reading=reading,
-    )
-    if not all(each["ngrams"] for each in known.lists) and not made[parameters.Quiet].quiet:
-        display.print_notice("beam-dpne: a list of --known has no n-gram: see --known_min_count.")
-    return known
-
-
-def _private(
-    made: Made,
-    options: "BeamOptions | None",
-    files: Sequence[InputFile],
-    reading: ReadOptions,
-    known: "KnownNgrams | None",
-    **fields: Any,
-) -> PrivateRun:
-    """Returns the parameters of the program."""
-    plan = fields["plan"]
-    if SetUnionPlan in made:
-        items = None if known is None else known.items
-        return SetUnionRun(known=items, **fields)
-    if BayesianPlan not in made:
-        # Documents have columns of these names, whatever the fields of the files are.
-        fields["group_field"] = GROUP if fields["described"].group_field else None
-        return NgramsRun(known=known, **fields)
-    # Its libraries take time to load, which the other programs do without.
-    from beam_dpne.bayesian.public_files import read_public_counts
-    from beam_dpne.bayesian.run import BayesianRun
-
-    path = made[PublicCounting].public
-    check_access([path], [], _pipeline_options(options))
-    if not is_release("public", path):
-        refuse_input("public", path, files, reading)
-    how = {"tokenizer": fields["tokenizer"], "vocabulary_size": plan.vocabulary_size}
-    fields["public"] = read_public_counts(path, length=plan.length, **how)
-    return BayesianRun(**fields)
 
 
 def _run(made: Made, prepared: Prepared, private: PrivateRun) -> ReadRecords | None:
@@ -417,47 +164,6 @@ def only_run_to(output: str) -> Iterator[None]:
                 "work. Choose another directory."
             ) from None
         yield
-
-
-def _partitions(files: Sequence[InputFile], workers: int | None) -> int:
-    """Returns a number of partitions that each hold about 8 MiB of text, or 40 MiB of a huge corpus.
-
-    A reader cuts its documents into that many blocks, so more than a few thousand are slow. Each
-    worker has a few partitions, so that all have work to the end. Compressed text is four times as
-    long.
-    """
-    mebibytes = sum(file.size * (4 if codec_of(file.path) else 1) for file in files) / 2**20
-    of_workers = min(4 * (workers or 0), mebibytes)
-    return max(1, math.ceil(max(min(4096, mebibytes / 8), mebibytes / 40, of_workers)))
-
-
-def warn_of_large_delta(plan: Any) -> None:
-    """Warns on stderr, even if it is quiet, of a δ of 0.001 or more, which weakens the guarantee.
-
-    There is no warning if the number of users is public, since a δ above one over that number is
-    refused.
-    """
-    if (warning := about_large_delta(plan.delta)) and plan.public_user_count is None:
-        display.print_notice(
-            f"beam-dpne: warning: {warning}. Take a delta well below one over the number of users; if "
-            "their number is public and small, give --public_user_count."
-        )
-
-
-def check_directory(name: str, path: str, release: str | None) -> None:
-    """Checks that a directory is outside releases and can be written; leaves no file there.
-
-    Args:
-      name: the parameter that names the directory.
-      path: the directory.
-      release: the directory of the release, or None if it is not known.
-
-    Raises:
-      UsageError, ReleaseError: it is in a release, or cannot be written.
-    """
-    check_outside(name, path, release)
-    with as_release_error(f"{name} must be a directory that can be written, got {name}={path}"):
-        directory_at(path).probe()
 
 
 def _report_records(records: ReadRecords, directory: str | None, *, quiet: bool) -> None:

@@ -24,7 +24,7 @@ from beam_dpne.cli import display, parameters, settings
 from beam_dpne.cli.commands import Made
 from beam_dpne.cli.inputs import as_released, read_inputs, with_rules
 from beam_dpne.cli.parameters import Tokenizing
-from beam_dpne.cli.programs import check_directory
+from beam_dpne.cli.preparing import check_directory
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.elements.arrays import places_in
 from beam_dpne.errors import UsageError

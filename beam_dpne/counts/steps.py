@@ -48,6 +48,7 @@ def count_in_beam(
         before = [AsIter(apply(users, "None", beam.Filter(lambda _: False), UserBatch))]
     sum_batch = functools.partial(sum_batch_of, rows=rows, sets=len(sides))
     sums = AsIter(sum_rows(users, sum_batch, *before, *sides))
-    how = {"rows": rows, "noise": required_noise(noise), "run_key": run_key}
-    estimate = beam.FlatMap(estimated, sums, *sides[:-1], **how)
+    estimate = beam.FlatMap(
+        estimated, sums, *sides[:-1], rows=rows, noise=required_noise(noise), run_key=run_key
+    )
     return apply(released[-1], "Estimate", estimate, kind)

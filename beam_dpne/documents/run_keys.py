@@ -18,7 +18,7 @@ import os
 import stat
 from typing import NamedTuple
 
-from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
+from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, stated, tokenizer_name
 from beam_dpne.errors import RunKeyError, kind_of
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
@@ -104,9 +104,11 @@ def require_identified(tokenizer: str | Tokenizer) -> None:
       ValueError: The tokenizer is one of those and has no attribute `version`.
     """
     function = resolve_tokenizer(tokenizer)
-    if getattr(function, "version", None) is not None:
+    if stated(function, "version") is not None:
         return
-    at_top = inspect.isfunction(function) and function.__qualname__.isidentifier()
+    # A function that wraps another one has the other one's name, and seems to be of its module.
+    is_named = inspect.isfunction(function) and not hasattr(function, "__wrapped__")
+    at_top = is_named and function.__qualname__.isidentifier()
     if not at_top or function.__closure__ or _version_of(tokenizer) == _UNKNOWN:
         raise ValueError(
             "tokenizer must be a function at the top of a module, or have an attribute `version` that "
@@ -118,7 +120,7 @@ def require_identified(tokenizer: str | Tokenizer) -> None:
 def _version_of(tokenizer: str | Tokenizer) -> str:
     """Returns the version of a tokenizer, or "unknown" if it has none and no source."""
     function = resolve_tokenizer(tokenizer)
-    version = getattr(function, "version", None)
+    version = stated(function, "version")
     if version is not None:
         return str(version)
     try:

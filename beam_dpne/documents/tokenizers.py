@@ -8,6 +8,7 @@ users may have these attributes, too.
 
 import functools
 import importlib
+import sys
 import unicodedata
 from collections.abc import Callable
 from typing import Any
@@ -276,9 +277,15 @@ def cut_at_borders(users: pa.Array, tokens: pa.ListArray) -> tuple[pa.Array, pa.
 
 
 def _is_safe(error: BaseException, tokenizer: Tokenizer) -> bool:
-    """Returns whether a tokenizer of this package raised an error, whose message holds no text then."""
+    """Returns whether a tokenizer of this package raised an error, whose message holds no text then.
+
+    A function that wraps one of this package (`functools.wraps`) says that it is of the same module. So
+    the module must have the function or class itself under its name.
+    """
     named = tokenizer if hasattr(tokenizer, "__qualname__") else type(tokenizer)
-    return isinstance(error, TokenizerError) and _module_of(named).startswith("beam_dpne.")
+    module = _module_of(named)
+    is_own = getattr(sys.modules.get(module), named.__qualname__, None) is named
+    return isinstance(error, TokenizerError) and module.startswith("beam_dpne.") and is_own
 
 
 def _failure_of(tokenizer: Tokenizer, error: BaseException) -> TokenizerError:
@@ -301,11 +308,21 @@ def tokenizer_name(tokenizer: str | Tokenizer) -> str:
     """
     if isinstance(tokenizer, str):
         return tokenizer
-    name = getattr(tokenizer, "tokenizer_name", None)
+    name = stated(tokenizer, "tokenizer_name")
     if isinstance(name, str):
         return name
     named = tokenizer if hasattr(tokenizer, "__qualname__") else type(tokenizer)
     return f"{_module_of(named)}:{named.__qualname__}"
+
+
+def stated(function: Tokenizer, name: str) -> object:
+    """Returns what a tokenizer states of itself in an attribute, or None if it states nothing.
+
+    `functools.wraps` copies the attributes of the function that it wraps, whose tokens may be others.
+    """
+    found = getattr(function, name, None)
+    wrapped = getattr(function, "__wrapped__", None)
+    return None if wrapped is not None and getattr(wrapped, name, None) == found else found
 
 
 def _module_of(named: Callable[..., Any]) -> str:

@@ -26,30 +26,57 @@ _Out = TypeVar("_Out")
 
 
 def offsets_of(sizes: np.ndarray) -> np.ndarray:
-    """Returns the offsets at which rows of these sizes begin, and the last one ends: (n + 1,) int64."""
-    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+    """Returns the offset at which each row of these sizes begins, and the end: (n + 1,) int64."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    return np.concatenate(([0], ends))
 
 
 def rows_of_entries(offsets: np.ndarray) -> np.ndarray:
     """Returns the row of each entry: (m,) int64, ascending."""
+    count = int(offsets[-1])
     filled = np.flatnonzero(offsets[1:] != offsets[:-1])
-    # By how much the row grows at the first entry of each filled row; sums are twice as fast as
-    # np.repeat, and let other threads work.
-    rows = np.zeros(int(offsets[-1]), np.int64)
-    rows[offsets[filled]] = np.diff(filled, prepend=0)
-    return np.cumsum(rows, out=rows)
+    first_entries = offsets[filled]
+    # The number of the row grows at the first entry of each filled row, and nowhere else. Adding up
+    # its growth is twice as fast as np.repeat, and lets other threads work.
+    growth = np.zeros(count, np.int64)
+    growth[first_entries] = np.diff(filled, prepend=0)
+    return np.cumsum(growth, out=growth)
 
 
 def rows_of_places(offsets: np.ndarray, places: np.ndarray) -> np.ndarray:
     """Returns the row of the entry at each of some places, which ascend: (n,) int64."""
-    return rows_of_entries(np.searchsorted(places, offsets))
+    # Where each row begins and ends if it has no other entries than those at the places.
+    remaining = np.searchsorted(places, offsets)
+    return rows_of_entries(remaining)
 
 
 def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Returns the places of several ranges, one after the other: (Σ sizes,) int64."""
+    """Returns the places of several ranges, one after the other: (Σ sizes,) int64.
+
+    Example:
+      >>> ranges(np.array([5, 20]), np.array([3, 2]))
+      array([ 5,  6,  7, 20, 21])
+    """
+    if sizes.size == 0:
+        return np.zeros(0, np.int64)
     ends = np.cumsum(sizes)
-    # Range i begins at ends[i] − sizes[i] of the result: the constant difference to its start is added.
-    return np.repeat(starts - (ends - sizes), sizes) + np.arange(ends[-1] if ends.size else 0)
+    begins = ends - sizes
+    # Within a range, a place and its index in the result differ by a constant.
+    differences = np.repeat(starts - begins, sizes)
+    return differences + np.arange(ends[-1])
+
+
+def run_starts(ordered: np.ndarray) -> np.ndarray:
+    """Returns where each run of equal values begins: (number of runs,) int64.
+
+    Args:
+      ordered: (n,) values, equal ones next to each other.
+    """
+    if ordered.size == 0:
+        return np.zeros(0, np.int64)
+    differs = ordered[1:] != ordered[:-1]
+    begins = np.append(True, differs)
+    return np.flatnonzero(begins)
 
 
 def distinct(
@@ -57,55 +84,93 @@ def distinct(
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     """Sorts tuples of integers and drops repeated ones.
 
-    They are packed into one integer where they fit into 63 bits: sorting values is several times
-    faster than sorting places by several columns.
+    The values of a tuple are packed into one integer if they fit into 63 bits: sorting integers is
+    several times faster than sorting by several columns.
 
     Args:
-      columns: (n,) integers each.
-      sizes: one for each column, whose values are in range(size).
+      columns: one array for each place of the tuples, (n,) integers each.
+      sizes: one number for each column, whose values are in range(size).
 
     Returns:
-      The columns of the distinct tuples in ascending order, and where each tuple begins among all n
-      sorted ones: (d,) int64, so that the differences count its repetitions.
+      The columns of the d distinct tuples, in ascending order, (d,) int64 each; and the place of the
+      first copy of each tuple among all n sorted tuples, (d,) int64. The differences of these places
+      are the numbers of copies.
     """
-    bits = [max(0, size - 1).bit_length() for size in sizes]
-    if sum(bits) > 63:
+    widths = [_bits_of(size) for size in sizes]
+    if sum(widths) > 63:
         return _distinct_wide(columns)
-    # (n,): each tuple's values in one integer, short if possible, the first in the highest bits.
-    packed = columns[0].astype(np.int32 if sum(bits) < 32 else np.int64)
-    for column, width in zip(columns[1:], bits[1:], strict=True):
-        packed <<= width
-        packed |= column.astype(packed.dtype, copy=False)
+    packed = _packed(columns, widths)
     packed.sort()
-    starts = np.flatnonzero(np.append(True, packed[1:] != packed[:-1])[: packed.size])
-    packed = packed.take(starts).astype(np.int64)
-    unpacked = []
-    for width in bits[:0:-1]:
-        unpacked.append(packed & ((1 << width) - 1))
+    starts = run_starts(packed)
+    kept = packed.take(starts).astype(np.int64)
+    return _unpacked(kept, widths), starts
+
+
+def _bits_of(size: int) -> int:
+    """Returns the number of bits of the largest value in range(size)."""
+    largest = max(0, size - 1)
+    return largest.bit_length()
+
+
+def _packed(columns: Sequence[np.ndarray], widths: Sequence[int]) -> np.ndarray:
+    """Returns each tuple as one integer, the first value in the highest bits: (n,).
+
+    They are int32 if they fit, else int64.
+    """
+    kind = np.int32 if sum(widths) < 32 else np.int64
+    packed = columns[0].astype(kind)
+    for column, width in zip(columns[1:], widths[1:], strict=True):
+        packed <<= width
+        packed |= column.astype(kind, copy=False)
+    return packed
+
+
+def _unpacked(packed: np.ndarray, widths: Sequence[int]) -> tuple[np.ndarray, ...]:
+    """Returns the columns of the tuples in (d,) int64 of `_packed`; the inverse of it."""
+    last_first: list[np.ndarray] = []
+    for width in reversed(widths[1:]):
+        lowest_bits = (1 << width) - 1
+        last_first.append(packed & lowest_bits)
         packed = packed >> width
-    return (packed, *reversed(unpacked)), starts
+    last_first.append(packed)
+    return tuple(reversed(last_first))
 
 
 def distinct_with_flag(
     columns: Sequence[np.ndarray], sizes: Sequence[int], flag: np.ndarray
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-    """Returns the distinct tuples, ascending, and whether the flag is set wherever each occurs."""
-    (*flagged, flags), _ = distinct((*columns, flag), (*sizes, 2))
-    # The first of the tuples that differ in the flag alone is the one where it is not set.
-    fresh = _changes(flagged)
-    return tuple(column[fresh] for column in flagged), flags[fresh].astype(bool)
+    """Drops repeated tuples, and says of each whether all its copies have the flag.
+
+    Args:
+      columns: as for `distinct`.
+      sizes: as for `distinct`.
+      flag: (n,) integers 0 or 1, the flag of each copy.
+
+    Returns:
+      The columns of the d distinct tuples, in ascending order, (d,) int64 each; and whether all
+      copies of the tuple have the flag, (d,) bool.
+    """
+    found, _ = distinct((*columns, flag), (*sizes, 2))
+    own = found[:-1]
+    flags = found[-1]
+    # A tuple is here once or twice, without the flag before with it; the first of them says whether all
+    # copies have it.
+    is_first = _differs_from_before(own)
+    return tuple(column[is_first] for column in own), flags[is_first].astype(bool)
 
 
-def _changes(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Marks the first of equal tuples: (n,) bool."""
-    return np.any([np.diff(column, prepend=-1) != 0 for column in columns], axis=0)
+def _differs_from_before(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """Marks the tuples of values ≥ 0 that are not equal to the one before: (n,) bool."""
+    changes = [np.diff(column, prepend=-1) != 0 for column in columns]
+    return np.any(changes, axis=0)
 
 
 def _distinct_wide(columns: Sequence[np.ndarray]) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     """Does the same as `distinct` for tuples that do not fit into 63 bits."""
+    # np.lexsort sorts by its last column first.
     order = np.lexsort(columns[::-1])
     ordered = [column[order].astype(np.int64) for column in columns]
-    starts = np.flatnonzero(_changes(ordered))
+    starts = np.flatnonzero(_differs_from_before(ordered))
     return tuple(column[starts] for column in ordered), starts
 
 
@@ -117,11 +182,12 @@ def places_among(wanted: np.ndarray, keys: np.ndarray) -> np.ndarray:
       keys: (m,) int64, ascending and distinct.
     """
     if keys.size == 0:
-        return np.full(wanted.size, -1, dtype=np.int64)
+        return np.full(wanted.size, NOT_THERE, dtype=np.int64)
     places = np.searchsorted(keys, wanted)
     # Beyond the last key any place will do: the comparison finds another key there.
     places[places == keys.size] = 0
-    return np.where(keys[places] == wanted, places, -1)
+    is_there = keys[places] == wanted
+    return np.where(is_there, places, NOT_THERE)
 
 
 class KeyTable:
@@ -136,21 +202,31 @@ class KeyTable:
     """
 
     def __init__(self, keys: np.ndarray, multiplier: int = _MULTIPLIER):
-        """Takes (m,) int64 distinct keys, fewer than 2^31, and the odd number that spreads them."""
-        bits = max(1, (_SLOTS_PER_KEY * keys.size - 1).bit_length())
+        """Builds the table.
+
+        Args:
+          keys: (m,) int64, distinct, at least 0, and fewer than 2^31 of them.
+          multiplier: the odd number that spreads the keys over the slots.
+        """
+        wanted_slots = _SLOTS_PER_KEY * keys.size
+        bits = max(1, (wanted_slots - 1).bit_length())
         self._multiplier = np.uint64(multiplier)
         self._shift = np.uint64(64 - bits)
+        # An empty slot leads to place m, where −1 stands, which is no key.
         self._keys = np.append(keys, NOT_THERE)
-        # (2^bits,) int32: the place of a key with this hash, m where there is none.
-        self._table = np.full(1 << bits, keys.size, np.int32)
+        self._empty = keys.size
+        # (2^bits,) int32: the place of a key that has this slot.
+        self._table = np.full(1 << bits, self._empty, np.int32)
         slots = self._slots(keys)
         places = np.arange(keys.size, dtype=np.int32)
         self._table[slots] = places
         # The keys whose slot another key took are few, and have a table of their own.
-        others = np.flatnonzero(self._table[slots] != places)
-        self._others = np.append(others, NOT_THERE).astype(np.int32)
-        if others.size:
-            self._rest = KeyTable(keys[others], multiplier * _MULTIPLIER % 2**64)
+        is_displaced = self._table[slots] != places
+        self._displaced = np.flatnonzero(is_displaced).astype(np.int32)
+        self._rest: KeyTable | None = None
+        if self._displaced.size:
+            other_multiplier = multiplier * _MULTIPLIER % 2**64
+            self._rest = KeyTable(keys[self._displaced], other_multiplier)
 
     def places(self, wanted: np.ndarray) -> np.ndarray:
         """Returns the place of each wanted key, −1 where it is missing: (n,) int32."""
@@ -161,19 +237,25 @@ class KeyTable:
         return found
 
     def _look_up(self, wanted: np.ndarray) -> np.ndarray:
-        # An empty slot leads to the last of the keys, −1, which is no key.
-        places = self._table.take(self._slots(wanted))
-        same = self._keys.take(places) == wanted
-        found = np.where(same, places, np.int32(NOT_THERE))
-        if self._others.size > 1:
-            # Places in `wanted` of those whose slot another key has.
-            rest = np.flatnonzero(~same & (places < self._keys.size - 1))
-            found[rest] = self._others[self._rest._look_up(wanted[rest])]
+        """Does the same as `places` for few keys."""
+        slots = self._slots(wanted)
+        candidates = self._table.take(slots)
+        is_same = self._keys.take(candidates) == wanted
+        found = np.where(is_same, candidates, np.int32(NOT_THERE))
+        if self._rest is None:
+            return found
+        # A wanted key whose slot another key has may be one of those that were displaced.
+        is_open = ~is_same & (candidates < self._empty)
+        still_open = np.flatnonzero(is_open)
+        ranks = self._rest._look_up(wanted[still_open])
+        is_there = ranks != NOT_THERE
+        found[still_open[is_there]] = self._displaced[ranks[is_there]]
         return found
 
     def _slots(self, keys: np.ndarray) -> np.ndarray:
         """Returns the slot of each key: (n,) int64."""
-        return ((keys.view(np.uint64) * self._multiplier) >> self._shift).view(np.int64)
+        spread = keys.view(np.uint64) * self._multiplier
+        return (spread >> self._shift).view(np.int64)
 
 
 def outside_limit(
@@ -187,47 +269,63 @@ def outside_limit(
     Args:
       offsets: (n + 1,) int64.
       limit: the number of entries that a row may have.
-      draw: maps the rows, (m,) int64, and places, (m,) int64, of the entries of longer rows to their
-        draws, (m,) uint64. The entries with the smallest draws are in the subset.
+      draw: returns the draws of the entries of longer rows, (m,) uint64, from their rows, (m,) int64,
+        and their places, (m,) int64. The entries with the smallest draws are in the subset.
 
     Returns:
-      The places of the other entries: int64, ascending.
+      The places of the entries outside the subsets: int64, ascending.
     """
-    over = np.flatnonzero(np.diff(offsets) > limit)
-    if over.size == 0:
-        return over
-    starts = offsets[over]
-    sizes = np.diff(offsets)[over]
-    rows = np.repeat(over, sizes)
-    entries = ranges(starts, sizes)
-    return entries.take(np.flatnonzero(~randomness.keyed_subset(rows, draw(rows, entries), limit)))
+    sizes = np.diff(offsets)
+    longer = np.flatnonzero(sizes > limit)
+    if longer.size == 0:
+        return longer
+    rows = np.repeat(longer, sizes[longer])
+    entries = ranges(offsets[longer], sizes[longer])
+    is_inside = randomness.keyed_subset(rows, draw(rows, entries), limit)
+    return entries.take(np.flatnonzero(~is_inside))
 
 
 def group_places(labels: np.ndarray, count: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields each label that occurs with its places, both ascending; labels are in range(count)."""
-    order = np.argsort(labels.astype(np.min_scalar_type(count)), kind="stable")
+    """Yields each label that occurs, ascending, with the places where it occurs.
+
+    Args:
+      labels: (n,) integers in range(count).
+      count: the number of labels.
+
+    Yields:
+      The label, and its places: int64, ascending.
+    """
+    # numpy sorts short integers by radix, which is faster.
+    shortest = np.min_scalar_type(count)
+    order = np.argsort(labels.astype(shortest), kind="stable")
     ordered = labels[order]
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: ordered.size])
-    ends = np.append(starts, order.size)[1:]
+    starts = run_starts(ordered)
+    ends = np.append(starts[1:], order.size)
     for start, end in zip(starts, ends, strict=False):
         yield int(ordered[start]), order[start:end]
 
 
 def bytes_of(words: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the bytes of words and where in them each word begins, and the last one ends.
+    """Returns the bytes of words, and where in them each word begins and the last one ends.
 
     Args:
       words: (n,) Arrow strings or binaries without nulls.
 
     Returns:
-      (m,) uint8, which may begin before the first word and end behind the last one; (n + 1,) int64.
+      The bytes, (m,) uint8, which may begin before the first word and end behind the last one; and
+      the offsets of the words in them, (n + 1,) int64.
     """
     strings = words.cast(pa.large_binary())
-    _, offsets, data = strings.buffers()
-    # An array may be a slice of its buffers; one without rows may have none.
-    bounds = np.frombuffer(offsets or bytes(8), np.int64)
-    bounds = bounds[strings.offset : strings.offset + len(strings) + 1]
-    return np.frombuffer(data or b"", np.uint8), bounds
+    _, offsets_buffer, data_buffer = strings.buffers()
+    if offsets_buffer is None:
+        # An array without rows may have no buffers.
+        offsets_buffer = bytes(8)
+    all_offsets = np.frombuffer(offsets_buffer, np.int64)
+    # An array may be a slice of its buffers.
+    first = strings.offset
+    offsets = all_offsets[first : first + len(strings) + 1]
+    data = np.frombuffer(data_buffer or b"", np.uint8)
+    return data, offsets
 
 
 def hash_words(sub_key: bytes, words: pa.Array) -> np.ndarray:
@@ -249,7 +347,8 @@ def places_in(words: pa.Array, dictionary: pa.Array) -> np.ndarray:
     """
     if len(words) < len(dictionary):
         return _places_of_few(words, dictionary)
-    return _index_in(words, dictionary).fill_null(NOT_THERE).to_numpy(zero_copy_only=False)
+    places = _index_in(words, dictionary).fill_null(NOT_THERE)
+    return places.to_numpy(zero_copy_only=False)
 
 
 def _places_of_few(words: pa.Array, dictionary: pa.Array) -> np.ndarray:
@@ -259,31 +358,36 @@ def _places_of_few(words: pa.Array, dictionary: pa.Array) -> np.ndarray:
     the batch of a worker, and in 4 bytes for each word of the dictionary instead of some 40.
     """
     few = words.dictionary_encode()
-    found = _index_in(dictionary, few.dictionary)
-    there = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+    distinct_words = few.dictionary
+    # For each word of the large dictionary its place among the few distinct words, null if it is none.
+    found = _index_in(dictionary, distinct_words)
+    is_found = found.is_valid().to_numpy(zero_copy_only=False)
     # One more place than there are distinct words, so that an array without words can be looked up.
-    places = np.full(len(few.dictionary) + 1, NOT_THERE, np.int32)
-    places[found.drop_null().to_numpy()] = there
+    places = np.full(len(distinct_words) + 1, NOT_THERE, np.int32)
+    places[found.drop_null().to_numpy()] = np.flatnonzero(is_found)
     return places[few.indices.to_numpy()]
 
 
 def _index_in(words: pa.Array, values: pa.Array) -> pa.Array:
     """Returns the place of each word among the values, null where it is missing: int32."""
-    return pc.call_function("index_in", [words], pc.SetLookupOptions(value_set=values))
+    options = pc.SetLookupOptions(value_set=values)
+    return pc.call_function("index_in", [words], options)
 
 
 def join_words(parts: Iterable[pa.Array]) -> pa.Array:
     """Returns the words of all parts one after the other; without parts there are no words."""
-    parts = list(parts)
-    return pa.concat_arrays(parts) if parts else pa.array([], pa.string())
+    arrays = list(parts)
+    if not arrays:
+        return pa.array([], pa.string())
+    return pa.concat_arrays(arrays)
 
 
 def merge_words(parts: Iterable[pa.Array]) -> tuple[pa.Array, np.ndarray]:
     """Merges several dictionaries into one.
 
     Returns:
-      The distinct words, in the order in which they first occur, and the place of each word of the
-      parts among them: (n,) int32, part by part.
+      The distinct words, in the order in which they first occur; and the place of each word of the
+      parts among these, (n,) int32, part by part.
     """
     encoded = join_words(parts).dictionary_encode()
     return encoded.dictionary, encoded.indices.to_numpy()
@@ -303,27 +407,30 @@ def merge_hashes(parts: Sequence[np.ndarray], places: np.ndarray, size: int) -> 
 
 
 def used_words(size: int, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the used words of a dictionary, and the codes in terms of them.
+    """Finds the words of a dictionary that some code stands for, and numbers these alone.
 
     Args:
-      size: the size of the dictionary.
-      codes: (n,) integers, places in it; −1 stands for no word.
+      size: the number of words in the dictionary.
+      codes: (n,) integers, places in the dictionary; −1 stands for no word.
 
     Returns:
-      The places of the used words, ascending, and the codes as ranks among them: (n,) int32.
+      The places of the used words, ascending, int64; and for each code the rank of its word among the
+      used ones, (n,) int32, −1 where there is no word.
     """
-    used = np.zeros(size + 1, dtype=bool)
-    used[codes] = True
-    kept = np.flatnonzero(used[:size])
+    # The last of size + 1 places is that of code −1.
+    is_used = np.zeros(size + 1, dtype=bool)
+    is_used[codes] = True
+    used = np.flatnonzero(is_used[:size])
     ranks = np.empty(size + 1, dtype=np.int32)
     ranks[NOT_THERE] = NOT_THERE
-    ranks[kept] = np.arange(kept.size, dtype=np.int32)
-    return kept, ranks[codes.astype(np.intp)]
+    ranks[used] = np.arange(used.size, dtype=np.int32)
+    return used, ranks[codes.astype(np.intp)]
 
 
 def byte_order(words: pa.Array) -> np.ndarray:
     """Returns the order that sorts words by their UTF-8 bytes: (n,) uint64."""
-    return pc.call_function("sort_indices", [words.cast(pa.binary())]).to_numpy()
+    as_bytes = words.cast(pa.binary())
+    return pc.call_function("sort_indices", [as_bytes]).to_numpy()
 
 
 def byte_ranks(words: pa.Array) -> np.ndarray:

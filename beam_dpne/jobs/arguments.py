@@ -1,9 +1,22 @@
-"""What is said of an argument of the command line that nobody knows."""
+"""Arguments that a program leaves to Beam: the name of the runner, and what nobody knows."""
 
-from collections.abc import Collection
+import argparse
+from collections.abc import Collection, Sequence
 
 from beam_dpne.errors import UsageError
 from beam_dpne.validation import did_you_mean
+
+# The name of no runner: the local driver runs the job, which it also does without a name.
+LOCAL = "local"
+
+
+def runner_of(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Returns the name of the runner of Beam, or None for the local driver; and the other arguments."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--runner", default=LOCAL)
+    parsed, others = parser.parse_known_args(list(arguments))
+    name = None if parsed.runner.lower() == LOCAL else parsed.runner
+    return name, others
 
 
 def unknown_argument(argument: str, known: Collection[str]) -> UsageError:

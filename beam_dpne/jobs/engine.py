@@ -29,7 +29,7 @@ from beam_dpne.documents.steps import DocumentsTransform
 from beam_dpne.elements import encoding, progress
 from beam_dpne.elements.encoding import SetStore
 from beam_dpne.errors import RunError, UsageError, printable_reason, withhold_unhandled
-from beam_dpne.jobs.arguments import unknown_argument
+from beam_dpne.jobs.arguments import runner_of, unknown_argument
 from beam_dpne.jobs.job import Job, ReadRecords
 from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.ngrams.steps import PrivateNgrams
@@ -91,9 +91,7 @@ def beam_options(arguments: Sequence[str], known: Collection[str] = ()) -> BeamO
     Raises:
       UsageError: if neither this package nor Beam has an option, or a value is wrong.
     """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--runner")
-    parsed, others = parser.parse_known_args(list(arguments))
+    runner, others = runner_of(arguments)
     options = PipelineOptions(others)
     flags = {other.partition("=")[0] for other in others}
     if "--save_main_session" not in flags:
@@ -103,21 +101,21 @@ def beam_options(arguments: Sequence[str], known: Collection[str] = ()) -> BeamO
         # Otherwise Flink starts a new Python for each short stage, which takes 3 s instead of 0.1 s,
         # and hangs if it meets a Python that is being stopped.
         options.view_as(PortableOptions).environment_cache_millis = engines.HARNESS_KEPT_MILLIS
-    if parsed.runner is None:
+    if runner is None:
         _check_known(others, known)
         return BeamOptions(runner=None, pipeline_options=options)
-    if parsed.runner.lower() in _EMBEDDED:
+    if runner.lower() in _EMBEDDED:
         _check_known(others, known)
         return BeamOptions(runner=FnApiRunner(), pipeline_options=options)
-    if parsed.runner.rpartition(".")[2].lower() == "prismrunner":
+    if runner.rpartition(".")[2].lower() == "prismrunner":
         # Prism asks a bundle to give up half of its elements whenever it made no progress for a tenth
         # of a second. One of ours is a partition of users and takes longer, and the worker is a single
         # process, so that data travel twice for nothing.
         options.view_as(DebugOptions).add_experiment("prism_disable_sdf_split")
     try:
-        return BeamOptions(runner=create_runner(parsed.runner), pipeline_options=options)
+        return BeamOptions(runner=create_runner(runner), pipeline_options=options)
     except (ValueError, ImportError, AttributeError) as error:
-        raise UsageError(f"runner cannot be used, got runner={parsed.runner}: {error}") from None
+        raise UsageError(f"runner cannot be used, got runner={runner}: {error}") from None
 
 
 def is_classic_template(options: PipelineOptions) -> bool:
@@ -245,6 +243,28 @@ def counters(result: PipelineResult) -> dict[str, int]:
     return values
 
 
+def _is_here(options: BeamOptions, release: str) -> bool:
+    """Whether the temporary folder of a run is on a disk, instead of an object store."""
+    if options.temp_location is None:
+        return options.is_embedded or is_local(release)
+    return is_local(options.temp_location)
+
+
+def check_beside(options: BeamOptions, release: str) -> None:
+    """Refuses a release in a whole bucket if its run would have its temporary folder beside it.
+
+    Raises:
+      UsageError: there is nothing beside a bucket.
+    """
+    whole_bucket = re.fullmatch(r"[^:]+://[^/]+/*", release)
+    if whole_bucket and options.temp_location is None and not _is_here(options, release):
+        raise UsageError(
+            "temp_location must be given if output is a whole bucket, got output="
+            f"{release}: what the run writes between two steps is as secret as the data, and would be "
+            "published there."
+        )
+
+
 @contextlib.contextmanager
 def run_folder(options: BeamOptions, release: str) -> Iterator[str]:
     """Yields the run's temporary folder, which is as private as the data, and deletes it at the end.
@@ -254,8 +274,7 @@ def run_folder(options: BeamOptions, release: str) -> Iterator[str]:
     object store on an engine it is beside the release.
     """
     given = options.temp_location
-    is_here = options.is_embedded or is_local(release) if given is None else is_local(given)
-    if is_here:
+    if _is_here(options, release):
         # Jobs on an engine go on when their launcher is killed.
         with private.run_folder(given, ends_with_launcher=options.is_embedded) as folder:
             try:
@@ -263,9 +282,7 @@ def run_folder(options: BeamOptions, release: str) -> Iterator[str]:
             finally:
                 encoding.forget()
         return
-    output = absolute_path(release).rstrip("/")
-    # There is no directory beside a bucket.
-    beside = output if re.fullmatch(r"\w+://[^/]+", output) else os.path.dirname(output)
+    beside = os.path.dirname(absolute_path(release).rstrip("/"))
     folder = FileSystems.join(given or beside, f".beam_dpne-{uuid.uuid4().hex}")
     try:
         yield folder

@@ -194,6 +194,24 @@ class GramSet(SortedGrams):
         return self.rule is not None and self.rule.is_grouped
 
 
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Past:
+    """What the lengths and rounds before have left for a round.
+
+    Attributes:
+      released: S_{k−1}, or the root of known n-grams; None at length 1 where nothing is known.
+      present: the n-grams of length k that are open or found after the round before, as private as the
+        data; None in round 1.
+      positions: the set in terms of which users' positions are, if that is neither S_{k−1} nor S_{k−2}:
+        the present n-grams of the round before the one before, or those of the length before.
+    """
+
+    released: GramSet | None = None
+    present: PresentGrams | None = None
+    positions: PresentGrams | None = None
+
+
+NOTHING_RELEASED = Past()
 ROOT = GramSet(length=0, keys=np.zeros(1, np.int64), scores=np.zeros(1, np.float64))
 _BEFORE_WORDS = LengthRule(length=0, noise_stddev=0.0, classes=(), is_grouped=True)
 GROUPED_ROOT = dataclasses.replace(ROOT, rule=_BEFORE_WORDS)

@@ -29,12 +29,13 @@ from beam_dpne.ngrams.elements import (
     Contributions,
     GramSet,
     HistogramShard,
+    Past,
     PresentGrams,
 )
 from beam_dpne.ngrams.length_rules import counted_classes, held_sums, rule_for
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.released_rows import GramRows
-from beam_dpne.ngrams.spending import contribute
+from beam_dpne.ngrams.spending import RoundOfLength, contribute
 from beam_dpne.ngrams.spurious import sample_spurious
 
 # Sums of one hash range, with its number.
@@ -104,10 +105,12 @@ class InMemory:
         self, partitions: Sequence[Iterable[DocumentBlock]], numbers: Iterable[int]
     ) -> list[UserBatch]:
         """Returns the positions of the users of some partitions."""
-        how = {"max_tokens": self.plan.max_tokens_per_user, "run_key": self.run_key}
-        return [
-            batch for number in numbers for batch in lay_out((number, partitions[number]), **how)
-        ]
+        most = self.plan.max_tokens_per_user
+        batches: list[UserBatch] = []
+        for number in numbers:
+            partition = (number, partitions[number])
+            batches += lay_out(partition, max_tokens=most, run_key=self.run_key)
+        return batches
 
     def release(self, users: Iterable[UserBatch]) -> tuple[GramSet, ...]:
         """Returns S_1, …, S_T, with numbers of users if the plan has a count_share.
@@ -115,64 +118,58 @@ class InMemory:
         References: DPNE Algorithm 1, "for k = 1 to T".
         """
         everybody = users = list(users)
-        before: PresentGrams | None = None
+        positions: PresentGrams | None = None
         released: list[GramSet] = []
         for length in range(1, self.plan.max_length + 1):
-            previous = released[-1] if released else self.root
+            past = Past(released=released[-1] if released else self.root, positions=positions)
             # Batches are let go one by one, so that those of the length before are not kept.
-            found, users, before = self.release_length(length, _Waiting(users), previous, before)
+            found, users, positions = self.release_length(length, _Waiting(users), past)
             released.append(found)
         return tuple(self.count(everybody, released) if self.plan.count_share else released)
 
     def release_length(
-        self,
-        length: int,
-        users: Iterable[UserBatch],
-        previous: GramSet | None,
-        before: PresentGrams | None,
+        self, length: int, users: Iterable[UserBatch], past: Past
     ) -> tuple[GramSet, Iterable[UserBatch], PresentGrams | None]:
         """Releases one length in its rounds; each is for what the round before left open.
 
         Returns:
-          S_k, the users with their remaining budgets, and the set whose rows their positions refer to.
+          S_k, the users with their remaining budgets, and the set in terms of which their positions
+          are, None if that is S_{k−1}.
 
         References: DPNE Algorithm 1, the body of the loop.
         """
+        previous = past.released
         after = ROOT if previous is None else previous
-        present: PresentGrams | None = None
         shards: list[HistogramShard] = []
-        for number in range(1, self.plan.rounds_of(length) + 1):
-            sent, users = self.contribute(
-                length, number, users, previous=previous, present=present, before=before
-            )
-            before = present
+        last = self.plan.rounds_of(length)
+        for number in range(1, last + 1):
+            sent, users = self.contribute(length, number, users, past)
             shards = self.measure(sent, shards, previous if number == 1 else None)
             drawn = self.draw(previous, shards) if previous is not None and number == 1 else None
             shards = self.decide(shards, drawn)
-            if number < self.plan.rounds_of(length):
-                present = decisions.merge_present(
-                    map(decisions.present_part, shards), after, number
-                )
+            if number < last:
+                parts = map(decisions.present_part, shards)
+                present = decisions.merge_present(parts, after, number)
+                # After the first round users' positions are in terms of the set of the round before.
+                past = Past(released=previous, present=present, positions=past.present)
         rule = rule_for(self.plan, self.start) if previous is None else None
-        parts = map(decisions.released_part, shards)
-        found = decisions.merge_released(parts, after, rule, self.left_out)
-        return found, users, before
+        found_parts = map(decisions.released_part, shards)
+        found = decisions.merge_released(found_parts, after, rule, self.left_out)
+        return found, users, past.present
 
     def contribute(
-        self, length: int, round_number: int, users: Iterable[UserBatch], **beside: Any
+        self, length: int, number: int, users: Iterable[UserBatch], past: Past
     ) -> tuple[list[Piece], list[UserBatch]]:
-        """Returns the sums of what users send to a round, and the users with what they have left.
-
-        The sets beside the users are those of `spending.contribute`.
-        """
-        how = {"plan": self.plan, "length": length, "round_number": round_number, **beside}
+        """Returns the sums of what users send to a round, and the users with what they have left."""
+        this = RoundOfLength(plan=self.plan, length=length, number=number, run_key=self.run_key)
         pieces: list[Piece] = []
         left: list[UserBatch] = []
         with progress.counting(users):
             for batch in users:
-                if contributed := contribute(batch, run_key=self.run_key, **how):
-                    pieces += self.sums(contributed[0])
-                    left.append(contributed[1])
+                contributed = contribute(batch, this, past)
+                if contributed is not None:
+                    pieces += self.sums(contributed.contributions)
+                    left.append(contributed.users)
         return pieces, left
 
     def sums(self, sent: Contributions) -> list[Piece]:
@@ -214,16 +211,21 @@ class InMemory:
         self, shards: list[HistogramShard], drawn: HistogramShard | None
     ) -> list[HistogramShard]:
         """Returns the n-grams of each hash range that are open or found after a round."""
-        how = {"drawn": drawn, "rule": rule_for(self.plan, self.start), "run_key": self.run_key}
-        return map_in_threads(functools.partial(decisions.decide, **how), shards, self.workers)
+        rule = rule_for(self.plan, self.start)
+        decide = functools.partial(decisions.decide, drawn=drawn, rule=rule, run_key=self.run_key)
+        return map_in_threads(decide, shards, self.workers)
 
     def count(self, users: list[UserBatch], released: Sequence[GramSet]) -> Sequence[GramSet]:
         """Returns the released sets with the numbers of users who hold each n-gram."""
         *shorter, last = released
-        rows = GramRows(pruning=self.plan.pruning)
-        noise = self.plan.count_noise
-        how = {"rows": rows, "noise": noise, "run_key": self.run_key}
-        return measuring.estimated(last, self.sum_counts(users, released), *shorter, **how)
+        return measuring.estimated(
+            last,
+            self.sum_counts(users, released),
+            *shorter,
+            rows=GramRows(pruning=self.plan.pruning),
+            noise=self.plan.count_noise,
+            run_key=self.run_key,
+        )
 
     def sum_counts(self, users: list[UserBatch], released: Sequence[GramSet]) -> Iterable[RowSums]:
         """Returns the exact sums over users for the released rows, in pieces."""
@@ -259,7 +261,17 @@ def release_partitions(
         shares = (range(first, len(partitions), most) for first in range(most))
         collections.deque(forks.stream(("lay_out", share) for share in shares), 0)
         partitions.clear()
-        return InProcesses(**vars(loop), forks=forks).release([])
+        in_forks = InProcesses(
+            plan=loop.plan,
+            run_key=loop.run_key,
+            root=loop.root,
+            left_out=loop.left_out,
+            start=loop.start,
+            histogram_ranges=loop.histogram_ranges,
+            workers=loop.workers,
+            forks=forks,
+        )
+        return in_forks.release([])
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -269,11 +281,11 @@ class InProcesses(InMemory):
     forks: Processes
 
     def contribute(
-        self, length: int, round_number: int, users: Iterable[UserBatch], **beside: Any
-    ) -> tuple[list[Piece], Iterable[UserBatch]]:
-        """Returns the sums of what all users send to a round."""
-        sent = self.forks.all(("contribute", length, round_number, beside))
-        return [piece for pieces in sent for piece in pieces], users
+        self, length: int, number: int, users: Iterable[UserBatch], past: Past
+    ) -> tuple[list[Piece], list[UserBatch]]:
+        """Returns the sums of what all users send to a round; the users are in the forks."""
+        sent = self.forks.all(("contribute", length, number, past))
+        return [piece for pieces in sent for piece in pieces], []
 
     def sum_counts(self, users: list[UserBatch], released: Sequence[GramSet]) -> Iterable[RowSums]:
         """Returns the exact sums of each fork."""
@@ -302,8 +314,8 @@ def keep_users(
         elif step == "contribute":
             # They are laid out, and the forks share the blocks as long as one of them has some.
             partitions.clear()
-            length, number, beside = given
-            sent, left = run.contribute(length, number, _Waiting(left), **beside)
+            length, number, past = given
+            sent, left = run.contribute(length, number, _Waiting(left), past)
             sums = add_up((piece for _, piece in sent), histogram.sum_pieces)
             yield list(histogram.cut_by_hash_range(sums, ranges)) if sent else []
         else:

@@ -30,9 +30,10 @@ from beam_dpne.ngrams.parameters import KNOWN_MIN_COUNT, KnownLists
 from beam_dpne.reading.copies import refuse_input
 from beam_dpne.reading.files import InputFile, line_blocks, sha256_of
 from beam_dpne.reading.options import ReadOptions, extension_of, names_of
-from beam_dpne.release.reading import is_release, read_release
+from beam_dpne.release.reading import has_ledger, is_release, read_release
 from beam_dpne.set_union.elements import KnownItems
 from beam_dpne.storage.directories import check_access
+from beam_dpne.storage.paths import split
 
 if TYPE_CHECKING:
     from beam_dpne.storage.directories import PipelineOptions
@@ -339,8 +340,8 @@ def read_known(
       reading: how these files are read, so that copies of them in other forms are noticed.
 
     Raises:
-      UsageError: if a list is a file of the input, or has the same content as one, or if no list is a
-        release though one is said to be about the same people.
+      UsageError: if a list is a file of the input, or has the same content as one; or if a release is
+        said to be about the same people, and no list is one, or a list is a file of one.
       AccessError, InputError, ReleaseError, FileNotFoundError: if a list cannot be read.
     """
     paths = names_of(asked.known or ())
@@ -356,6 +357,11 @@ def read_known(
                 KnownNgrams.from_release(path, same_people=same_people, tokenizer=tokenizer)
             )
             continue
+        if same_people and has_ledger(split(path)[0]):
+            raise UsageError(
+                "known must name the directory of a release if known_same_people is given, so that its "
+                f"budget counts, got a file in one: {path}."
+            )
         refuse_input("known", path, inputs, reading, known_lists.plain_texts(path))
         how: dict[str, Any] = {"tokenizer": tokenizer, "min_count": asked.known_min_count}
         if extension_of(path) in TABLES:

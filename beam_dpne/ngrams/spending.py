@@ -32,71 +32,203 @@ from beam_dpne.ngrams.candidates import (
     prune_invalid,
 )
 from beam_dpne.ngrams.contributions import limit_contributions, outside_subset, tallies
-from beam_dpne.ngrams.elements import Contributions, GramSet, PresentGrams, unpack_pairs
+from beam_dpne.ngrams.elements import (
+    NOTHING_RELEASED,
+    Contributions,
+    GramSet,
+    Past,
+    PresentGrams,
+    unpack_pairs,
+)
 from beam_dpne.ngrams.length_rules import counted_classes
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.valid import classes_of
 
 
-def contribute(
-    batch: UserBatch,
-    *,
-    plan: PrivacyPlan,
-    length: int,
-    round_number: int,
-    run_key: RunKey,
-    previous: GramSet | None = None,
-    present: PresentGrams | None = None,
-    before: PresentGrams | None = None,
-) -> tuple[Contributions, UserBatch] | None:
-    """Returns what a batch's users send to one round, and the users with what they have left.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RoundOfLength:
+    """One round of one length under a plan.
 
-    It is None if no user has a position left. Other arguments are the attributes of `SpendBudgets`.
+    Attributes:
+      plan: the plan of the run.
+      length: k.
+      number: r, from 1.
+      run_key: the secret of the run, bound to its parameters.
     """
-    progress.enter("users", length, round_number * plan.is_adaptive)
-    if present is not None:
-        batch = keep_present(batch, present, before)
-    elif previous is not None and previous.length:
-        batch = prune_invalid(batch, previous, pruning=plan.pruning, present=before)
+
+    plan: PrivacyPlan
+    length: int
+    number: int
+    run_key: RunKey = dataclasses.field(repr=False)
+
+
+class Contributed(NamedTuple):
+    """What a batch's users send to a round, and the users with what they have left."""
+
+    contributions: Contributions
+    users: UserBatch
+
+
+def contribute(
+    batch: UserBatch, this: RoundOfLength, past: Past = NOTHING_RELEASED
+) -> Contributed | None:
+    """Lets a batch's users contribute to a round, in three stages.
+
+    First each user's positions and open candidates are found, then the user pays for the count of held
+    candidates, and last the user spends some of what is left on weights.
+
+    Args:
+      batch: the users; each user is in one batch only.
+      this: the round.
+      past: what the lengths and rounds before have left.
+
+    Returns:
+      What users send, and the users with what they have left; None if no user has a position left.
+
+    References: DPNE Algorithm 1, the loop over users; under "adaptive" section 4 of its page.
+    """
+    progress.enter("users", this.length, this.number if this.plan.is_adaptive else 0)
+    batch = positions(batch, past, this.plan.pruning)
     if not len(batch.users):
         return None
-    limit = plan.contribution_limits[length - 1]
-    if not plan.is_adaptive:
+    if not this.plan.is_adaptive:
+        most = this.plan.contribution_limits[this.length - 1]
         grams = extract_grams(batch)
-        return limit_contributions(grams, max_contributions=limit, run_key=run_key), batch
-    # (p,) bool: where a candidate starts that has not been closed.
-    standing = present_positions(batch, length)
-    favours_long = plan.favour == "long" and 1 < length < plan.max_length
-    alone = _stand_alone(standing) if favours_long else None
-    places = {"standing": standing, "alone": alone}
-    grams, own = _open_grams(batch, run_key, round_number, present=present, **places)
+        limited = limit_contributions(grams, max_contributions=most, run_key=this.run_key)
+        return Contributed(limited, batch)
+    candidates = open_candidates(batch, this, past)
     # (n,) int64 in units of 2^-56: the budget for squared weights that earlier rounds have left.
-    left = _left(batch, plan, length, round_number)
-    if not grams.keys.size:
-        return dataclasses.replace(grams, weights=grams.keys), dataclasses.replace(batch, left=left)
-    if previous is not None and round_number == 1:
-        # All own candidates of counted groups count, also those beyond Δ.
-        classes = classes_of(previous, grams)
-        counted = counted_classes(previous, plan.held_stddev)
-        sent, cost = tallies(classes, grams.offsets, left, counted, plan.held_stddev)
-        grams = dataclasses.replace(grams, classes=classes, tallies=sent)
+    left = _left(batch, this)
+    if not candidates.grams.keys.size:
+        nothing = dataclasses.replace(candidates.grams, weights=candidates.grams.keys)
+        return Contributed(nothing, dataclasses.replace(batch, left=left))
+    if past.released is not None and this.number == 1:
+        counted, cost = charge(candidates.grams, left, past.released, this.plan)
+        candidates = candidates._replace(grams=counted)
         left = left - cost
-    # (n,) int64: places at which a longer n-gram of the user could still be found.
-    ahead = adaptive.grams_ahead(standing, batch.offsets, plan.max_length - length)
-    spent = _spent(left, grams, own.places, ahead, plan)
-    # (m,) float64 without unit: the ratio in which a user divides the amount among n-grams.
-    if present is None:
-        shares = _preferences(grams, previous)
+    weighted, cost = spend(candidates, left, this, past)
+    return Contributed(weighted, dataclasses.replace(batch, left=left - cost))
+
+
+def positions(batch: UserBatch, past: Past, pruning: str) -> UserBatch:
+    """Returns the positions at which users can still have something, in terms of the newest set."""
+    if past.present is not None:
+        return keep_present(batch, past.present, past.positions)
+    if past.released is not None and past.released.length:
+        return prune_invalid(batch, past.released, pruning=pruning, present=past.positions)
+    return batch
+
+
+class Candidates(NamedTuple):
+    """The open candidates of a batch's users, and what is known of them beside their keys.
+
+    Attributes:
+      grams: each user's distinct open candidates.
+      users: (m,) int64, the rows of their users.
+      places: (n,) int64, the number of each user's places of them, without those where one recurs
+        nearby in its text.
+      ahead: (n,) int64, places at which a longer n-gram of the user could still be found.
+      rows: (m,) int64, their rows in the present set; empty in round 1.
+      alone: (m,) bool, whether each stands alone wherever it stands; None if nobody asks.
+    """
+
+    grams: Contributions
+    users: np.ndarray
+    places: np.ndarray
+    ahead: np.ndarray
+    rows: np.ndarray
+    alone: np.ndarray | None
+
+
+def open_candidates(batch: UserBatch, this: RoundOfLength, past: Past) -> Candidates:
+    """Returns each user's distinct open candidates of a round.
+
+    Args:
+      batch: users' positions in terms of the newest set.
+      this: the round.
+      past: what the lengths and rounds before have left.
+    """
+    plan = this.plan
+    # (p,) bool: where a candidate starts that has not been closed.
+    standing = present_positions(batch, this.length)
+    ahead = adaptive.grams_ahead(standing, batch.offsets, plan.max_length - this.length)
+    if past.present is None:
+        place, ids, sizes = candidate_places(batch, standing)
     else:
-        shares = _preferences_of_set(present, previous).take(own.rows)
-    if own.alone is not None:
-        shares[own.alone] *= adaptive.ALONE
-    sub_key = run_key.sub_key("subset", length, round_number)
+        # Positions of open n-grams: neither borders nor found n-grams, on which nothing is spent.
+        # An id of −1 takes the last place.
+        is_open = np.append(past.present.found == 0, False)
+        place = np.flatnonzero(is_open[batch.ids.astype(np.intp)])
+        ids = (batch.ids.take(place),)
+        sizes = (batch.size,)
+    offsets = np.searchsorted(place, batch.offsets)
+    places = _places_apart(batch, place, offsets, of_pairs=len(ids) > 1)
+    columns = (rows_of_entries(offsets), *ids)
+    sizes = (len(batch.users), *sizes)
+    alone = None
+    if plan.favour == "long" and 1 < this.length < plan.max_length:
+        (user, *ids), alone = distinct_with_flag(columns, sizes, _stand_alone(standing)[place])
+    else:
+        (user, *ids), _ = distinct(columns, sizes)
+    if past.present is None:
+        grams = contributions_of(batch, user, ids)
+        return Candidates(grams, user, places, ahead, np.zeros(0, np.int64), alone)
+    (rows,) = ids
+    grams = _of_present(batch, past.present, user, rows, this)
+    return Candidates(grams, user, places, ahead, rows, alone)
+
+
+def charge(
+    grams: Contributions, left: np.ndarray, released: GramSet, plan: PrivacyPlan
+) -> tuple[Contributions, np.ndarray]:
+    """Lets users pay for the count of held candidates, to which all own candidates add, also beyond Δ.
+
+    Args:
+      grams: each user's distinct candidates.
+      left: (n,) int64 in units of 2^-56, the budget that each user has left.
+      released: S_{k−1}.
+      plan: the plan of the run.
+
+    Returns:
+      The candidates with their classes and with what is sent for the count, and what each user pays:
+      (n,) int64 in units of 2^-56.
+    """
+    classes = classes_of(released, grams)
+    counted = counted_classes(released, plan.held_stddev)
+    sent, cost = tallies(classes, grams.offsets, left, counted, plan.held_stddev)
+    return dataclasses.replace(grams, classes=classes, tallies=sent), cost
+
+
+def spend(
+    candidates: Candidates, left: np.ndarray, this: RoundOfLength, past: Past
+) -> tuple[Contributions, np.ndarray]:
+    """Divides what users spend in a round among their open candidates.
+
+    Args:
+      candidates: each user's distinct open candidates.
+      left: (n,) int64 in units of 2^-56, the budget that each user has left.
+      this: the round.
+      past: what the lengths and rounds before have left.
+
+    Returns:
+      The candidates with weights in units of 2^-32, and their exact cost, which is at most what the
+      user has left: (n,) int64 in units of 2^-56.
+    """
+    grams = candidates.grams
+    spent = _spent(left, grams, candidates.places, candidates.ahead, this.plan)
+    # (m,) float64 without unit: the ratio in which a user divides the amount among n-grams.
+    if past.present is None:
+        shares = _preferences(grams, past.released)
+    else:
+        shares = _preferences_of_set(past.present, past.released).take(candidates.rows)
+    if candidates.alone is not None:
+        shares[candidates.alone] *= adaptive.ALONE
+    limit = this.plan.contribution_limits[this.length - 1]
+    sub_key = this.run_key.sub_key("subset", this.length, this.number)
     # N-grams beyond Δ_k stay at weight 0, so that they never count among the spurious ones.
     shares[outside_subset(grams, limit, sub_key)] = 0.0
-    # Weights in units of 2^-32; their cost is exact and at most `spent`, so that no user overspends.
-    weights, cost = adaptive.divide(spent, grams.offsets, own.users, shares)
-    return dataclasses.replace(grams, weights=weights), dataclasses.replace(batch, left=left - cost)
+    weights, cost = adaptive.divide(spent, grams.offsets, candidates.users, shares)
+    return dataclasses.replace(grams, weights=weights), cost
 
 
 def _stand_alone(present: np.ndarray) -> np.ndarray:
@@ -150,83 +282,38 @@ def _spent(
     return np.minimum(spent, adaptive.round_cap(plan.allotment, this_round))
 
 
-def _left(batch: UserBatch, plan: PrivacyPlan, length: int, round_number: int) -> np.ndarray:
+def _left(batch: UserBatch, this: RoundOfLength) -> np.ndarray:
     """Returns each user's remaining budget, at first the whole allotment: (n,) int64."""
     # Budgets are dealt out once; a user who came without one would otherwise spend a second budget.
-    if batch.left is None and length == round_number == 1:
-        return np.full(len(batch.users), plan.allotment, dtype=np.int64)
+    if batch.left is None and this.length == this.number == 1:
+        return np.full(len(batch.users), this.plan.allotment, dtype=np.int64)
     if batch.left is None:
         raise ValueError(
-            f"Users at round {round_number} of length {length} must say what they have left; apply "
-            "SpendBudgets to what it returned in the round before."
+            f"Users at round {this.number} of length {this.length} must say what they have left; "
+            "apply SpendBudgets to what it returned in the round before."
         )
     return batch.left
 
 
-class _Own(NamedTuple):
-    """What is known of users' open candidates beside them.
-
-    Attributes:
-      users: (m,) int64, the rows of their users.
-      places: (n,) int64, the number of each user's places of them, without those where one recurs
-        nearby in its text.
-      rows: (m,) int64, their rows in the present set; empty in round 1.
-      alone: (m,) bool, whether each stands alone wherever it stands; None if nobody asks.
-    """
-
-    users: np.ndarray
-    places: np.ndarray
-    rows: np.ndarray
-    alone: np.ndarray | None
-
-
-def _open_grams(
-    batch: UserBatch,
-    run_key: RunKey,
-    round_number: int,
-    *,
-    standing: np.ndarray,
-    present: PresentGrams | None,
-    alone: np.ndarray | None,
-) -> tuple[Contributions, _Own]:
-    """Returns each user's distinct open candidates; `standing` and `alone` mark places: (p,) bool."""
-    if present is None:
-        place, ids, sizes = candidate_places(batch, standing)
-    else:
-        # Positions of open n-grams: neither borders nor found n-grams, on which nothing is spent.
-        # An id of −1 takes the last place.
-        place = np.flatnonzero(np.append(present.found == 0, False)[batch.ids.astype(np.intp)])
-        ids = (batch.ids.take(place),)
-        sizes = (batch.size,)
-    offsets = np.searchsorted(place, batch.offsets)
-    user = rows_of_entries(offsets)
-    places = _places_apart(batch, place, offsets, of_pairs=len(ids) > 1)
-    columns = (user, *ids)
-    sizes = (len(batch.users), *sizes)
-    if alone is None:
-        (user, *ids), _ = distinct(columns, sizes)
-    else:
-        (user, *ids), alone = distinct_with_flag(columns, sizes, alone[place])
-    if present is None:
-        return contributions_of(batch, user, ids), _Own(user, places, np.zeros(0, np.int64), alone)
-    (rows,) = ids
-    own = _Own(user, places, rows, alone)
+def _of_present(
+    batch: UserBatch, present: PresentGrams, user: np.ndarray, rows: np.ndarray, this: RoundOfLength
+) -> Contributions:
+    """Returns users' open n-grams of a present set: those of its rows, (m,) int64, by `user`, (m,)."""
     offsets = offsets_of(np.bincount(user, minlength=len(batch.users)))
     contributions = Contributions(
-        length=batch.length, round=round_number, users=batch.users, offsets=offsets, keys=rows
+        length=batch.length, round=this.number, users=batch.users, offsets=offsets, keys=rows
     )
     if present.words is None:
-        return dataclasses.replace(contributions, keys=present.keys.take(rows)), own
+        return dataclasses.replace(contributions, keys=present.keys.take(rows))
     # Words travel with the batch, but only those that are open for some user of it.
     used, places = used_words(len(present), rows)
     words = present.words.take(pa.array(used))
-    contributions = dataclasses.replace(
+    return dataclasses.replace(
         contributions,
         keys=places.astype(np.int64),
         words=words,
-        word_hashes=hash_words(run_key.sub_key("word"), words),
+        word_hashes=hash_words(this.run_key.sub_key("word"), words),
     )
-    return contributions, own
 
 
 def _preferences(grams: Contributions | PresentGrams, previous: GramSet | None) -> np.ndarray:

@@ -1,8 +1,9 @@
 """PrivateNgrams: the loop over k of DPNE, as one pipeline."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
+import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from beam_dpne.documents.masks import left_out_by
@@ -10,7 +11,7 @@ from beam_dpne.documents.steps import DocumentsTransform, create_public
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.elements.rows import CountedNgram, ReleasedNgram
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.ngrams.elements import GramSet
+from beam_dpne.ngrams.elements import Contributions, GramSet, HistogramShard, PresentGrams
 from beam_dpne.ngrams.length_rules import rule_for
 from beam_dpne.ngrams.range_steps import (
     DecideRound,
@@ -28,9 +29,6 @@ from beam_dpne.ngrams.user_steps import (
 )
 from beam_dpne.release.ledger import Run
 from beam_dpne.release.steps import Result
-
-if TYPE_CHECKING:
-    pass
 
 
 class _Released(NamedTuple):
@@ -132,79 +130,128 @@ class PrivateNgrams(NgramsRun, DocumentsTransform):
         self, users: PCollection[UserBatch], run_key: RunKey
     ) -> tuple[PCollection[GramSet], ...]:
         """Returns S_1, …, S_T, with numbers of users if the plan has a count_share."""
-        released: list[PCollection[GramSet]] = []
-        everybody = users
-        before = None
         root = self.known_root
-        first_of_all = root and users.pipeline | "Known" >> create_public(root, self.store)
+        known = (
+            None if root is None else users.pipeline | "Known" >> create_public(root, self.store)
+        )
+        first_of_all = cast("PCollection[GramSet] | None", known)
+        everybody = users
+        positions: PCollection[PresentGrams] | None = None
+        released: list[PCollection[GramSet]] = []
         for length in range(1, self.plan.max_length + 1):
-            previous = released[-1] if released else first_of_all
-            found, users, before, first = self._released_length(
-                length, users, previous, before, run_key
-            )
+            past = _Sides(released[-1] if released else first_of_all, None, positions)
+            step = self._released_length(length, users, past, run_key)
+            users = step.users
+            positions = step.positions
             # Users have the same positions after the first round of length 1, and only less budget.
             # So that round's stage need not put out its input too.
-            everybody = first if length == 1 else everybody
-            released.append(found)
+            everybody = step.after_first if length == 1 else everybody
+            released.append(step.found)
         if not self.plan.count_share:
             return tuple(released)
         count = CountUsers(plan=self.plan, released=released, run_key=run_key, store=self.store)
         return cast("tuple[PCollection[GramSet], ...]", everybody | "CountUsers" >> count)
 
     def _released_length(
-        self, length: int, users: Any, previous: Any, before: Any, run_key: RunKey
-    ) -> tuple[Any, Any, Any, Any]:
-        """Releases one length in its rounds, as `InMemory.release_length` does.
-
-        Returns:
-          S_k, the users, the set to which their positions refer, and the users after the first round.
-        """
+        self, length: int, users: PCollection[UserBatch], past: "_Sides", run_key: RunKey
+    ) -> "_Length":
+        """Releases one length in its rounds, as `InMemory.release_length` does."""
+        rule = rule_for(self.plan, self.start) if past.released is None else None
+        sent, users = self._contribute(length, 1, users, past, run_key)
+        after_first = users
+        weighted = WeightedHistogram(histogram_ranges=self.histogram_ranges, previous=past.released)
+        shards = _applied(sent, f"{length}/1/WeightedHistogram", weighted)
+        spurious: PCollection[HistogramShard] | None = None
+        if past.released is not None:
+            histogram = shards if self.plan.is_adaptive else None
+            draw = SampleSpurious(plan=self.plan, run_key=run_key, histogram=histogram)
+            spurious = _applied(past.released, f"{length}/1/SampleSpurious", draw)
         last = self.plan.rounds_of(length)
-        rule = rule_for(self.plan, self.start) if previous is None else None
-        deciding: dict[str, Any] = {"rule": rule, "run_key": run_key, "store": self.store}
-        present = still_open = found = first = cast("Any", None)
-        for number in range(1, last + 1):
-            label = f"{length}/{number}"
-            is_first = number == 1 and previous is not None
-            beside = {"previous": previous, "present": present, "before": before}
-            sent, users = self._contribute(length, number, users, run_key, beside)
-            first = first or users
-            before = present
-            weighted = WeightedHistogram(
-                histogram_ranges=self.histogram_ranges,
-                previous=previous if is_first else None,
-                open_pieces=still_open,
+        for number in range(1, last):
+            decide = DecideRound(
+                round_number=number,
+                previous=past.released,
+                spurious=spurious,
+                rule=rule,
+                run_key=run_key,
+                store=self.store,
             )
-            shards: Any = sent | f"{label}/WeightedHistogram" >> weighted
+            present, still_open = _applied(shards, f"{length}/{number}/DecideRound", decide)
+            # After the first round users' positions are in terms of the set of the round before.
+            past = _Sides(past.released, present, past.present)
+            # Spurious n-grams are drawn once; from then on they are in the histogram.
             spurious = None
-            if is_first:
-                histogram = shards if self.plan.is_adaptive else None
-                draw = SampleSpurious(plan=self.plan, run_key=run_key, histogram=histogram)
-                spurious = previous | f"{label}/SampleSpurious" >> draw
-            deciding |= {"previous": previous, "spurious": spurious}
-            if number < last:
-                decide = DecideRound(round_number=number, **deciding)
-                present, still_open = shards | f"{label}/DecideRound" >> decide
-            else:
-                decide = NoisyThreshold(left_out=left_out_by(self.tokenizer), **deciding)
-                found = shards | f"{label}/NoisyThreshold" >> decide
-        return found, users, before, first
+            sent, users = self._contribute(length, number + 1, users, past, run_key)
+            weighted = WeightedHistogram(
+                histogram_ranges=self.histogram_ranges, open_pieces=still_open
+            )
+            shards = _applied(sent, f"{length}/{number + 1}/WeightedHistogram", weighted)
+        release = NoisyThreshold(
+            previous=past.released,
+            spurious=spurious,
+            rule=rule,
+            run_key=run_key,
+            left_out=left_out_by(self.tokenizer),
+            store=self.store,
+        )
+        found = _applied(shards, f"{length}/{last}/NoisyThreshold", release)
+        return _Length(found, users, past.present, after_first)
 
     def _contribute(
-        self, length: int, number: int, users: Any, run_key: RunKey, beside: dict[str, Any]
-    ) -> tuple[Any, Any]:
+        self,
+        length: int,
+        number: int,
+        users: PCollection[UserBatch],
+        past: "_Sides",
+        run_key: RunKey,
+    ) -> tuple[PCollection[Contributions], PCollection[UserBatch]]:
         """Returns what users send to a round, and the users with what they have left."""
         label = f"{length}/{number}"
         if self.plan.is_adaptive:
             spend = SpendBudgets(
-                plan=self.plan, length=length, round_number=number, run_key=run_key, **beside
+                plan=self.plan,
+                length=length,
+                round_number=number,
+                run_key=run_key,
+                previous=past.released,
+                present=past.present,
+                before=past.positions,
             )
-            return users | f"{label}/SpendBudgets" >> spend
-        if beside["previous"] is not None:
-            prune = PruneInvalid(released=beside["previous"], pruning=self.plan.pruning)
-            users = users | f"{label}/PruneInvalid" >> prune
+            return _applied(users, f"{label}/SpendBudgets", spend)
+        if past.released is not None:
+            prune = PruneInvalid(released=past.released, pruning=self.plan.pruning)
+            users = _applied(users, f"{label}/PruneInvalid", prune)
         limit = LimitContributions(
             max_contributions=self.plan.contribution_limits[length - 1], run_key=run_key
         )
-        grams = users | f"{label}/ExtractGrams" >> ExtractGrams()
-        return grams | f"{label}/LimitContributions" >> limit, users
+        grams = _applied(users, f"{label}/ExtractGrams", ExtractGrams())
+        return _applied(grams, f"{label}/LimitContributions", limit), users
+
+
+class _Sides(NamedTuple):
+    """What the lengths and rounds before have left, each as a PCollection of one set; see `Past`."""
+
+    released: PCollection[GramSet] | None
+    present: PCollection[PresentGrams] | None
+    positions: PCollection[PresentGrams] | None
+
+
+class _Length(NamedTuple):
+    """A length that is released.
+
+    Attributes:
+      found: S_k.
+      users: the users with what they have left.
+      positions: the set in terms of which their positions are; None if that is S_{k−1}.
+      after_first: the users after the first round.
+    """
+
+    found: PCollection[GramSet]
+    users: PCollection[UserBatch]
+    positions: PCollection[PresentGrams] | None
+    after_first: PCollection[UserBatch]
+
+
+def _applied(elements: PCollection | None, label: str, transform: beam.PTransform) -> Any:
+    """Returns the result of a transform, which Beam's types do not know."""
+    return elements | label >> transform

@@ -17,10 +17,10 @@ from beam_dpne.elements.encoding import SetStore
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
 from beam_dpne.ngrams.contributions import limit_contributions
-from beam_dpne.ngrams.elements import Contributions, GramSet, HistogramShard, PresentGrams
+from beam_dpne.ngrams.elements import Contributions, GramSet, HistogramShard, Past, PresentGrams
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.released_rows import GramRows
-from beam_dpne.ngrams.spending import contribute
+from beam_dpne.ngrams.spending import RoundOfLength, contribute
 from beam_dpne.validation import check_choice, check_integer
 
 register_batches(Contributions, HistogramShard, PresentGrams, GramSet)
@@ -244,15 +244,15 @@ class SpendBudgets(UnhintedTransform):
 
     def expand(self, users: PCollection[UserBatch]) -> SpendResult:
         """Applies `contribute` to each batch."""
-        sides = {"previous": self.previous, "present": self.present, "before": self.before}
-        given = {name: AsSingleton(side) for name, side in sides.items() if side is not None}
+        this = RoundOfLength(
+            plan=self.plan, length=self.length, number=self.round_number, run_key=self.run_key
+        )
         spend = beam.FlatMap(
             _spent_by_batch,
-            plan=self.plan,
-            length=self.length,
-            round_number=self.round_number,
-            run_key=self.run_key,
-            **given,
+            this=this,
+            released=_side(self.previous),
+            present=_side(self.present),
+            positions=_side(self.before),
         )
         spent: Any = users | "Spend" >> spend.with_outputs("users", main="contributions")
         # The element type of a tagged output picks its coder.
@@ -261,12 +261,23 @@ class SpendBudgets(UnhintedTransform):
         return SpendResult(spent.contributions, spent.users)
 
 
-def _spent_by_batch(batch: UserBatch, **settings: Any) -> Iterator[Any]:
-    spent = contribute(batch, **settings)
-    if spent is not None:
-        contributions, users = spent
-        yield contributions
-        yield TaggedOutput("users", users)
+def _side(one: PCollection | None) -> AsSingleton | None:
+    return None if one is None else AsSingleton(one)
+
+
+def _spent_by_batch(
+    batch: UserBatch,
+    *,
+    this: RoundOfLength,
+    released: GramSet | None,
+    present: PresentGrams | None,
+    positions: PresentGrams | None,
+) -> Iterator[Any]:
+    past = Past(released=released, present=present, positions=positions)
+    contributed = contribute(batch, this, past)
+    if contributed is not None:
+        yield contributed.contributions
+        yield TaggedOutput("users", contributed.users)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

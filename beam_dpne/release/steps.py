@@ -46,7 +46,8 @@ class Result(Generic[_Row]):
         one step to the pipeline.
         """
         row_type = self.form.row_type(self.run.plan)
-        return self._step("Rows", _rows, row_type, {"form": self.form, "row_type": row_type})
+        make = functools.partial(_rows, form=self.form, row_type=row_type)
+        return self._step("Rows", make, row_type)
 
     @functools.cached_property
     def ledger(self) -> PCollection[str]:
@@ -56,21 +57,20 @@ class Result(Generic[_Row]):
         the SHA-256 of all rows as jsonl in the order of a release. The first access adds one step to
         the pipeline.
         """
-        return self._step("Ledger", _ledger, str, {"form": self.form, "run": self.run})
+        make = functools.partial(_ledger, form=self.form, run=self.run)
+        return self._step("Ledger", make, str)
 
     @property
     def sets(self) -> tuple[PCollection[Any], ...]:
         """The released sets, of which the last always has one element."""
         return self.released if isinstance(self.released, tuple) else (self.released,)
 
-    def _step(
-        self, name: str, make: Callable[..., Any], kind: type[Any], facts: Mapping[str, Any]
-    ) -> Any:
+    def _step(self, name: str, make: Callable[..., Any], kind: type[Any]) -> Any:
         """Adds a step to the pipeline, named after the step that released the last set."""
         producer = self.sets[-1].producer
         label = f"{producer.full_label}/{name}" if producer else name
         longest, shorter = longest_beside_shorter(self.sets, label)
-        return apply(longest, label, beam.FlatMap(make, shorter, **facts), kind)
+        return apply(longest, label, beam.FlatMap(make, shorter), kind)
 
 
 def _rows(longest: Any, shorter: Iterable[Any], *, form: Form, row_type: Any) -> Iterator[Any]:
@@ -201,13 +201,24 @@ def _publish(
     *beside: Iterable[Any],
     describe: Callable[..., tuple[Rows, AnyLedger]],
     max_rejected: float,
-    **settings: Any,
+    output: str,
+    output_format: str,
+    overwrite: bool,
+    rows_per_part: int,
 ) -> str:
     """Publishes the one release that the input describes, if it may be published."""
     if tallies is not None:
         check_tallies(tallies, max_rejected)
     progress.enter("publish", None)
-    return publish_release(*describe(main, *beside), **settings)
+    rows, ledger = describe(main, *beside)
+    return publish_release(
+        rows,
+        ledger,
+        output=output,
+        output_format=output_format,
+        overwrite=overwrite,
+        rows_per_part=rows_per_part,
+    )
 
 
 def _described_sets(

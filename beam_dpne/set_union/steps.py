@@ -162,7 +162,7 @@ class ReleaseItems(UnhintedTransform):
         run_key = self.run_key
         ranges = self.ranges
         known = self.known
-        how = {"plan": self.plan, "size": len(known or ())}
+        size = len(known or ())
         found: list[Any] = []
         past: list[AsIter] = []
         rest: list[Any] = []
@@ -175,8 +175,15 @@ class ReleaseItems(UnhintedTransform):
             sums = self._sums(items, number)
             if known:
                 sums = (sums, *rest) | f"{number}/WithKnown" >> beam.Flatten()
-            own = {"run_key": run_key, "ranges": ranges, "number": number}
-            decide = beam.FlatMap(_decide, *past, **how, **own)
+            decide = beam.FlatMap(
+                _decide,
+                *past,
+                plan=self.plan,
+                run_key=run_key,
+                ranges=ranges,
+                size=size,
+                number=number,
+            )
             by_range = sums | f"{number}/ByRange" >> beam.GroupByKey()
             decided = by_range | f"{number}/Decide" >> decide.with_outputs(*_ASIDE, main="found")
             found.append(decided["found"])
@@ -191,7 +198,7 @@ class ReleaseItems(UnhintedTransform):
                 items = apply(items, f"{number}/LeftOpen", narrow, DocumentBlock)
         together: Any = found | "Found" >> beam.Flatten()
         once = users.pipeline | "Once" >> beam.Create([None])
-        merge = beam.Map(_merge, AsIter(together), *past, **how)
+        merge = beam.Map(_merge, AsIter(together), *past, plan=self.plan, size=size)
         released = apply(once, "Sort", merge, ItemSet)
         if not self.plan.count_share:
             return released
@@ -210,15 +217,18 @@ class ReleaseItems(UnhintedTransform):
         In policies with a cutoff users come in sequence, shard by shard. Before a cut, items that users
         have but gave no weight are added with weight 0.
         """
-        how = {"plan": self.plan, "run_key": self.run_key}
-        limit = beam.Map(weights.limit_items, **how, number=number)
+        plan = self.plan
+        run_key = self.run_key
+        limit = beam.Map(weights.limit_items, plan=plan, run_key=run_key, number=number)
         limited = apply(items, f"{number}/Limit", limit, DocumentBlock)
         if not self.plan.has_cutoff:
             weigh = functools.partial(weights.weigh_items, plan=self.plan)
             return self._summed(limited, f"{number}/Weigh", weigh)
-        split = beam.FlatMap(weights.split_to_shards, **how)
+        split = beam.FlatMap(weights.split_to_shards, plan=plan, run_key=run_key)
         shards = apply(limited, f"{number}/ToShards", split, tuple[int, DocumentBlock])
-        run = beam.FlatMap(_run_shard, **how, number=number, ranges=self.ranges)
+        run = beam.FlatMap(
+            _run_shard, plan=plan, run_key=run_key, number=number, ranges=self.ranges
+        )
         by_shard = shards | f"{number}/ByShard" >> beam.GroupByKey()
         sums = apply(by_shard, f"{number}/Descend", run, _KeyedSums)
         if self.plan.union_rounds[number - 1].cut is None:

@@ -26,7 +26,7 @@ from beam_dpne.cli.parameters import (
     Tokenizing,
     Writing,
 )
-from beam_dpne.cli.programs import check_directory
+from beam_dpne.cli.preparing import check_directory
 from beam_dpne.documents.run_keys import RunKeyFile
 from beam_dpne.documents.steps import DocumentsTransform
 from beam_dpne.documents.tokenizers import Tokenizer

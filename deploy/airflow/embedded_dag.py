@@ -1,4 +1,4 @@
-"""Private n-grams on Beam's embedded runner, in a process of the Airflow worker."""
+"""Private n-grams in processes of the Airflow worker, without a runner of Beam."""
 
 from airflow.sdk import DAG
 from launch import NATIVE, launch_fields, launch_params

@@ -11,7 +11,14 @@ from beam_dpne import PrivacyPlan, RunKey, SetUnionPlan
 from beam_dpne.accounting.budget import create_budget, open_budget
 from beam_dpne.accounting.composition import compose
 from beam_dpne.accounting.expense import expense_of_plan
-from beam_dpne.accounting.population import KeyDigests, read_counted, repeated, total_of
+from beam_dpne.accounting.population import (
+    CountedLedger,
+    KeyDigests,
+    Note,
+    read_counted,
+    repeated,
+    total_of,
+)
 from beam_dpne.documents.run_keys import RunKeys
 from beam_dpne.errors import BudgetError
 from tests.support.releases import write_ledger
@@ -281,3 +288,31 @@ def test_a_run_never_passes_the_cap_by_what_it_knew(cli, tmp_path, program):
     assert cli(*place, "--remove", void).status == 0
     assert cli(*place, "--remove", kept).status == 2
     assert json.loads(cli(*place, "--json").out)["total"]["epsilon"] == together
+
+
+@pytest.mark.parametrize("failed", [None, 2])
+def test_settling_a_run_leaves_the_note_of_a_failed_try_under_another_key(budget, tmp_path, failed):
+    """The failed tries may have shown something, so that they count beside the release."""
+    for _ in range(9):
+        noted(budget, tmp_path / "out", run_key=failed and digests(failed))
+    before = files(budget)
+    own = noted(budget, tmp_path / "out", run_key=digests(1))
+    together = budget.total(budget.runs())
+    budget.settle(release(tmp_path / "out", **_ONE))
+    assert budget.total(budget.runs()) == together
+    runs = budget.runs()
+    assert [name for name in before if isinstance(runs[name], Note)] == before
+    assert isinstance(runs[own], CountedLedger)
+
+
+def test_settling_a_release_once_more_leaves_the_note_of_a_run_that_failed_to_replace_it(
+    budget, tmp_path
+):
+    noted(budget, tmp_path / "out")
+    out = release(tmp_path / "out")
+    budget.settle(out)
+    failed = noted(budget, tmp_path / "out")
+    together = budget.total(budget.runs())
+    budget.settle(out)
+    assert isinstance(budget.runs()[failed], Note)
+    assert budget.total(budget.runs()) == together

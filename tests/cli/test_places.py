@@ -60,6 +60,29 @@ def test_secrets_below_the_output_are_refused_before_any_work(cli, place, option
     assert sorted(place.rglob("*")) == before
 
 
+@pytest.mark.parametrize("temporary", ["out", "out/deep", "link/deep"])
+def test_a_temporary_folder_of_the_system_below_the_output_is_refused(
+    cli, place, monkeypatch, temporary
+):
+    """A run that is killed leaves sets there that are as secret as the data."""
+    monkeypatch.setattr("tempfile.tempdir", str(place / temporary))
+    before = sorted(place.rglob("*"))
+    given = ("--input", place / "notes.jsonl", "--output", place / "out", *RUN, "--overwrite")
+    ended = cli("ngrams", *given)
+    assert (ended.status, "temp_location must be outside" in ended.err) == (2, True)
+    assert sorted(place.rglob("*")) == before
+    assert cli("ngrams", *given, "--temp_location", place / "elsewhere").status == 0
+
+
+@pytest.mark.parametrize("bucket", ["gs://releases", "s3://releases/"])
+def test_a_whole_bucket_has_no_place_beside_it_for_what_an_engine_writes(cli, place, bucket):
+    given = ("--input", place / "notes.jsonl", "--output", bucket, *RUN)
+    ended = cli("ngrams", *given, "--runner", "DirectRunner")
+    assert (ended.status, "temp_location must be given" in ended.err) == (2, True)
+    for more in (("--runner", "DirectRunner", "--temp_location", place / "temporary"), ()):
+        assert "temp_location must be given" not in cli("ngrams", *given, *more).err
+
+
 def test_the_same_secrets_beside_the_output_are_fine(cli, place):
     assert cli("account", "--budget", place / "budget", "--create", *CAP).status == 0
     given = (

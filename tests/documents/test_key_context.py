@@ -214,7 +214,14 @@ def _wrapped(dropped):
     return cut
 
 
+@functools.wraps(words)
+def wrapping_words(texts):
+    """Has the name, the module and the version of another tokenizer."""
+    return own(texts)
+
+
 UNKNOWN = {
+    "wrapping a tokenizer that has a version": wrapping_words,
     "partial": functools.partial(own),
     "lambda": lambda texts: own(texts.slice(1)),
     "closure": _closure("a"),

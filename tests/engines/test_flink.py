@@ -49,17 +49,6 @@ def test_flink_releases_what_the_embedded_runner_does(cluster, check_same, job):
     check_same(job, *cluster.job_options(parallelism=2))
 
 
-def test_one_step_of_one_worker_releases_what_the_graph_does(cluster, check_same):
-    known = frozenset(cluster.rest.jobs())
-    check_same("adaptive", *cluster.job_options(parallelism=2), "--workers", 2)
-    # The first of the two jobs shows that workers start.
-    jobs = [job for job in cluster.rest.jobs() if job not in known]
-    vertices = sorted(len(cluster.rest.job(job)["vertices"]) for job in jobs)
-    assert len(vertices) == 2
-    # The graph of these lengths has three times as many.
-    assert 4 < vertices[-1] < 25
-
-
 def test_the_doctor_finds_nothing_to_say_about_a_cluster_of_ours(cluster):
     ended = deploy("flink", "doctor", "--flink_master", cluster.rest.address)
     assert ended.status == 0, ended.err

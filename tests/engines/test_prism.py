@@ -37,10 +37,6 @@ def test_prism_releases_what_the_embedded_runner_does(prism_options, check_same,
     check_same(job, *prism_options)
 
 
-def test_one_step_of_one_worker_releases_what_the_graph_does(prism_options, check_same):
-    check_same("adaptive", *prism_options, "--workers", 2)
-
-
 def test_rejects_are_counted_over_workers(run_on):
     ended = run_on('{"user": "u1", "text": "good morning"}\n' * 99 + "{no json\n")
     assert ended.status == 0, ended.err

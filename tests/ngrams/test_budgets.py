@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from beam_dpne import PrivacyPlan, RunKey, SpendBudgets
 from beam_dpne.ngrams import adaptive
-from beam_dpne.ngrams.spending import contribute
+from beam_dpne.ngrams.spending import RoundOfLength, contribute
 from tests.ngrams.test_oracle import (
     KEY,
     RUN_KEYS,
@@ -216,7 +216,8 @@ def test_users_with_nothing_left_send_nothing_and_stay_at_nothing():
     (batch,) = user_batches(shared_phrases(users=5), plan, KEY, random.Random(1), 1)
     for left in (0, 1, 255):
         poor = dataclasses.replace(batch, left=np.full(len(batch.users), left))
-        contributions, after = contribute(poor, plan=plan, length=1, round_number=1, run_key=KEY)
+        this = RoundOfLength(plan=plan, length=1, number=1, run_key=KEY)
+        contributions, after = contribute(poor, this)
         assert (after.left >= 0).all()
         assert (after.left <= left).all()
         assert contributions.weights.max() <= 16 * 2**4

@@ -7,6 +7,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.documents import cutting
 from beam_dpne.elements import batches as elements
+from beam_dpne.ngrams.elements import Past
 from beam_dpne.ngrams.in_memory import InMemory, keep_users
 from beam_dpne.ngrams.run import NgramsRun
 from tests.support.in_memory import batch_of, rows_in_memory, rows_of_sets, sets_in_memory
@@ -90,10 +91,10 @@ def test_a_fork_keeps_all_users_whom_it_is_given():
     answer = keep_users(loop, list(parts))
     for share in (range(2), range(2, 5), range(5, 6)):
         assert list(answer(("lay_out", share))) == []
-    sent = list(answer(("contribute", 1, 1, {"previous": None, "present": None, "before": None})))
+    sent = list(answer(("contribute", 1, 1, Past())))
     (pieces,) = sent
     users = loop.lay_out(parts, range(6))
-    alone, _ = loop.contribute(1, 1, users, previous=None, present=None, before=None)
+    alone, _ = loop.contribute(1, 1, users, Past())
     weights = sum(int(piece.weights.sum()) for _, piece in alone)
     assert sum(int(piece.weights.sum()) for _, piece in pieces) == weights > 0
     (sums,) = answer(("sum_counts", expected))

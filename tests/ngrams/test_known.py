@@ -220,6 +220,9 @@ def test_a_release_is_verified_and_its_ledger_named(cli, tmp_path):
     assert "same people" in account.err
     assert cli("account", str(first), str(second)).status == 0
     part = next(first.glob("ngrams-*"))
+    # Beside the release, a file of another one would not be counted.
+    hidden = cli(*given, *more[:3], "--known", str(part), "--output", str(tmp_path / "hidden"))
+    assert (hidden.status, "known must name the directory" in hidden.err) == (2, True)
     part.write_bytes(part.read_bytes() + b"\n")
     damaged = cli(*given, "--known", str(first), "--output", str(tmp_path / "third"))
     assert damaged.status != 0

@@ -550,10 +550,10 @@ class Shuffled(InMemory):
     sent: dict = dataclasses.field(default_factory=dict)
     left: dict = dataclasses.field(default_factory=dict)
 
-    def contribute(self, length, round_number, users, **beside):
-        pieces, users = super().contribute(length, round_number, users, **beside)
+    def contribute(self, length, number, users, past):
+        pieces, users = super().contribute(length, number, users, past)
         if self.plan.is_adaptive:
-            self.left[length, round_number] = {
+            self.left[length, number] = {
                 tuple(user): rest
                 for batch in users
                 for user, rest in zip(batch.users.tolist(), batch.left.tolist(), strict=True)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from beam_dpne import GramSet, PrivacyPlan, RunKey, UserBatch
 from beam_dpne.documents.blocks import encode_documents, hash_users, lay_out_positions
-from beam_dpne.ngrams.elements import HistogramShard
+from beam_dpne.ngrams.elements import HistogramShard, Past
 from beam_dpne.ngrams.in_memory import InMemory
 
 
@@ -83,9 +83,10 @@ def run_lengths(
     batches = [users]
     if plan.is_adaptive:
         batches = [dataclasses.replace(users, left=np.full(len(users.users), plan.allotment))]
-    before = None
+    positions = None
     for length in range(2, plan.max_length + 1):
-        found, batches, before = run.release_length(length, batches, released[-1], before)
+        past = Past(released=released[-1], positions=positions)
+        found, batches, positions = run.release_length(length, batches, past)
         released.append(found)
     return [run.settled(each) for each in released]
 
@@ -95,5 +96,5 @@ def settle(
 ) -> Settled:
     """All rounds of one length, from positions of length k − 2."""
     run = Watched(plan=plan, run_key=run_key)
-    released, _, _ = run.release_length(length, [batch], previous, None)
+    released, _, _ = run.release_length(length, [batch], Past(released=previous))
     return run.settled(released)

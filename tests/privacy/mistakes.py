@@ -148,8 +148,8 @@ MISTAKES = (
     Mistake(
         "DPNE: one n-gram more than the limit",
         "elements/arrays.py",
-        "np.diff(offsets) > limit",
-        "np.diff(offsets) > limit + 1",
+        "np.flatnonzero(sizes > limit)",
+        "np.flatnonzero(sizes > limit + 1)",
         ("privacy/test_sensitivity.py",),
     ),
     Mistake(

@@ -29,7 +29,7 @@ from beam_dpne.mechanism.rules import KNOWN_CLASS, LengthRule
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.contributions import Counted
 from beam_dpne.ngrams.decisions import _known_after
-from beam_dpne.ngrams.elements import ROOT, pack_pairs, unpack_pairs
+from beam_dpne.ngrams.elements import ROOT, Past, pack_pairs, unpack_pairs
 from beam_dpne.ngrams.in_memory import InMemory
 from beam_dpne.ngrams.length_rules import counted_classes, rule_for
 from beam_dpne.ngrams.valid import class_numbers, suffix_bins
@@ -280,23 +280,22 @@ class OnePast(InMemory):
                 self.tallied.setdefault(sent.length, {})[tuple(user)] = own
         return []
 
-    def release_length(self, length, users, previous, before):
+    def release_length(self, length, users, past):
+        previous = past.released
         known = ROOT if previous is None else previous
-        rule, present = rule_for(self.plan, known), None
+        rule = rule_for(self.plan, known)
         if previous is not None:
             self.counted[length] = counted_classes(previous, self.plan.held_stddev)
         last = self.plan.rounds_of(length)
         for number in range(1, last + 1):
             self.sent.setdefault((length, number), {})
-            _, users = self.contribute(
-                length, number, users, previous=previous, present=present, before=before
-            )
-            before = present
+            _, users = self.contribute(length, number, users, past)
             assert all((batch.left >= 0).all() for batch in users)
             self._draw(length, number, previous, rule)
             if number < last:
                 present = self._present(known, number, rule)
-        return self._found(known, rule), users, before
+                past = Past(released=previous, present=present, positions=past.present)
+        return self._found(known, rule), users, past.present
 
     def _present(self, known, number, rule):
         length, names = known.length + 1, sorted(self.state)

@@ -25,9 +25,9 @@ from beam_dpne.mechanism.rules import UNITS, LengthRule
 from beam_dpne.ngrams import adaptive, tolerances
 from beam_dpne.ngrams.contributions import counted_of
 from beam_dpne.ngrams.decisions import decide, decide_round, released_part
-from beam_dpne.ngrams.elements import HistogramShard, pack_pairs
+from beam_dpne.ngrams.elements import HistogramShard, Past, pack_pairs
 from beam_dpne.ngrams.length_rules import cell_units, describe, rule_for
-from beam_dpne.ngrams.spending import contribute
+from beam_dpne.ngrams.spending import RoundOfLength, contribute
 from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.tolerances import group_probabilities, groups_of, probabilities
 from beam_dpne.ngrams.valid import class_numbers
@@ -76,9 +76,8 @@ def test_candidates_beyond_the_limit_of_contributions_count_and_are_charged():
     key = run_key("beyond the limit")
     batch = users_of({"u": [" ".join(words)]}, key)
     batch = dataclasses.replace(batch, left=np.array([plan.allotment]))
-    sent, after = contribute(
-        batch, plan=plan, length=2, round_number=1, run_key=key, previous=vocabulary
-    )
+    this = RoundOfLength(plan=plan, length=2, number=1, run_key=key)
+    sent, after = contribute(batch, this, Past(released=vocabulary))
     assert np.count_nonzero(sent.weights) == 3
     assert sent.tallies is not None
     (tally,) = set(sent.tallies.tolist())
