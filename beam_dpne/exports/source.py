@@ -6,6 +6,7 @@ import unicodedata
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.elements.rows import split_ngram
@@ -13,8 +14,21 @@ from beam_dpne.errors import ExportError
 from beam_dpne.release.reading import Release
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Source(Release):
-    """A release from which exports are made."""
+    """A release from which exports are made.
+
+    Attributes:
+      group: The group to which its rows belong, or None for all rows.
+    """
+
+    group: str | None = None
+
+    @functools.cached_property
+    def rows(self) -> pa.Table:
+        """The rows, of one group if it is named."""
+        rows = self.table()
+        return rows if self.group is None else rows.filter(pc.field("group") == self.group)
 
     @property
     def title(self) -> str:
@@ -27,15 +41,16 @@ class Source(Release):
         Raises:
           ExportError: The release has groups and none of them is named, or it has none.
         """
-        rows = self.rows.filter(pc.field("group") == group) if self.has_groups else self.rows
-        if self.has_groups != (group is not None) or (group is not None and not len(rows)):
-            raise ExportError(
-                "group must name a group of a release with groups, and be left out for others, got "
-                f"group={group}."
-            )
-        chosen = dataclasses.replace(self)
-        vars(chosen)["rows"] = rows
-        return chosen
+        if group is None and not self.has_groups:
+            return self
+        if group is not None and self.has_groups:
+            chosen = dataclasses.replace(self, group=group)
+            if len(chosen.rows):
+                return chosen
+        raise ExportError(
+            "group must name a group of a release with groups, and be left out for others, got "
+            f"group={group}."
+        )
 
     @functools.cached_property
     def texts(self) -> list[str]:

@@ -7,6 +7,7 @@ made of them by the names of the columns.
 """
 
 import dataclasses
+import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -30,7 +31,7 @@ from beam_dpne.jobs.engine import is_classic_template
 from beam_dpne.ngrams.known_lists import plain_texts
 from beam_dpne.ngrams.steps import PrivateNgrams
 from beam_dpne.reading.copies import refuse_input
-from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.files import InputFile, match_inputs
 from beam_dpne.reading.options import InputDescription, ReadOptions, names_of
 from beam_dpne.reading.records import check_fields
 from beam_dpne.reading.rejects import Tally
@@ -61,16 +62,23 @@ class ReadRows(beam.PTransform):
     def __post_init__(self):
         super().__init__("ReadDocuments")
 
+    @functools.cached_property
+    def files(self) -> list[InputFile]:
+        """The files that it reads."""
+        return match_inputs(self.inputs)
+
+    @property
+    def description(self) -> InputDescription:
+        """How the program describes its documents if it reads them by these options."""
+        return self.options.describe(file.path for file in self.files)
+
     def expand(self, pipeline: Any) -> PCollection:
         """Checks the files, as far as that is possible before the run, and adds the steps."""
         if not isinstance(pipeline, beam.Pipeline | PBegin):
             raise UsageError("ReadDocuments must have no input; the key input names the files.")
         options = self.options
-        files = match_inputs(self.inputs)
-        check_fields(files, options)
-        paths = [file.path for file in files]
-        # How the program describes its documents if it reads them by these options.
-        self.description = options.describe(paths)
+        check_fields(self.files, options)
+        paths = [file.path for file in self.files]
         root: Any = pipeline
         read = root | "Read" >> ReadDocuments(
             inputs=paths, rejects=self.rejects, **dataclasses.asdict(options)
@@ -154,12 +162,11 @@ class PrivateRows(beam.PTransform):
 
     def _refuse_inputs(self, reader: ReadRows) -> None:
         """Refuses public files that are files of a reader, or copies of them."""
-        files = match_inputs(reader.inputs)
         for name in ("known", "public", "stop_list"):
             for path in names_of(self.keys.get(name) or ()):
                 if not is_release(name, path):
                     texts = plain_texts(path) if name == "known" else ()
-                    refuse_input(name, path, files, reader.options, texts)
+                    refuse_input(name, path, reader.files, reader.options, texts)
 
     def _released(self, rows: PCollection) -> Any:
         """Returns the result for rows, whose batches are used if they come straight from files.
@@ -247,7 +254,7 @@ class WriteRows(beam.PTransform):
         for reader in _readers_before(outputs["rows"]):
             if reader.rejects is not None:
                 check_outside("rejects", reader.rejects, self.write.output)
-            for file in match_inputs(reader.inputs):
+            for file in reader.files:
                 check_not_below("input", file.path, self.write.output)
         for step in steps_before(outputs["rows"]):
             if isinstance(step.transform, PrivateRows):
