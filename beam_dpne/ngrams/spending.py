@@ -7,16 +7,13 @@ import dataclasses
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import (
     distinct,
     distinct_with_flag,
-    hash_words,
     offsets_of,
     rows_of_entries,
-    used_words,
 )
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.elements.encoding import cached_for_sets
@@ -32,7 +29,8 @@ from beam_dpne.ngrams.candidates import (
     prune_invalid,
 )
 from beam_dpne.ngrams.contributions import limit_contributions, outside_subset, tallies
-from beam_dpne.ngrams.elements import Contributions, GramSet, PresentGrams, unpack_pairs
+from beam_dpne.ngrams.elements import Contributions, GramSet, PresentGrams
+from beam_dpne.ngrams.keys import unpack_pairs
 from beam_dpne.ngrams.length_rules import counted_classes
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.valid import classes_of
@@ -211,20 +209,15 @@ def _open_grams(
         return contributions_of(batch, user, ids), _Own(user, places, np.zeros(0, np.int64), alone)
     (rows,) = ids
     own = _Own(user, places, rows, alone)
-    offsets = offsets_of(np.bincount(user, minlength=len(batch.users)))
+    ngrams = present.ngrams.entries(rows, run_key.sub_key("word"))
     contributions = Contributions(
-        length=batch.length, round=round_number, users=batch.users, offsets=offsets, keys=rows
-    )
-    if present.words is None:
-        return dataclasses.replace(contributions, keys=present.keys.take(rows)), own
-    # Words travel with the batch, but only those that are open for some user of it.
-    used, places = used_words(len(present), rows)
-    words = present.words.take(pa.array(used))
-    contributions = dataclasses.replace(
-        contributions,
-        keys=places.astype(np.int64),
-        words=words,
-        word_hashes=hash_words(run_key.sub_key("word"), words),
+        length=batch.length,
+        round=round_number,
+        users=batch.users,
+        offsets=offsets_of(np.bincount(user, minlength=len(batch.users))),
+        keys=ngrams.keys,
+        words=ngrams.words,
+        word_hashes=ngrams.word_hashes,
     )
     return contributions, own
 
