@@ -41,13 +41,11 @@ def outside_subset(
     contributions: Contributions, max_contributions: int, sub_key: bytes
 ) -> np.ndarray:
     """Returns the entries of users above the limit that are outside a keyed subset: ascending int64."""
-    # A packed pair identifies its n-gram in every batch. A word is identified by its keyed hash.
-    keys = contributions.keys
-    hashes = contributions.word_hashes
+    ngrams = contributions.ngrams
 
     def draw(user: np.ndarray, entries: np.ndarray) -> np.ndarray:
-        own = keys.take(entries) if hashes is None else hashes[:, 0].take(keys.take(entries))
-        return randomness.keyed_bits(sub_key, contributions.users[:, 0].take(user), own)[:, 0]
+        users = contributions.users[:, 0].take(user)
+        return randomness.keyed_bits(sub_key, users, ngrams.identities(entries))[:, 0]
 
     return outside_limit(contributions.offsets, max_contributions, draw)
 

@@ -46,7 +46,10 @@ class Result(Generic[_Row]):
         one step to the pipeline.
         """
         row_type = self.form.row_type(self.run.plan)
-        make = functools.partial(_rows, form=self.form, row_type=row_type)
+
+        def make(shorter: AsIter) -> beam.PTransform:
+            return beam.FlatMap(_rows, shorter, form=self.form, row_type=row_type)
+
         return self._step("Rows", make, row_type)
 
     @functools.cached_property
@@ -57,7 +60,10 @@ class Result(Generic[_Row]):
         the SHA-256 of all rows as jsonl in the order of a release. The first access adds one step to
         the pipeline.
         """
-        make = functools.partial(_ledger, form=self.form, run=self.run)
+
+        def make(shorter: AsIter) -> beam.PTransform:
+            return beam.FlatMap(_ledger, shorter, form=self.form, run=self.run)
+
         return self._step("Ledger", make, str)
 
     @property
@@ -65,12 +71,12 @@ class Result(Generic[_Row]):
         """The released sets, of which the last always has one element."""
         return self.released if isinstance(self.released, tuple) else (self.released,)
 
-    def _step(self, name: str, make: Callable[..., Any], kind: type[Any]) -> Any:
+    def _step(self, name: str, make: Callable[[AsIter], beam.PTransform], kind: type[Any]) -> Any:
         """Adds a step to the pipeline, named after the step that released the last set."""
         producer = self.sets[-1].producer
         label = f"{producer.full_label}/{name}" if producer else name
         longest, shorter = longest_beside_shorter(self.sets, label)
-        return apply(longest, label, beam.FlatMap(make, shorter), kind)
+        return apply(longest, label, make(shorter), kind)
 
 
 def _rows(longest: Any, shorter: Iterable[Any], *, form: Form, row_type: Any) -> Iterator[Any]:

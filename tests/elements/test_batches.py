@@ -42,6 +42,7 @@ from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
 from beam_dpne.ngrams.contributions import limit_contributions
 from beam_dpne.ngrams.elements import HistogramShard
 from beam_dpne.ngrams.histogram import cut_by_hash_range, merge_shards, sum_contributions
+from beam_dpne.ngrams.keys import pack_pairs, unpack_pairs
 from beam_dpne.set_union.elements import ItemSums
 
 KEY = RunKey(bytes(32))
@@ -256,9 +257,9 @@ def test_ids_below_2_to_31_are_told_apart_in_a_pair():
     largest = 2**31 - 1
     ids = np.array([0, 1, 2**16 - 1, 2**16, 2**16 + 1, largest - 1, largest])
     prefixes, seconds = (side.ravel() for side in np.meshgrid(ids, ids))
-    keys = elements.pack_pairs(prefixes, seconds)
+    keys = pack_pairs(prefixes, seconds)
     assert np.unique(keys).size == ids.size**2
-    for given, back in zip((prefixes, seconds), elements.unpack_pairs(keys), strict=True):
+    for given, back in zip((prefixes, seconds), unpack_pairs(keys), strict=True):
         assert back.tolist() == given.tolist()
 
 
