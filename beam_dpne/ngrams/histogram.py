@@ -16,8 +16,8 @@ from beam_dpne.elements.arrays import (
     places_in,
     used_words,
 )
-from beam_dpne.elements.batches import sums_at
 from beam_dpne.elements.encoding import bounded_parts
+from beam_dpne.elements.sums import sums_at
 from beam_dpne.ngrams.elements import (
     Contributions,
     GramSet,
