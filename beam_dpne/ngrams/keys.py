@@ -23,7 +23,7 @@ from beam_dpne.elements.arrays import (
     places_in,
     used_words,
 )
-from beam_dpne.elements.batches import sums_at
+from beam_dpne.elements.sums import sums_at
 from beam_dpne.mechanism import randomness
 
 SECOND_BITS = 32

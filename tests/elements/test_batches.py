@@ -32,7 +32,7 @@ from beam_dpne.documents.blocks import (
     limit_documents,
 )
 from beam_dpne.elements import bundles, encoding
-from beam_dpne.elements.batches import DocumentBlock, RowSums, UserBatch
+from beam_dpne.elements.batches import DocumentBlock, RowSums, UserBatch, WaitingParts
 from beam_dpne.elements.bundles import SumBundle, sum_rows
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import ITEM_SCHEMA, PROBABILITY_SCHEMA, ROW_SCHEMA
@@ -167,6 +167,23 @@ def test_sums_that_are_sent_before_the_end_of_a_bundle_are_sent_once(
     assert early
     assert late
     assert total(early + late) == total(whole)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "joined"),
+    [
+        pytest.param([4, 4], [], id="up to the limit they wait"),
+        pytest.param([4, 4, 1, 1], [9], id="above it they are joined"),
+        pytest.param([9, 8, 1, 1, 9], [9, 19], id="large ones wait until they have doubled"),
+    ],
+)
+def test_waiting_parts_are_joined_above_a_limit_that_grows_with_them(sizes, joined):
+    waiting = WaitingParts[str]("".join, len, 8)
+    parts = [str(number) * size for number, size in enumerate(sizes)]
+    found = [waiting.size for part in parts if waiting.add(part)]
+    assert found == joined
+    assert "".join(waiting.parts) == "".join(parts)
+    assert waiting.size == sum(sizes)
 
 
 @pytest.mark.parametrize(
