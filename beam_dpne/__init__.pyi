@@ -40,43 +40,18 @@ from beam_dpne.release.schema import ReleaseNotes as ReleaseNotes
 from beam_dpne.release.steps import WriteRelease as WriteRelease
 
 # isort: split
-# Steps of a run, for pipelines of one's own.
-from beam_dpne.documents.steps import BatchDocuments as BatchDocuments
-from beam_dpne.documents.steps import GroupByUser as GroupByUser
-from beam_dpne.ngrams.range_steps import DecideRound as DecideRound
+# Steps of a run; `beam_dpne.steps` has all of them.
 from beam_dpne.ngrams.range_steps import NoisyThreshold as NoisyThreshold
-from beam_dpne.ngrams.range_steps import RoundResult as RoundResult
 from beam_dpne.ngrams.range_steps import SampleSpurious as SampleSpurious
 from beam_dpne.ngrams.range_steps import WeightedHistogram as WeightedHistogram
-from beam_dpne.ngrams.user_steps import CountUsers as CountUsers
 from beam_dpne.ngrams.user_steps import ExtractGrams as ExtractGrams
 from beam_dpne.ngrams.user_steps import LimitContributions as LimitContributions
 from beam_dpne.ngrams.user_steps import PruneInvalid as PruneInvalid
-from beam_dpne.ngrams.user_steps import SpendBudgets as SpendBudgets
-from beam_dpne.ngrams.user_steps import SpendResult as SpendResult
-from beam_dpne.set_union.steps import ReleaseItems as ReleaseItems
 
 # isort: split
-# What travels between the steps.
-from beam_dpne.bayesian.grams import NgramProbabilities as NgramProbabilities
-from beam_dpne.elements.batches import DocumentBlock as DocumentBlock
-from beam_dpne.elements.batches import UserBatch as UserBatch
-from beam_dpne.ngrams.elements import Contributions as Contributions
-from beam_dpne.ngrams.elements import GramSet as GramSet
-from beam_dpne.ngrams.elements import HistogramShard as HistogramShard
-from beam_dpne.ngrams.elements import PresentGrams as PresentGrams
-from beam_dpne.set_union.elements import ItemSet as ItemSet
-
-# isort: split
-# Strategies, rules, keys and storage.
+# Known n-grams, and keys.
 from beam_dpne.documents.run_keys import RunKeyFile as RunKeyFile
-from beam_dpne.elements.encoding import SetStore as SetStore
 from beam_dpne.mechanism.randomness import RunKey as RunKey
-from beam_dpne.mechanism.rules import LengthRule as LengthRule
-from beam_dpne.mechanism.rules import RoundRule as RoundRule
-from beam_dpne.mechanism.rules import length_rule as length_rule
 from beam_dpne.ngrams.known import KnownNgrams as KnownNgrams
-from beam_dpne.ngrams.length_rules import rule_for as rule_for
-from beam_dpne.ngrams.plan import LengthPlan as LengthPlan
 
 __version__: str

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 import beam_dpne
+from beam_dpne import steps
 from beam_dpne.cli.commands import COMMANDS
 from beam_dpne.ngrams.parameters import DEFAULTS
 from beam_dpne.set_union.plan import POLICIES
@@ -175,7 +176,10 @@ def test_files_that_pages_name_exist():
 def test_the_reference_has_every_public_name_once():
     pages = "\n".join(map(text_of, sorted((DOCS / "api").glob("*.md"))))
     listed = re.findall(r"auto(?:class|function):: beam_dpne\.(\w+)$", pages, re.MULTILINE)
-    assert sorted(listed) == sorted(set(beam_dpne.__all__) - {"__version__"})
+    of_steps = re.findall(r"auto(?:class|function):: beam_dpne\.steps\.(\w+)$", pages, re.MULTILINE)
+    own = set(beam_dpne.__all__) - {"__version__"}
+    assert sorted(listed) == sorted(own)
+    assert sorted(of_steps) == sorted(set(steps.__all__) - own)
     for path, name in re.findall(r"auto\w+:: (beam_dpne\.[\w.]+)\.(\w+)$", pages, re.MULTILINE):
         assert hasattr(importlib.import_module(path), name)
 

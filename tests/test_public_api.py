@@ -18,15 +18,16 @@ import beam_dpne
 from beam_dpne import (
     BayesianCounts,
     BayesianPlan,
-    LengthPlan,
     PrivacyPlan,
     PrivateSetUnion,
     PublicCounts,
     RunKey,
     SetUnionPlan,
+    steps,
 )
 from beam_dpne.ngrams.range_steps import SampleSpurious
 from beam_dpne.set_union.steps import ReleaseItems
+from beam_dpne.steps import LengthPlan
 
 SAMPLES = {
     "length": 2,
@@ -60,7 +61,10 @@ OWN_SAMPLES = {
 
 def public_transforms():
     found = [getattr(beam_dpne, name) for name in beam_dpne.__all__]
-    kinds = (kind for kind in found if inspect.isclass(kind) and issubclass(kind, beam.PTransform))
+    found += [getattr(steps, name) for name in steps.__all__]
+    kinds = (
+        kind for kind in set(found) if inspect.isclass(kind) and issubclass(kind, beam.PTransform)
+    )
     return sorted(kinds, key=lambda kind: kind.__name__)
 
 

@@ -236,7 +236,8 @@ class GroupByUser(beam.PTransform):
     Example:
       >>> import numpy as np
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import BatchDocuments, RunKey
+      >>> from beam_dpne import RunKey
+      >>> from beam_dpne.steps import BatchDocuments
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     users = (pipeline | beam.Create([("ann", "to be"), ("ann", "not to be")])
       ...              | BatchDocuments() | GroupByUser(run_key=RunKey.generate()))

@@ -56,7 +56,8 @@ class WeightedHistogram(beam.PTransform):
     Example:
       >>> import numpy as np
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import Contributions, GramSet, WeightedHistogram
+      >>> from beam_dpne import WeightedHistogram
+      >>> from beam_dpne.steps import Contributions, GramSet
       >>> grams = Contributions(length=2, users=np.array([[1, 2], [3, 4]], np.uint64),
       ...                       offsets=np.array([0, 1, 2]), keys=np.array([7, 7]),
       ...                       weights=np.array([2**32, 2**31]))
@@ -138,7 +139,8 @@ class SampleSpurious(UnhintedTransform):
     Example:
       >>> import numpy as np
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import GramSet, PrivacyPlan, RunKey, SampleSpurious
+      >>> from beam_dpne import PrivacyPlan, RunKey, SampleSpurious
+      >>> from beam_dpne.steps import GramSet
       >>> plan = PrivacyPlan(epsilon=1, delta=1e-7, strategy="one_round", spurious_fraction=0.5)
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     vocabulary = pipeline | beam.Create([GramSet(
@@ -232,7 +234,8 @@ class NoisyThreshold(_Decision):
     Example:
       >>> import numpy as np, pyarrow as pa
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import HistogramShard, NoisyThreshold, RunKey, length_rule
+      >>> from beam_dpne import NoisyThreshold, RunKey
+      >>> from beam_dpne.steps import HistogramShard, length_rule
       >>> shard = HistogramShard(
       ...     length=1, keys=np.arange(2), weights=np.array([9, 90]) << 32,
       ...     words=pa.array(["a", "b"]), word_hashes=np.array([[1, 2], [3, 4]], np.uint64))
@@ -287,7 +290,8 @@ class DecideRound(_Decision):
       >>> import numpy as np
       >>> import pyarrow as pa
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import DecideRound, HistogramShard, PrivacyPlan, RunKey, rule_for
+      >>> from beam_dpne import PrivacyPlan, RunKey
+      >>> from beam_dpne.steps import DecideRound, HistogramShard, rule_for
       >>> plan = PrivacyPlan(epsilon=1, delta=1e-7)
       >>> shard = HistogramShard(
       ...     length=1, keys=np.arange(2), weights=np.array([0, 90]) << 32,

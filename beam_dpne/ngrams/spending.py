@@ -269,7 +269,8 @@ def _spent(
 ) -> np.ndarray:
     """Returns what each user spends on the open n-grams of a round: (n,) int64 in units of 2^-56."""
     this_round = plan.lengths[grams.length - 1].rounds[grams.round - 1]
-    kept = adaptive.AHEAD[plan.favour or "balanced"][grams.length > 1]
+    for_words, for_longer = adaptive.AHEAD[plan.favour or "balanced"]
+    kept = for_longer if grams.length > 1 else for_words
     counts = np.diff(grams.offsets)
     distinct_ahead = ahead * counts / np.maximum(places, 1)
     spent = adaptive.spends(left, counts, distinct_ahead, this_round.quota, kept)

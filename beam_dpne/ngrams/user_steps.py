@@ -45,7 +45,8 @@ class ExtractGrams(UnhintedTransform):
     Example:
       >>> import numpy as np
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import ExtractGrams, UserBatch
+      >>> from beam_dpne import ExtractGrams
+      >>> from beam_dpne.steps import UserBatch
       >>> batch = UserBatch(  # one user: the released words 0 1 0 1, a border after them
       ...     length=1, size=2, users=np.array([[1, 2]], np.uint64), vocabulary_size=2,
       ...     offsets=np.array([0, 5]), ids=np.array([0, 1, 0, 1, -1], np.int32))
@@ -85,7 +86,8 @@ class PruneInvalid(beam.PTransform):
     Example:
       >>> import numpy as np, pyarrow as pa
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import GramSet, PruneInvalid, UserBatch
+      >>> from beam_dpne import PruneInvalid
+      >>> from beam_dpne.steps import GramSet, UserBatch
       >>> batch = UserBatch(  # one user: "a b c", of which only "a" and "b" were released
       ...     length=0, size=3, users=np.array([[1, 2]], np.uint64), words=pa.array(["c", "a", "b"]),
       ...     offsets=np.array([0, 4]), ids=np.array([1, 2, 0, -1], np.int32))
@@ -143,7 +145,8 @@ class LimitContributions(beam.PTransform):
     Example:
       >>> import numpy as np
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import Contributions, LimitContributions, RunKey
+      >>> from beam_dpne import LimitContributions, RunKey
+      >>> from beam_dpne.steps import Contributions
       >>> grams = Contributions(length=2, users=np.array([[1, 2]], np.uint64),
       ...                       offsets=np.array([0, 6]), keys=np.arange(6))
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
@@ -211,7 +214,8 @@ class SpendBudgets(UnhintedTransform):
     Example:
       >>> import numpy as np, pyarrow as pa
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import PrivacyPlan, RunKey, SpendBudgets, UserBatch
+      >>> from beam_dpne import PrivacyPlan, RunKey
+      >>> from beam_dpne.steps import SpendBudgets, UserBatch
       >>> batch = UserBatch(  # one user with the text "a b a b"
       ...     length=0, size=2, users=np.array([[1, 2]], np.uint64), words=pa.array(["a", "b"]),
       ...     word_hashes=np.array([[3, 4], [5, 6]], np.uint64),
@@ -303,7 +307,8 @@ class CountUsers(UnhintedTransform):
       >>> import numpy as np
       >>> import pyarrow as pa
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import CountUsers, PrivacyPlan, RunKey
+      >>> from beam_dpne import PrivacyPlan, RunKey
+      >>> from beam_dpne.steps import CountUsers
       >>> batch = UserBatch(  # 2,000 users, each of whom says "a b"
       ...     length=0, size=2, users=np.arange(4000, dtype=np.uint64).reshape(-1, 2),
       ...     offsets=np.arange(0, 6003, 3), ids=np.tile([0, 1, -1], 2000).astype(np.int32),

@@ -136,7 +136,8 @@ class ReleaseItems(UnhintedTransform):
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import BatchDocuments, GroupByUser, RunKey, SetUnionPlan
+      >>> from beam_dpne import RunKey, SetUnionPlan
+      >>> from beam_dpne.steps import BatchDocuments, GroupByUser
       >>> from beam_dpne.set_union.steps import ReleaseItems
       >>> key = RunKey.generate()
       >>> plan = SetUnionPlan(epsilon=10, delta=1e-4, policy="weighted_gaussian")

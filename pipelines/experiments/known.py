@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_dpne import GramSet, KnownNgrams, PrivacyPlan
+from beam_dpne import KnownNgrams, PrivacyPlan
 from beam_dpne.cli.display import print_table
 from beam_dpne.elements.arrays import places_in
 from beam_dpne.evaluation.corpus import Corpus, codes_of_sets, index_corpus, read_corpus
@@ -28,6 +28,7 @@ from beam_dpne.ngrams.known_lists import count_codes
 from beam_dpne.ngrams.valid import known_words
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
+from beam_dpne.steps import GramSet
 from pipelines.experiments.studies import NOTICE, fixed_key
 
 MSNBC = "pipelines/data/msnbc990928.seq.gz"

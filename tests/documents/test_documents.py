@@ -23,10 +23,8 @@ from apache_beam.transforms.window import FixedWindows, GlobalWindows, SlidingWi
 from apache_beam.typehints.row_type import RowTypeConstraint
 
 from beam_dpne import (
-    BatchDocuments,
     BayesianCounts,
     BayesianPlan,
-    GroupByUser,
     PrivacyPlan,
     PrivateNgrams,
     PrivateSetUnion,
@@ -52,6 +50,7 @@ from beam_dpne.documents.rows import (
 from beam_dpne.documents.steps import _TokenizeAndPartition, check_known_fields
 from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.release.reading import read_ledger
+from beam_dpne.steps import BatchDocuments, GroupByUser
 
 SUB_KEY = bytes(range(32))
 WORDS = pa.array(["a", "b", "c"])

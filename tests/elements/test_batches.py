@@ -14,11 +14,9 @@ from apache_beam.typehints.schemas import named_fields_from_element_type
 
 import beam_dpne
 from beam_dpne import (
-    Contributions,
     NgramProbability,
     ReleasedItem,
     ReleasedNgram,
-    ReleaseItems,
     RunKey,
     SetUnionPlan,
     WeightedHistogram,
@@ -44,6 +42,7 @@ from beam_dpne.ngrams.elements import HistogramShard
 from beam_dpne.ngrams.histogram import cut_by_hash_range, merge_shards, sum_contributions
 from beam_dpne.ngrams.keys import pack_pairs, unpack_pairs
 from beam_dpne.set_union.elements import ItemSums
+from beam_dpne.steps import Contributions, ReleaseItems
 
 KEY = RunKey(bytes(32))
 BUDGET = {"epsilon": 4.0, "delta": 1e-6}

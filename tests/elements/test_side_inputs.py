@@ -13,12 +13,13 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_dpne import GramSet, PrivacyPlan, PrivateNgrams, RunKey, length_rule
+from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.elements import encoding
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.encoding import SetStore, spill
 from beam_dpne.ngrams import elements, range_steps
 from beam_dpne.ngrams.elements import PresentGrams
+from beam_dpne.steps import GramSet, length_rule
 from tests.ngrams.test_oracle import KEY, run_kernels, words_of
 from tests.support.files import far
 from tests.support.pipelines import keep

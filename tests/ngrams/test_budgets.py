@@ -14,9 +14,10 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import PrivacyPlan, RunKey, SpendBudgets
+from beam_dpne import PrivacyPlan, RunKey
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.spending import RoundOfLength, contribute
+from beam_dpne.steps import SpendBudgets
 from tests.ngrams.test_oracle import (
     KEY,
     RUN_KEYS,

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from beam_dpne import GramSet, RunKey, length_rule
+from beam_dpne import RunKey
 from beam_dpne.mechanism.randomness import scaled_integers
 from beam_dpne.mechanism.rules import KNOWN_CLASS, ClassRule, LengthRule
 from beam_dpne.ngrams import tolerances, valid
@@ -30,6 +30,7 @@ from beam_dpne.ngrams.valid import (
     members,
     suffix_bins,
 )
+from beam_dpne.steps import GramSet, length_rule
 from tests.ngrams.test_valid import bits_of
 from tests.oracle import ngrams as reference
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from beam_dpne import GramSet, join_tokens, length_rule, split_ngram
+from beam_dpne import join_tokens, split_ngram
 from beam_dpne.ngrams.keys import pack_pairs
 from beam_dpne.ngrams.released_rows import ReleasedRows
+from beam_dpne.steps import GramSet, length_rule
 
 HOSTILE = ["", " ", "\t", "\n", "\r", "\\", "\\s", "\\e", "\0", "\u2028", "\x85", "🙂", '"', "a b"]
 TOKENS = st.sampled_from(HOSTILE) | st.text(st.characters(exclude_categories=["Cs"]), max_size=5)

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from beam_dpne import (
     CountedGroupedNgram,
-    GroupByUser,
     GroupedNgram,
     PrivacyPlan,
     PrivateNgrams,
@@ -44,6 +43,7 @@ from beam_dpne.ngrams.released_rows import ReleasedRows
 from beam_dpne.ngrams.valid import class_sizes, members
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import InputDescription, ReadOptions
+from beam_dpne.steps import GroupByUser
 from pipelines import more_exports
 from tests.conftest import _run_cli
 from tests.ngrams.test_released_rows import plain_table, released_sets

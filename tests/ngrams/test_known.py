@@ -15,7 +15,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import GramSet, KnownNgrams, PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne import KnownNgrams, PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import GROUP_FIELD, ITEM_SCHEMA, ROW_SCHEMA, join_tokens
@@ -32,6 +32,7 @@ from beam_dpne.reading.columns import GROUP
 from beam_dpne.reading.files import InputFile
 from beam_dpne.release.parts import PROGRAMS, render_parts
 from beam_dpne.release.reading import read_ledger
+from beam_dpne.steps import GramSet
 from tests.ngrams.test_oracle import shared_phrases, words_of
 from tests.support.pipelines import keep
 

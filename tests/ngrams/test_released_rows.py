@@ -9,12 +9,13 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from beam_dpne import GramSet, join_tokens, length_rule
+from beam_dpne import join_tokens
 from beam_dpne.elements import rows as rows_module
 from beam_dpne.elements.rows import COUNTED_ROW_SCHEMA, ROW_SCHEMA, in_order, with_rounded_scores
 from beam_dpne.ngrams.keys import pack_pairs, unpack_pairs
 from beam_dpne.ngrams.released_rows import ReleasedRows
 from beam_dpne.release.parts import OUTPUT_FORMATS, PROGRAMS, render_parts
+from beam_dpne.steps import GramSet, length_rule
 
 # Texts whose order with a blank behind them is another one than without it, and escaped ones.
 WORDS = st.sampled_from(

@@ -14,7 +14,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from beam_dpne import Contributions, GramSet, HistogramShard, RunKey, WeightedHistogram
+from beam_dpne import RunKey, WeightedHistogram
 from beam_dpne.elements import encoding
 from beam_dpne.mechanism.randomness import keyed_hashes, normals
 from beam_dpne.mechanism.rules import UNITS, ClassRule, LengthRule, RoundRule
@@ -29,6 +29,7 @@ from beam_dpne.ngrams.decisions import (
 )
 from beam_dpne.ngrams.elements import ROOT
 from beam_dpne.ngrams.histogram import merge_shards, shard_open
+from beam_dpne.steps import Contributions, GramSet, HistogramShard
 from tests.support.grams import decide
 from tests.support.pipelines import keep
 

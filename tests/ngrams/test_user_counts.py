@@ -8,9 +8,10 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import CountUsers, PrivacyPlan, RunKey
+from beam_dpne import PrivacyPlan, RunKey
 from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.released_rows import GramRows
+from beam_dpne.steps import CountUsers
 from tests.ngrams.test_oracle import (
     KEY,
     adaptive_plans,

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_dpne import GramSet, PrivacyPlan, RunKey
+from beam_dpne import PrivacyPlan, RunKey
 from beam_dpne.mechanism.randomness import keyed_bits
 from beam_dpne.mechanism.thresholds import spurious_threshold
 from beam_dpne.ngrams import valid as valid_module
 from beam_dpne.ngrams.keys import pack_pairs, unpack_pairs
 from beam_dpne.ngrams.length_rules import rule_for
 from beam_dpne.ngrams.valid import class_sizes, estimate_valid_kgrams, members
+from beam_dpne.steps import GramSet
 
 FALSE_FAILURE = 1e-6
 RULES = ("both", "single")

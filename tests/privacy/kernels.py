@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne import GramSet, PrivacyPlan, RunKey, UserBatch
+from beam_dpne import PrivacyPlan, RunKey
 from beam_dpne.documents.blocks import encode_documents, hash_users, lay_out_positions
 from beam_dpne.ngrams.elements import HistogramShard, Past
 from beam_dpne.ngrams.in_memory import InMemory
+from beam_dpne.steps import GramSet, UserBatch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

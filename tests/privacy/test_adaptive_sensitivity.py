@@ -17,7 +17,7 @@ import pyarrow as pa
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import GramSet, KnownNgrams, PresentGrams, PrivacyPlan, RunKey
+from beam_dpne import KnownNgrams, PrivacyPlan, RunKey
 from beam_dpne.documents.blocks import (
     encode_documents,
     hash_users,
@@ -34,6 +34,7 @@ from beam_dpne.ngrams.in_memory import InMemory
 from beam_dpne.ngrams.keys import pack_pairs, unpack_pairs
 from beam_dpne.ngrams.length_rules import counted_classes, rule_for
 from beam_dpne.ngrams.valid import class_numbers, suffix_bins
+from beam_dpne.steps import GramSet, PresentGrams
 from tests.privacy.test_sensitivity import WORDS, Corpus, corpora
 
 KEY = RunKey(b"adaptive sensitivity".ljust(32, b"."))

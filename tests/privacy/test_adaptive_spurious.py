@@ -17,13 +17,14 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that
 from scipy import stats
 
-from beam_dpne import GramSet, PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.rules import UNITS, LengthRule
 from beam_dpne.ngrams.length_rules import rule_for
 from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.valid import class_numbers, class_sizes
+from beam_dpne.steps import GramSet
 from tests.privacy.kernels import Settled, run_lengths, settle, users_of, words_as_set
 
 FALSE_FAILURE = 1e-7

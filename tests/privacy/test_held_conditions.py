@@ -19,7 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from beam_dpne import GramSet, PrivacyPlan, RunKey
+from beam_dpne import PrivacyPlan, RunKey
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.rules import UNITS, LengthRule
 from beam_dpne.ngrams import adaptive, tolerances
@@ -32,6 +32,7 @@ from beam_dpne.ngrams.spending import RoundOfLength, contribute
 from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.tolerances import group_probabilities, groups_of, probabilities
 from beam_dpne.ngrams.valid import class_numbers
+from beam_dpne.steps import GramSet
 from tests.privacy.kernels import run_lengths, users_of, words_as_set
 
 FALSE_FAILURE = 1e-7

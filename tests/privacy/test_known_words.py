@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_dpne import GramSet, KnownNgrams, PrivacyPlan, RunKey
+from beam_dpne import KnownNgrams, PrivacyPlan, RunKey
 from beam_dpne.evaluation.corpus import corpus_of
 from beam_dpne.mechanism.rules import KNOWN_CLASS
 from beam_dpne.ngrams import decisions, tolerances
@@ -23,6 +23,7 @@ from beam_dpne.ngrams.keys import pack_pairs
 from beam_dpne.ngrams.length_rules import counted_classes, rule_for, rule_of_sizes
 from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.valid import class_sizes
+from beam_dpne.steps import GramSet
 
 FALSE_FAILURE = 1e-7
 PLAN = PrivacyPlan(epsilon=4, delta=1e-5, max_length=2, spurious_fraction=0.5, count_share=0.0)

@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from beam_dpne import HistogramShard, PrivacyPlan, RunKey
+from beam_dpne import PrivacyPlan, RunKey
 from beam_dpne.mechanism.rules import UNITS, ClassRule, LengthRule
 from beam_dpne.mechanism.thresholds import null_law, spurious_cells
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.decisions import decide_round
+from beam_dpne.steps import HistogramShard
 
 FALSE_FAILURE = 1e-7
 FRACTIONS = (0.5, 1e-2, 1e-5, 1e-9)

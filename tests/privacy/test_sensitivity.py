@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import GramSet, RunKey, length_rule
+from beam_dpne import RunKey
 from beam_dpne.documents.blocks import (
     encode_documents,
     hash_users,
@@ -25,6 +25,7 @@ from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
 from beam_dpne.ngrams.contributions import limit_contributions
 from beam_dpne.ngrams.histogram import cut_by_hash_range, merge_shards, sum_contributions
 from beam_dpne.ngrams.keys import pack_pairs
+from beam_dpne.steps import GramSet, length_rule
 
 KEY = RunKey(b"sensitivity".ljust(32, b"."))
 ONE = 2**64

@@ -23,7 +23,6 @@ from apache_beam.typehints.schemas import schema_from_element_type
 from beam_dpne import (
     BayesianCounts,
     BayesianPlan,
-    GramSet,
     NgramProbability,
     PrivacyPlan,
     PrivateNgrams,
@@ -51,6 +50,7 @@ from beam_dpne.reading.options import InputDescription
 from beam_dpne.reading.rejects import Tally
 from beam_dpne.release.ledger import Run
 from beam_dpne.set_union.elements import ItemSet, item_table
+from beam_dpne.steps import GramSet
 
 PUBLIC = PublicCounts.of([("good",), ("to",), ("zebra",)], [3, 2, 1])
 USERS = [(f"u{i}", "Good morning to you" if i % 3 else "good night") for i in range(300)]

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from beam_dpne import KnownNgrams, PrivateSetUnion, RunKey, SetStore, SetUnionPlan, yaml
+from beam_dpne import KnownNgrams, PrivateSetUnion, RunKey, SetUnionPlan, yaml
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.elements import encoding
 from beam_dpne.elements.arrays import hash_words
@@ -28,6 +28,7 @@ from beam_dpne.set_union import decisions
 from beam_dpne.set_union.elements import ItemSet, KnownItems, merge_sums
 from beam_dpne.set_union.in_memory import release_items
 from beam_dpne.set_union.plan import DESCENT_POLICIES, POLICIES, ROUNDS
+from beam_dpne.steps import SetStore
 from tests.oracle.set_union import private_set_union
 from tests.set_union.test_sensitivity import LOUD, corpora
 from tests.set_union.test_transform import (
