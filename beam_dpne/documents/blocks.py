@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -159,12 +160,34 @@ def hash_users(users: pa.Array, sub_key: bytes) -> np.ndarray:
 
 def encode_documents(users: np.ndarray, tokens: pa.ListArray) -> DocumentBlock:
     """Turns tokens into codes, which are indices into the block's distinct words."""
-    offsets = tokens.offsets.to_numpy().astype(np.int64)
-    encoded = tokens.values.slice(offsets[0], offsets[-1] - offsets[0]).dictionary_encode()
-    codes = encoded.indices.to_numpy()
+    encoded = encode_tokens(tokens)
     return DocumentBlock(
-        users=users, offsets=offsets - offsets[0], codes=codes, words=encoded.dictionary
+        users=users, offsets=encoded.offsets, codes=encoded.codes, words=encoded.words
     )
+
+
+class EncodedTokens(NamedTuple):
+    """Lists of tokens as codes.
+
+    Attributes:
+      offsets: (d + 1,) int64, where the tokens of each list begin in `codes`.
+      codes: (t,) int32, the place of each token in `words`; −1 for nulls.
+      words: the distinct tokens, Arrow strings.
+    """
+
+    offsets: np.ndarray
+    codes: np.ndarray
+    words: pa.Array
+
+
+def encode_tokens(tokens: pa.ListArray) -> EncodedTokens:
+    """Turns tokens into codes, which are indices into their distinct words."""
+    offsets = tokens.offsets.to_numpy().astype(np.int64)
+    first = offsets[0]
+    # An array may be a slice of its values.
+    encoded = tokens.values.slice(first, offsets[-1] - first).dictionary_encode()
+    codes = encoded.indices.fill_null(NO_GRAM).to_numpy()
+    return EncodedTokens(offsets=offsets - first, codes=codes, words=encoded.dictionary)
 
 
 def with_group(groups: pa.Array, tokens: pa.ListArray) -> pa.ListArray:

@@ -11,7 +11,14 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements.arrays import merge_hashes, merge_words, offsets_of, ranges, used_words
+from beam_dpne.elements.arrays import (
+    merge_hashes,
+    merge_words,
+    offsets_of,
+    ranges,
+    run_starts,
+    used_words,
+)
 
 NO_GRAM = -1
 MAX_WAITING = 4_000_000
@@ -124,12 +131,19 @@ class RowSums:
 
 def add_rows(parts: Iterable[RowSums]) -> RowSums:
     """Adds up sums in exact integers, so that their order does not matter; rows may be repeated."""
-    columns = [(np.zeros(0, np.int64),) * 2, *((part.rows, part.sums) for part in parts)]
-    rows, sums = map(np.concatenate, zip(*columns, strict=True))
+    nothing = np.zeros(0, np.int64)
+    all_rows = [nothing]
+    all_sums = [nothing]
+    for part in parts:
+        all_rows.append(part.rows)
+        all_sums.append(part.sums)
+    rows = np.concatenate(all_rows)
+    sums = np.concatenate(all_sums)
     # Rows are many and those of the parts are few of them: no step goes through all rows.
     order = np.argsort(rows)
-    starts = np.flatnonzero(np.diff(rows[order], prepend=-1) > 0)
-    return RowSums(rows=rows[order[starts]], sums=np.add.reduceat(sums[order], starts))
+    ordered = rows[order]
+    starts = run_starts(ordered)
+    return RowSums(rows=ordered[starts], sums=np.add.reduceat(sums[order], starts))
 
 
 def table_of_sums(parts: Iterable[RowSums], size: int) -> np.ndarray:

@@ -55,7 +55,11 @@ def escape_token(token: str) -> str:
 
 
 def escape_tokens(tokens: pa.Array) -> tuple[pa.Array, bool]:
-    """Returns tokens as `join_tokens` writes them, and whether all of them sort as they are."""
+    """Returns tokens as `join_tokens` writes them, and whether all of them are ordinary.
+
+    N-grams of ordinary tokens have one order by their tokens and by their texts. A token is ordinary if
+    it is not empty, and has no backslash, no blank and no character below the blank.
+    """
     options = pc.MatchSubstringOptions(_NOT_ORDINARY)
     if not pc.call_function("match_substring_regex", [tokens], options).true_count:
         return tokens, True
@@ -118,10 +122,14 @@ def unguard(text: str) -> str:
 ROW_SCHEMA = pa.schema([("length", pa.int32()), ("ngram", pa.string()), ("score", pa.float64())])
 ITEM_SCHEMA = pa.schema([("item", pa.string()), ("score", pa.float64())])
 PROBABILITY_SCHEMA = pa.schema([("ngram", pa.string()), ("probability", pa.float64())])
-_USERS = [("users", pa.int64()), ("users_low", pa.int64()), ("users_high", pa.int64())]
-COUNTED_ROW_SCHEMA = pa.schema([*ROW_SCHEMA, *map(pa.field, *zip(*_USERS, strict=True))])
+_USERS = (
+    pa.field("users", pa.int64()),
+    pa.field("users_low", pa.int64()),
+    pa.field("users_high", pa.int64()),
+)
+COUNTED_ROW_SCHEMA = pa.schema([*ROW_SCHEMA, *_USERS])
+COUNTED_ITEM_SCHEMA = pa.schema([*ITEM_SCHEMA, *_USERS])
 GROUP_FIELD = pa.field("group", pa.string())
-COUNTED_ITEM_SCHEMA = pa.schema([*ITEM_SCHEMA, *map(pa.field, *zip(*_USERS, strict=True))])
 # The order of a release: by length, then by falling numbers of users, if it has them, then by falling
 # score or probability, then by bytes, first of the group, if there are groups.
 ORDER = {
@@ -296,7 +304,8 @@ def in_order(rows: pa.Table) -> pa.Table:
     >>> in_order(rows).column("item").to_pylist()
     ['c', 'a', 'b']
     """
-    return rows.sort_by([(name, way) for name, way in ORDER.items() if name in rows.schema.names])
+    own = [(name, direction) for name, direction in ORDER.items() if name in rows.schema.names]
+    return rows.sort_by(own)
 
 
 def with_rounded_scores(rows: pa.Table) -> pa.Table:

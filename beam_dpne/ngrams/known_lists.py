@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from beam_dpne.documents.blocks import GROUP, with_group
+from beam_dpne.documents.blocks import GROUP, encode_tokens, with_group
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize
 from beam_dpne.elements.arrays import merge_words
 from beam_dpne.elements.batches import NO_GRAM
@@ -50,12 +50,10 @@ def codes_of_documents(
     words = []
     codes = []
     for block in blocks:
-        tokens = tokenize(split, block)
-        encoded = tokens.values.dictionary_encode()
-        words.append(encoded.dictionary)
+        encoded = encode_tokens(tokenize(split, block))
+        words.append(encoded.words)
         # A null is a border as well.
-        own = encoded.indices.fill_null(NO_GRAM).to_numpy()
-        codes.append(np.insert(own, tokens.offsets.to_numpy()[1:], NO_GRAM))
+        codes.append(np.insert(encoded.codes, encoded.offsets[1:], NO_GRAM))
     merged, places = merge_words(words)
     pieces = np.split(places, np.cumsum([len(own) for own in words])[:-1])
     whole = [np.append(own, NO_GRAM)[part] for own, part in zip(pieces, codes, strict=True)]
