@@ -219,19 +219,20 @@ def test_the_readme_is_short():
 def entries(page):
     """The pages of a page's table of contents, without those that the build makes."""
     lists = re.findall(r"```{toctree}\n(.*?)```", text_of(DOCS / f"{page}.md"), re.DOTALL)
-    names = re.findall(r"^[\w-]+$", "\n".join(lists), re.MULTILINE)
+    names = re.findall(r"^[\w/-]+$", "\n".join(lists), re.MULTILINE)
     paths = [path for name in names if (path := DOCS / f"{name}.md").exists()]
     return [path for path in paths if path not in MADE]
 
 
+SECTIONS = ("start", "use", "method", "research", "project")
 HOW_TO = [path for page in ("start", "use") for path in entries(page)]
 
 
 def test_every_page_has_its_place():
-    written = {path for page in ("start", "use", "method", "project") for path in entries(page)}
+    written = {path for page in SECTIONS for path in entries(page)}
     assert len(HOW_TO) > 25
-    others = {"index", "start", "use", "method", "project"}
-    assert {path for path in DOCS.glob("*.md") if path.stem not in others} - MADE == written
+    pages = {*DOCS.glob("*.md"), *DOCS.glob("research/*.md")} - MADE
+    assert pages - {DOCS / f"{name}.md" for name in ("index", *SECTIONS)} == written
 
 
 def test_what_commands_of_pages_write_is_ignored_by_git(tmp_path):
