@@ -94,13 +94,15 @@ def limit_grams(grams: UserGrams, plan: BayesianPlan, run_key: RunKey) -> UserGr
       run_key: bound to the run's parameters.
     """
     limit = plan.contribution_limit
-    sub_key = run_key.sub_key("gram subset", plan.length)
-
-    def draw(user: np.ndarray, entries: np.ndarray) -> np.ndarray:
-        return randomness.keyed_bits(sub_key, grams.users[user, 0], grams.rows[entries])[:, 0]
-
+    outside = arrays.outside_keyed_subset(
+        grams.offsets,
+        limit,
+        sub_key=run_key.sub_key("gram subset", plan.length),
+        users=grams.users,
+        keys_of=grams.rows.take,
+    )
     kept = np.ones(grams.rows.size, dtype=bool)
-    kept[arrays.outside_limit(grams.offsets, limit, draw)] = False
+    kept[outside] = False
     return UserGrams(
         users=grams.users,
         offsets=arrays.offsets_of(np.minimum(np.diff(grams.offsets), limit)),

@@ -36,12 +36,13 @@ from beam_dpne.elements.arrays import (
     rows_of_entries,
     used_words,
 )
-from beam_dpne.elements.batches import RowSums, sums_at, table_of_sums
+from beam_dpne.elements.batches import RowSums, table_of_sums
 from beam_dpne.elements.encoding import cached_for_sets
+from beam_dpne.elements.sums import sums_at, sums_of_rows
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, UNITS
-from beam_dpne.mechanism.thresholds import cells_above
+from beam_dpne.mechanism.thresholds import noisy_cells_of
 
 _Set = TypeVar("_Set")
 # γ and κ in units of 2^-32, with 2κ² + γ² ≤ 1; the margin is larger than all that floating point loses.
@@ -123,7 +124,7 @@ def sum_counts(held: Held, rule: CountRule) -> RowSums:
     rows = rule.row_weights.size
     users = rows_of_entries(held.offsets)
     weights = rule.row_weights[held.rows]
-    parts = UserParts.of(_sums_of_users(weights * weights, held.offsets), rule.bounds)
+    parts = UserParts.of(sums_of_rows(weights * weights, held.offsets), rule.bounds)
     # The table has only the rows that users of the batch hold, which may be few of all.
     used, places = used_words(rows, held.rows)
     starts = places * np.int64(classes + 1)
@@ -145,11 +146,6 @@ def split_sums(
     shape = rule.row_weights.size + 1, rule.bounds.size + 1
     table = table_of_sums(pieces, math.prod(shape)).reshape(shape)
     return table[:-1, :-1], table[:-1, -1], table[-1, :-1]
-
-
-def _sums_of_users(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Returns the sum of each user's values: (n,) int64."""
-    return np.diff(np.concatenate(([0], np.cumsum(values))).take(offsets))
 
 
 def measure(
@@ -201,10 +197,8 @@ def _noisy(
     items = np.arange(first, first + values.size)
     bits = randomness.keyed_bits(run_key.sub_key(purpose), np.uint64(0), items)
     width = math.ceil(stddev / CELLS_PER_STDDEV)
-    # Whole cells are split off exactly, so that no rounding grows with the value.
-    whole, rest = np.divmod(values, width)
     draws = randomness.normals(bits) * stddev
-    return (cells_above(whole, rest.astype(np.float64), draws, width) + 0.5) * width
+    return (noisy_cells_of(values, draws, width) + 0.5) * width
 
 
 @runtime_checkable  # Beam checks the arguments of steps.

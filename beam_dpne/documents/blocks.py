@@ -14,7 +14,7 @@ from beam_dpne.elements.arrays import (
     ranges,
     used_words,
 )
-from beam_dpne.elements.batches import NO_GRAM, DocumentBlock, UserBatch
+from beam_dpne.elements.batches import NO_GRAM, DocumentBlock, UserBatch, WaitingParts
 from beam_dpne.elements.encoding import bounded_parts
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
@@ -243,13 +243,15 @@ def lay_out(
     _, blocks = partition
     document_key = run_key.sub_key("document")
     progress.enter("users", None)
-    waiting: list[DocumentBlock] = []
-    tokens = 0
+
+    def limited(some: list[DocumentBlock]) -> DocumentBlock:
+        return limit_documents(some, max_tokens, document_key, final=False)
+
+    def tokens_of(block: DocumentBlock) -> int:
+        return block.codes.size
+
+    waiting = WaitingParts(limited, tokens_of, _MAX_BLOCK_TOKENS)
     for block in blocks:
-        waiting.append(block)
-        tokens += block.codes.size
-        if tokens > max(_MAX_BLOCK_TOKENS, 2 * waiting[0].codes.size):
-            waiting = [limit_documents(waiting, max_tokens, document_key, final=False)]
-            tokens = waiting[0].codes.size
-    block = limit_documents(waiting, max_tokens, document_key, final=True)
+        waiting.add(block)
+    block = limit_documents(waiting.parts, max_tokens, document_key, final=True)
     yield from bounded_batches(lay_out_positions(block, run_key.sub_key("word")))

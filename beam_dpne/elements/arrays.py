@@ -285,6 +285,38 @@ def outside_limit(
     return entries.take(np.flatnonzero(~is_inside))
 
 
+def outside_keyed_subset(
+    offsets: np.ndarray,
+    limit: int,
+    *,
+    sub_key: bytes,
+    users: np.ndarray,
+    keys_of: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """Returns the entries of users above a limit that are outside a keyed uniform subset of that size.
+
+    The draw of an entry depends on its user, its key and the sub-key alone.
+
+    Args:
+      offsets: (n + 1,) int64, where each user's entries begin.
+      limit: the number of entries that a user may keep.
+      sub_key: from `RunKey.sub_key`.
+      users: (n, 2) uint64, 128-bit keyed hashes of users.
+      keys_of: returns the keys of some entries, (m,) integers, which are the same in every batch, from
+        their places, (m,) int64.
+
+    Returns:
+      The places of the entries outside the subsets: int64, ascending.
+    """
+    first_half = users[:, 0]
+
+    def draw(rows: np.ndarray, entries: np.ndarray) -> np.ndarray:
+        bits = randomness.keyed_bits(sub_key, first_half.take(rows), keys_of(entries))
+        return bits[:, 0]
+
+    return outside_limit(offsets, limit, draw)
+
+
 def group_places(labels: np.ndarray, count: int) -> Iterator[tuple[int, np.ndarray]]:
     """Yields each label that occurs, ascending, with the places where it occurs.
 

@@ -6,11 +6,10 @@ Programs define the elements of their later steps beside those steps (`ngrams.el
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sized
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import scipy
 
 from beam_dpne.elements.arrays import merge_hashes, merge_words, offsets_of, ranges, used_words
 
@@ -18,7 +17,7 @@ NO_GRAM = -1
 MAX_WAITING = 4_000_000
 # Rows whose sums travel in one element, 2 MB.
 _ROWS_OF_A_PIECE = 2**17
-_Out = TypeVar("_Out")
+_Part = TypeVar("_Part")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -123,19 +122,6 @@ class RowSums:
         return len(self.rows)
 
 
-def sums_at(places: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
-    """Returns the sum of the values at each place, exactly: (size,) int64.
-
-    Args:
-      places: (m,) integers in range(size), in any order.
-      values: (m,) int64.
-      size: the number of places.
-    """
-    # Several times faster than np.add.at, and other threads work meanwhile.
-    column = scipy.sparse.csc_array((values, places, [0, places.size]), shape=(size, 1))
-    return column @ np.ones(1, np.int64)
-
-
 def add_rows(parts: Iterable[RowSums]) -> RowSums:
     """Adds up sums in exact integers, so that their order does not matter; rows may be repeated."""
     columns = [(np.zeros(0, np.int64),) * 2, *((part.rows, part.sums) for part in parts)]
@@ -154,14 +140,52 @@ def table_of_sums(parts: Iterable[RowSums], size: int) -> np.ndarray:
     return table
 
 
+class WaitingParts(Generic[_Part]):
+    """Parts that wait to be joined: many at a time, but never much more than the limit.
+
+    They are joined when they are larger than the limit together. If the joined part is more than half
+    as large as the limit, the limit is raised to its double, so that it is not joined again with each
+    part that is added.
+    """
+
+    def __init__(
+        self, join: Callable[[list[_Part]], _Part], size_of: Callable[[_Part], int], limit: int
+    ):
+        """Starts without parts.
+
+        Args:
+          join: returns one part for several.
+          size_of: the size of a part.
+          limit: the size of all parts above which they are joined.
+        """
+        self._join = join
+        self._size_of = size_of
+        self._least_limit = limit
+        self._limit = limit
+        self.parts: list[_Part] = []
+        self.size = 0
+
+    def add(self, part: _Part) -> bool:
+        """Adds a part; returns whether all parts were joined."""
+        self.parts.append(part)
+        self.size += self._size_of(part)
+        if self.size <= self._limit:
+            return False
+        joined = self._join(self.parts)
+        self.parts = [joined]
+        self.size = self._size_of(joined)
+        self._limit = max(self._least_limit, 2 * self.size)
+        return True
+
+
 def add_up(parts: Iterable[Sized], merge: Callable[[list[Any]], Any]) -> Any:
-    """Returns the sums of all batches, of which few wait, as in `SumBundle`; None if there are none."""
-    waiting: list[Any] = []
+    """Returns the sums of all batches, of which few wait; None if there are no batches."""
+    waiting = WaitingParts[Any](merge, len, MAX_WAITING)
     for part in parts:
-        waiting.append(part)
-        if sum(map(len, waiting)) > max(MAX_WAITING, 2 * len(waiting[0])):
-            waiting = [merge(waiting)]
-    return merge(waiting) if waiting else None
+        waiting.add(part)
+    if not waiting.parts:
+        return None
+    return merge(waiting.parts)
 
 
 def cut_rows(sums: RowSums) -> Iterator[tuple[int, RowSums]]:

@@ -13,6 +13,7 @@ from beam_dpne.elements.batches import (
     DocumentBlock,
     RowSums,
     UserBatch,
+    WaitingParts,
     add_rows,
     cut_rows,
 )
@@ -80,19 +81,13 @@ class SumBundle(beam.DoFn):
 
     def start_bundle(self):
         """Starts without sums."""
-        self._waiting: list[Any] = []
-        self._size = 0
+        self._waiting = WaitingParts[Sized](self._merge, len, MAX_WAITING)
 
     def process(self, element: Any, *beside: Any) -> Iterator[tuple[int, Any]]:
         """Adds a batch to the waiting sums."""
-        sums = self._sum_batch(element, *beside)
-        self._waiting.append(sums)
-        self._size += len(sums)
-        if self._size > MAX_WAITING:
-            self._waiting = [self._merge(self._waiting)]
-            self._size = len(self._waiting[0])
-            if self._size > MAX_WAITING // 2:
-                yield from self._flush()
+        was_joined = self._waiting.add(self._sum_batch(element, *beside))
+        if was_joined and self._waiting.size > MAX_WAITING // 2:
+            yield from self._flush()
 
     def finish_bundle(self) -> Any:
         """Sends the waiting sums."""
@@ -100,9 +95,8 @@ class SumBundle(beam.DoFn):
             yield GlobalWindows.windowed_value(piece)
 
     def _flush(self) -> Iterator[tuple[int, Any]]:
-        waiting = self._waiting
-        self._waiting = []
-        self._size = 0
+        waiting = self._waiting.parts
+        self.start_bundle()
         if waiting:
             yield from self._cut(self._merge(waiting))
 

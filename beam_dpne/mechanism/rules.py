@@ -283,9 +283,9 @@ def length_rule(
     return LengthRule(length=length, noise_stddev=noise_stddev, classes=classes, pruning=pruning)
 
 
-def cell_units(stddev: float) -> int:
-    """Returns the width of a cell, one 64th of a standard deviation, in units of 2^-32."""
-    return max(1, round(stddev * UNITS / CELLS_PER_STDDEV))
+def cell_units(stddev: float, units: int = UNITS) -> int:
+    """Returns the width of a cell, one 64th of a standard deviation, in units of 1/units."""
+    return max(1, round(stddev * units / CELLS_PER_STDDEV))
 
 
 def _quadrature(low: float, high: float, scale: float) -> tuple[np.ndarray, np.ndarray]:

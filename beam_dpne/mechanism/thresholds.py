@@ -255,6 +255,26 @@ def cells_above(
     return whole + np.ceil((rest + noise) / width).astype(np.int64) - 1
 
 
+def noisy_cells_of(
+    values: np.ndarray, noise: np.ndarray, width: int, *, fractions: np.ndarray | float = 0.0
+) -> np.ndarray:
+    """Returns the cell of each value plus its noise: ≥ 0 exactly when the sum is positive.
+
+    Whole cells are split off exactly, in integers, so that no rounding grows with the value.
+
+    Args:
+      values: (n,) int64, in units of 2^-32.
+      noise: (n,) float64, in units of 2^-32.
+      width: the width of a cell, in units of 2^-32.
+      fractions: (n,) float64 in [0, 1), what is added to the values, in units of 2^-32.
+
+    Returns:
+      (n,) int64.
+    """
+    whole, rest = np.divmod(values, width)
+    return cells_above(whole, rest + fractions, noise, width)
+
+
 def middles(cells: np.ndarray, threshold_units: int | np.ndarray, width: int) -> np.ndarray:
     """Returns the middle of each cell, in units of weight: (n,) float64.
 

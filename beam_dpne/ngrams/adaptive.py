@@ -31,6 +31,7 @@ from fractions import Fraction
 import numpy as np
 import scipy
 
+from beam_dpne.elements.sums import sums_of_rows
 from beam_dpne.mechanism.rules import NOTHING_YET, UNITS, NullLaw, RoundRule, cell_units
 from beam_dpne.mechanism.thresholds import vocabulary_threshold
 
@@ -135,7 +136,7 @@ def grams_ahead(present: np.ndarray, offsets: np.ndarray, longer: int) -> np.nda
     terms = np.minimum(np.maximum(lengths - 1, 0), longer)
     places = terms * lengths - (terms * (terms + 1) >> 1)
     # A run belongs to the user with whose break it ends.
-    return _sums(places, np.searchsorted(breaks, offsets))
+    return sums_of_rows(places, np.searchsorted(breaks, offsets))
 
 
 def spends(
@@ -216,13 +217,8 @@ def costs(weights: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     # w² = 2^8 (w · whole) + w · rest. Sums over a batch may pass 2^63, since their differences do not.
     whole = weights >> 8
     rest = weights & (SQUARES_PER_BUDGET_UNIT - 1)
-    rests = _sums(weights * rest, offsets)
-    return _sums(weights * whole, offsets) - (-rests // SQUARES_PER_BUDGET_UNIT)
-
-
-def _sums(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Returns the sum of each user's entries: (n,) int64."""
-    return np.diff(np.concatenate(([0], np.cumsum(values))).take(offsets))
+    rests = sums_of_rows(weights * rest, offsets)
+    return sums_of_rows(weights * whole, offsets) - (-rests // SQUARES_PER_BUDGET_UNIT)
 
 
 # Steps 3 and 4.

@@ -4,20 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from beam_dpne.elements.arrays import (
-    KeyTable,
-    distinct,
-    offsets_of,
-    places_among,
-    places_in,
-    rows_of_places,
-)
+from beam_dpne.elements.arrays import distinct, offsets_of, rows_of_places
 from beam_dpne.elements.batches import NO_GRAM, UserBatch
 from beam_dpne.elements.encoding import cached_for_sets
-from beam_dpne.ngrams.elements import Contributions, GramSet, PresentGrams, pack_pairs
+from beam_dpne.ngrams.elements import Contributions, GramSet, PresentGrams
+from beam_dpne.ngrams.keys import Pairs, PairTable, Words, pack_pairs
 
-# A set of so many n-grams has a table for look-ups, of up to 256 MB; a larger one is searched.
-_MOST_HASHED = 2**24
 # The tables of 16 sets up to this size are kept, at most 36 MB each, and one of larger sets.
 _SMALL_SET = 2**20
 # Up to this part of a batch's positions they are copied when others fall away.
@@ -54,14 +46,22 @@ def contributions_of(
     batch: UserBatch, user: np.ndarray, ids: Sequence[np.ndarray]
 ) -> Contributions:
     """Returns candidates of the length after the batch's, each with its user's row and its ids."""
+    ngrams = keys_at(batch, ids)
     return Contributions(
         length=batch.length + 1,
         users=batch.users,
         offsets=offsets_of(np.bincount(user, minlength=len(batch.users))),
-        keys=ids[0] if batch.length == 0 else pack_pairs(*ids),
-        words=batch.words,
-        word_hashes=batch.word_hashes,
+        keys=ngrams.keys,
+        words=ngrams.words,
+        word_hashes=ngrams.word_hashes,
     )
+
+
+def keys_at(batch: UserBatch, ids: Sequence[np.ndarray]) -> Words | Pairs:
+    """Returns candidates of the length after the batch's, by their ids from `candidate_places`."""
+    if batch.length == 0:
+        return Words(ids[0], batch.words, batch.word_hashes)
+    return Pairs(pack_pairs(*ids))
 
 
 def prune_invalid(
@@ -147,13 +147,9 @@ def rows_at_positions(batch: UserBatch, grams: GramSet | PresentGrams) -> np.nda
     The n-grams of the set are one word longer than those of the ids. The row is −1 for borders and for
     n-grams that are not in the set.
     """
-    if batch.length == 0:
-        places = places_in(batch.words, grams.words)
-        # An id of −1 takes the appended last place, which is −1 again.
-        return np.append(places, NO_GRAM).astype(np.int32)[batch.ids.astype(np.intp)]
     ids = np.full(batch.ids.size, NO_GRAM, dtype=np.int32)
-    place, pairs, _ = candidate_places(batch, present_positions(batch, batch.length + 1))
-    ids[place] = _look_up(grams, *pairs)
+    place, own_ids, _ = candidate_places(batch, present_positions(batch, batch.length + 1))
+    ids[place] = _table_of(grams).places_of(keys_at(batch, own_ids))
     return ids
 
 
@@ -163,10 +159,7 @@ def _rows_in(before: PresentGrams, after: PresentGrams | GramSet) -> np.ndarray:
 
     It is computed once for all batches that are renumbered.
     """
-    if before.words is not None:
-        places = places_in(before.words, after.words)
-    else:
-        places = places_among(before.keys, after.keys)
+    places = after.ngrams.places_of(before.ngrams)
     return np.append(places, NO_GRAM).astype(np.int32)
 
 
@@ -180,9 +173,9 @@ def following_ids(batch: UserBatch) -> np.ndarray:
     return batch.ids[1:] if batch.word_ids is None else batch.word_ids[batch.length :]
 
 
-def _table(grams: GramSet | PresentGrams) -> KeyTable:
-    """Returns the table of a set's keys."""
-    return KeyTable(grams.keys)
+def _table(grams: GramSet | PresentGrams) -> Words | Pairs | PairTable:
+    """Returns what finds the rows of n-grams in a set."""
+    return grams.ngrams.table()
 
 
 # Tables are kept for all batches; the pass that counts users takes the sets of all lengths in turns.
@@ -190,13 +183,10 @@ _small_table = cached_for_sets(maxsize=16)(_table)
 _large_table = cached_for_sets(maxsize=1)(_table)
 
 
-def _look_up(grams: GramSet | PresentGrams, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Returns the row of each pair in a set, −1 where it is missing: int32."""
-    wanted = pack_pairs(first, second)
-    if grams.keys.size > _MOST_HASHED:
-        return places_among(wanted, grams.keys).astype(np.int32)
+def _table_of(grams: GramSet | PresentGrams) -> Words | Pairs | PairTable:
+    """Returns the same for a set of any size, from one of the caches."""
     keep = _small_table if grams.keys.size <= _SMALL_SET else _large_table
-    return keep(grams).places(wanted)
+    return keep(grams)
 
 
 def _with_neighbours(ids: np.ndarray) -> np.ndarray:

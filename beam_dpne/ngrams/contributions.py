@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_dpne.elements.arrays import outside_limit, rows_of_places
-from beam_dpne.mechanism import randomness
+from beam_dpne.elements.arrays import outside_keyed_subset, rows_of_places
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.mechanism.thresholds import equal_weights
@@ -41,15 +40,13 @@ def outside_subset(
     contributions: Contributions, max_contributions: int, sub_key: bytes
 ) -> np.ndarray:
     """Returns the entries of users above the limit that are outside a keyed subset: ascending int64."""
-    # A packed pair identifies its n-gram in every batch. A word is identified by its keyed hash.
-    keys = contributions.keys
-    hashes = contributions.word_hashes
-
-    def draw(user: np.ndarray, entries: np.ndarray) -> np.ndarray:
-        own = keys.take(entries) if hashes is None else hashes[:, 0].take(keys.take(entries))
-        return randomness.keyed_bits(sub_key, contributions.users[:, 0].take(user), own)[:, 0]
-
-    return outside_limit(contributions.offsets, max_contributions, draw)
+    return outside_keyed_subset(
+        contributions.offsets,
+        max_contributions,
+        sub_key=sub_key,
+        users=contributions.users,
+        keys_of=contributions.ngrams.identities,
+    )
 
 
 class Counted(NamedTuple):

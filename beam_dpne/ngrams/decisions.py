@@ -13,18 +13,13 @@ import pyarrow as pa
 from beam_dpne.documents.blocks import split_groups, without_groups
 from beam_dpne.documents.left_out import LeftOut
 from beam_dpne.elements import progress
-from beam_dpne.elements.arrays import byte_order, join_words, places_among, places_in
-from beam_dpne.mechanism import randomness, thresholds
+from beam_dpne.elements.arrays import places_among, places_in
+from beam_dpne.mechanism import thresholds
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
-from beam_dpne.ngrams.elements import (
-    GramSet,
-    HistogramShard,
-    PresentGrams,
-    pack_pairs,
-    unpack_pairs,
-)
-from beam_dpne.ngrams.histogram import hash_ranges, join_open
+from beam_dpne.ngrams.elements import GramSet, HistogramShard, PresentGrams
+from beam_dpne.ngrams.histogram import join_open
+from beam_dpne.ngrams.keys import keys_of_length, pack_pairs, unpack_pairs
 from beam_dpne.ngrams.valid import suffix_bins
 
 
@@ -55,14 +50,9 @@ def decide(
             "without them a released n-gram reveals that somebody holds it."
         )
     number, ranges = shard.hash_range
-    if drawn.word_hashes is None:
-        hashes = drawn.keys.view(np.uint64)
-        places = places_among(drawn.keys, shard.keys)
-    else:
-        hashes = drawn.word_hashes[:, 0]
-        places = places_in(drawn.words, shard.words)
+    places = shard.ngrams.places_of(drawn.ngrams)
     # A drawn n-gram that somebody holds is decided by the noise on its weight, and nothing else.
-    unheld = np.flatnonzero((hash_ranges(hashes, ranges) == number) & (places < 0))
+    unheld = np.flatnonzero((drawn.ngrams.hash_ranges(ranges) == number) & (places < 0))
     return join_open([decide_round(shard, rule=drawn.rule, run_key=run_key), drawn.select(unheld)])
 
 
@@ -118,9 +108,6 @@ def noise_bits(
 ) -> np.ndarray:
     """Returns the 128 keyed bits of each n-gram's noise in a round: (m, 2) uint64.
 
-    No two n-grams share a block: it is the packed pair at k ≥ 2, and the word's 128-bit keyed hash at
-    k = 1.
-
     Args:
       shard: the hash range of the n-grams.
       run_key: the secret of the run.
@@ -130,9 +117,7 @@ def noise_bits(
     chosen = slice(None) if places is None else places
     # Each round draws fresh noise; if rounds shared it, their difference would cancel it.
     sub_key = run_key.sub_key("noise", shard.length, round_number)
-    if shard.word_hashes is not None:
-        return randomness.encrypt_blocks(sub_key, shard.word_hashes[chosen])
-    return randomness.keyed_bits(sub_key, np.uint64(0), shard.keys[chosen])
+    return shard.ngrams.noise_bits(sub_key, chosen)
 
 
 def released_part(after: HistogramShard) -> GramSet:
@@ -342,16 +327,11 @@ def _in_order(
       rule: what is returned without any part.
     """
     columns, words, rules = _joined(parts, {"keys": np.int64, **kinds})
-    if length == 1:
-        joined = join_words(words)
-        order = byte_order(joined)
-        columns["keys"], words = np.arange(order.size), [joined.take(pa.array(order))]
-    else:
-        order = np.argsort(columns["keys"])
-        columns["keys"].sort()
-    for name in columns.keys() - {"keys"}:
-        columns[name] = columns[name][order]
-    return columns, words[0] if words else None, [*rules, rule][0]
+    ngrams = keys_of_length(length, columns.pop("keys"), words)
+    ngrams, order = ngrams.into_order()
+    for name, column in columns.items():
+        columns[name] = column[order]
+    return {"keys": ngrams.keys, **columns}, ngrams.words, [*rules, rule][0]
 
 
 def _joined(

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from beam_dpne.elements.encoding import StoredFile
 from beam_dpne.mechanism.rules import LengthRule
+from beam_dpne.ngrams.keys import Pairs, Words, keys_of, unpack_pairs
 
-SECOND_BITS = 32
 # Columns of a histogram with an entry for each n-gram; `earlier` has a row of them for each round.
-_OF_EACH_GRAM = ("keys", "weights", "classes", "tallies", "earlier", "found", "cells")
+_OF_EACH_GRAM = ("weights", "classes", "tallies", "earlier", "found", "cells")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -49,6 +49,11 @@ class Contributions:
     round: int = 1
     words: pa.Array | None = None
     word_hashes: np.ndarray | None = None
+
+    @property
+    def ngrams(self) -> Words | Pairs:
+        """The entries of all users."""
+        return keys_of(self.keys, self.words, self.word_hashes)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -94,19 +99,25 @@ class HistogramShard:
     def __len__(self) -> int:
         return len(self.keys)
 
+    @property
+    def ngrams(self) -> Words | Pairs:
+        """The n-grams of the hash range."""
+        return keys_of(self.keys, self.words, self.word_hashes)
+
     def select(self, places: np.ndarray | slice) -> "HistogramShard":
         """Returns the shard with some of its n-grams, in this order."""
         columns = {name: getattr(self, name) for name in _OF_EACH_GRAM}
         chosen = {
             name: column[..., places] for name, column in columns.items() if column is not None
         }
-        if self.words is not None and self.word_hashes is not None:
-            # At k = 1 keys are row numbers.
-            chosen["keys"] = np.arange(chosen["weights"].size)
-            is_slice = isinstance(places, slice)
-            chosen["words"] = self.words[places] if is_slice else self.words.take(pa.array(places))
-            chosen["word_hashes"] = self.word_hashes[places]
-        return dataclasses.replace(self, **chosen)
+        ngrams = self.ngrams.select(places)
+        return dataclasses.replace(
+            self,
+            keys=ngrams.keys,
+            words=ngrams.words,
+            word_hashes=ngrams.word_hashes,
+            **chosen,
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -133,6 +144,11 @@ class SortedGrams:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    @property
+    def ngrams(self) -> Words | Pairs:
+        """The n-grams, each at the place of its id."""
+        return keys_of(self.keys, self.words)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -221,16 +237,6 @@ def join_columns(columns: Iterable[np.ndarray | None]) -> np.ndarray | None:
     """Joins columns, of which either all are there or none."""
     present = [column for column in columns if column is not None]
     return np.concatenate(present) if present else None
-
-
-def pack_pairs(prefixes: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """Returns prefix · 2^32 + second as int64; both below 2^31."""
-    return (prefixes.astype(np.int64) << SECOND_BITS) | seconds.astype(np.int64)
-
-
-def unpack_pairs(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (prefixes, seconds), int64; inverse of `pack_pairs`."""
-    return keys >> SECOND_BITS, keys & ((1 << SECOND_BITS) - 1)
 
 
 def word_ids(sets: Sequence[GramSet], place: int, rows: np.ndarray) -> list[np.ndarray]:

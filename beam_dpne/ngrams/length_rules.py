@@ -25,12 +25,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import scipy
 
-from beam_dpne.elements.batches import sums_at
 from beam_dpne.elements.encoding import cached_for_sets
-from beam_dpne.mechanism import randomness, thresholds
+from beam_dpne.elements.sums import sums_at
+from beam_dpne.mechanism import randomness, rules, thresholds
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import (
-    CELLS_PER_STDDEV,
     KNOWN_CLASS,
     ClassRule,
     GroupRule,
@@ -101,7 +100,7 @@ def estimates(
 
 def cell_units(stddev: float) -> int:
     """Returns the width of a cell of X, s/64, in units of 2^-40."""
-    return max(1, round(stddev * 2**SUM_BITS / CELLS_PER_STDDEV))
+    return rules.cell_units(stddev, 2**SUM_BITS)
 
 
 def describe(

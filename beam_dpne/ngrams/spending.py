@@ -7,16 +7,13 @@ import dataclasses
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import (
     distinct,
     distinct_with_flag,
-    hash_words,
     offsets_of,
     rows_of_entries,
-    used_words,
 )
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.elements.encoding import cached_for_sets
@@ -38,8 +35,8 @@ from beam_dpne.ngrams.elements import (
     GramSet,
     Past,
     PresentGrams,
-    unpack_pairs,
 )
+from beam_dpne.ngrams.keys import unpack_pairs
 from beam_dpne.ngrams.length_rules import counted_classes
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.valid import classes_of
@@ -299,20 +296,15 @@ def _of_present(
     batch: UserBatch, present: PresentGrams, user: np.ndarray, rows: np.ndarray, this: RoundOfLength
 ) -> Contributions:
     """Returns users' open n-grams of a present set: those of its rows, (m,) int64, by `user`, (m,)."""
-    offsets = offsets_of(np.bincount(user, minlength=len(batch.users)))
-    contributions = Contributions(
-        length=batch.length, round=this.number, users=batch.users, offsets=offsets, keys=rows
-    )
-    if present.words is None:
-        return dataclasses.replace(contributions, keys=present.keys.take(rows))
-    # Words travel with the batch, but only those that are open for some user of it.
-    used, places = used_words(len(present), rows)
-    words = present.words.take(pa.array(used))
-    return dataclasses.replace(
-        contributions,
-        keys=places.astype(np.int64),
-        words=words,
-        word_hashes=hash_words(this.run_key.sub_key("word"), words),
+    ngrams = present.ngrams.entries(rows, this.run_key.sub_key("word"))
+    return Contributions(
+        length=batch.length,
+        round=this.number,
+        users=batch.users,
+        offsets=offsets_of(np.bincount(user, minlength=len(batch.users))),
+        keys=ngrams.keys,
+        words=ngrams.words,
+        word_hashes=ngrams.word_hashes,
     )
 
 

@@ -6,11 +6,9 @@ are too many: of each class a Poisson number of uniform members is drawn, repeat
 known ones are dropped, since the law of their family has drawn them already.
 """
 
-import dataclasses
 import math
 
 import numpy as np
-import pyarrow as pa
 
 from beam_dpne.elements.arrays import hash_words
 from beam_dpne.mechanism import randomness, thresholds
@@ -18,6 +16,7 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import KNOWN_CLASS, ClassRule, LengthRule
 from beam_dpne.ngrams.elements import GramSet, HistogramShard
 from beam_dpne.ngrams.histogram import join_open
+from beam_dpne.ngrams.keys import Pairs, Words, no_keys
 from beam_dpne.ngrams.valid import class_numbers, class_sizes, known_words, members
 
 _PURPOSES = ("spurious round", "spurious noise")
@@ -42,10 +41,11 @@ def sample_spurious(previous: GramSet, *, rule: LengthRule, run_key: RunKey) -> 
     drawn = members(previous, chosen, rule.pruning, by_prediction=rule.by_prediction)
     parts = [_sampled_class(previous, drawn[own.number], own, rule, run_key) for own in present]
     if previous.known is not None:
-        bits = _bits(previous.known, rule.length, run_key)
+        known = Pairs(previous.known)
+        bits = _bits(known, rule.length, run_key)
         numbers = class_numbers(previous, previous.known)
         parts += [
-            _listed(previous.known, bits, numbers == own.number, own, rule)
+            _listed(known, bits, numbers == own.number, own, rule)
             for own in rule.classes
             if own.is_known
         ]
@@ -54,23 +54,17 @@ def sample_spurious(previous: GramSet, *, rule: LengthRule, run_key: RunKey) -> 
 
 def _sample_words(root: GramSet, rule: LengthRule, run_key: RunKey) -> HistogramShard:
     """Draws known words, each by its hash; words that nobody knows are never spurious."""
-    words = known_words(root)
-    hashes = hash_words(run_key.sub_key("word"), words)
-    bits = [randomness.encrypt_blocks(run_key.sub_key(each, 1), hashes) for each in _PURPOSES]
-    everything = np.arange(len(words)), bits, np.ones(len(words), bool)
-    known = [_listed(*everything, own, rule) for own in rule.classes if own.is_known]
-    drawn = join_open([_nothing(rule), *known])
-    return dataclasses.replace(
-        drawn,
-        keys=np.arange(len(drawn)),
-        words=words.take(pa.array(drawn.keys)),
-        word_hashes=hashes[drawn.keys],
-    )
+    texts = known_words(root)
+    words = Words.numbered(texts, hash_words(run_key.sub_key("word"), texts))
+    bits = _bits(words, 1, run_key)
+    everything = np.ones(len(words), bool)
+    known = [_listed(words, bits, everything, own, rule) for own in rule.classes if own.is_known]
+    return join_open([_nothing(rule), *known])
 
 
 def _nothing(rule: LengthRule) -> HistogramShard:
     nothing = np.zeros(0)
-    return _with_cells(nothing.astype(np.int64), nothing, nothing, ClassRule(rounds=()), rule)
+    return _with_cells(no_keys(rule.length), nothing, nothing, ClassRule(rounds=()), rule)
 
 
 def _chosen(size: int, own: ClassRule, length: int, run_key: RunKey) -> np.ndarray:
@@ -93,34 +87,42 @@ def _sampled_class(
     keys = keys[np.diff(keys, prepend=-1) != 0]
     if previous.known is not None:
         keys = keys[class_numbers(previous, keys) == own.number]
-    round_bits, noise_bits = _bits(keys, rule.length, run_key)
+    members_drawn = Pairs(keys)
+    round_bits, noise_bits = _bits(members_drawn, rule.length, run_key)
     # (s,) float64 in (0, p]: the round in which each is found is r with probability P_r/p.
     places = randomness.uniforms(round_bits) * own.null_probability
-    return _with_cells(keys, places, noise_bits, own, rule)
+    return _with_cells(members_drawn, places, noise_bits, own, rule)
 
 
-def _bits(keys: np.ndarray, length: int, run_key: RunKey) -> list[np.ndarray]:
+def _bits(ngrams: Words | Pairs, length: int, run_key: RunKey) -> list[np.ndarray]:
     """Returns the keyed bits of each n-gram's round and noise: (s, 2) uint64 each."""
-    sub_keys = [run_key.sub_key(each, length) for each in _PURPOSES]
-    return [randomness.keyed_bits(sub_key, np.uint64(0), keys) for sub_key in sub_keys]
+    return [ngrams.noise_bits(run_key.sub_key(each, length)) for each in _PURPOSES]
 
 
 def _listed(
-    keys: np.ndarray, bits: list[np.ndarray], chosen: np.ndarray, own: ClassRule, rule: LengthRule
+    ngrams: Words | Pairs,
+    bits: list[np.ndarray],
+    chosen: np.ndarray,
+    own: ClassRule,
+    rule: LengthRule,
 ) -> HistogramShard:
     """Draws each of the chosen ones of (n,) listed candidates with its probability, independently."""
     places = randomness.uniforms(bits[0])
     drawn = np.flatnonzero(chosen & (places <= own.null_probability))
-    return _with_cells(keys[drawn], places[drawn], bits[1][drawn], own, rule)
+    return _with_cells(ngrams.select(drawn), places[drawn], bits[1][drawn], own, rule)
 
 
 def _with_cells(
-    keys: np.ndarray, places: np.ndarray, bits: np.ndarray, own: ClassRule, rule: LengthRule
+    ngrams: Words | Pairs,
+    places: np.ndarray,
+    bits: np.ndarray,
+    own: ClassRule,
+    rule: LengthRule,
 ) -> HistogramShard:
     """Returns drawn n-grams of a class with their cells, rounds and classes.
 
     Args:
-      keys: (s,) int64.
+      ngrams: s of them.
       places: (s,) float64, uniform in (0, Σ_r P_r]; the r-th part of it stands for round r.
       bits: (s, 2) uint64, of their noise.
       own: the class's rule.
@@ -128,7 +130,8 @@ def _with_cells(
     """
     borders = np.cumsum([each.null_probability for each in own.rounds[:-1]])
     rounds = (1 + np.searchsorted(borders, places)).astype(np.int8)
-    cells = np.zeros(keys.size, dtype=np.int64)
+    size = len(ngrams)
+    cells = np.zeros(size, dtype=np.int64)
     for found in np.unique(rounds).tolist():
         inside = rounds == found
         cells[inside] = thresholds.spurious_cells(
@@ -137,10 +140,12 @@ def _with_cells(
     return HistogramShard(
         length=rule.length,
         round=2,
-        keys=keys,
-        weights=np.zeros(keys.size, np.int64),
-        classes=np.full(keys.size, own.number, np.int16) if rule.by_prediction else None,
-        earlier=np.zeros((1, keys.size), np.int64),
+        keys=ngrams.keys,
+        words=ngrams.words,
+        word_hashes=ngrams.word_hashes,
+        weights=np.zeros(size, np.int64),
+        classes=np.full(size, own.number, np.int16) if rule.by_prediction else None,
+        earlier=np.zeros((1, size), np.int64),
         found=rounds,
         cells=cells,
         rule=rule,

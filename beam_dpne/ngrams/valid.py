@@ -29,7 +29,8 @@ from beam_dpne.elements.arrays import KeyTable, places_in
 from beam_dpne.elements.encoding import cached_for_sets
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.rules import KNOWN_CLASS
-from beam_dpne.ngrams.elements import Contributions, GramSet, pack_pairs, unpack_pairs
+from beam_dpne.ngrams.elements import Contributions, GramSet
+from beam_dpne.ngrams.keys import pack_pairs, unpack_pairs
 from beam_dpne.ngrams.plan import ESTIMATE_SAMPLES
 from beam_dpne.ngrams.tolerances import bins_of
 

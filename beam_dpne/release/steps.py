@@ -46,8 +46,10 @@ class Result(Generic[_Row]):
         one step to the pipeline.
         """
         row_type = self.form.row_type(self.run.plan)
-        make = functools.partial(_rows, form=self.form, row_type=row_type)
-        return self._step("Rows", make, row_type)
+        label, longest, shorter = self._last_sets("Rows")
+        # Beam hands side inputs to functions, and to no `functools.partial`.
+        make = beam.FlatMap(_rows, shorter, form=self.form, row_type=row_type)
+        return apply(longest, label, make, row_type)
 
     @functools.cached_property
     def ledger(self) -> PCollection[str]:
@@ -57,20 +59,24 @@ class Result(Generic[_Row]):
         the SHA-256 of all rows as jsonl in the order of a release. The first access adds one step to
         the pipeline.
         """
-        make = functools.partial(_ledger, form=self.form, run=self.run)
-        return self._step("Ledger", make, str)
+        label, longest, shorter = self._last_sets("Ledger")
+        make = beam.FlatMap(_ledger, shorter, form=self.form, run=self.run)
+        return apply(longest, label, make, str)
 
     @property
     def sets(self) -> tuple[PCollection[Any], ...]:
         """The released sets, of which the last always has one element."""
         return self.released if isinstance(self.released, tuple) else (self.released,)
 
-    def _step(self, name: str, make: Callable[..., Any], kind: type[Any]) -> Any:
-        """Adds a step to the pipeline, named after the step that released the last set."""
+    def _last_sets(self, name: str) -> tuple[str, PCollection[Any], Any]:
+        """Returns the label of a step, after the one that released the last set, and its inputs.
+
+        They are the last set, and all others as a side input.
+        """
         producer = self.sets[-1].producer
         label = f"{producer.full_label}/{name}" if producer else name
         longest, shorter = longest_beside_shorter(self.sets, label)
-        return apply(longest, label, beam.FlatMap(make, shorter), kind)
+        return label, longest, shorter
 
 
 def _rows(longest: Any, shorter: Iterable[Any], *, form: Form, row_type: Any) -> Iterator[Any]:

@@ -132,8 +132,6 @@ def noisy_cells(
 ) -> np.ndarray:
     """Returns the cell of each weight plus its noise: ≥ 0 exactly when weight + noise > ρ.
 
-    Whole cells are split off in integers before the floating noise is added.
-
     Args:
       distances: (n,) int64, weights less their thresholds ρ, in units of 2^-32.
       fractions: (n,) int64 in range(2^18), in units of 2^-50.
@@ -143,10 +141,9 @@ def noisy_cells(
     Returns:
       (n,) int64, the number of the cell, counted from the threshold.
     """
-    whole, rest = np.divmod(distances, rule.cell_units)
     noise = randomness.normals(bits) * (rule.noise_stddev * UNITS)
     fine = fractions / 2.0**_FINE_BITS
-    return thresholds.cells_above(whole, rest + fine, noise, rule.cell_units)
+    return thresholds.noisy_cells_of(distances, noise, rule.cell_units, fractions=fine)
 
 
 def bounded_parts(found: ItemSet) -> Iterator[ItemSet]:

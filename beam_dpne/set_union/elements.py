@@ -15,6 +15,7 @@ from beam_dpne.elements.arrays import hash_words, merge_hashes, merge_words, pla
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
 from beam_dpne.elements.encoding import StoredFile, bounded_parts
 from beam_dpne.elements.rows import COUNTED_ITEM_SCHEMA, ITEM_SCHEMA, in_order, with_rounded_scores
+from beam_dpne.elements.sums import sums_at
 from beam_dpne.mechanism.randomness import RunKey
 
 
@@ -160,15 +161,13 @@ def sum_by_item(items: DocumentBlock, weights: np.ndarray) -> ItemSums:
     Returns:
       The sums of the items that some user has.
     """
-    is_present = np.zeros(len(items.words), dtype=bool)
-    is_present[items.codes] = True
-    present = np.flatnonzero(is_present)
-    # (words,) also for words of the batch that no entry names.
-    sums = np.zeros(is_present.size, dtype=np.int64)
-    np.add.at(sums, items.codes, weights)
-    words = items.words.take(pa.array(present))
-    hashes = items.word_hashes[present]
-    return ItemSums(words=words, word_hashes=hashes, sums=sums[present])
+    # The batch may have words that no entry names.
+    present, codes = arrays.used_words(len(items.words), items.codes)
+    return ItemSums(
+        words=items.words.take(pa.array(present)),
+        word_hashes=items.word_hashes[present],
+        sums=sums_at(codes, weights, present.size),
+    )
 
 
 def merge_sums(parts: Iterable[ItemSums]) -> ItemSums:
@@ -181,10 +180,10 @@ def merge_sums(parts: Iterable[ItemSums]) -> ItemSums:
         hashes = np.zeros((0, 2), np.uint64)
         return ItemSums(words=pa.array([], pa.string()), word_hashes=hashes, sums=zeros)
     words, codes = merge_words(part.words for part in parts)
-    sums = np.zeros(len(words), dtype=np.int64)
-    np.add.at(sums, codes, np.concatenate([part.sums for part in parts]))
+    sums = sums_at(codes, np.concatenate([part.sums for part in parts]), len(words))
+    is_known = np.concatenate([part.is_known for part in parts])
     known = np.zeros(len(words), np.uint8)
-    known[codes[np.concatenate([part.is_known for part in parts])]] = 1
+    known[codes[is_known]] = 1
     return ItemSums(
         words=words,
         word_hashes=merge_hashes([part.word_hashes for part in parts], codes, len(words)),

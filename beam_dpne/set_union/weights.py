@@ -92,14 +92,19 @@ def limit_items(
     sizes = np.diff(items.offsets)
     if sizes.max(initial=0) <= limit:
         return items
-    sub_key = run_key.sub_key("item subset", 0, number)
 
-    def draw(user: np.ndarray, entries: np.ndarray) -> np.ndarray:
-        hashes = items.word_hashes[items.codes[entries], 0]
-        return randomness.keyed_bits(sub_key, items.users[user, 0], hashes)[:, 0]
+    def hashes_of(entries: np.ndarray) -> np.ndarray:
+        return items.word_hashes[items.codes[entries], 0]
 
+    outside = arrays.outside_keyed_subset(
+        items.offsets,
+        limit,
+        sub_key=run_key.sub_key("item subset", 0, number),
+        users=items.users,
+        keys_of=hashes_of,
+    )
     kept = np.ones(items.codes.size, dtype=bool)
-    kept[arrays.outside_limit(items.offsets, limit, draw)] = False
+    kept[outside] = False
     return take_entries(items, kept, np.minimum(sizes, limit))
 
 

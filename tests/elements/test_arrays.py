@@ -31,6 +31,7 @@ from beam_dpne.elements.arrays import (
     used_words,
 )
 from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.sums import sums_at, sums_of_rows
 from beam_dpne.mechanism.randomness import keyed_hashes
 
 
@@ -150,6 +151,19 @@ def test_rows_keep_the_entries_with_the_smallest_draws_up_to_the_limit(sizes, li
         by_draw = sorted(range(start, stop), key=lambda entry: draws[entry])
         expected += by_draw[limit:]
     assert sorted(outside_limit(offsets, limit, draw).tolist()) == sorted(expected)
+
+
+@given(sizes)
+def test_sums_of_rows_and_places_are_exact_though_the_sum_of_all_passes_63_bits(sizes):
+    offsets = offsets_of(np.array(sizes, dtype=np.int64))
+    values = np.random.default_rng(3).integers(2**59, 2**60, offsets[-1])
+    rows = rows_of_entries(offsets)
+    order = np.random.default_rng(4).permutation(values.size)
+    expected = [
+        sum(values[start:stop].tolist()) for start, stop in itertools.pairwise(offsets.tolist())
+    ]
+    assert sums_of_rows(values, offsets).tolist() == expected
+    assert sums_at(rows[order], values[order], len(sizes)).tolist() == expected
 
 
 def test_each_key_is_found_at_its_place_and_others_at_minus_one():

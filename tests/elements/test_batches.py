@@ -32,7 +32,7 @@ from beam_dpne.documents.blocks import (
     limit_documents,
 )
 from beam_dpne.elements import bundles, encoding
-from beam_dpne.elements.batches import DocumentBlock, RowSums, UserBatch
+from beam_dpne.elements.batches import DocumentBlock, RowSums, UserBatch, WaitingParts
 from beam_dpne.elements.bundles import SumBundle, sum_rows
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import ITEM_SCHEMA, PROBABILITY_SCHEMA, ROW_SCHEMA
@@ -42,6 +42,7 @@ from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
 from beam_dpne.ngrams.contributions import limit_contributions
 from beam_dpne.ngrams.elements import HistogramShard
 from beam_dpne.ngrams.histogram import cut_by_hash_range, merge_shards, sum_contributions
+from beam_dpne.ngrams.keys import pack_pairs, unpack_pairs
 from beam_dpne.set_union.elements import ItemSums
 
 KEY = RunKey(bytes(32))
@@ -169,6 +170,23 @@ def test_sums_that_are_sent_before_the_end_of_a_bundle_are_sent_once(
 
 
 @pytest.mark.parametrize(
+    ("sizes", "joined"),
+    [
+        pytest.param([4, 4], [], id="up to the limit they wait"),
+        pytest.param([4, 4, 1, 1], [9], id="above it they are joined"),
+        pytest.param([9, 8, 1, 1, 9], [9, 19], id="large ones wait until they have doubled"),
+    ],
+)
+def test_waiting_parts_are_joined_above_a_limit_that_grows_with_them(sizes, joined):
+    waiting = WaitingParts[str]("".join, len, 8)
+    parts = [str(number) * size for number, size in enumerate(sizes)]
+    found = [waiting.size for part in parts if waiting.add(part)]
+    assert found == joined
+    assert "".join(waiting.parts) == "".join(parts)
+    assert waiting.size == sum(sizes)
+
+
+@pytest.mark.parametrize(
     ("row_type", "schema"),
     [
         (ReleasedNgram, ROW_SCHEMA),
@@ -256,9 +274,9 @@ def test_ids_below_2_to_31_are_told_apart_in_a_pair():
     largest = 2**31 - 1
     ids = np.array([0, 1, 2**16 - 1, 2**16, 2**16 + 1, largest - 1, largest])
     prefixes, seconds = (side.ravel() for side in np.meshgrid(ids, ids))
-    keys = elements.pack_pairs(prefixes, seconds)
+    keys = pack_pairs(prefixes, seconds)
     assert np.unique(keys).size == ids.size**2
-    for given, back in zip((prefixes, seconds), elements.unpack_pairs(keys), strict=True):
+    for given, back in zip((prefixes, seconds), unpack_pairs(keys), strict=True):
         assert back.tolist() == given.tolist()
 
 

@@ -21,7 +21,7 @@ from beam_dpne import GramSet, RunKey, length_rule
 from beam_dpne.mechanism.randomness import scaled_integers
 from beam_dpne.mechanism.rules import KNOWN_CLASS, ClassRule, LengthRule
 from beam_dpne.ngrams import tolerances, valid
-from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
+from beam_dpne.ngrams.keys import pack_pairs, unpack_pairs
 from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.tolerances import bins_of, groups_of, probabilities, round_down
 from beam_dpne.ngrams.valid import (

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from beam_dpne import GramSet, join_tokens, length_rule, split_ngram
-from beam_dpne.ngrams.elements import pack_pairs
+from beam_dpne.ngrams.keys import pack_pairs
 from beam_dpne.ngrams.released_rows import ReleasedRows
 
 HOSTILE = ["", " ", "\t", "\n", "\r", "\\", "\\s", "\\e", "\0", "\u2028", "\x85", "🙂", '"', "a b"]

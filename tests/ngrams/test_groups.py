@@ -35,8 +35,9 @@ from beam_dpne.elements.rows import in_order
 from beam_dpne.evaluation.corpus import index_corpus, read_corpus
 from beam_dpne.evaluation.judging import rows_of_table
 from beam_dpne.ngrams.decisions import merge_released
-from beam_dpne.ngrams.elements import GROUPED_ROOT, GramSet, pack_pairs, unpack_pairs
+from beam_dpne.ngrams.elements import GROUPED_ROOT, GramSet
 from beam_dpne.ngrams.in_memory import release_ngrams
+from beam_dpne.ngrams.keys import pack_pairs, unpack_pairs
 from beam_dpne.ngrams.known import KnownNgrams
 from beam_dpne.ngrams.length_rules import rule_for
 from beam_dpne.ngrams.released_rows import ReleasedRows

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from beam_dpne import GramSet, join_tokens, length_rule
 from beam_dpne.elements import rows as rows_module
 from beam_dpne.elements.rows import COUNTED_ROW_SCHEMA, ROW_SCHEMA, in_order, with_rounded_scores
-from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
+from beam_dpne.ngrams.keys import pack_pairs, unpack_pairs
 from beam_dpne.ngrams.released_rows import ReleasedRows
 from beam_dpne.release.parts import OUTPUT_FORMATS, PROGRAMS, render_parts
 

@@ -17,7 +17,7 @@ from beam_dpne import GramSet, PrivacyPlan, RunKey
 from beam_dpne.mechanism.randomness import keyed_bits
 from beam_dpne.mechanism.thresholds import spurious_threshold
 from beam_dpne.ngrams import valid as valid_module
-from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
+from beam_dpne.ngrams.keys import pack_pairs, unpack_pairs
 from beam_dpne.ngrams.length_rules import rule_for
 from beam_dpne.ngrams.valid import class_sizes, estimate_valid_kgrams, members
 

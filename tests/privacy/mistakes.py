@@ -215,15 +215,15 @@ MISTAKES = (
     Mistake(
         "R4: drawn n-grams that somebody has stay",
         "ngrams/decisions.py",
-        "places_among(drawn.keys, shard.keys)",
-        "places_among(drawn.keys, shard.keys[:0])",
+        "shard.ngrams.places_of(drawn.ngrams)",
+        "shard.ngrams.select(slice(0, 0)).places_of(drawn.ngrams)",
         ("privacy/test_adaptive_spurious.py", "privacy/test_statistics.py"),
     ),
     Mistake(
         "C4: drawn n-grams are dropped only at positive weight",
         "ngrams/decisions.py",
-        "places_among(drawn.keys, shard.keys)",
-        "places_among(drawn.keys, shard.keys[shard.weights > 0])",
+        "shard.ngrams.places_of(drawn.ngrams)",
+        "shard.ngrams.select(np.flatnonzero(shard.weights > 0)).places_of(drawn.ngrams)",
         (
             "privacy/test_adaptive_spurious.py",
             "privacy/test_statistics.py",
@@ -339,15 +339,15 @@ MISTAKES = (
     Mistake(
         "4c: drawn known words are dropped only at positive weight",
         "ngrams/decisions.py",
-        "places_in(drawn.words, shard.words)",
-        "places_in(drawn.words, shard.words.filter(pa.array(shard.weights > 0)))",
+        "shard.ngrams.places_of(drawn.ngrams)",
+        "shard.ngrams.select(np.flatnonzero(shard.weights > 0)).places_of(drawn.ngrams)",
         ("privacy/test_known_words.py",),
     ),
     Mistake(
         "4c: a known pair is drawn by its place in the list",
         "ngrams/spurious.py",
-        "_bits(previous.known, rule.length, run_key)",
-        "_bits(np.arange(previous.known.size), rule.length, run_key)",
+        "bits = _bits(known, rule.length, run_key)",
+        "bits = _bits(Pairs(np.arange(len(known))), rule.length, run_key)",
         ("privacy/test_known_words.py", "ngrams/test_oracle.py"),
     ),
     Mistake(
@@ -388,8 +388,8 @@ MISTAKES = (
     Mistake(
         "section 5: items beyond the limit are kept",
         "set_union/weights.py",
-        "kept[arrays.outside_limit(items.offsets, limit, draw)] = False",
-        "arrays.outside_limit(items.offsets, limit, draw)",
+        "kept[outside] = False",
+        "kept[outside] = True",
         ("set_union/test_sensitivity.py",),
     ),
     Mistake(
@@ -437,8 +437,8 @@ MISTAKES = (
     Mistake(
         "section 6: users add any number of n-grams",
         "bayesian/grams.py",
-        "kept[arrays.outside_limit(grams.offsets, limit, draw)] = False",
-        "arrays.outside_limit(grams.offsets, limit, draw)",
+        "kept[outside] = False",
+        "kept[outside] = True",
         ("bayesian/test_counting.py",),
     ),
     Mistake(

@@ -29,8 +29,9 @@ from beam_dpne.mechanism.rules import KNOWN_CLASS, LengthRule
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.contributions import Counted
 from beam_dpne.ngrams.decisions import _known_after
-from beam_dpne.ngrams.elements import ROOT, Past, pack_pairs, unpack_pairs
+from beam_dpne.ngrams.elements import ROOT, Past
 from beam_dpne.ngrams.in_memory import InMemory
+from beam_dpne.ngrams.keys import pack_pairs, unpack_pairs
 from beam_dpne.ngrams.length_rules import counted_classes, rule_for
 from beam_dpne.ngrams.valid import class_numbers, suffix_bins
 from tests.privacy.test_sensitivity import WORDS, Corpus, corpora

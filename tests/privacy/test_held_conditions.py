@@ -25,7 +25,8 @@ from beam_dpne.mechanism.rules import UNITS, LengthRule
 from beam_dpne.ngrams import adaptive, tolerances
 from beam_dpne.ngrams.contributions import counted_of
 from beam_dpne.ngrams.decisions import decide, decide_round, released_part
-from beam_dpne.ngrams.elements import HistogramShard, Past, pack_pairs
+from beam_dpne.ngrams.elements import HistogramShard, Past
+from beam_dpne.ngrams.keys import pack_pairs
 from beam_dpne.ngrams.length_rules import cell_units, describe, rule_for
 from beam_dpne.ngrams.spending import RoundOfLength, contribute
 from beam_dpne.ngrams.spurious import sample_spurious

@@ -17,8 +17,9 @@ from beam_dpne import GramSet, KnownNgrams, PrivacyPlan, RunKey
 from beam_dpne.evaluation.corpus import corpus_of
 from beam_dpne.mechanism.rules import KNOWN_CLASS
 from beam_dpne.ngrams import decisions, tolerances
-from beam_dpne.ngrams.elements import HistogramShard, pack_pairs
+from beam_dpne.ngrams.elements import HistogramShard
 from beam_dpne.ngrams.in_memory import InMemory
+from beam_dpne.ngrams.keys import pack_pairs
 from beam_dpne.ngrams.length_rules import counted_classes, rule_for, rule_of_sizes
 from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.valid import class_sizes

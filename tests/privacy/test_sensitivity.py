@@ -23,8 +23,8 @@ from beam_dpne.documents.blocks import (
 from beam_dpne.mechanism.thresholds import equal_weights
 from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
 from beam_dpne.ngrams.contributions import limit_contributions
-from beam_dpne.ngrams.elements import pack_pairs
 from beam_dpne.ngrams.histogram import cut_by_hash_range, merge_shards, sum_contributions
+from beam_dpne.ngrams.keys import pack_pairs
 
 KEY = RunKey(b"sensitivity".ljust(32, b"."))
 ONE = 2**64

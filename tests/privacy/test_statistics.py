@@ -17,7 +17,7 @@ from beam_dpne import GramSet, HistogramShard, RunKey, length_rule
 from beam_dpne.mechanism.randomness import keyed_hashes
 from beam_dpne.mechanism.rules import UNITS, LengthRule, RoundRule
 from beam_dpne.mechanism.thresholds import evidence_noise, noisy_cells
-from beam_dpne.ngrams.elements import pack_pairs
+from beam_dpne.ngrams.keys import pack_pairs
 from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.valid import class_sizes
 from tests.support.grams import decide
