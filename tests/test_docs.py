@@ -180,6 +180,24 @@ def test_the_reference_has_every_public_name_once():
         assert hasattr(importlib.import_module(path), name)
 
 
+def test_pages_and_notebooks_import_what_exists():
+    texts = [text_of(page) for page in PAGES]
+    for path in DOCS.glob("*.ipynb"):
+        cells = json.loads(text_of(path))["cells"]
+        texts += ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    pattern = r"^(?:>>> )?from (beam_dpne[\w.]*) import ([\w, ]+)$"
+    found = [pair for text in texts for pair in re.findall(pattern, text, re.MULTILINE)]
+    assert len(found) > 15
+    for path, names in found:
+        if path.startswith("beam_dpne.airflow"):  # It needs the extra `airflow`.
+            module = (ROOT / path.replace(".", "/")).with_suffix(".py")
+            assert set(names.split(", ")) <= defined_in(module), path
+        else:
+            module = importlib.import_module(path)
+            missing = [name for name in names.split(", ") if not hasattr(module, name)]
+            assert missing == [], path
+
+
 @pytest.mark.parametrize("name", ["from_csv_to_plot", "interactive"])
 def test_the_notebooks_are_whole_and_have_no_output(name):
     notebook = json.loads(text_of(DOCS / f"{name}.ipynb"))
