@@ -1,6 +1,7 @@
 """Makes the page of time and memory from the runs of the benchmarks that are recorded.
 
-The build of the site calls it; `python docs/make_performance.py` writes docs/performance.md alone.
+The build of the site calls it; `python docs/make_performance.py` writes
+docs/research/performance.md alone.
 """
 
 import json
@@ -9,8 +10,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-PAGE = pathlib.Path(__file__).with_name("performance.md")
-RECORDED = PAGE.parents[1] / "tests" / "benchmarks" / "recorded"
+PAGE = pathlib.Path(__file__).parent / "research" / "performance.md"
+RECORDED = PAGE.parents[2] / "tests" / "benchmarks" / "recorded"
 BEGINNING = """# Time and memory
 
 Times depend on the machine, so the benchmarks measure ratios: every measurement is a fresh process

@@ -184,6 +184,24 @@ def test_the_reference_has_every_public_name_once():
         assert hasattr(importlib.import_module(path), name)
 
 
+def test_pages_and_notebooks_import_what_exists():
+    texts = [text_of(page) for page in PAGES]
+    for path in DOCS.glob("*.ipynb"):
+        cells = json.loads(text_of(path))["cells"]
+        texts += ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    pattern = r"^(?:>>> )?from (beam_dpne[\w.]*) import ([\w, ]+)$"
+    found = [pair for text in texts for pair in re.findall(pattern, text, re.MULTILINE)]
+    assert len(found) > 15
+    for path, names in found:
+        if path.startswith("beam_dpne.airflow"):  # It needs the extra `airflow`.
+            module = (ROOT / path.replace(".", "/")).with_suffix(".py")
+            assert set(names.split(", ")) <= defined_in(module), path
+        else:
+            module = importlib.import_module(path)
+            missing = [name for name in names.split(", ") if not hasattr(module, name)]
+            assert missing == [], path
+
+
 @pytest.mark.parametrize("name", ["from_csv_to_plot", "interactive"])
 def test_the_notebooks_are_whole_and_have_no_output(name):
     notebook = json.loads(text_of(DOCS / f"{name}.ipynb"))
@@ -223,19 +241,20 @@ def test_the_readme_is_short():
 def entries(page):
     """The pages of a page's table of contents, without those that the build makes."""
     lists = re.findall(r"```{toctree}\n(.*?)```", text_of(DOCS / f"{page}.md"), re.DOTALL)
-    names = re.findall(r"^[\w-]+$", "\n".join(lists), re.MULTILINE)
+    names = re.findall(r"^[\w/-]+$", "\n".join(lists), re.MULTILINE)
     paths = [path for name in names if (path := DOCS / f"{name}.md").exists()]
     return [path for path in paths if path not in MADE]
 
 
+SECTIONS = ("start", "use", "method", "research", "project")
 HOW_TO = [path for page in ("start", "use") for path in entries(page)]
 
 
 def test_every_page_has_its_place():
-    written = {path for page in ("start", "use", "method", "project") for path in entries(page)}
-    assert len(HOW_TO) > 25
-    others = {"index", "start", "use", "method", "project"}
-    assert {path for path in DOCS.glob("*.md") if path.stem not in others} - MADE == written
+    written = {path for page in SECTIONS for path in entries(page)}
+    assert len(HOW_TO) > 20
+    pages = {*DOCS.glob("*.md"), *DOCS.glob("research/*.md")} - MADE
+    assert pages - {DOCS / f"{name}.md" for name in ("index", *SECTIONS)} == written
 
 
 def test_what_commands_of_pages_write_is_ignored_by_git(tmp_path):
