@@ -5,8 +5,11 @@ import os
 import subprocess
 import sys
 
+import apache_beam as beam
 import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from beam_dpne import PrivacyPlan, PrivateNgrams, ReadDocuments, RunKeyFile, WriteRelease
 from tests.conftest import ROOT
 from tests.engines.conftest import release_bytes
 
@@ -98,3 +101,18 @@ def test_a_number_of_processes_is_of_this_machine_alone(cli, folder, runner, mon
     assert ended.status == 2
     assert "--workers must be left out with --runner" in ended.err
     assert not (folder / "refused").exists()
+
+
+def test_the_transforms_in_a_pipeline_of_ones_own_write_the_same_release(cli, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    given = ("--input", "notes.jsonl", "--epsilon", 10, "--delta", 1e-4, "--max_length", 3)
+    ended = cli("ngrams", *given, "--run_key_file", "run.key", "--output", "here")
+    assert ended.status == 0, ended.err
+    plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=3)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        read = pipeline | ReadDocuments(inputs=["notes.jsonl"])
+        private = PrivateNgrams(
+            plan=plan, run_key=RunKeyFile.checked("run.key"), described=read.described
+        )
+        _ = read.documents | private | WriteRelease(output="own", tally=read.tally)
+    assert release_bytes(folder / "own") == release_bytes(folder / "here")
