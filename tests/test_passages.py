@@ -32,7 +32,6 @@ LEFT: Mapping[str, Mapping[str, int]] = {
         "beam_dpne/cli/inputs.py": 2,
         "beam_dpne/documents/steps.py": 1,
         "beam_dpne/elements/encoding.py": 2,
-        "beam_dpne/elements/progress.py": 3,
         "beam_dpne/jobs/engine.py": 1,
         "beam_dpne/mechanism/plan.py": 2,
         "beam_dpne/ngrams/decisions.py": 3,

@@ -115,7 +115,7 @@ class Processes:
         for each in connection.wait(list(self._busy)):
             said, files = _heard(each)
             if said[0] == _PROGRESS:
-                progress.repeat(*pickle.loads(said[1:]))  # noqa: S301
+                progress.repeat(pickle.loads(said[1:]))  # noqa: S301
             elif said[0] == _END:
                 self._busy.remove(each)
             else:
@@ -186,7 +186,7 @@ def answers(
 
 def _serve(parent: socket.socket, answer: Callable[[Any], Iterable[Any]]) -> None:
     """Answers requests until the parent has ended."""
-    progress.forward_to(lambda *step: parent.send(bytes([_PROGRESS]) + pickle.dumps(step)))
+    progress.forward_to(lambda step: parent.send(bytes([_PROGRESS]) + pickle.dumps(step)))
     while files := socket.recv_fds(parent, 1, 1)[1]:
         is_used = True
         try:

@@ -1,4 +1,4 @@
-"""The progress of an embedded run, which the steps report and the display reads.
+"""The progress of a run on this machine, which its drivers report and the display reads.
 
 It holds only sizes, the names of stages and how many of their parts are done; it never holds a user or
 an n-gram. How many parts there are, and how fast they are done, may follow from the number of users: so
@@ -6,10 +6,8 @@ what is shown is for the operator alone, as the run time is.
 """
 
 import contextlib
-import functools
 import operator
 import threading
-import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -36,75 +34,98 @@ RELEASED = "released"
 # The ledger of the release is in place, so that the run cannot fail any more.
 PUBLISHED = "published"
 _START = Snapshot("", None, 0)
-# Expected: the number of parts of a stage, by its name; items: that of the items that are mapped, or 0.
-# A runner's workers are threads. Tell: what takes the steps of a fork, or None.
-_now = types.SimpleNamespace(shown=_START, expected={}, items=0, tell=None, lock=threading.Lock())
 
 
-def _told(step: Callable[..., None]) -> Callable[..., None]:
-    """Makes a step of a fork known to its parent, which shows it."""
+class Step(NamedTuple):
+    """What a process says of its work, and a fork of its parent's.
 
-    @functools.wraps(step)
-    def tell(*arguments: Any) -> None:
-        _now.tell(step.__name__, *arguments) if _now.tell else step(*arguments)
+    Attributes:
+      bytes_read: bytes of the (compressed) input that were read.
+      place: the stage, its n-gram length and its round, of which a part begins; None if none does.
+      is_done: whether a part is done.
+    """
 
-    return tell
+    bytes_read: int = 0
+    place: tuple[str, int | None, int] | None = None
+    is_done: bool = False
 
 
-def forward_to(tell: Callable[..., Any]) -> None:
-    """Has the steps of this process told to a function: for each a name, and its arguments."""
+class _Now:
+    """How far the run of this process is.
+
+    Attributes:
+      shown: what the display reads.
+      items: number of the items that are mapped, 0 if there are none.
+      tell: what takes the steps of a fork; None in the process that shows them.
+      lock: steps come from several threads.
+    """
+
+    def __init__(self) -> None:
+        self.shown = _START
+        self.items = 0
+        self.tell: Callable[[Step], Any] | None = None
+        self.lock = threading.Lock()
+
+
+_now = _Now()
+
+
+def forward_to(tell: Callable[[Step], Any]) -> None:
+    """Has the steps of this process told to a function."""
     # The lock of the parent may be held for ever.
     _now.tell = tell
     _now.lock = threading.Lock()
 
 
-def repeat(name: str, *arguments: Any) -> None:
-    """Repeats a step of a fork."""
-    globals()[name](*arguments)
-
-
-def _set(**fields: Any) -> None:
+def repeat(step: Step) -> None:
+    """Takes a step, of this process or of a fork."""
     with _now.lock:
-        _now.shown = _now.shown._replace(**fields)
+        shown = _now.shown
+        done = shown.done + int(step.is_done)
+        shown = shown._replace(bytes_read=shown.bytes_read + step.bytes_read, done=done)
+        if step.place is not None:
+            stage, length, number = step.place
+            entered = shown._replace(stage=stage, length=length, round=number)
+            if entered == shown:
+                # The next part of the stage has begun, so one more is done.
+                entered = entered._replace(done=done + 1)
+            else:
+                entered = entered._replace(parts=_now.items, done=0)
+            shown = entered
+        _now.shown = shown
 
 
-@_told
+def _say(step: Step) -> None:
+    if _now.tell is None:
+        repeat(step)
+    else:
+        _now.tell(step)
+
+
 def advance_bytes(n: int) -> None:
     """Adds `n` bytes to the (compressed) input that was read."""
-    with _now.lock:
-        _now.shown = _now.shown._replace(bytes_read=_now.shown.bytes_read + n)
+    _say(Step(bytes_read=n))
 
 
-@_told
 def advance() -> None:
     """Adds one to the parts that are done."""
-    with _now.lock:
-        _now.shown = _now.shown._replace(done=_now.shown.done + 1)
+    _say(Step(is_done=True))
 
 
-def expect(**parts: int) -> None:
-    """Says in how many parts stages will come; each part enters its stage."""
-    _now.expected.update(parts)
-
-
-@_told
 def enter(stage: str, length: int | None = None, round_number: int = 0) -> None:
     """Sets the stage that has begun, its n-gram length and its round.
 
     Where that is the stage already, its next part has begun, and one more is done.
     """
-    place = {"stage": stage, "length": length, "round": round_number}
-    if _now.shown == _now.shown._replace(**place):
-        advance()
-    else:
-        _set(**place, parts=_now.items or _now.expected.get(stage, 0), done=0)
+    _say(Step(place=(stage, length, round_number)))
 
 
 @contextlib.contextmanager
 def counting(items: Iterable[Any]) -> Iterator[None]:
     """Makes the items the parts of the stage; work on one of them enters the stage, or advances."""
     _now.items = operator.length_hint(items)
-    _set(parts=_now.items, done=0)
+    with _now.lock:
+        _now.shown = _now.shown._replace(parts=_now.items, done=0)
     try:
         yield
     finally:
@@ -118,5 +139,4 @@ def snapshot() -> Snapshot:
 
 def reset() -> None:
     """Starts again, for a new run."""
-    _now.expected.clear()
     _now.shown = _START

@@ -29,9 +29,16 @@ def extract_grams(batch: UserBatch) -> Contributions:
 def candidate_places(
     batch: UserBatch, starts: np.ndarray
 ) -> tuple[np.ndarray, Sequence[np.ndarray], Sequence[int]]:
-    """Returns the positions at which candidates start, their one or two ids there, and those' sizes.
+    """Returns the places at which candidates start, and the one or two ids that make each candidate.
 
-    `starts` marks these positions: (p,) bool, from `present_positions` for the next length.
+    Args:
+      batch: users' positions.
+      starts: (p,) bool, the positions at which candidates start, from `present_positions` for the next
+        length.
+
+    Returns:
+      The m positions, ascending; one or two arrays of ids, (m,) each; and for each of these arrays the
+      number that all of its ids are below.
     """
     place = np.flatnonzero(starts)
     ids = batch.ids.take(place)

@@ -180,10 +180,12 @@ class GramSet(SortedGrams):
         length 1, and where there are no classes.
       users: (n, 3) int64, the estimated number of users who hold each n-gram, and the ends of its 95 %
         interval; None if they are not measured, and until `CountUsers` has measured them.
-      known: (c,) int64, ascending, distinct: the known candidates that follow this set, as keys; of the
-        root row numbers of its `words`, which are then all words of known n-grams. None without any.
-      known_longer: (m,) int32, the longer known n-grams, one length after the other: each is its ids in
-        this set, or of the root its row numbers of `words`. None where nothing is known.
+      known: (c,) int64, ascending, distinct: the keys of the known candidates of the next length. In
+        the root, whose `words` are all words of known n-grams, they are rows of `words`. None if nothing
+        is known.
+      known_longer: (m,) int32, the known n-grams that are longer than the next length, one length after
+        the other, each by the ids in this set that it consists of; in the root by rows of `words`. None
+        if nothing is known.
       known_counts: (l,) int64, how many of each length, from k + 2 on, `known_longer` has.
       phrase_codes: (|S_1|,) int32, the code of each word of S_1 in the phrases of the stop list
         (`LeftOut.codes`); None where the list has no phrase of several words.

@@ -47,7 +47,9 @@ LEAST_ESTIMATE = 0.25
 KNOWN_LEAD = 8
 # Known words are counted twice, each time with √2·s, so that both cost what one count with s would.
 WORD_NOISE = 1.4142136
-# Of the second count, what is tolerated takes so many deviations of noise off, and leaves one word.
+# The second count decides how many spurious words are tolerated. So many standard deviations of its
+# noise are subtracted from it first, so that noise alone seldom makes the number larger; one word is
+# tolerated in any case.
 WORD_MARGIN = 2.0
 # Borders |S_{k−1}|·2^i up to COUNTED_CANDIDATES, and one group that ends before a border, of each of
 # the two families.

@@ -112,13 +112,14 @@ def test_public_counts_that_cannot_be_used_are_refused(cli, data, tmp_path, publ
 def test_progress_counts_the_parts_of_each_pass_over_users(
     cli, data, tmp_path, monkeypatch, program
 ):
-    seen, enter = [], progress.enter
+    seen, repeat = [], progress.repeat
 
-    def observed(*place):
-        enter(*place)
-        seen.append(progress.snapshot())
+    def observed(step):
+        repeat(step)
+        if step.place is not None:
+            seen.append(progress.snapshot())
 
-    monkeypatch.setattr(progress, "enter", observed)
+    monkeypatch.setattr(progress, "repeat", observed)
     rows = {
         "set-union": ("--text_field", "text", "--tokenizer", "tokens"),
         "bayesian": ("--text_field", "words", "--public", data / "public.tsv", "--length", 2),

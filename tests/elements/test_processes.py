@@ -158,14 +158,13 @@ def is_alive(pid: str) -> bool:
 
 def test_the_steps_of_a_fork_are_those_of_its_parent():
     progress.reset()
-    progress.expect(users=4)
 
     def step(number):
         progress.enter("users", 2, 1)
         progress.advance_bytes(10)
         return []
 
-    with closing(Processes(step, 2)) as forks:
+    with progress.counting(range(4)), closing(Processes(step, 2)) as forks:
         assert list(forks.stream(range(4))) == []
     now = progress.snapshot()
     assert (now.stage, now.length, now.round, now.parts) == ("users", 2, 1, 4)
