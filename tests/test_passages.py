@@ -46,11 +46,9 @@ LEFT: Mapping[str, Mapping[str, int]] = {
         "beam_dpne/yaml/rows.py": 1,
     },
     UNTYPED: {
-        "beam_dpne/ngrams/in_memory.py": 3,
-        "beam_dpne/ngrams/range_steps.py": 7,
         "beam_dpne/ngrams/steps.py": 1,
         "beam_dpne/ngrams/user_steps.py": 1,
-        "beam_dpne/set_union/steps.py": 6,
+        "beam_dpne/set_union/steps.py": 3,
     },
 }
 _SEQUENCES = {"str", "tuple", "list", "Sequence"}

@@ -181,8 +181,8 @@ class GramSet(SortedGrams):
       users: (n, 3) int64, the estimated number of users who hold each n-gram, and the ends of its 95 %
         interval; None if they are not measured, and until `CountUsers` has measured them.
       known: (c,) int64, ascending, distinct: the keys of the known candidates of the next length. In
-        the root, whose `words` are all words of known n-grams, they are rows of `words`. None if nothing
-        is known.
+        the root, whose `words` are all words of known n-grams, they are rows of `words`. None if
+        nothing is known.
       known_longer: (m,) int32, the known n-grams that are longer than the next length, one length after
         the other, each by the ids in this set that it consists of; in the root by rows of `words`. None
         if nothing is known.

@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 from beam_dpne.counts import measuring
 from beam_dpne.documents.blocks import lay_out
@@ -259,7 +258,7 @@ def release_partitions(
         return loop.release(users)
     with contextlib.closing(Processes(keep_users(loop, partitions), most)) as forks:
         shares = (range(first, len(partitions), most) for first in range(most))
-        collections.deque(forks.stream(("lay_out", share) for share in shares), 0)
+        collections.deque(forks.stream(LayOut(share) for share in shares), 0)
         partitions.clear()
         in_forks = InProcesses(
             plan=loop.plan,
@@ -284,41 +283,68 @@ class InProcesses(InMemory):
         self, length: int, number: int, users: Iterable[UserBatch], past: Past
     ) -> tuple[list[Piece], list[UserBatch]]:
         """Returns the sums of what all users send to a round; the users are in the forks."""
-        sent = self.forks.all(("contribute", length, number, past))
+        sent = self.forks.all(Contribute(length, number, past))
         return [piece for pieces in sent for piece in pieces], []
 
     def sum_counts(self, users: list[UserBatch], released: Sequence[GramSet]) -> Iterable[RowSums]:
         """Returns the exact sums of each fork."""
-        return self.forks.all(("sum_counts", released))
+        return self.forks.all(SumCounts(released))
+
+
+@dataclasses.dataclass(frozen=True)
+class LayOut:
+    """Asks a fork to keep the users of some partitions, by their numbers."""
+
+    numbers: Sequence[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Contribute:
+    """Asks a fork what its users send to a round of a length."""
+
+    length: int
+    number: int
+    past: Past
+
+
+@dataclasses.dataclass(frozen=True)
+class SumCounts:
+    """Asks a fork for the exact sums over its users for the released rows."""
+
+    released: Sequence[GramSet]
+
+
+Request = LayOut | Contribute | SumCounts
 
 
 def keep_users(
     run: InMemory, partitions: list[list[DocumentBlock]]
-) -> Callable[[tuple[Any, ...]], Iterator[Any]]:
+) -> Callable[[Request], Iterator[list[Piece] | RowSums]]:
     """Returns the function with which a fork keeps users, and answers for them.
 
-    It answers ("lay_out", numbers of partitions), which become its users; ("contribute", length, round,
-    sets); and ("sum_counts", released sets).
+    Args:
+      run: the loop; all sums of a fork are cut into its hash ranges at once.
+      partitions: the documents of each partition of users, of which `LayOut` names some.
     """
-    # All sums of a fork are cut at once.
-    run, ranges = dataclasses.replace(run, histogram_ranges=1), run.histogram_ranges
+    ranges = run.histogram_ranges
+    run = dataclasses.replace(run, histogram_ranges=1)
     everybody: list[UserBatch] = []
     left: list[UserBatch] = []
 
-    def answer(request: tuple[Any, ...]) -> Iterator[Any]:
+    def answer(request: Request) -> Iterator[list[Piece] | RowSums]:
         nonlocal left
-        step, *given = request
-        if step == "lay_out":
-            everybody.extend(run.lay_out(partitions, *given))
+        if isinstance(request, LayOut):
+            everybody.extend(run.lay_out(partitions, request.numbers))
             left = list(everybody)
-        elif step == "contribute":
+        elif isinstance(request, Contribute):
             # They are laid out, and the forks share the blocks as long as one of them has some.
             partitions.clear()
-            length, number, past = given
-            sent, left = run.contribute(length, number, _Waiting(left), past)
+            sent, left = run.contribute(
+                request.length, request.number, _Waiting(left), request.past
+            )
             sums = add_up((piece for _, piece in sent), histogram.sum_pieces)
             yield list(histogram.cut_by_hash_range(sums, ranges)) if sent else []
         else:
-            yield from run.sum_counts(everybody, *given)
+            yield from run.sum_counts(everybody, request.released)
 
     return answer

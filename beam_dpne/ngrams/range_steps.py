@@ -3,8 +3,8 @@
 import dataclasses
 import functools
 import json
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar, cast
 
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
@@ -28,6 +28,8 @@ from beam_dpne.ngrams.length_rules import counted_classes, held_sums, rule_for
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.validation import check_integer
+
+_Out = TypeVar("_Out")
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -189,10 +191,15 @@ class _Decision(UnhintedTransform):
     spurious: PCollection[HistogramShard] | None = None
     store: SetStore | None = None
 
-    def _decided(self, histogram: PCollection[HistogramShard], then: Any, kind: Any) -> Any:
+    def _decided(
+        self,
+        histogram: PCollection[HistogramShard],
+        then: Callable[[HistogramShard], Iterable[_Out]],
+        kind: type[_Out],
+    ) -> PCollection[_Out]:
         """Decides each shard, and returns what `then` yields of it: elements of one type."""
-        drawn = [] if self.spurious is None else [AsSingleton(self.spurious)]
-        step = beam.FlatMap(_decide, *drawn, then=then, rule=self.rule, run_key=self.run_key)
+        drawn = None if self.spurious is None else AsSingleton(self.spurious)
+        step = beam.FlatMap(_decide, drawn, then=then, rule=self.rule, run_key=self.run_key)
         return apply(histogram, "Decide", step, kind)
 
     def _before(self, histogram: PCollection[HistogramShard]) -> PCollection[GramSet]:
@@ -322,8 +329,15 @@ class DecideRound(_Decision):
         return RoundResult(apply(self._before(histogram), "Sort", sort, PresentGrams), pieces)
 
 
-def _decide(shard: HistogramShard, *drawn: Any, then: Any, **by: Any) -> Iterator[Any]:
-    return then(decisions.decide(shard, *drawn, **by))
+def _decide(
+    shard: HistogramShard,
+    drawn: HistogramShard | None,
+    *,
+    then: Callable[[HistogramShard], Iterable[_Out]],
+    rule: LengthRule | None,
+    run_key: RunKey,
+) -> Iterable[_Out]:
+    return then(decisions.decide(shard, drawn=drawn, rule=rule, run_key=run_key))
 
 
 def _held(shard: HistogramShard, previous: GramSet, *, stddev: float) -> str:

@@ -164,9 +164,9 @@ class ReleaseItems(UnhintedTransform):
         ranges = self.ranges
         known = self.known
         size = len(known or ())
-        found: list[Any] = []
+        found: list[PCollection[ItemSet]] = []
         past: list[AsIter] = []
-        rest: list[Any] = []
+        rest: list[PCollection[_KeyedSums]] = []
         if known:
             listed = users.pipeline | "Known" >> create_public(known, self.store)
             cut = beam.FlatMap(lambda known: cut_by_hash_range(known.sums(run_key), ranges))
@@ -186,7 +186,9 @@ class ReleaseItems(UnhintedTransform):
                 number=number,
             )
             by_range = sums | f"{number}/ByRange" >> beam.GroupByKey()
-            decided = by_range | f"{number}/Decide" >> decide.with_outputs(*_ASIDE, main="found")
+            decided: Any = by_range | f"{number}/Decide" >> decide.with_outputs(
+                *_ASIDE, main="found"
+            )
             found.append(decided["found"])
             if known:
                 decided[_KNOWN].element_type = _KeyedSums
@@ -212,7 +214,7 @@ class ReleaseItems(UnhintedTransform):
             run_key=self.run_key,
         )
 
-    def _sums(self, items: PCollection[DocumentBlock], number: int) -> Any:
+    def _sums(self, items: PCollection[DocumentBlock], number: int) -> PCollection[_KeyedSums]:
         """Turns items into parts of a round's histogram, keyed by hash range.
 
         In policies with a cutoff users come in sequence, shard by shard. Before a cut, items that users
@@ -235,9 +237,12 @@ class ReleaseItems(UnhintedTransform):
         if self.plan.union_rounds[number - 1].cut is None:
             return sums
         present = self._summed(items, f"{number}/Present", weights.present_items)
-        return (sums, present) | f"{number}/Sums" >> beam.Flatten()
+        both = (sums, present) | f"{number}/Sums" >> beam.Flatten()
+        return cast("PCollection[_KeyedSums]", both)
 
-    def _summed(self, items: Any, label: str, weigh: Callable[..., ItemSums]) -> Any:
+    def _summed(
+        self, items: PCollection[DocumentBlock], label: str, weigh: Callable[..., ItemSums]
+    ) -> PCollection[_KeyedSums]:
         cut = functools.partial(cut_by_hash_range, ranges=self.ranges)
         bundle = SumBundle(sum_batch=weigh, merge=merge_sums, cut=cut)
         return apply(items, label, beam.ParDo(bundle), _KeyedSums)
@@ -255,6 +260,7 @@ def _left_open(
 
 def _decide(
     keyed: tuple[int, Iterable[ItemSums]],
+    # Beam would take the type of each side input for that of all of them.
     *past: Any,
     plan: SetUnionPlan,
     run_key: RunKey,

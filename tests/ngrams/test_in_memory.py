@@ -8,7 +8,13 @@ from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.documents import cutting
 from beam_dpne.elements import batches as elements
 from beam_dpne.ngrams.elements import Past
-from beam_dpne.ngrams.in_memory import InMemory, keep_users
+from beam_dpne.ngrams.in_memory import (
+    Contribute,
+    InMemory,
+    LayOut,
+    SumCounts,
+    keep_users,
+)
 from beam_dpne.ngrams.run import NgramsRun
 from tests.support.in_memory import batch_of, rows_in_memory, rows_of_sets, sets_in_memory
 from tests.support.pipelines import keep
@@ -90,14 +96,14 @@ def test_a_fork_keeps_all_users_whom_it_is_given():
     expected = loop.release(loop.lay_out(parts, range(6)))
     answer = keep_users(loop, list(parts))
     for share in (range(2), range(2, 5), range(5, 6)):
-        assert list(answer(("lay_out", share))) == []
-    sent = list(answer(("contribute", 1, 1, Past())))
+        assert list(answer(LayOut(share))) == []
+    sent = list(answer(Contribute(1, 1, Past())))
     (pieces,) = sent
     users = loop.lay_out(parts, range(6))
     alone, _ = loop.contribute(1, 1, users, Past())
     weights = sum(int(piece.weights.sum()) for _, piece in alone)
     assert sum(int(piece.weights.sum()) for _, piece in pieces) == weights > 0
-    (sums,) = answer(("sum_counts", expected))
+    (sums,) = answer(SumCounts(expected))
     (whole,) = loop.sum_counts(users, expected)
     assert (sums.rows.tolist(), sums.sums.tolist()) == (whole.rows.tolist(), whole.sums.tolist())
 
