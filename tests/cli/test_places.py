@@ -77,9 +77,9 @@ def test_a_temporary_folder_of_the_system_below_the_output_is_refused(
 @pytest.mark.parametrize("bucket", ["gs://releases", "s3://releases/"])
 def test_a_whole_bucket_has_no_place_beside_it_for_what_an_engine_writes(cli, place, bucket):
     given = ("--input", place / "notes.jsonl", "--output", bucket, *RUN)
-    ended = cli("ngrams", *given, "--runner", "DirectRunner")
+    ended = cli("ngrams", *given, "--runner", "PortableRunner")
     assert (ended.status, "temp_location must be given" in ended.err) == (2, True)
-    for more in (("--runner", "DirectRunner", "--temp_location", place / "temporary"), ()):
+    for more in (("--runner", "PortableRunner", "--temp_location", place / "temporary"), ()):
         assert "temp_location must be given" not in cli("ngrams", *given, *more).err
 
 
