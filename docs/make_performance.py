@@ -24,9 +24,9 @@ that whatever slows the machine slows all of them. Each runs once before without
 - **one_round** is the paper's strategy, and **default** is `adaptive`. On MSNBC ε = 1, T = 6 and
   Δ = 10; on the titles ε = 4, T = 7 and Δ = 100; δ = 1e-7. The default strategy has no Δ.
 - **Without start-up** means that the time of the same command for one user is taken off both sides.
-- **Workers** are the processes of a run on this machine (`--workers`). **Graph**, which older recordings
-  call 0 workers, is the pipeline of engines on Beam's embedded runner, in one process. The peak memory
-  is that of the largest process, which shares some of it with the others.
+- **Workers** are the processes of a run on this machine (`--workers`). **Graph**, which older
+  recordings call 0 workers, is the pipeline of engines on Beam's embedded runner, in one process. The
+  peak memory is that of the largest process, which shares some of it with the others.
 - **Reading** takes less than one second for 100 MB of text, in one process for each file: .74 CPU
   seconds for 90 MB of titles from gzip (35 MB), .52 from zstd (39 MB), .45 from plain lines. Two
   fifths of the time from gzip are decompression; the rest is mostly parsing. Tokenizing goes on beside

@@ -204,8 +204,11 @@ class ReleaseOperator(Release):
 
     def variables(self, context: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the options of Beam and those of the program by name."""
-        given = self.arguments(context)
-        return {"job_name": self.job_name(context), **self.pipeline_options, **given}
+        given = {**self.pipeline_options, **self.arguments(context)}
+        if self.runner == LOCAL:
+            # Without options of Beam the program does not load it.
+            return given
+        return {"job_name": self.job_name(context), **given}
 
     def start(self, context: Any) -> None:
         """Runs `python -m beam_dpne PROGRAM` to its end."""

@@ -233,11 +233,12 @@ def test_a_dag_renders_parameters_to_the_values_of_a_run(found):
         task = found["rendered"][dag]
         given = task["arguments"]
         releases = asked["releases"].rstrip("/")
-        assert given["output"] == f"{releases}/{dag}/release/manual__1"
+        assert given["output"] == [f"{releases}/{dag}/release/manual__1"]
         assert given["input"] == asked["input"]
-        assert (given["epsilon"], given["delta"]) == (BUDGET["epsilon"], BUDGET["delta"])
-        assert given["max_length"] == BUDGET["max_length"]
-        assert given.get("run_key_file") == asked.get("run_key_file")
+        numbers = {name: [float(each) for each in given[name]] for name in BUDGET}
+        assert numbers == {name: [value] for name, value in BUDGET.items()}
+        key = asked.get("run_key_file")
+        assert given.get("run_key_file", []) == ([] if key is None else [key])
     flink = found["rendered"]["beam_dpne_flink"]["variables"]
     assert (flink["parallelism"], flink["environment_type"]) == (4, "EXTERNAL")
 

@@ -140,7 +140,8 @@ def test_a_run_starts_when_the_release_that_it_knows_of_the_same_people_counts(
     operator.execute({**context, "outlet_events": OutletEventAccessors()})
     budget = open_budget(path)
     assert 10 < budget.total(budget.runs()).epsilon < 20
-    assert [run.unit for run in budget.runs().values()] == [None, "a reader"]
+    # Their names begin with digests of where they are, so that either may come first.
+    assert {run.unit for run in budget.runs().values()} == {None, "a reader"}
 
 
 def test_the_program_gets_its_options_and_beam_s(make, context, interpreter, tmp_path):
