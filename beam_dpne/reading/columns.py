@@ -32,6 +32,10 @@ _MAX_ROWS = 65536
 # Type of the users of `sequences`, where each line of each file is a user: the file's index, and the
 # line's offset.
 NAMED_USER = pa.binary(16)
+# Objects and lists within each other in a record of JSON lines; the decoder takes some more.
+MOST_LEVELS = 500
+# A text, of which no bracket counts, or a bracket.
+_LEVELS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 # A group stands in each of its words, before a control character that ends it.
 GROUP = re.compile(r"\A[^\x00-\x1f\x7f]{1,256}\Z")
 
@@ -216,6 +220,31 @@ def record_type(options: ReadOptions) -> type[msgspec.Struct]:
     return msgspec.defstruct("Record", fields, gc=False)
 
 
+def is_too_deep(line: bytes) -> bool:
+    """Whether a line of JSON has more than `MOST_LEVELS` objects and lists within each other.
+
+    The decoder gives up at a depth that depends on the interpreter, and on what it has done before.
+    Whether a record counts must not depend on this, since it may follow from other users' records.
+
+    >>> is_too_deep(b'{"a": ' + b"[" * 499 + b"]" * 499 + b"}")
+    False
+    >>> is_too_deep(b'{"a": ' + b"[" * 500 + b"]" * 500 + b"}")
+    True
+    """
+    # A record has as many closing brackets.
+    if len(line) <= 2 * MOST_LEVELS or line.count(b"[") + line.count(b"{") <= MOST_LEVELS:
+        return False
+    level = 0
+    for token in _LEVELS.finditer(line):
+        if token[0] in (b"[", b"{"):
+            level += 1
+        elif token[0] in (b"]", b"}"):
+            level -= 1
+        if level > MOST_LEVELS:
+            return True
+    return False
+
+
 def whole_records(decoder: msgspec.json.Decoder, lines: bytes, limit: int) -> list[Any]:
     """Returns the records of JSON lines if each line is a usable one, else nothing.
 
@@ -234,6 +263,10 @@ def whole_records(decoder: msgspec.json.Decoder, lines: bytes, limit: int) -> li
         raw = np.frombuffer(data, np.uint8)
         starts = np.append(0, np.flatnonzero(raw[:-1] == ord("\n")) + 1)
         is_usual = (raw[starts] == ord("{")).all() and (raw[starts[1:] - 2] == ord("}")).all()
+        stops = np.append(starts[1:], raw.size)
+        for long in np.flatnonzero(stops - starts > 2 * MOST_LEVELS).tolist():
+            if is_too_deep(data[starts[long] : stops[long]]):
+                return []
         records = decoder.decode_lines(data) if raw.size <= limit and is_usual else []
     except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
         return []

@@ -15,6 +15,7 @@ from beam_dpne.storage.private import private_file
 
 NOT_DECODED = "not valid in its encoding (UTF-8 by default)"
 NOT_JSON = "malformed JSON"
+TOO_DEEP = "JSON of more than 500 levels"
 NOT_OBJECT = "not a JSON object"
 NOT_CSV = "malformed CSV"
 RAGGED = "wrong number of columns"

@@ -18,7 +18,13 @@ import ijson
 import msgspec
 
 from beam_dpne.errors import InputError
-from beam_dpne.reading.columns import field_values, group_fault, record_type, whole_records
+from beam_dpne.reading.columns import (
+    field_values,
+    group_fault,
+    is_too_deep,
+    record_type,
+    whole_records,
+)
 from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, TextFile, lines_of, size_of
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import (
@@ -26,6 +32,7 @@ from beam_dpne.reading.rejects import (
     NOT_CSV,
     NOT_JSON,
     RAGGED,
+    TOO_DEEP,
     TOO_LONG,
 )
 
@@ -336,6 +343,8 @@ def read_json_lines(into: Gathered, stop: int | None) -> Iterator[None]:
         for position, line, fault in () if records else lines_of(start, block, limit):
             if fault:
                 into.rejects.append((position, fault))
+            elif is_too_deep(line.encode()):
+                into.rejects.append((position, TOO_DEEP))
             elif line.strip(" \t\r\n"):
                 try:
                     records.append(decoder.decode(line))
