@@ -5,7 +5,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from beam_dpne.cli import display, parameters, streams
 from beam_dpne.cli.budgets import kept_budget
@@ -29,9 +29,6 @@ from beam_dpne.release.reading import (
 from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.storage.directories import absolute_path, directory_at
 from beam_dpne.storage.private import one_at_a_time
-
-if TYPE_CHECKING:
-    pass
 
 
 def run(
