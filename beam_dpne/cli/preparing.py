@@ -119,7 +119,7 @@ def prepare(
 
 
 def _beam_options(arguments: list[str], known: Collection[str]) -> "BeamOptions | None":
-    """Returns Beam's options; None without any, so that Beam is not loaded."""
+    """Returns Beam's options, or None if no argument is for Beam, which is then not loaded."""
     runner, others = runner_of(arguments)
     if runner is None and not others:
         return None

@@ -1,4 +1,4 @@
-"""Arguments that a program leaves to Beam: the name of the runner, and what nobody knows."""
+"""What a program does with arguments that are not its own: they name a runner, or are mistakes."""
 
 import argparse
 from collections.abc import Collection, Sequence
