@@ -31,10 +31,9 @@ LEFT: Mapping[str, Mapping[str, int]] = {
     UNNAMED: {
         "beam_dpne/cli/inputs.py": 2,
         "beam_dpne/documents/steps.py": 1,
-        "beam_dpne/elements/encoding.py": 2,
+        "beam_dpne/elements/encoding.py": 1,
         "beam_dpne/jobs/engine.py": 1,
         "beam_dpne/mechanism/plan.py": 2,
-        "beam_dpne/ngrams/decisions.py": 3,
         "beam_dpne/ngrams/elements.py": 1,
         "beam_dpne/ngrams/histogram.py": 2,
         "beam_dpne/ngrams/known.py": 2,

@@ -277,6 +277,7 @@ def _spent_by_batch(
     present: PresentGrams | None,
     positions: PresentGrams | None,
 ) -> Iterator[Any]:
+    progress.enter("users", this.length, this.number)
     past = Past(released=released, present=present, positions=positions)
     contributed = contribute(batch, this, past)
     if contributed is not None:
