@@ -34,8 +34,6 @@ LEFT: Mapping[str, Mapping[str, int]] = {
         "beam_dpne/elements/encoding.py": 1,
         "beam_dpne/jobs/engine.py": 1,
         "beam_dpne/mechanism/plan.py": 2,
-        "beam_dpne/ngrams/elements.py": 1,
-        "beam_dpne/ngrams/histogram.py": 2,
         "beam_dpne/ngrams/known.py": 2,
         "beam_dpne/ngrams/ledger.py": 1,
         "beam_dpne/ngrams/plan.py": 2,
@@ -46,7 +44,6 @@ LEFT: Mapping[str, Mapping[str, int]] = {
     },
     UNTYPED: {
         "beam_dpne/ngrams/steps.py": 1,
-        "beam_dpne/ngrams/user_steps.py": 1,
         "beam_dpne/set_union/steps.py": 3,
     },
 }

@@ -16,9 +16,6 @@ from beam_dpne.elements.encoding import Columns, StoredFile
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams.keys import Pairs, Words, keys_of, unpack_pairs
 
-# Columns of a histogram with an entry for each n-gram; `earlier` has a row of them for each round.
-_OF_EACH_GRAM = ("weights", "classes", "tallies", "earlier", "found", "cells")
-
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Contributions:
@@ -106,17 +103,22 @@ class HistogramShard:
 
     def select(self, places: np.ndarray | slice) -> "HistogramShard":
         """Returns the shard with some of its n-grams, in this order."""
-        columns = {name: getattr(self, name) for name in _OF_EACH_GRAM}
-        chosen = {
-            name: column[..., places] for name, column in columns.items() if column is not None
-        }
+
+        def chosen(column: np.ndarray | None) -> np.ndarray | None:
+            return None if column is None else column[..., places]
+
         ngrams = self.ngrams.select(places)
         return dataclasses.replace(
             self,
             keys=ngrams.keys,
             words=ngrams.words,
             word_hashes=ngrams.word_hashes,
-            **chosen,
+            weights=self.weights[places],
+            classes=chosen(self.classes),
+            tallies=chosen(self.tallies),
+            earlier=chosen(self.earlier),
+            found=chosen(self.found),
+            cells=chosen(self.cells),
         )
 
 
@@ -261,9 +263,9 @@ GROUPED_ROOT = dataclasses.replace(ROOT, is_grouped=True)
 
 
 def join_columns(columns: Iterable[np.ndarray | None]) -> np.ndarray | None:
-    """Joins columns, of which either all are there or none."""
+    """Joins columns, of which either all are there or none, along their last axis."""
     present = [column for column in columns if column is not None]
-    return np.concatenate(present) if present else None
+    return np.concatenate(present, axis=-1) if present else None
 
 
 def word_ids(sets: Sequence[GramSet], place: int, rows: np.ndarray) -> list[np.ndarray]:
