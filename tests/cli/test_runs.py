@@ -157,6 +157,16 @@ def test_a_release_is_only_replaced_on_request(release):
     assert rows_of(place)
 
 
+def test_what_cannot_be_deleted_is_told_and_fails_nothing(program, data, tmp_path):
+    place = tmp_path / "out"
+    (place / "ngrams-0123456789abcdef-00000-of-00001.jsonl").mkdir(parents=True)
+    given = ("--input", data / "notes.jsonl", "--output", place, "--overwrite", "--quiet", *RUN)
+    for more in ((), ("--runner", "FnApiRunner"), ("--failure_log", tmp_path / "f.log")):
+        ended = program.run("ngrams", *given, *more)
+        assert ended.status == 0, ended.err
+        assert ended.err.count("could not be deleted") == 1
+
+
 def test_a_second_run_to_one_directory_is_refused_while_the_first_is_at_work(release, tmp_path):
     with only_run_to(str(tmp_path / "out")):
         ended, place = release("--quiet")
