@@ -285,7 +285,7 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
     root = logging.getLogger()
     level = root.level
     printing = [each for each in root.handlers if _is_ours not in each.filters]
-    # Whoever calls the program may have a handler that prints; lines of libraries are for the file alone.
+    # A caller may have a handler that prints; lines of libraries are for the file alone.
     for other in printing:
         other.addFilter(_is_ours)
     root.addHandler(handler)
