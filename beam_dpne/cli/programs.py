@@ -1,7 +1,6 @@
 """`beam-dpne ngrams`, `set-union` and `bayesian`: parameters are checked once, then the job runs."""
 
 import contextlib
-import hashlib
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -27,8 +26,7 @@ from beam_dpne.release.reading import (
     real_path,
 )
 from beam_dpne.release.schema import ReleaseNotes
-from beam_dpne.storage.directories import absolute_path, directory_at
-from beam_dpne.storage.private import one_at_a_time
+from beam_dpne.storage.directories import absolute_path, directory_at, reason
 
 
 def run(
@@ -151,14 +149,18 @@ def only_run_to(output: str) -> Iterator[None]:
     Raises:
       UsageError: another run is at work; it has not published yet.
     """
-    name = hashlib.sha256(real_path(output).encode()).hexdigest()[:16]
+    directory = directory_at(real_path(output))
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(one_at_a_time(f"output-{name}"))
+            stack.enter_context(directory.reserved())
         except BlockingIOError:
             raise UsageError(
                 f"output must be of one run at a time, got output={output}, to which another run is at "
                 "work. Choose another directory."
+            ) from None
+        except OSError as error:
+            raise UsageError(
+                f"output must be a directory that can be made, got output={output} ({reason(error)})."
             ) from None
         yield
 
