@@ -29,7 +29,7 @@ MADE_BY_NAMES = ("beam_dpne/validation.py", "made_from")
 # Numbers of passages that are still there. A number falls with its passages, and never rises.
 LEFT: Mapping[str, Mapping[str, int]] = {
     UNNAMED: {
-        "beam_dpne/cli/inputs.py": 2,
+        "beam_dpne/jobs/inputs.py": 2,
         "beam_dpne/documents/steps.py": 1,
         "beam_dpne/elements/encoding.py": 2,
         "beam_dpne/jobs/engine.py": 1,

@@ -6,15 +6,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne.cli import display, parameters
-from beam_dpne.cli.budgets import rehearse_budget
-from beam_dpne.cli.commands import Made
-from beam_dpne.cli.inputs import OF_RECORDS, are_of_records, tokenizer_name
-from beam_dpne.cli.preparing import prepare
+from beam_dpne.cli import display
 from beam_dpne.documents.blocks import without_groups
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.evaluation.reports import MARK
+from beam_dpne.jobs.budgets import rehearse_budget
+from beam_dpne.jobs.inputs import OF_RECORDS, are_of_records, tokenizer_name
+from beam_dpne.jobs.made import Made
+from beam_dpne.jobs.parameters import Input, Quiet, Rejecting, Writing
+from beam_dpne.jobs.preparing import prepare
 from beam_dpne.reading.columns import is_text
 from beam_dpne.reading.options import ReadOptions, format_of
 from beam_dpne.reading.rejects import Reject, write_rejects
@@ -32,20 +33,20 @@ def check(made: Made, beam_arguments: list[str]) -> None:
     Raises:
       BeamDpneError, ValueError, FileNotFoundError: a run would be refused for the same reason.
     """
-    if parameters.Input not in made:
+    if Input not in made:
         raise UsageError("input must be given.")
-    prepared = prepare(made, beam_arguments, shows_fields=True)
-    if prepared.private is not None and parameters.Writing in made:
+    showing = display.showing(quiet=made[Quiet].quiet)
+    prepared = prepare(made, beam_arguments, showing, shows_fields=True)
+    if prepared.private is not None and Writing in made:
         rehearse_budget(made, prepared.private)
     name = tokenizer_name(made)
-    quiet = made[parameters.Quiet].quiet
-    rejecting = made[parameters.Rejecting]
+    rejecting = made[Rejecting]
     files = prepared.files
     reading = prepared.reading
     rejects = list[Reject]()
     listed = None if rejecting.rejects is None else rejects
     try:
-        with display.progress_line(sum(file.size for file in files), quiet=quiet):
+        with showing.progress(sum(file.size for file in files)):
             corpus = read_corpus(files, reading, prepared.tokenizer, listed=listed)
     finally:
         # Where no record can be used, the list is needed most.
@@ -75,7 +76,7 @@ def problems(
     corpus: Corpus,
     words: pa.Array,
     reading: ReadOptions,
-    rejecting: parameters.Rejecting,
+    rejecting: Rejecting,
     tokenizer: str,
 ) -> list[str]:
     """Returns what may be wrong with an input; it names no user and no word.

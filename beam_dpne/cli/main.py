@@ -23,10 +23,11 @@ from typing import Any
 
 from beam_dpne import __version__
 from beam_dpne.cli import streams
-from beam_dpne.cli.commands import COMMANDS, Command, Made, command_of
+from beam_dpne.cli.commands import COMMANDS, Command, command_of
 from beam_dpne.cli.help import as_options, overview
 from beam_dpne.elements import progress
 from beam_dpne.errors import WITHHELD, RunError, UsageError, is_ours, kind_of
+from beam_dpne.jobs.made import Made
 from beam_dpne.validation import did_you_mean
 
 _FAILED = 1
