@@ -18,7 +18,7 @@ from beam_dpne.reading.columns import is_text
 from beam_dpne.reading.files import InputFile, match_inputs
 from beam_dpne.reading.options import FORMATS, Grouping, ReadOptions, extension_of, names_of
 from beam_dpne.reading.records import FirstRecords, check_fields, names_without_wanted
-from beam_dpne.validation import parameters_of
+from beam_dpne.validation import made_from, parameters_of
 
 # Fewer users are not judged. Nearly each record has a user of its own if so many have.
 _FEWEST_USERS = 100
@@ -48,12 +48,12 @@ def with_rules(tokenizing: Tokenizing, tokenizer: str | Tokenizer) -> str | Toke
     Raises:
       UsageError, ValueError, InputError: if they cannot be used.
     """
-    rules = {
-        "item_separator": tokenizing.item_separator,
-        "mask": tokenizing.mask or (),
-        "stop_list": read_stop_list(tokenizing.stop_list) if tokenizing.stop_list else (),
-    }
-    return TextRules(tokenizer=tokenizer, **rules) if any(rules.values()) else tokenizer
+    separator = tokenizing.item_separator
+    mask = tokenizing.mask or ()
+    stop_list = read_stop_list(tokenizing.stop_list) if tokenizing.stop_list else ()
+    if not (separator or mask or stop_list):
+        return tokenizer
+    return TextRules(tokenizer=tokenizer, item_separator=separator, mask=mask, stop_list=stop_list)
 
 
 def with_cause(tokenizer: str | Tokenizer) -> str | Tokenizer:
@@ -158,5 +158,5 @@ def as_released(made: Made, ledger: Mapping[str, Any]) -> tuple[ReadOptions, str
         usual["input_format"] = told["format"]
     free = {each.name for each in parameters_of(ReadOptions)} - made.given
     taken = {name: value for name, value in (usual | decided).items() if name in free}
-    reading = dataclasses.replace(reading, group_field=told.get("group_field"), **taken)
-    return reading, tokenizer or ledger["tokenizer"]
+    values = vars(reading) | taken | {"group_field": told.get("group_field")}
+    return made_from(ReadOptions, values), tokenizer or ledger["tokenizer"]
