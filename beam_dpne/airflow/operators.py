@@ -93,6 +93,7 @@ class Release(BaseOperator):
         """Publishes the release of this run, unless an earlier try has; returns its facts.
 
         Raises:
+          UsageError, ValueError: A parameter is wrong, or is given in the plan file, too.
           BudgetError: The cap does not allow the run, the budget lacks a known release about the same
             people, or it cannot be read.
         """
@@ -101,11 +102,12 @@ class Release(BaseOperator):
         from beam_dpne.release.reading import has_ledger
 
         directory = self.directory(context)
+        # A wrong parameter is refused here, before anything starts.
+        made = self._made(directory)
         if has_ledger(directory):
             self.log.info("An earlier try has published the release of this run.")
         else:
             if self.budget is not None:
-                made = self._made(directory)
                 checked_note(open_budget(self.budget), made, self._plan(made), again=True)
             self.start(context)
         return self.finish(context)
