@@ -124,9 +124,7 @@ def with_file(given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any
         return values
     in_file = read_parameters(path, {*known} - {"plan"})
     if both := sorted(in_file.keys() & values.keys()):
-        raise UsageError(
-            f"--{both[0]} is in the file {path} already; leave it out beside the file."
-        )
+        raise UsageError(f"{both[0]} is in the file {path} already; leave it out beside the file.")
     return {**values, **in_file}
 
 

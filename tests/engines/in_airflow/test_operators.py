@@ -151,7 +151,7 @@ def test_a_parameter_of_the_task_and_of_its_plan_file_is_refused_before_its_budg
     create_budget(path, population="readers", epsilon=12, delta=1e-3)
     plan = tmp_path / "plan.json"
     plan.write_text('{"epsilon": 1}')
-    with pytest.raises(UsageError, match="epsilon is in the file"):
+    with pytest.raises(UsageError, match=r"^epsilon is in the file"):
         make(budget=path, plan=str(plan)).execute(context)
     assert open_budget(path).runs() == {}
 
