@@ -97,7 +97,7 @@ def release_msnbc(argv: Sequence[str]) -> int:
 
 
 def _run(made: Made, beam_arguments: list[str]) -> None:
-    from beam_dpne.cli import programs
+    from beam_dpne.cli import runs
     from beam_dpne.jobs.parameters import Input, Writing
     from beam_dpne.reading.options import names_of
     from beam_dpne.release.reading import read_release
@@ -106,7 +106,7 @@ def _run(made: Made, beam_arguments: list[str]) -> None:
     inputs = names_of(made[Input].input)
     check_access(inputs, [])
     tokenizer = CategoryNames(category_names(inputs[-1]))
-    ledger = programs.run(made, beam_arguments, tokenizer)
+    ledger = runs.run(made, beam_arguments, tokenizer)
     if ledger is not None:
         _print_comparison(ledger)
         _print_best(read_release(made[Writing].output).table())

@@ -129,7 +129,7 @@ def _releasing(name: str, description: str, example: str) -> Command:
         "--epsilon 4 --delta 1e-6",
         description=f"{description}, with user-level (ε, δ)-differential privacy.",
         groups=PROGRAMS[name].groups,
-        run="programs:run",
+        run="runs:run",
         takes_beam=True,
     )
 
