@@ -4,7 +4,7 @@
   failure log. `commands` has the list of commands, and makes their command lines; `help` shows them.
 - `settings` defines the parameters of the commands that publish no release.
 - `runs` has the commands that publish one: `jobs` runs them.
-- `plans` has `plan` and `audit`, `checking` has `check`, `comparing` has `compare`, and `releases` has
+- `plans` has `plan` and `audit`, `checks` has `check`, `comparing` has `compare`, and `releases` has
   `evaluate`, `account`, `export` and `report`.
 - `display` has the progress line and the printed tables.
 """

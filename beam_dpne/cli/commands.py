@@ -196,7 +196,7 @@ COMMANDS = (
         example="beam-dpne check ngrams --input messages.csv --user_field customer_id --text_field "
         "message",
         groups={"check": ("cli.settings:Checking",)},
-        run="checking:check",
+        run="checks:check",
         positional="program",
     ),
     _reading(

@@ -3,7 +3,7 @@
 - `programs` names the groups of parameters of each program, and `parameters` defines those that are not
   of a plan or of the reading room. `made` makes objects of values.
 - `inputs` has the files of an input, how they are read and tokenized; `preparing` all that a run checks
-  before it reads them as a whole.
+  before it reads them as a whole, and `checking` what it would read.
 - `running` publishes a release and keeps its budget (`budgets`): on this machine without Beam
   (`local`), or on a runner of Beam (`engine`). `showing` is what a face shows meanwhile.
 """
