@@ -23,10 +23,11 @@ from typing import Any
 
 from beam_dpne import __version__
 from beam_dpne.cli import streams
-from beam_dpne.cli.commands import COMMANDS, Command, Made, command_of
+from beam_dpne.cli.commands import COMMANDS, Command, command_of
 from beam_dpne.cli.help import as_options, overview
 from beam_dpne.elements import progress
 from beam_dpne.errors import WITHHELD, RunError, UsageError, is_ours, kind_of
+from beam_dpne.jobs.made import Made
 from beam_dpne.validation import did_you_mean
 
 _FAILED = 1
@@ -34,7 +35,7 @@ _WRONG = 2
 _SIGNALLED = 128
 _ONE_SIGNAL_SECONDS = 1.0
 # The modules of this package that log. Others may have loggers whose names begin with beam_dpne.
-_LOGGERS = ("beam_dpne.storage.directories", "beam_dpne.yaml.transforms")
+_LOGGERS = ("beam_dpne.storage.directories",)
 _CHECK_LEDGER = "the release is complete only if its ledger.json is there."
 # While an engine runs a job, the launcher does not know which stage it has reached.
 _MAY_HAVE_PUBLISHED = ("publish", "engine")

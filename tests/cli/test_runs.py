@@ -11,9 +11,9 @@ import time
 import pytest
 
 from beam_dpne.cli import display
-from beam_dpne.cli.programs import only_run_to
 from beam_dpne.elements import progress
 from beam_dpne.elements.progress import Snapshot
+from beam_dpne.jobs.running import only_run_to
 from beam_dpne.release.reading import read_ledger, read_release
 
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)

@@ -1,83 +1,64 @@
-"""`beam-dpne ngrams`, `set-union` and `bayesian`: parameters are checked once, then the job runs."""
+"""A run that nothing refuses: its budget is kept, and its job publishes a release."""
 
 import contextlib
-import sys
-import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+import dataclasses
+from collections.abc import Iterator
 
-from beam_dpne.cli import display, parameters, streams
-from beam_dpne.cli.budgets import kept_budget
-from beam_dpne.cli.commands import Made
-from beam_dpne.cli.inputs import (
-    SECRET,
-)
-from beam_dpne.cli.parameters import Writing
-from beam_dpne.cli.preparing import Prepared, prepare
 from beam_dpne.documents.private_run import PrivateRun
-from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.elements import progress
 from beam_dpne.errors import UsageError, kind_of, own_reason
+from beam_dpne.jobs.budgets import kept_budget
 from beam_dpne.jobs.job import Job, ReadRecords
 from beam_dpne.jobs.local import run_here
-from beam_dpne.release.reading import (
-    LEDGER_NAME,
-    read_ledger,
-    real_path,
-)
+from beam_dpne.jobs.made import Made
+from beam_dpne.jobs.parameters import Rejecting, Running, Writing
+from beam_dpne.jobs.preparing import Prepared
+from beam_dpne.jobs.showing import Showing, is_whole
+from beam_dpne.release.reading import LEDGER_NAME, real_path
 from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.storage.directories import absolute_path, directory_at, reason
 
 
-def run(
-    made: Made, beam_arguments: list[str], tokenizer: Tokenizer | None = None
-) -> Mapping[str, Any] | None:
-    """Releases what the parameters ask for, and prints it.
+@dataclasses.dataclass(kw_only=True)
+class Ended:
+    """How a run ended whose release is published, or whose template is written.
+
+    Attributes:
+      is_template: whether only a template was written, which publishes nothing.
+      records: what is known of the records; None of a template, and of a run that ended with an error
+        after its ledger was in place.
+    """
+
+    is_template: bool = False
+    records: ReadRecords | None = None
+
+
+def run(made: Made, prepared: Prepared, showing: Showing) -> Ended:
+    """Publishes a release of what the parameters ask for.
 
     Args:
-      made: the groups of parameters of the command.
-      beam_arguments: options of Beam.
-      tokenizer: replaces the one that the parameters name.
-
-    Returns:
-      The ledger of the release, or None if only a template was written.
+      made: the groups of parameters of a program.
+      prepared: what `prepare` has found of the run.
+      showing: how the operator is told and shown what happens.
 
     Raises:
-      RunError: if the run failed; a release is complete only if its ledger is there.
+      UsageError, BudgetError: the run is refused.
+      RunError: the run failed; a release is complete only if its ledger is there.
     """
-    prepared = prepare(made, beam_arguments, tokenizer)
     private = prepared.private
     if private is None:
         raise UsageError("epsilon and delta must be given.")
-    quiet = made[parameters.Quiet].quiet
     output = made[Writing].output
-    started = time.monotonic()
     before = _ledger_in(output)
-    records: ReadRecords | None = None
-    is_template = False
+    ended = Ended()
     with (
         only_run_to(output),
-        kept_budget(made, private),
-        _not_failed_once_published(output, before),
+        kept_budget(made, private, showing),
+        _not_failed_once_published(output, before, showing),
     ):
-        records = _run(made, prepared, private)
-        is_template = records is None
-    if is_template:
-        return None
-    ledger = None
-    try:
-        if records is not None:
-            _report_records(records, made[parameters.Rejecting].rejects, quiet=quiet)
-        ledger = read_ledger(output)
-        display.print_release(ledger, output, time.monotonic() - started, quiet=quiet)
-        sys.stdout.flush()
-    except BaseException as error:
-        # Whoever repeated this run would spend its budget twice, so its display cannot fail it.
-        streams.drop_output()
-        streams.say_whole(f"It could not be shown ({kind_of(error)}).")
-    if not quiet:
-        streams.say_published(output)
-    return ledger
+        ended.records = _run(made, prepared, private, showing)
+        ended.is_template = ended.records is None
+    return ended
 
 
 def _ledger_in(output: str) -> bytes | None:
@@ -88,7 +69,9 @@ def _ledger_in(output: str) -> bytes | None:
 
 
 @contextlib.contextmanager
-def _not_failed_once_published(output: str, before: bytes | None) -> Iterator[None]:
+def _not_failed_once_published(
+    output: str, before: bytes | None, showing: Showing
+) -> Iterator[None]:
     """Lets a run that has published end well, whatever happens after its ledger is in place.
 
     Whoever repeated the run would spend its budget twice. An error of ours is raised before the ledger
@@ -97,6 +80,7 @@ def _not_failed_once_published(output: str, before: bytes | None) -> Iterator[No
     Args:
       output: the directory of the release.
       before: the ledger that was there before the run.
+      showing: how the operator is told that something went wrong.
     """
     try:
         yield
@@ -106,12 +90,14 @@ def _not_failed_once_published(output: str, before: bytes | None) -> Iterator[No
             if now in (None, before) or own_reason(error.__context__ or error) is not None:
                 raise
         progress.enter(progress.PUBLISHED)
-        streams.say_whole(f"Its run ended with {kind_of(error)} after that.")
+        showing.tell(is_whole(f"Its run ended with {kind_of(error)} after that."))
 
 
-def _run(made: Made, prepared: Prepared, private: PrivateRun) -> ReadRecords | None:
+def _run(
+    made: Made, prepared: Prepared, private: PrivateRun, showing: Showing
+) -> ReadRecords | None:
     """Runs the job; returns what is known of its records, or None if it did not run to its end."""
-    rejects = made[parameters.Rejecting].rejects
+    rejects = made[Rejecting].rejects
     job = Job(
         private=private,
         files=prepared.files,
@@ -121,16 +107,16 @@ def _run(made: Made, prepared: Prepared, private: PrivateRun) -> ReadRecords | N
         overwrite=made[Writing].overwrite,
         notes=made[ReleaseNotes],
         rejects=None if rejects is None else absolute_path(rejects),
-        max_rejected=made[parameters.Rejecting].max_rejected,
+        max_rejected=made[Rejecting].max_rejected,
     )
-    size = sum(file.size for file in prepared.files)
-    with display.progress_line(size, quiet=made[parameters.Quiet].quiet):
+    progress.reset()
+    with showing.progress(sum(file.size for file in prepared.files)):
         if prepared.options is None or prepared.workers is not None:
             records: ReadRecords | None = run_here(job, prepared.workers or 1)
         else:
             from beam_dpne.jobs.engine import run_job
 
-            running = made[parameters.Running]
+            running = made[Running]
             records = run_job(
                 job,
                 prepared.options,
@@ -163,17 +149,3 @@ def only_run_to(output: str) -> Iterator[None]:
                 f"output must be a directory that can be made, got output={output} ({reason(error)})."
             ) from None
         yield
-
-
-def _report_records(records: ReadRecords, directory: str | None, *, quiet: bool) -> None:
-    """Reports on stderr, for the operator, that there were no records, or how many were left out."""
-    told = []
-    if records.are_none:
-        told.append("the input has no records, so nothing can be released")
-    rejected = records.rejected
-    if rejected and not quiet:
-        where = f"see {directory}" if directory else "--rejects DIR lists them with their reasons"
-        noun = "record was" if rejected == 1 else "records were"
-        told.append(f"{rejected:,} {noun} rejected ({where})")
-    for text in told:
-        display.print_notice(f"beam-dpne: {text}. {SECRET}")
