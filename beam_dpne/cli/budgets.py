@@ -10,7 +10,7 @@ from beam_dpne.cli import display, parameters
 from beam_dpne.cli.commands import Made
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.errors import BudgetError
-from beam_dpne.ngrams.parameters import KnownLists
+from beam_dpne.lists.parameters import KnownLists
 from beam_dpne.release.schema import ReleaseNotes
 
 

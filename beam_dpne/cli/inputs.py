@@ -10,10 +10,11 @@ from typing import Any
 from beam_dpne.cli import display, parameters
 from beam_dpne.cli.commands import Made
 from beam_dpne.cli.parameters import Tokenizing
-from beam_dpne.documents.masks import TextRules, advice, read_stop_list
+from beam_dpne.documents.masks import TextRules, advice
 from beam_dpne.documents.run_keys import tokenizer_identity
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.errors import InputError, UsageError
+from beam_dpne.lists.left_out import read_stop_list
 from beam_dpne.reading.columns import is_text
 from beam_dpne.reading.files import InputFile, match_inputs
 from beam_dpne.reading.options import FORMATS, Grouping, ReadOptions, extension_of, names_of

@@ -204,20 +204,6 @@ class Quiet(Parameters):
     ] = False
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PublicCounting(Parameters):
-    """The public n-grams of `beam-dpne bayesian`."""
-
-    public: Annotated[
-        str,
-        Parameter(
-            "Public n-grams, never from the private data. A text has one document in each line, or "
-            "lines ngram<TAB>count; or it is the directory of a release.",
-            path="file",
-        ),
-    ]
-
-
 def with_file(given: Mapping[str, Any], path: str | None, known: Collection[str]) -> dict[str, Any]:
     """Returns values with those in a JSON file of parameters, if there is one.
 

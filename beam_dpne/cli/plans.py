@@ -32,8 +32,8 @@ from beam_dpne.evaluation.corpus import read_corpus
 from beam_dpne.forecast.forecasting import MOST_REPEATS, Forecaster, LengthForecast, with_documents
 from beam_dpne.forecast.needed_users import NUMBERS, typical_needs
 from beam_dpne.forecast.profiles import PROFILES, read_profile
-from beam_dpne.ngrams.known import KnownNgrams, read_known
-from beam_dpne.ngrams.parameters import KnownLists
+from beam_dpne.lists.known import KnownNgrams, read_known
+from beam_dpne.lists.parameters import KnownLists
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions, names_of

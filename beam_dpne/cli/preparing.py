@@ -21,16 +21,16 @@ from beam_dpne.cli.inputs import (
     with_cause,
     with_rules,
 )
-from beam_dpne.cli.parameters import PublicCounting, Tokenizing, Writing
+from beam_dpne.cli.parameters import Tokenizing, Writing
 from beam_dpne.documents.blocks import GROUP
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
 from beam_dpne.documents.tokenizers import Tokenizer, check_alone, resolve_tokenizer
 from beam_dpne.errors import UsageError, withhold_unhandled
 from beam_dpne.jobs.arguments import runner_of
-from beam_dpne.ngrams.parameters import KnownLists
+from beam_dpne.lists.copies import refuse_input
+from beam_dpne.lists.parameters import KnownLists, PublicCounting
 from beam_dpne.ngrams.run import NgramsRun
-from beam_dpne.reading.copies import refuse_input
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions, codec_of, names_of
 from beam_dpne.reading.records import FirstRecords
@@ -43,7 +43,7 @@ from beam_dpne.validation import about_large_delta
 
 if TYPE_CHECKING:
     from beam_dpne.jobs.engine import BeamOptions
-    from beam_dpne.ngrams.known import KnownNgrams
+    from beam_dpne.lists.known import KnownNgrams
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -268,7 +268,7 @@ def _known(
     """Returns the known n-grams, or None without lists; a list without any is told."""
     if KnownLists not in made or made[KnownLists].known is None:
         return None
-    from beam_dpne.ngrams.known import read_known
+    from beam_dpne.lists.known import read_known
 
     known = read_known(
         made[KnownLists],
@@ -323,8 +323,8 @@ def _private(
             group_field=GROUP if described.group_field else None,
         )
     # Its libraries take time to load, which the other programs do without.
-    from beam_dpne.bayesian.public_files import read_public_counts
     from beam_dpne.bayesian.run import BayesianRun
+    from beam_dpne.lists.public_counts import read_public_counts
 
     path = made[PublicCounting].public
     check_access([path], [], _pipeline_options(options))

@@ -46,7 +46,7 @@ from beam_dpne.evaluation.reports import (
 )
 from beam_dpne.exports.writing import KINDS
 from beam_dpne.exports.writing import export as write_export
-from beam_dpne.ngrams.known import KnownNgrams, read_known_again
+from beam_dpne.lists.known import KnownNgrams, read_known_again
 from beam_dpne.reading.options import names_of
 from beam_dpne.release.publishing import write_file
 from beam_dpne.release.reading import Release, read_release

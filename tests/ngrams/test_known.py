@@ -22,10 +22,11 @@ from beam_dpne.elements.rows import GROUP_FIELD, ITEM_SCHEMA, ROW_SCHEMA, join_t
 from beam_dpne.errors import InputError, UsageError
 from beam_dpne.evaluation.corpus import corpus_of
 from beam_dpne.exports.writing import csv_text
+from beam_dpne.lists.known import read_known
+from beam_dpne.lists.parameters import KnownLists
 from beam_dpne.mechanism.rules import KNOWN_CLASS
 from beam_dpne.ngrams.in_memory import InMemory
-from beam_dpne.ngrams.known import read_known
-from beam_dpne.ngrams.parameters import KnownLists
+from beam_dpne.ngrams.known import root_of
 from beam_dpne.ngrams.tolerances import groups_of, prediction
 from beam_dpne.ngrams.valid import class_numbers, class_sizes, members
 from beam_dpne.reading.columns import GROUP
@@ -55,7 +56,7 @@ def texts_of(known: KnownNgrams) -> set[tuple[str, ...]]:
 
 def release(documents, plan=PLAN, known=None, key=KEY) -> tuple[GramSet, ...]:
     corpus = corpus_of([(user, text) for user, texts in documents.items() for text in texts])
-    root = None if known is None else known.root(plan.max_length)
+    root = None if known is None else root_of(known, plan.max_length)
     return InMemory(plan=plan, run_key=key, root=root).release([corpus.batch(key)])
 
 
@@ -257,7 +258,7 @@ def test_a_table_without_n_grams_and_a_text_of_tokens_are_refused(tmp_path):
 @pytest.mark.parametrize("known", [KnownNgrams.of([]), KnownNgrams.of([("a", "b", "c", "d")])])
 def test_a_list_without_members_of_these_lengths_changes_no_byte(known):
     """Nor does it change the noise, since nothing follows from it."""
-    assert known.root(PLAN.max_length) is None
+    assert root_of(known, PLAN.max_length) is None
     documents = shared_phrases(60)
     assert words_of(list(release(documents, known=known))) == words_of(list(release(documents)))
     plain, empty = (PrivateNgrams(plan=PLAN, run_key=KEY, known=each) for each in (None, known))
@@ -292,7 +293,7 @@ def test_known_n_grams_need_less_evidence_and_new_ones_are_found_beside_them():
 
 
 def test_the_root_survives_the_coder_and_gives_the_same_sets():
-    root = KnownNgrams.of(NGRAMS).root(3)
+    root = root_of(KnownNgrams.of(NGRAMS), 3)
     coder = BatchCoder(GramSet)
     again = coder.decode(coder.encode(root))
     assert again.words == root.words
