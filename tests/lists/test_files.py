@@ -8,13 +8,14 @@ import pyarrow.parquet
 import pytest
 
 from beam_dpne.elements.rows import COUNTED_ROW_SCHEMA, ROW_SCHEMA, join_tokens
-from beam_dpne.errors import InputError
+from beam_dpne.errors import InputError, PublicCountsError
 from beam_dpne.exports.writing import csv_text
 from beam_dpne.lists.files import plain_texts
 from beam_dpne.lists.known import read_known
 from beam_dpne.lists.parameters import KnownLists
-from beam_dpne.lists.public_counts import read_public_counts
+from beam_dpne.lists.public_counts import read_counts_of_lengths, read_public_counts
 from beam_dpne.release.parts import PROGRAMS, render_parts
+from tests.support import releases
 
 TOLD = {"to be": 3, "be or": 2, "New\\sYork city": 1}
 NUMBERED = [{"ngram": text, "count": count} for text, count in TOLD.items()]
@@ -115,14 +116,6 @@ def test_what_is_no_list_is_refused_alike_and_not_quoted(name, file, content, sa
     assert str(raised.value).startswith((name, str(path)))
 
 
-@pytest.mark.parametrize("name", [*READERS])
-def test_a_text_is_refused_where_tokens_are_given(name, tmp_path):
-    path = tmp_path / "public.txt"
-    path.write_text("to be or\n")
-    with pytest.raises(InputError, match=f"{name} must be a table, a file of counts or a release"):
-        READERS[name](str(path), "tokens")
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -137,3 +130,34 @@ def test_counts_are_refused_that_do_not_say_how_common_each_n_gram_is(content, s
     path.write_text(content)
     with pytest.raises(ValueError, match=said):
         read_public_counts(str(path), length=2)
+
+
+def test_a_release_is_known_as_a_whole_and_counted_by_length_but_for_probabilities(tmp_path):
+    grams = {("to",): 9, ("be",): 8.6, ("to", "be"): 3.4, ("be", "or"): -2}
+    releases.ngrams(tmp_path / "ngrams", grams)
+    releases.items(tmp_path / "items", {"new york": 7, "tea": 5}, count_share=0.2)
+    releases.probabilities(tmp_path / "probabilities", {("to", "be"): 1.0})
+    ledger = tmp_path / "ngrams" / "ledger.json"
+    one, two = read_counts_of_lengths(str(ledger), [1, 2], "words")
+    assert dict(zip(one.texts().to_pylist(), one.counts.tolist(), strict=True)) == {
+        "to": 9,
+        "be": 9,
+    }
+    assert dict(zip(two.texts().to_pylist(), two.counts, strict=True)) == {"to be": 3, "be or": 0}
+    items = read_public_counts(str(tmp_path / "items"), length=1, tokenizer="item")
+    assert dict(zip(items.words.to_pylist(), items.counts, strict=True)) == {
+        "new york": 7,
+        "tea": 5,
+    }
+    known = read_known(KnownLists(known=str(tmp_path / "ngrams"), known_min_count=9), 2, "words")
+    assert [len(rows) for rows in known.grams] == [2, 2]
+    with pytest.raises(PublicCountsError, match="of length=3, got the release"):
+        read_public_counts(str(tmp_path / "ngrams"), length=3)
+    (tmp_path / "text").write_text("to be or\n")
+    for reader in READERS.values():
+        for name, said in (
+            ("probabilities", "a release of ngrams or"),
+            ("text", "a table, a file of"),
+        ):
+            with pytest.raises(InputError, match=f"must be {said}"):
+                reader(str(tmp_path / name), "tokens")

@@ -19,7 +19,7 @@ from beam_dpne import KnownNgrams, PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import GROUP_FIELD, ITEM_SCHEMA, ROW_SCHEMA, join_tokens
-from beam_dpne.errors import InputError, UsageError
+from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import corpus_of
 from beam_dpne.exports.writing import csv_text
 from beam_dpne.lists.known import read_known
@@ -87,23 +87,6 @@ def test_n_grams_of_a_text_do_not_cross_lines(tmp_path):
         ("a", "b"),
         ("c", "d"),
     }
-
-
-@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet", "csv.gz"])
-def test_a_table_is_read_with_its_counts_and_escapes(kind, tmp_path):
-    path, rows = tmp_path / f"known.{kind}", [("new york", 7), ("rare thing", 2), ("a\\sb c", 9)]
-    if kind == "parquet":
-        columns = {"ngram": [text for text, _ in rows], "count": [count for _, count in rows]}
-        pyarrow.parquet.write_table(pa.table(columns), path)
-    elif kind == "jsonl":
-        lines = [json.dumps({"ngram": text, "count": count}) for text, count in rows]
-        path.write_text("\n".join(lines))
-    else:
-        mark = "\t" if kind == "tsv" else ","
-        text = "\n".join(mark.join(map(str, row)) for row in [("ngram", "count"), *rows])
-        path.write_bytes(gzip.compress(text.encode()) if kind.endswith("gz") else text.encode())
-    known = KnownNgrams.from_table(str(path), min_count=3, tokenizer="tokens")
-    assert texts_of(known) == {("new", "york"), ("a b", "c")}
 
 
 # Signs that some format writes or reads otherwise, and words that some reader takes for nothing.
@@ -243,16 +226,6 @@ def test_a_file_of_the_input_is_refused_by_path_and_by_content(tmp_path):
         with pytest.raises(UsageError, match="must not be private data"):
             read_known(KnownLists(known=str(path)), 3, "words", inputs)
     read_known(KnownLists(known=str(other)), 3, "words", inputs)
-
-
-def test_a_table_without_n_grams_and_a_text_of_tokens_are_refused(tmp_path):
-    table, text = tmp_path / "t.csv", tmp_path / "t.txt"
-    table.write_text("phrase\nto be\n")
-    text.write_text("to be\n")
-    with pytest.raises(InputError, match="column ngram"):
-        KnownNgrams.from_table(str(table))
-    with pytest.raises(InputError, match="tokens"):
-        KnownNgrams.from_text(str(text), tokenizer="tokens")
 
 
 @pytest.mark.parametrize("known", [KnownNgrams.of([]), KnownNgrams.of([("a", "b", "c", "d")])])
