@@ -107,7 +107,7 @@ class Release(BaseOperator):
         from beam_dpne.accounting.expense import expense_of_plan
         from beam_dpne.accounting.population import known_same_people
         from beam_dpne.ngrams.parameters import KnownLists
-        from beam_dpne.release.reading import has_ledger
+        from beam_dpne.release.places import has_ledger
         from beam_dpne.release.schema import ReleaseNotes
 
         directory = self.directory(context)

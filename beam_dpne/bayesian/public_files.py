@@ -12,7 +12,8 @@ from beam_dpne.documents import tokenizers
 from beam_dpne.elements.rows import split_ngram
 from beam_dpne.errors import PublicCountsError
 from beam_dpne.reading.files import line_blocks
-from beam_dpne.release.reading import is_release, read_release
+from beam_dpne.release.places import is_release
+from beam_dpne.release.reading import read_release
 
 
 def read_public_counts(

@@ -21,11 +21,8 @@ from beam_dpne.elements import progress
 from beam_dpne.errors import UsageError, kind_of, own_reason
 from beam_dpne.jobs.job import Job, ReadRecords
 from beam_dpne.jobs.local import run_here
-from beam_dpne.release.reading import (
-    LEDGER_NAME,
-    read_ledger,
-    real_path,
-)
+from beam_dpne.release.places import LEDGER_NAME, real_path
+from beam_dpne.release.reading import read_ledger
 from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.storage.directories import absolute_path, directory_at
 from beam_dpne.storage.private import one_at_a_time

@@ -30,7 +30,8 @@ from beam_dpne.ngrams.parameters import KNOWN_MIN_COUNT, KnownLists
 from beam_dpne.reading.copies import refuse_input
 from beam_dpne.reading.files import InputFile, line_blocks, sha256_of
 from beam_dpne.reading.options import ReadOptions, extension_of, names_of
-from beam_dpne.release.reading import has_ledger, is_release, read_release
+from beam_dpne.release.places import has_ledger, is_release
+from beam_dpne.release.reading import read_release
 from beam_dpne.set_union.elements import KnownItems
 from beam_dpne.storage.directories import check_access
 from beam_dpne.storage.paths import split
