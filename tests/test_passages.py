@@ -41,7 +41,6 @@ LEFT: Mapping[str, Mapping[str, int]] = {
         "beam_dpne/ngrams/ledger.py": 1,
         "beam_dpne/ngrams/plan.py": 2,
         "beam_dpne/reading/steps.py": 1,
-        "beam_dpne/release/ledger.py": 5,
         "beam_dpne/yaml/rows.py": 1,
     },
     UNTYPED: {
