@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import UNSET, UnsetType
+
 from beam_dpne.mechanism.rules import KNOWN_CLASS, ClassRule, GroupRule, LengthRule
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.plan import PrivacyPlan
@@ -65,20 +67,23 @@ def reported_contents(
       is_grouped: Whether n-grams have groups.
     """
     ordered = sorted(reports, key=lambda report: report.length)
-    grounds = {}
+    theorem: dict[str, Any] | UnsetType = UNSET
     if plan.is_adaptive:
-        argument = {"statement": _INDIVIDUAL_BUDGETS, "mu": 1 / plan.noise_stddev}
-        grounds = {"individual_budgets": {**argument, "references": list(_REFERENCES)}}
+        theorem = {
+            "statement": _INDIVIDUAL_BUDGETS,
+            "mu": 1 / plan.noise_stddev,
+            "references": list(_REFERENCES),
+        }
     return Contents(
         found=ordered,
-        spent={"composed_noise_stddev": plan.noise_stddev},
+        composed_noise_stddev=plan.noise_stddev,
         columns={
             "length": "number of words in the n-gram",
             **({"group": _GROUP} if is_grouped else {}),
             "ngram": _TEXT,
             "score": _SCORES[plan.strategy],
         },
-        grounds=grounds,
+        individual_budgets=theorem,
         found_alone="word",
     )
 

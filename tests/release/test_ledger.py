@@ -21,7 +21,8 @@ from beam_dpne.mechanism.gaussian import gaussian_delta
 from beam_dpne.ngrams.ledger import reported_contents
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import input_section, ledger_bytes, whole_ledger
-from beam_dpne.release.reading import ledger_path, read_ledger
+from beam_dpne.release.places import ledger_path
+from beam_dpne.release.reading import read_ledger
 from beam_dpne.set_union.plan import POLICIES
 from tests.support.releases import ledger_of, length_of, run_of
 

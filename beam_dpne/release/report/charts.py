@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup, escape
 
-from beam_dpne.report.facts import number
+from beam_dpne.release.wording import number
 
 _WIDTH = 360
 _HEIGHT = 210

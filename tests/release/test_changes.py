@@ -12,8 +12,8 @@ from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import corpus_of, index_corpus
 from beam_dpne.evaluation.judging import rows_of_table
 from beam_dpne.reading.options import InputDescription
+from beam_dpne.release.changes import GONE, change_counts, compare_releases, ratios
 from beam_dpne.release.reading import read_release
-from beam_dpne.report.changes import GONE, change_counts, compare_releases, ratios
 from tests.conftest import _run_cli
 from tests.support import releases
 

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from beam_dpne.errors import UsageError
 from beam_dpne.release.reading import Release
 from beam_dpne.release.schema import plain_unit
-from beam_dpne.report.facts import number, shown
+from beam_dpne.release.wording import number, shown
 
 CHANGES = ("new", "risen", "fallen", "gone", "unchanged", "both")
 GONE = (
@@ -60,7 +60,7 @@ def compare_releases(old: Release, new: Release) -> pa.Table:
     names = [name for name in _NAMES if name in tables[0].column_names]
     has_lengths = "length" in names
     if has_lengths:
-        longest = min(len(release.ledger["lengths"]) for release in (old, new))
+        longest = min(old.max_length, new.max_length)
         tables = [table.filter(pc.field("length") <= longest) for table in tables]
     rows = tables[0].join(tables[1], names, join_type="full outer")
     numbers = [f"{side}_{name}" for side in ("old", "new") for name in _USERS]
@@ -173,8 +173,8 @@ def _named(release: Release, side: str) -> pa.Table:
 # What must be the same in two ledgers that are compared, by its name in messages.
 _SAME = {
     "program": lambda release: release.program,
-    "tokenizer": lambda release: release.ledger["tokenizer"],
-    "text rules": lambda release: release.ledger.get("text_rules"),
+    "tokenizer": lambda release: release.tokenizer,
+    "text rules": lambda release: release.text_rules,
     "group field": lambda release: release.ledger["input"].get("group_field"),
 }
 
@@ -202,8 +202,7 @@ def _told(value: str | None) -> str:
 
 
 def _unit(release: Release) -> str | None:
-    unit = release.ledger["notes"].get("unit")
-    return None if unit is None else plain_unit(unit)
+    return None if release.unit is None else plain_unit(release.unit)
 
 
 def _text_fields(release: Release) -> str | None:
