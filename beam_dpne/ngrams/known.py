@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from beam_dpne.documents.blocks import without_groups
 from beam_dpne.elements.arrays import merge_words
 from beam_dpne.lists.known import KnownNgrams
-from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet
+from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet, known_candidates
 
 
 def root_of(known: KnownNgrams, max_length: int, *, is_grouped: bool = False) -> GramSet | None:
@@ -34,7 +34,7 @@ def root_of(known: KnownNgrams, max_length: int, *, is_grouped: bool = False) ->
     return dataclasses.replace(
         GROUPED_ROOT if is_grouped else ROOT,
         words=known.words,
-        known=single.reshape(-1).astype(np.int64) if len(single) else None,
-        known_longer=np.concatenate([np.zeros(0, np.int32), *(e.reshape(-1) for e in longer)]),
-        known_counts=np.array([len(each) for each in longer], np.int64),
+        candidates=known_candidates(
+            single.reshape(-1).astype(np.int64) if len(single) else None, longer
+        ),
     )
