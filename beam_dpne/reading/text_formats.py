@@ -23,12 +23,12 @@ from beam_dpne.reading.columns import (
     group_fault,
     is_too_deep,
     record_type,
+    user_fault,
     whole_records,
 )
 from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, TextFile, lines_of, size_of
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import (
-    EMPTY_USER,
     NOT_CSV,
     NOT_JSON,
     RAGGED,
@@ -100,8 +100,7 @@ def read_delimited(
         reason = fault
         if len(row) == width:
             values = wanted(row)
-            if not values[0]:
-                reason = reason or EMPTY_USER
+            reason = reason or user_fault(values[0])
         else:
             reason = reason or RAGGED
         if not reason and options.group_field is not None:
