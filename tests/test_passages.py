@@ -33,7 +33,7 @@ LEFT: Mapping[str, Mapping[str, int]] = {
         "beam_dpne/elements/encoding.py": 2,
         "beam_dpne/ngrams/decisions.py": 3,
         "beam_dpne/ngrams/elements.py": 1,
-        "beam_dpne/ngrams/histogram.py": 2,
+        "beam_dpne/ngrams/histogram.py": 1,
         "beam_dpne/ngrams/known.py": 2,
         "beam_dpne/ngrams/ledger.py": 1,
         "beam_dpne/release/ledger.py": 5,

@@ -21,8 +21,14 @@ def sum_contributions(contributions: Contributions) -> HistogramShard:
     """Sums the weights of one batch."""
     if contributions.weights is None:
         raise ValueError("WeightedHistogram needs weights; apply LimitContributions first.")
-    shared = ("length", "round", "keys", "weights", "classes", "tallies")
-    entries = HistogramShard(**{name: getattr(contributions, name) for name in shared})
+    entries = HistogramShard(
+        length=contributions.length,
+        round=contributions.round,
+        keys=contributions.keys,
+        weights=contributions.weights,
+        classes=contributions.classes,
+        tallies=contributions.tallies,
+    )
     return _summed(entries, contributions.ngrams)
 
 
