@@ -30,7 +30,7 @@ from beam_dpne.jobs.parameters import (
     Tokenizing,
     Writing,
 )
-from beam_dpne.jobs.preparing import check_directory
+from beam_dpne.jobs.preparing import check_directory, large_delta_of
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import steps as ngrams
@@ -47,7 +47,6 @@ from beam_dpne.storage.directories import absolute_path, check_access
 from beam_dpne.validation import (
     Parameter,
     Parameters,
-    about_large_delta,
     did_you_mean,
     parameters_of,
 )
@@ -177,8 +176,7 @@ def _common(made: Made, plan: GaussianPlan, lists: KnownLists | PublicCounting) 
     fields = made[ReadOptions]
     tokenizing = made[Tokenizing]
     running = made[Running]
-    warning = about_large_delta(plan.delta)
-    if warning is not None and not plan.public_user_count:
+    if warning := large_delta_of(plan):
         _LOGGER.warning("%s: %s.", _TRANSFORMS[type(plan)], warning)
     run_key = None
     if running.run_key_file is not None:
