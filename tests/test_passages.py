@@ -30,10 +30,7 @@ MADE_BY_NAMES = ("beam_dpne/validation.py", "made_from")
 LEFT: Mapping[str, Mapping[str, int]] = {
     UNNAMED: {
         "beam_dpne/documents/steps.py": 1,
-        "beam_dpne/elements/encoding.py": 2,
-        "beam_dpne/ngrams/decisions.py": 3,
-        "beam_dpne/ngrams/elements.py": 1,
-        "beam_dpne/ngrams/histogram.py": 1,
+        "beam_dpne/elements/encoding.py": 1,
         "beam_dpne/ngrams/known.py": 2,
         "beam_dpne/ngrams/ledger.py": 1,
         "beam_dpne/release/ledger.py": 5,
@@ -41,7 +38,6 @@ LEFT: Mapping[str, Mapping[str, int]] = {
     },
     UNTYPED: {
         "beam_dpne/ngrams/steps.py": 1,
-        "beam_dpne/ngrams/user_steps.py": 1,
         "beam_dpne/set_union/steps.py": 3,
     },
 }

@@ -101,22 +101,42 @@ def run_command(command: Command, arguments: Sequence[str]) -> int:
     if wanted := {"-h", "--help", "--help-all"} & {*arguments}:
         print(command.help(whole="--help-all" in wanted))
         return 0
-    # Log lines and warnings of libraries may quote data, as lines do that cannot be written; what
-    # modules of this package log as a warning is printed.
+    # Log lines and warnings of libraries may quote data, as lines do that cannot be written.
     logging.raiseExceptions = False
     logging.captureWarnings(True)
     logging.getLogger().setLevel(logging.CRITICAL + 1)
-    for name in _LOGGERS:
-        logging.getLogger(name).setLevel(logging.WARNING)
     # Prism's job server sets the level of its logger when it starts, but keeps the logger's filters.
     logging.getLogger("PrismJobServer").addFilter(lambda _: False)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     progress.reset()
-    with _remembered_signals() as received:
+    with _printed_warnings(), _remembered_signals() as received:
         status, text = _run(command, arguments, received)
     if text:
         streams.say(text.strip())
     return status
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return record.name in _LOGGERS
+
+
+@contextlib.contextmanager
+def _printed_warnings() -> Iterator[None]:
+    """Prints what modules of this package log as a warning, and nothing that others log.
+
+    A logger whose name begins with that of a module of ours takes its level, and a library may set its
+    own. Without a handler the interpreter, or Beam, would print what they log.
+    """
+    root = logging.getLogger()
+    handler = logging.StreamHandler()
+    handler.addFilter(_is_ours)
+    root.addHandler(handler)
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
 
 
 def _run(command: Command, arguments: Sequence[str], received: Sequence[int]) -> tuple[int, str]:
@@ -265,14 +285,10 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
 
     root = logging.getLogger()
     level = root.level
-    printing = [*root.handlers]
-
-    def ours(record: logging.LogRecord) -> bool:
-        return record.name in _LOGGERS
-
-    # Beam has made a handler that prints; lines of libraries are for the file alone.
+    printing = [each for each in root.handlers if _is_ours not in each.filters]
+    # A caller may have a handler that prints; lines of libraries are for the file alone.
     for other in printing:
-        other.addFilter(ours)
+        other.addFilter(_is_ours)
     root.addHandler(handler)
     root.setLevel(logging.ERROR)
     try:
@@ -280,7 +296,7 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
     finally:
         root.removeHandler(handler)
         for other in printing:
-            other.removeFilter(ours)
+            other.removeFilter(_is_ours)
         root.setLevel(level)
         # A log that cannot be kept is no reason to fail.
         with contextlib.suppress(OSError):

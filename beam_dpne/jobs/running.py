@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import hashlib
 from collections.abc import Iterator
 
 from beam_dpne.documents.private_run import PrivateRun
@@ -17,8 +16,7 @@ from beam_dpne.jobs.preparing import Prepared
 from beam_dpne.jobs.showing import Showing, is_whole
 from beam_dpne.release.reading import LEDGER_NAME, real_path
 from beam_dpne.release.schema import ReleaseNotes
-from beam_dpne.storage.directories import absolute_path, directory_at
-from beam_dpne.storage.private import one_at_a_time
+from beam_dpne.storage.directories import absolute_path, directory_at, reason
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -137,13 +135,17 @@ def only_run_to(output: str) -> Iterator[None]:
     Raises:
       UsageError: another run is at work; it has not published yet.
     """
-    name = hashlib.sha256(real_path(output).encode()).hexdigest()[:16]
+    directory = directory_at(real_path(output))
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(one_at_a_time(f"output-{name}"))
+            stack.enter_context(directory.reserved())
         except BlockingIOError:
             raise UsageError(
                 f"output must be of one run at a time, got output={output}, to which another run is at "
                 "work. Choose another directory."
+            ) from None
+        except OSError as error:
+            raise UsageError(
+                f"output must be a directory that can be made, got output={output} ({reason(error)})."
             ) from None
         yield

@@ -226,7 +226,8 @@ NAMED = """
 import logging
 
 def named_by_the_text(texts):
-    for name in ("beam_dpne.plugin", "beam_dpne_x", __name__):
+    logging.getLogger("own_level").setLevel(logging.WARNING)
+    for name in ("beam_dpne.plugin", "beam_dpne.storage.directories.x", "own_level", __name__):
         logging.getLogger(name).error("cannot split %s", texts[0])
     raise type(texts[0].as_py(), (KeyError,), {})()
 """
