@@ -46,7 +46,7 @@ from beam_dpne.jobs.inputs import as_released, read_inputs, with_rules
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Input, Quiet, Tokenizing
 from beam_dpne.jobs.preparing import check_directory
-from beam_dpne.ngrams.known import KnownNgrams, read_known_again
+from beam_dpne.lists.known import KnownNgrams, read_known_again
 from beam_dpne.reading.options import names_of
 from beam_dpne.release.publishing import write_file
 from beam_dpne.release.reading import Release, read_release

@@ -7,13 +7,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_dpne.documents.masks import TextRules, advice, read_stop_list
+from beam_dpne.documents.masks import TextRules, advice
 from beam_dpne.documents.run_keys import tokenizer_identity
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.errors import InputError, UsageError
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Input, Tokenizing
 from beam_dpne.jobs.showing import Showing
+from beam_dpne.lists.left_out import read_stop_list
 from beam_dpne.reading.columns import is_text
 from beam_dpne.reading.files import InputFile, match_inputs
 from beam_dpne.reading.options import FORMATS, Grouping, ReadOptions, extension_of, names_of

@@ -30,17 +30,16 @@ from beam_dpne.jobs.parameters import (
     MOST_WORKERS,
     FailureLogging,
     Input,
-    PublicCounting,
     Rejecting,
     Running,
     Tokenizing,
     Writing,
 )
 from beam_dpne.jobs.showing import Showing
+from beam_dpne.lists.copies import refuse_input
+from beam_dpne.lists.parameters import KnownLists, PublicCounting
 from beam_dpne.mechanism.plan import GaussianPlan
-from beam_dpne.ngrams.parameters import KnownLists
 from beam_dpne.ngrams.run import NgramsRun
-from beam_dpne.reading.copies import refuse_input
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions, codec_of, names_of
 from beam_dpne.release.publishing import check_output
@@ -52,7 +51,7 @@ from beam_dpne.validation import about_large_delta
 
 if TYPE_CHECKING:
     from beam_dpne.jobs.engine import BeamOptions
-    from beam_dpne.ngrams.known import KnownNgrams
+    from beam_dpne.lists.known import KnownNgrams
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -277,7 +276,7 @@ def _known(
     """Returns the known n-grams, or None without lists; a list without any is told."""
     if KnownLists not in made or made[KnownLists].known is None:
         return None
-    from beam_dpne.ngrams.known import read_known
+    from beam_dpne.lists.known import read_known
 
     known = read_known(
         made[KnownLists],
@@ -332,8 +331,8 @@ def _private(
             group_field=GROUP if described.group_field else None,
         )
     # Its libraries take time to load, which the other programs do without.
-    from beam_dpne.bayesian.public_files import read_public_counts
     from beam_dpne.bayesian.run import BayesianRun
+    from beam_dpne.lists.public_counts import read_public_counts
 
     path = made[PublicCounting].public
     check_access([path], [], _pipeline_options(options))
