@@ -1,5 +1,6 @@
 """What changed between two releases: every state, its interval, and what cannot be compared."""
 
+import collections
 import csv
 import json
 
@@ -12,7 +13,7 @@ from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import corpus_of, index_corpus
 from beam_dpne.evaluation.judging import rows_of_table
 from beam_dpne.reading.options import InputDescription
-from beam_dpne.release.changes import GONE, change_counts, compare_releases, ratios
+from beam_dpne.release.changes import GONE, change_counts, compare_releases, ratios, told_changes
 from beam_dpne.release.reading import read_release
 from tests.conftest import _run_cli
 from tests.support import releases
@@ -238,5 +239,30 @@ def test_a_report_has_a_section_on_what_changed(cli, months, tmp_path, name):
     text = (tmp_path / name).read_text()
     assert GONE[:40] in text
     assert read_release(str(months / "old")).ledger_sha256 in text
-    most = text.index("What changed most")
-    assert text.index("What was released") < most < text.rindex("What is not protected")
+    first = text.index("New: ")
+    assert text.index("What was released") < first < text.rindex("What is not protected")
+
+
+@pytest.mark.parametrize(
+    ("old", "numbers"),
+    [
+        (
+            "old",
+            {
+                "Risen": {"users before", "users now", "ratio (95 % interval)"},
+                "Fallen": {"users before", "users now", "ratio (95 % interval)"},
+                "New": {"users now"},
+                "Gone": {"users before"},
+            },
+        ),
+        ("old without", {"New": set(), "Gone": set()}),
+    ],
+)
+def test_readers_see_each_change_with_the_numbers_that_it_has(months, old, numbers):
+    changes = changes_of(months, old, "new")
+    tables, _ = told_changes(changes, 1, [])
+    counts = collections.Counter(changes["change"].to_pylist())
+    for change, columns in numbers.items():
+        (row,) = tables.pop(f"{change}: 1 of {counts[change.lower()]}")
+        assert {*row} == {"n-gram", *columns}
+    assert [*tables] == ["What changed"]

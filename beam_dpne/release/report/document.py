@@ -60,9 +60,9 @@ _MOST_GROUPS = 50
 _OF_A_GROUP = 5
 # The end of the longest bar's scale, as a multiple of the largest value.
 _WIDEST = 2.0
-# An interval that is wider than this factor is marked.
+# The estimate of an interval that is wider than this factor is marked.
 _ROUGH = 10
-_ROUGHLY = "; order of magnitude"
+_ROUGHLY = "≈ "
 _BLANKS = re.compile(r"\n\s*\n")
 _BIBTEX = str.maketrans(
     {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -108,7 +108,7 @@ def render_report(
     rows = release.rows
     # From here on nothing is asked of a ledger that has what is left out.
     release = _without(release, left_out)
-    has_search = is_html and "search" not in left_out
+    has_search = is_html and "search" not in left_out and len(rows) > 0
     epsilon = release.epsilon
     delta = release.delta
     words = {
@@ -130,7 +130,8 @@ def render_report(
             name: f"Top {release.row_noun}s" if name == "top" else heading
             for name, heading in _SECTIONS.items()
             if name not in left_out
-            and (is_html or name != "search")
+            and (has_search or name != "search")
+            and (len(rows) or name != "top")
             and (since or name != "changes")
         },
         "tables": {
@@ -181,6 +182,7 @@ def environment(output_format: str) -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     made.filters |= {
+        "breakable": lambda text: Markup(escape(text).replace("_", Markup("_<wbr>"))),
         "bibtex": lambda text: text.translate(_BIBTEX),
         "number": number,
         "one_line": functools.partial(_one_line, is_html=is_html),
@@ -251,7 +253,9 @@ def _rank_charts(
     release: Release, ranked: Mapping[int | None, pa.Table]
 ) -> list[tuple[str, Markup]]:
     found = []
-    for length, rows in list(ranked.items())[:_MOST_PLOTS]:
+    # One value is no curve.
+    curves = [(length, rows) for length, rows in ranked.items() if len(rows) > 1]
+    for length, rows in curves[:_MOST_PLOTS]:
         title = f"{_of_length(release, length)}: {release.value_noun} by rank"
         values, *ends = _values(release, rows)
         lows, highs = ends or (None, None)
@@ -289,7 +293,7 @@ def _shown_values(release: Release, columns: Sequence[Sequence[float]]) -> list[
 def _with_interval(value: float, low: float, high: float) -> str:
     """Returns an estimate with its interval; a wide one is marked as an order of magnitude."""
     mark = _ROUGHLY if high > _ROUGH * max(low, 1) else ""
-    return f"{value:,.0f} ({low:,.0f} to {high:,.0f}{mark})"
+    return f"{mark}{value:,.0f} ({low:,.0f} to {high:,.0f})"
 
 
 def _search(release: Release, ranked: Mapping[int | None, pa.Table], limit: int) -> dict[str, Any]:
