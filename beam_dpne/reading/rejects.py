@@ -29,7 +29,10 @@ BAD_TOKENS = "text is not a list of texts"
 NO_GROUP = "group is null, missing or empty"
 BAD_GROUP = "group is neither an integer nor at most 256 characters without control characters"
 # What is to be done about texts of the other kind.
-OF_LISTS = "Lists of words or items need the tokenizer tokens."
+OF_LISTS = (
+    "Lists of words or items need the tokenizer tokens; where each member is a text, write [] after "
+    "the name of the field."
+)
 OF_TEXTS = "Take another tokenizer than tokens, such as words, for plain text."
 _NAME = "rejects-00000-of-00001.jsonl"
 

@@ -70,18 +70,19 @@ class ShelfFileSystem(LocalFileSystem):
 
 @pytest.mark.parametrize("scheme", ["", "shelf:/"])
 @pytest.mark.parametrize("slash", ["", "/"])
-def test_a_folder_stands_for_its_files(tmp_path, scheme: str, slash: str) -> None:
+def test_a_folder_stands_for_its_files_and_those_below(tmp_path, scheme: str, slash: str) -> None:
     line = '{"user":"%s","text":"t"}\n'
     write(tmp_path / "b.jsonl", line % "b")
     write(tmp_path / "a.ndjson.gz", gzip.compress((line % "a").encode()))
     for name in ("_SUCCESS", ".a.jsonl.crc", "._hidden", "_metadata"):
         write(tmp_path / name, CANARY)
-    (tmp_path / "deeper").mkdir()
-    write(tmp_path / "deeper" / "c.jsonl", line % "c")
+    for below, name in (("deeper/still", "c"), ("_delta", "d"), (".cache/deeper", "e")):
+        (tmp_path / below).mkdir(parents=True)
+        write(tmp_path / below / f"{name}.jsonl", line % name)
     given = f"{scheme}{tmp_path}{slash}"
     names = [file.path.rpartition("/")[2] for file in match_inputs([given])]
-    assert names == ["a.ndjson.gz", "b.jsonl"]
-    assert read([given]) == ([("a", "t"), ("b", "t")], [])
+    assert names == ["a.ndjson.gz", "b.jsonl", "c.jsonl"]
+    assert read([given]) == ([("a", "t"), ("b", "t"), ("c", "t")], [])
     ReadDocuments(inputs=[given])
 
 
@@ -223,7 +224,7 @@ def test_a_delimiter_is_not_named_where_the_header_may_be_split_rightly(tmp_path
 
 REMEDIES = (
     "integers floats",
-    "from the field within it",
+    "the field within it",
     "one document for each",
     "to text before",
 )
@@ -233,10 +234,10 @@ REMEDIES = (
     ("column", "kind", "remedy"),
     [
         ("user", pa.float64(), "integers floats"),
-        ("user", pa.struct([("id", pa.string())]), "from the field within it"),
+        ("user", pa.struct([("id", pa.string())]), "the field within it"),
         ("user", pa.list_(pa.string()), "one document for each"),
         ("user", pa.date32(), "to text before"),
-        ("text", pa.struct([("body", pa.string())]), "from the field within it"),
+        ("text", pa.struct([("body", pa.string())]), "the field within it"),
         ("text", pa.list_(pa.int64()), "to text before"),
         ("text", pa.int64(), "to text before"),
     ],
@@ -287,6 +288,8 @@ BELONGS: dict[str, tuple[Any, set[str]]] = {
     "quoting": ("quoted", DELIMITED),
     "columns": (["user", "text"], DELIMITED),
     "max_record_bytes": (1000, OF_TEXT | {"parquet"}),
+    "records": ("list", {"json"}),
+    "where": ("land=dk", FIELDS),
     "text_is_tokens": (True, OBJECTS),
     "group_field": ("land", FIELDS),
     "fields": (["land"], FIELDS),
