@@ -171,7 +171,7 @@ def _pipeline(job: Job, options: BeamOptions, store: SetStore) -> beam.Pipeline:
     """
     pipeline = beam.Pipeline(runner=options.runner, options=options.pipeline_options)
     read = pipeline | "Read" >> ReadDocuments(
-        inputs=[file.path for file in job.files],
+        inputs=list(dict.fromkeys(file.pattern for file in job.files)),
         rejects=job.rejects,
         **dataclasses.asdict(job.reading),
     )

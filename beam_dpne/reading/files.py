@@ -17,6 +17,7 @@ from beam_dpne.reading.lake_tables import refuse_lake_tables
 from beam_dpne.reading.options import canonical_encoding, codec_of
 from beam_dpne.reading.partitions import fields_of_path
 from beam_dpne.reading.rejects import NOT_DECODED, TOO_LONG
+from beam_dpne.reading.table_versions import files_of, version_at
 from beam_dpne.storage.directories import absolute_path, reason, require_file_system
 from beam_dpne.storage.paths import is_local, matching, open_file, scheme_of
 
@@ -42,12 +43,19 @@ class InputFile(NamedTuple):
       path: Path of the file.
       size: Bytes of the file as it is stored.
       fields: Fields of all its records, which its path has, with their values.
+      version: Name of the version of a lake table of which it is a file, or "".
     """
 
     number: int
     path: str
     size: int
     fields: tuple[tuple[str, str | None], ...] = ()
+    version: str = ""
+
+    @property
+    def pattern(self) -> str:
+        """What `match_inputs` finds the file by, the same one at any time."""
+        return self.version or self.path
 
 
 def has_glob(pattern: str) -> bool:
@@ -62,7 +70,8 @@ def match_inputs(patterns: Sequence[str]) -> list[InputFile]:
     begin with "." or "_", such as _SUCCESS, are not data and are left out.
 
     Args:
-      patterns: Paths or globs of files, or paths of folders, local or on any Beam file system.
+      patterns: Paths or globs of files, or paths of folders, local or on any Beam file system, or of
+        local tables of Delta or Iceberg, or names of their versions.
 
     Returns:
       The files sorted by path, each once. Local paths are made absolute.
@@ -72,21 +81,23 @@ def match_inputs(patterns: Sequence[str]) -> list[InputFile]:
       InputError: A path cannot be read, or is of a table whose files have deleted rows.
       AccessError: Beam has no file system for a path.
     """
-    sizes: dict[str, int] = {}
+    files: dict[str, InputFile] = {}
     for named in patterns:
         path = absolute_path(named)
         require_file_system(path)
+        if version := version_at(path):
+            for file in files_of(version):
+                files[file.path] = InputFile(0, file.path, file.size, file.fields, version)
+            continue
         if os.path.isdir(path):
             # A table may have no files but those in folders below.
             refuse_lake_tables("input", [f"{path}/"])
         found = _match(path, named)
         refuse_lake_tables("input", found)
-        sizes.update(found)
-    paths = sorted(sizes, key=os.fsencode)
-    return [
-        InputFile(number, path, sizes[path], fields_of_path(path))
-        for number, path in enumerate(paths)
-    ]
+        for path, size in found.items():
+            files[path] = InputFile(0, path, size, fields_of_path(path))
+    paths = sorted(files, key=os.fsencode)
+    return [files[path]._replace(number=number) for number, path in enumerate(paths)]
 
 
 def _match(pattern: str, named: str) -> dict[str, int]:

@@ -34,7 +34,8 @@ from beam_dpne.reading.rejects import (
     OF_TEXTS,
     Reject,
 )
-from beam_dpne.reading.row_groups import paths_of, place_of, read_row_groups
+from beam_dpne.reading.row_groups import paths_of, place_of, read_iceberg, read_row_groups
+from beam_dpne.reading.table_versions import IcebergFile, is_iceberg
 from beam_dpne.validation import did_you_mean
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_.\-]{1,64}", re.ASCII)
@@ -126,7 +127,7 @@ def plan_reads(file: InputFile, options: ReadOptions) -> list[WorkItem]:
     kind = format_of(file.path, options.input_format)
     options.check_kind(kind)
     whole = WorkItem(file, kind)
-    if file.size <= options.split_bytes or codec_of(file.path):
+    if file.size <= options.split_bytes or codec_of(file.path) or is_iceberg(file.version):
         return [whole]
     with guarded(file.path):
         if kind == "parquet":
@@ -148,6 +149,8 @@ def read_item(item: WorkItem, options: ReadOptions) -> Generator[Batch, None, No
       InputError: The file is truncated or damaged, or lacks a field.
     """
     read = _read_parquet if item.kind == "parquet" else _read_text
+    if is_iceberg(item.file.version):
+        read = _read_iceberg
     reported = 0
     with guarded(item.file.path), contextlib.closing(read(item, options)) as parts:
         for part in parts:
@@ -182,6 +185,14 @@ def _read_parquet(item: WorkItem, options: ReadOptions) -> Generator[_Part, None
         for rows in read_row_groups(file, groups, options, dict(item.file.fields)):
             done = int((rows.end - sum(counts)) * size_of_row)
             yield _Part(rows.columns, rows.rejects, "row", done, rows.further)
+
+
+def _read_iceberg(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
+    file = IcebergFile.of(item.file.version, item.file.path)
+    _require_fields(file.schema.names, item, options, file.schema)
+    size_of_row = item.file.size / max(1, file.num_rows)
+    for rows in read_iceberg(file, options):
+        yield _Part(rows.columns, rows.rejects, "row", int(rows.end * size_of_row), rows.further)
 
 
 def _read_text(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
@@ -380,6 +391,8 @@ def names_without_wanted(files: Sequence[InputFile], options: ReadOptions) -> Se
 
 
 def _names_in(item: WorkItem, options: ReadOptions) -> Sequence[str]:
+    if is_iceberg(item.file.version):
+        return paths_of(IcebergFile.of(item.file.version, item.file.path).schema)
     if item.kind == "parquet":
         with open_raw(item.file.path) as raw:
             return paths_of(pq.ParquetFile(raw).schema_arrow)

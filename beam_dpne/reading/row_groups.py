@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from beam_dpne.reading.columns import checked_columns
 from beam_dpne.reading.nested import Finder, conditions_of, step
 from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.table_versions import IcebergFile
 
 _MAX_ROWS = 65536
 _OPENED = "[]"
@@ -131,6 +132,15 @@ def read_row_groups(
             row += batch.num_rows
 
 
+def read_iceberg(file: IcebergFile, options: ReadOptions) -> Iterator[Rows]:
+    """Yields the rows of a file of Iceberg, some at a time."""
+    columns = _Columns(file.schema, options, {})
+    row = 0
+    for batch in file.batches(columns.outer):
+        yield columns.checked(batch, row)
+        row += batch.num_rows
+
+
 class _Columns:
     """Makes the wanted columns of batches of one schema."""
 
@@ -148,6 +158,11 @@ class _Columns:
         of_texts = {*options.text_fields, *conditions} & self._places.keys()
         self._text_columns = sorted({self._places[name].names[0] for name in of_texts})
 
+    @property
+    def outer(self) -> list[str]:
+        """Names of the columns that have to be read."""
+        return sorted({place.names[0] for place in self._places.values()})
+
     def stored_in(self, file: pq.ParquetFile) -> list[str]:
         """Returns the names of the columns that have to be read, as the file stores them."""
         wanted = [place.names for place in self._places.values()]
@@ -155,7 +170,7 @@ class _Columns:
             return [name for (name,) in wanted]
         leaves = list(_all_fields(pa.struct(list(file.schema_arrow)), (), leaves=True))
         if len(leaves) != len(file.schema):
-            return sorted({names[0] for names in wanted})
+            return self.outer
         return [
             file.schema.column(number).path
             for number, leaf in enumerate(leaves)
