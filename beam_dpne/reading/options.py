@@ -20,6 +20,7 @@ _EXTENSIONS = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".parquet": "parquet",
+    ".mbox": "mbox",
 }
 # Formats with columns in lines, to which the parameters delimiter, quoting and columns belong.
 DELIMITED = ("csv", "tsv")
@@ -191,7 +192,8 @@ class ReadOptions(Parameters):
         Parameter(
             choices=("auto", *FORMATS),
             help="Format of the input; auto goes by the extension. jsonl has one object a line, json "
-            "that or one array of objects, sequences one user a line with tokens between blanks.",
+            "that or one array of objects, mbox messages, and sequences one user a line with tokens "
+            "between blanks.",
         ),
     ] = "auto"
     user_field: Annotated[
@@ -386,7 +388,7 @@ class ReadOptions(Parameters):
         for kind in kinds:
             self.check_kind(kind)
         quoting = None if self.quoting == "auto" else self.quoting
-        of_text = tuple(kind for kind in FORMATS if kind != "parquet")
+        of_text = tuple(kind for kind in FORMATS if kind not in ("parquet", "mbox"))
         for name, value, own in (
             ("delimiter", self.delimiter, DELIMITED),
             ("quoting", quoting, DELIMITED),

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from beam_dpne.elements import progress
 from beam_dpne.errors import InputError
-from beam_dpne.reading import text_formats
+from beam_dpne.reading import mailboxes, text_formats
 from beam_dpne.reading.columns import NAMED_USER, interleaved, row_group_ranges
 from beam_dpne.reading.files import BrokenText, InputFile, TextFile, guarded, open_raw
 from beam_dpne.reading.json_lists import beginning_of, prefix_of
@@ -136,7 +136,8 @@ def plan_reads(file: InputFile, options: ReadOptions) -> list[WorkItem]:
             return [WorkItem(file, kind, *group) for group in groups]
         with _opened(whole, options) as text:
             # Only there each line feed ends a record.
-            if not text.is_plain or options.is_quoted(kind) or _is_array(text, kind, options):
+            is_whole = kind == "mbox" or options.is_quoted(kind)
+            if not text.is_plain or is_whole or _is_array(text, kind, options):
                 return [whole]
     starts = range(0, file.size, options.split_bytes)
     return [WorkItem(file, kind, start, start + options.split_bytes) for start in starts]
@@ -225,6 +226,8 @@ def _begin(text: TextFile, item: WorkItem, options: ReadOptions) -> Sequence[str
     """Reads what comes before the first record; returns the columns of CSV and TSV."""
     if item.kind == "sequences":
         text_formats.pass_header(text)
+    if item.kind == "mbox":
+        _require_fields(mailboxes.FIELDS, item, options)
     if item.kind not in DELIMITED:
         return ()
     if options.columns:
@@ -244,6 +247,8 @@ def _parts(
         reading = text_formats.read_sequences(into, item.file.number, item.stop)
     elif names:
         reading = text_formats.read_delimited(into, names, item.kind, item.stop)
+    elif item.kind == "mbox":
+        reading = text_formats.read_mbox(into)
     elif is_array:
         reading = text_formats.read_json_array(into)
     else:
@@ -399,6 +404,8 @@ def _names_in(item: WorkItem, options: ReadOptions) -> Sequence[str]:
     if item.kind in DELIMITED:
         with _opened(item, options) as text:
             return options.columns or text_formats.header(text, item.file.path, item.kind, options)
+    if item.kind == "mbox":
+        return mailboxes.FIELDS
     names = sorted(set().union(*_names_of_records(item, options)))
     if names or item.kind not in ("json", "jsonl"):
         return names

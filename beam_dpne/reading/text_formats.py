@@ -6,6 +6,7 @@ offsets in the text as UTF-8, or numbers of an array's elements.
 
 import contextlib
 import csv
+import dataclasses
 import functools
 import itertools
 import operator
@@ -27,7 +28,8 @@ from beam_dpne.reading.columns import (
 )
 from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, TextFile, lines_of, size_of
 from beam_dpne.reading.json_lists import prefix_of
-from beam_dpne.reading.nested import conditions_of, finder_of
+from beam_dpne.reading.mailboxes import messages, record_of
+from beam_dpne.reading.nested import Finder, conditions_of, finder_of
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import (
     EMPTY_USER,
@@ -94,7 +96,10 @@ class Gathered:
         if self._finder is None:
             self.add(position, *field_values(value, self.options))
             return
-        rows, reason = self._finder.rows(value)
+        self.add_rows(position, *self._finder.rows(value))
+
+    def add_rows(self, position: int, rows: list[Sequence[Any]], reason: str) -> None:
+        """Adds the rows of one record, as a reject if there is a reason."""
         if reason:
             self.rejects.append((position, reason))
         for row in rows:
@@ -367,6 +372,21 @@ def read_sequences(into: Gathered, number: int, stop: int | None) -> Iterator[No
         elif line := _bare(line):
             users.append(user_of(number, offset))
             texts.append(line)
+        if into.text.offset >= into.end:
+            yield
+
+
+def read_mbox(into: Gathered) -> Iterator[None]:
+    """Reads the messages of a mailbox; each piece of text that a sender wrote is a document."""
+    # A message has a list of texts, for which the plain name of the field stands.
+    texts = [f"{name}[]" for name in into.options.text_fields]
+    finder = Finder(dataclasses.replace(into.options, text_field=texts), into.given)
+    for position, message, fault in messages(into.text, into.options.max_record_bytes):
+        record, reason = ({}, fault) if fault else record_of(message)
+        if reason:
+            into.add(position, (), reason)
+        else:
+            into.add_rows(position, *finder.rows(record))
         if into.text.offset >= into.end:
             yield
 

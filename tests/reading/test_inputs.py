@@ -282,7 +282,8 @@ def test_an_unreadable_file_or_folder_is_an_error(named: str) -> None:
 OF_TEXT = {"csv", "tsv", "json", "jsonl", "sequences"}
 DELIMITED = {"csv", "tsv"}
 OBJECTS = {"json", "jsonl", "parquet"}
-FIELDS = DELIMITED | OBJECTS
+FIELDS = DELIMITED | OBJECTS | {"mbox"}
+EACH = OF_TEXT | {"parquet", "mbox"}
 BELONGS: dict[str, tuple[Any, set[str]]] = {
     "user_field": ("who", FIELDS),
     "text_field": ("said", FIELDS),
@@ -290,14 +291,14 @@ BELONGS: dict[str, tuple[Any, set[str]]] = {
     "delimiter": ("pipe", DELIMITED),
     "quoting": ("quoted", DELIMITED),
     "columns": (["user", "text"], DELIMITED),
-    "max_record_bytes": (1000, OF_TEXT | {"parquet"}),
+    "max_record_bytes": (1000, EACH),
     "records": ("list", {"json"}),
     "where": ("land=dk", FIELDS),
     "text_is_tokens": (True, OBJECTS),
     "group_field": ("land", FIELDS),
     "fields": (["land"], FIELDS),
-    "block_bytes": (1000, OF_TEXT | {"parquet"}),
-    "split_bytes": (1000, OF_TEXT | {"parquet"}),
+    "block_bytes": (1000, EACH),
+    "split_bytes": (1000, EACH),
 }
 
 
@@ -308,7 +309,7 @@ def names_of_formats(kind: str) -> dict[str, Any]:
     return {"inputs": [f"a.{kind}"]}
 
 
-@pytest.mark.parametrize("kind", sorted(OF_TEXT | {"parquet"}))
+@pytest.mark.parametrize("kind", sorted(EACH))
 @pytest.mark.parametrize("option", sorted(set(ReadOptions.__dataclass_fields__) - {"input_format"}))
 def test_an_option_is_for_the_formats_that_it_names(option: str, kind: str) -> None:
     value, own = BELONGS[option]
@@ -318,8 +319,8 @@ def test_an_option_is_for_the_formats_that_it_names(option: str, kind: str) -> N
         assert option in refused
 
 
-@pytest.mark.parametrize("named", ["csv", "tsv", "json", "jsonl", "parquet", "seq"])
-@pytest.mark.parametrize("kind", sorted(OF_TEXT | {"parquet"}))
+@pytest.mark.parametrize("named", ["csv", "tsv", "json", "jsonl", "parquet", "mbox", "seq"])
+@pytest.mark.parametrize("kind", sorted(EACH))
 def test_input_format_is_one_that_the_name_of_a_file_may_mean(kind: str, named: str) -> None:
     alike = ({"csv", "tsv"}, {"json", "jsonl"}, {kind, "seq"}, {kind})
     refused = refusal(ReadDocuments, inputs=[f"a.{named}"], input_format=kind)
@@ -349,7 +350,7 @@ def test_a_character_between_fields_is_not_for_csv_and_tsv_at_once(tmp_path) -> 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"inputs": []}, "at least one"),
     ({"inputs": "a.csv"}, "list"),
-    ({"inputs": ["a.txt"]}, "jsonl, csv, tsv, parquet, sequences"),
+    ({"inputs": ["a.txt"]}, "jsonl, csv, tsv, parquet, mbox, sequences"),
     ({"inputs": ["a.parquet.gz"]}, "but for Parquet"),
     ({"inputs": ["a.csv.zip"]}, "Unpack an archive"),
     ({"input_format": "xml"}, "input_format='xml'"),
