@@ -11,7 +11,6 @@ probabilities come with public counts, of which their model is made; see `beam_d
 The public counts are given again, and must be those of the release.
 """
 
-import contextlib
 import io
 import json
 from collections.abc import Mapping
@@ -22,11 +21,10 @@ import numpy.typing as npt
 
 from beam_dpne.bayesian.arpa import weighted_model, write_orders
 from beam_dpne.bayesian.backoff import PublicGrams, adapted_model
-from beam_dpne.bayesian.public_counts import PublicCounts, from_codes
-from beam_dpne.bayesian.public_files import read_public_counts
 from beam_dpne.elements.rows import escape_token
-from beam_dpne.errors import ExportError, PublicCountsError
+from beam_dpne.errors import ExportError
 from beam_dpne.exports.source import Source, is_unbroken
+from beam_dpne.lists.public_counts import PublicCounts, from_codes, read_counts_of_lengths
 
 # Letters or digits with their marks, underscores, and single apostrophes between two of these; at least
 # one letter or digit. See `beam_dpne.documents.words`.
@@ -134,7 +132,9 @@ def _write_probabilities(stream: TextIO, source: Source, public: str) -> int:
     plan = source.ledger["plan"]
     used = source.ledger["mechanism"]["public"]
     tokenizer_name = source.ledger["tokenizer"]
-    longest = read_public_counts(public, length=plan["length"], tokenizer=tokenizer_name)
+    lengths = range(1, 1 + plan["length"])
+    # A file of counts has no counts of shorter n-grams, and a release may have none of a length.
+    *shorter, longest = read_counts_of_lengths(public, lengths, tokenizer_name)
     if (longest.grams < 0).any():
         raise ExportError("public must have n-grams of one length for arpa, got several lengths.")
     released = longest.most_frequent(plan["vocabulary_size"])
@@ -148,13 +148,7 @@ def _write_probabilities(stream: TextIO, source: Source, public: str) -> int:
             f"public must be the public counts of the release, got {public}, which has others or has "
             "changed. Their SHA-256 in the ledger is that of the n-grams and counts."
         )
-    counted = [longest]
-    for size in range(plan["length"] - 1, 0, -1):
-        # A file of counts has none, and a release may have none of a length.
-        with contextlib.suppress(PublicCountsError):
-            shorter = read_public_counts(public, length=size, tokenizer=tokenizer_name)
-            counted.insert(0, shorter)
-    grams = PublicGrams(list(map(_written, counted)))
+    grams = PublicGrams([_written(each) for each in (*shorter, longest)])
     probability = dict(zip(source.texts, source.weights.tolist(), strict=True))
     written = _written(released)
     joint = np.array([probability[text] for text in written.texts().to_pylist()])

@@ -7,7 +7,7 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 import pyarrow as pa
@@ -52,15 +52,15 @@ class InputFile(NamedTuple):
     fields: tuple[tuple[str, str | None], ...] = ()
     version: str = ""
 
-    @property
-    def pattern(self) -> str:
-        """What `match_inputs` finds the file by, the same one at any time."""
-        return self.version or self.path
-
 
 def has_glob(pattern: str) -> bool:
     """Returns whether a pattern may match several files."""
     return any(sign in pattern for sign in "*?[")
+
+
+def patterns_of(files: Iterable[InputFile]) -> list[str]:
+    """Returns what `match_inputs` finds the same files by, also after a commit to a lake table."""
+    return list(dict.fromkeys(file.version or file.path for file in files))
 
 
 def match_inputs(patterns: Sequence[str]) -> list[InputFile]:

@@ -7,6 +7,7 @@ import codecs
 import contextlib
 import dataclasses
 import json
+import re
 from collections.abc import Container, Iterable, Sequence
 from typing import Annotated
 
@@ -36,6 +37,9 @@ ENCODINGS = (
     *("koi8-r", "koi8-u", "mac-roman", "cp932", "shift_jis", "euc_jp", "cp949", "euc_kr"),
     *("gb2312", "gbk", "gb18030", "big5"),
 )
+# Names of versions of lake tables, whose files are Parquet.
+VERSION_OF_DELTA = re.compile(r"(.+)@v([0-9]{1,18})")
+VERSION_OF_ICEBERG = re.compile(r".+/metadata/[^/]+\.metadata\.json")
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "colon": ":", "space": " "}
 _DELIMITERS["\\t"] = "\t"
@@ -82,6 +86,8 @@ def format_of(path: str, input_format: str = "auto") -> str:
     ('jsonl', 'csv')
     """
     named = _EXTENSIONS.get(extension_of(path))
+    if VERSION_OF_DELTA.fullmatch(path) or VERSION_OF_ICEBERG.fullmatch(path):
+        named = "parquet"
     found = named if input_format == "auto" else input_format
     if found is None or (found == "parquet" and codec_of(path)):
         raise InputError(

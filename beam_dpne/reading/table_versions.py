@@ -9,7 +9,6 @@ since their columns have numbers and not names, and rows may be deleted by furth
 import functools
 import importlib
 import os
-import re
 import urllib.parse
 from collections.abc import Iterator, Sequence
 from types import ModuleType
@@ -18,13 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from beam_dpne.errors import InputError, kind_of
+from beam_dpne.reading.options import VERSION_OF_DELTA, VERSION_OF_ICEBERG
 from beam_dpne.storage.paths import is_local
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, StaticTable
-
-_OF_DELTA = re.compile(r"(.+)@v([0-9]{1,18})")
-_OF_ICEBERG = re.compile(r".+/metadata/[^/]+\.metadata\.json")
 
 
 class TableFile(NamedTuple):
@@ -47,7 +44,7 @@ def is_iceberg(version: str) -> bool:
     >>> is_iceberg("/lake/notes/metadata/00004-2d43.metadata.json"), is_iceberg("/lake/notes@v4")
     (True, False)
     """
-    return bool(_OF_ICEBERG.fullmatch(version))
+    return bool(VERSION_OF_ICEBERG.fullmatch(version))
 
 
 def version_at(path: str) -> str | None:
@@ -62,7 +59,7 @@ def version_at(path: str) -> str | None:
         return None
     if is_iceberg(path):
         return path
-    named = _OF_DELTA.fullmatch(path)
+    named = VERSION_OF_DELTA.fullmatch(path)
     if named is not None and not os.path.exists(path):
         return path if os.path.isdir(os.path.join(named[1], "_delta_log")) else None
     folder = path.rstrip("/")
