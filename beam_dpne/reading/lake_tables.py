@@ -19,6 +19,12 @@ _MARKS = {
     "Hudi": ".hoodie/*",
     "Iceberg": "metadata/*.metadata.json*",
 }
+_REMEDIES = {
+    "Delta": "On this machine's file system name the folder of the table alone as the input, or: ",
+    "Hudi": "",
+    "Iceberg": "On this machine's file system name its current metadata file, which its catalog knows, "
+    "as the input, or: ",
+}
 
 
 def refuse_lake_tables(name: str, paths: Iterable[str]) -> None:
@@ -46,8 +52,9 @@ def refuse_lake_tables(name: str, paths: Iterable[str]) -> None:
             if is_table:
                 raise InputError(
                     f"{name} must not be files of a {kind} table, got files in {folder}. They have "
-                    "rows that were deleted from the table, perhaps those of erased people. Export the "
-                    "current version of the table to Parquet files, and give these."
+                    "rows that were deleted from the table, perhaps those of erased people. "
+                    f"{_REMEDIES[kind]}Export the current version of the table to Parquet files, and "
+                    "give these."
                 )
 
 
