@@ -114,6 +114,8 @@ def test_runs_of_blanks_are_one_blank_where_no_word_has_any(tmp_path):
         "Don't panic! 'quoted' x2",
         "NAÏVE e\u0301tude ___ _a_ a__b a_'b a''b rock’n’roll",
         "I ❤\ufe0f you, 日本語 3.14 \u0939\u093f\u0928\u094d\u0926\u0940",
+        "co\u00adop a\u200c\u200cb a\u200c\u200d. \u0d28\u0d4d\u200d \u200db",
+        "don\u200c't I\u0307\u0327 \u202eC’est",
     ],
 )
 def test_texts_are_split_as_the_tokenizer_of_the_release_does(made, text):
