@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import yaml
 
-from beam_dpne.elements.rows import escape_item, guard
+from beam_dpne.elements.rows import escape_item, guard, one_line
 from beam_dpne.errors import ExportError
 from beam_dpne.exports.source import Source
 from beam_dpne.release.publishing import write_file
@@ -87,10 +87,14 @@ def csv_text(rows: pa.Table) -> str:
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(rows.column_names)
-    # The text of an n-gram is one line already.
-    line = escape_item if "item" in rows.column_names else str
-    for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-        writer.writerow([guard(line(cell)) if isinstance(cell, str) else cell for cell in row])
+    columns = [column.to_pylist() for column in rows.columns]
+    for place, name in enumerate(rows.column_names):
+        if name == "item":
+            columns[place] = list(map(escape_item, columns[place]))
+        if name in ("item", "ngram"):
+            columns[place] = list(map(one_line, columns[place]))
+    for row in zip(*columns, strict=True):
+        writer.writerow([guard(cell) if isinstance(cell, str) else cell for cell in row])
     return stream.getvalue()
 
 

@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from beam_dpne import PublicCounts, join_tokens, read_release, split_ngram
 from beam_dpne.bayesian.public_files import read_public_counts
 from beam_dpne.documents.tokenizers import words as split_words
-from beam_dpne.elements.rows import unescape_item
+from beam_dpne.elements.rows import in_release, unescape_item
 from beam_dpne.exports.language import KEPT_BACK
 from beam_dpne.exports.source import is_unbroken
 from beam_dpne.exports.writing import KINDS, export
@@ -352,9 +352,9 @@ def test_a_csv_has_the_rows_and_no_formula(made, releases, name):
     cells = [row[place] for row in rows]
     assert not any(cell[:1] in tuple("=+-@\t\r＝＋－＠") and cell for cell in cells)
     read = [cell.removeprefix("'") for cell in cells]
-    if name == "items":
-        read = [unescape_item(text) for text in read]
-    assert read == texts_of(releases, name)
+    plain = unescape_item if name == "items" else in_release
+    assert list(map(plain, read)) == texts_of(releases, name)
+    assert len(text.splitlines()) == len(table) + 1
     number = "probability" if name == "joint" else "score"
     values = [float(row[headings.index(number)]) for row in rows]
     assert values == table.column(number).to_pylist()
@@ -369,9 +369,8 @@ def test_other_readers_find_the_same_rows_in_a_csv(made, releases, name):
         assert (found.column_names, len(found)) == (rows.column_names, len(rows))
         texts = map(str, found.column("item" if name == "items" else "ngram").to_pylist())
         read = [text.removeprefix("'") for text in texts]
-        assert (list(map(unescape_item, read)) if name == "items" else read) == texts_of(
-            releases, name
-        )
+        plain = unescape_item if name == "items" else in_release
+        assert list(map(plain, read)) == texts_of(releases, name)
 
 
 # Data card
