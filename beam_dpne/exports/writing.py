@@ -26,6 +26,12 @@ from beam_dpne.storage.directories import check_access
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 # A file of tabs has no quotes; 3 is `csv.QUOTE_NONE`.
 _TABS = {"sep": "\t", "quoting": 3}
+_DTYPES = {
+    pa.string(): "string",
+    pa.int32(): "int32",
+    pa.int64(): "int64",
+    pa.float64(): "float64",
+}
 
 
 class Exported(NamedTuple):
@@ -128,13 +134,19 @@ def _front_matter(source: Source, license_name: str | None) -> dict[str, Any]:
     ledger = source.ledger
     names = [part["name"] for part in ledger["parts"]]
     config = {"config_name": "default", "data_files": [{"split": "train", "path": names}]}
+    if names[0].endswith((".csv", ".tsv")):
+        # Else the words "null" and "NA" would be nothing.
+        config["keep_default_na"] = False
     if names[0].endswith(".tsv"):
         config |= _TABS
+    features = [{"name": field.name, "dtype": _DTYPES[field.type]} for field in source.rows.schema]
     head: dict[str, Any] = {"pretty_name": source.title}
     if license_name is not None:
         head["license"] = license_name
     head["tags"] = ["differential-privacy", source.program]
     head["configs"] = [config]
+    # Else words that look like numbers or days would become such.
+    head["dataset_info"] = {"config_name": "default", "features": features}
     head["differential_privacy"] = {
         "epsilon": ledger["guarantee"]["epsilon"],
         "delta": ledger["guarantee"]["delta"],
