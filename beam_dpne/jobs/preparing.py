@@ -42,8 +42,9 @@ from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions, codec_of, names_of
+from beam_dpne.release.places import check_not_below, check_outside, is_release
 from beam_dpne.release.publishing import check_output
-from beam_dpne.release.reading import as_release_error, check_not_below, check_outside, is_release
+from beam_dpne.release.reading import as_release_error
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.run import SetUnionRun
 from beam_dpne.storage.directories import absolute_path, check_access, directory_at

@@ -27,7 +27,8 @@ from beam_dpne.reading.files import TextFile, guarded, line_blocks, open_raw
 from beam_dpne.reading.lake_tables import refuse_lake_tables
 from beam_dpne.reading.options import codec_of, extension_of
 from beam_dpne.release.parts import parse_copied
-from beam_dpne.release.reading import Release, is_release, read_release
+from beam_dpne.release.places import is_release
+from beam_dpne.release.reading import Release, read_release
 from beam_dpne.storage.directories import absolute_path
 
 TEXT = "text"

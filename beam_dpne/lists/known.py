@@ -39,7 +39,7 @@ from beam_dpne.lists.left_out import left_out_by, refuse_left_out
 from beam_dpne.lists.parameters import KNOWN_MIN_COUNT, KnownLists
 from beam_dpne.reading.files import InputFile, sha256_of
 from beam_dpne.reading.options import ReadOptions, names_of
-from beam_dpne.release.reading import has_ledger, is_release
+from beam_dpne.release.places import has_ledger, is_release
 from beam_dpne.storage.directories import check_access
 from beam_dpne.storage.paths import split
 
