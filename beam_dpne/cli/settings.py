@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Annotated
 
-from beam_dpne.ngrams.parameters import KNOWN_MIN_COUNT, MIN_COUNT, Known
+from beam_dpne.lists.parameters import KNOWN_MIN_COUNT, MIN_COUNT, Known
 from beam_dpne.release.report import PARTS
 from beam_dpne.validation import MAX_USERS, Parameter, Parameters
 

@@ -11,7 +11,6 @@ probabilities come with public counts, of which their model is made; see `beam_d
 The public counts are given again, and must be those of the release.
 """
 
-import contextlib
 import io
 import json
 import unicodedata
@@ -24,10 +23,9 @@ import pyarrow as pa
 
 from beam_dpne.bayesian.arpa import weighted_model, write_orders
 from beam_dpne.bayesian.backoff import PublicGrams, adapted_model
-from beam_dpne.bayesian.public_counts import PublicCounts, from_codes
-from beam_dpne.bayesian.public_files import read_public_counts
 from beam_dpne.elements.rows import escape_token
-from beam_dpne.errors import ExportError, PublicCountsError
+from beam_dpne.errors import ExportError
+from beam_dpne.lists.public_counts import PublicCounts, from_codes, read_counts_of_lengths
 from beam_dpne.release.reading import Release
 
 # Letters or digits with their marks, underscores, and single apostrophes between two of these; at least
@@ -150,7 +148,9 @@ def _write_probabilities(stream: TextIO, release: Release, rows: pa.Table, publi
     plan = release.ledger["plan"]
     used = release.ledger["mechanism"]["public"]
     texts = release.texts(rows)
-    longest = read_public_counts(public, length=plan["length"], tokenizer=release.tokenizer)
+    lengths = range(1, 1 + plan["length"])
+    # A file of counts has no counts of shorter n-grams, and a release may have none of a length.
+    *shorter, longest = read_counts_of_lengths(public, lengths, release.tokenizer)
     if (longest.grams < 0).any():
         raise ExportError("public must have n-grams of one length for arpa, got several lengths.")
     released = longest.most_frequent(plan["vocabulary_size"])
@@ -164,13 +164,7 @@ def _write_probabilities(stream: TextIO, release: Release, rows: pa.Table, publi
             f"public must be the public counts of the release, got {public}, which has others or has "
             "changed. Their SHA-256 in the ledger is that of the n-grams and counts."
         )
-    counted = [longest]
-    for size in range(plan["length"] - 1, 0, -1):
-        # A file of counts has none, and a release may have none of a length.
-        with contextlib.suppress(PublicCountsError):
-            shorter = read_public_counts(public, length=size, tokenizer=release.tokenizer)
-            counted.insert(0, shorter)
-    grams = PublicGrams(list(map(_written, counted)))
+    grams = PublicGrams([_written(each) for each in (*shorter, longest)])
     probability = dict(zip(texts, release.weights(rows).tolist(), strict=True))
     written = _written(released)
     joint = np.array([probability[text] for text in written.texts().to_pylist()])

@@ -28,14 +28,13 @@ from beam_dpne.documents.steps import (
 )
 from beam_dpne.errors import UsageError
 from beam_dpne.jobs.engine import is_classic_template
-from beam_dpne.ngrams.known_lists import plain_texts
+from beam_dpne.lists.copies import refuse_input
 from beam_dpne.ngrams.steps import PrivateNgrams
-from beam_dpne.reading.copies import refuse_input
 from beam_dpne.reading.files import InputFile, match_inputs
 from beam_dpne.reading.options import InputDescription, ReadOptions, names_of
 from beam_dpne.reading.records import check_fields
 from beam_dpne.reading.rejects import Tally
-from beam_dpne.reading.steps import ReadDocuments, check_tallies
+from beam_dpne.reading.steps import ReadFiles, check_tallies
 from beam_dpne.release.places import check_not_below, check_outside, is_release
 from beam_dpne.release.steps import WriteRelease
 
@@ -80,9 +79,7 @@ class ReadRows(beam.PTransform):
         check_fields(self.files, options)
         paths = [file.path for file in self.files]
         root: Any = pipeline
-        read = root | "Read" >> ReadDocuments(
-            inputs=paths, rejects=self.rejects, **dataclasses.asdict(options)
-        )
+        read = root | "Read" >> ReadFiles(inputs=paths, rejects=self.rejects, options=options)
         batches = read.documents
         if self.max_rejected < 1:
             # Batches wait until all records are counted, so that too many rejects leave no release.
@@ -165,8 +162,7 @@ class PrivateRows(beam.PTransform):
         for name in ("known", "public", "stop_list"):
             for path in names_of(self.keys.get(name) or ()):
                 if not is_release(name, path):
-                    texts = plain_texts(path) if name == "known" else ()
-                    refuse_input(name, path, reader.files, reader.options, texts)
+                    refuse_input(name, path, reader.files, reader.options)
 
     def _released(self, rows: PCollection) -> Any:
         """Returns the result for rows, whose batches are used if they come straight from files.

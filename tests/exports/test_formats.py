@@ -19,11 +19,11 @@ from huggingface_hub import DatasetCard
 from tokenizers import Tokenizer
 
 from beam_dpne import PublicCounts, join_tokens, read_release, split_ngram
-from beam_dpne.bayesian.public_files import read_public_counts
 from beam_dpne.documents.tokenizers import words as split_words
 from beam_dpne.elements.rows import unescape_item
 from beam_dpne.exports.language import KEPT_BACK, is_unbroken
 from beam_dpne.exports.writing import KINDS, export
+from beam_dpne.lists.public_counts import read_public_counts
 from pipelines import more_exports
 from tests.support import releases as making
 from tests.support.releases import HOSTILE, NOTES

@@ -16,7 +16,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import yaml
 from beam_dpne.errors import InputError
-from beam_dpne.ngrams.known import KnownNgrams
+from beam_dpne.lists.known import KnownNgrams
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import check_fields, plan_reads

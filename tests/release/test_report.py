@@ -211,7 +211,13 @@ def test_numbers_of_users_replace_scores_where_rows_have_them(made):
 def test_a_release_without_rows_promises_none_and_has_nothing_to_search(made):
     page = page_of(made["no n-grams"])
     assert "This release has no words and no phrases." in page
-    for absent in ("noise alone has", 'id="top"', 'id="search', 'href="#top"', "<figcaption>N-grams"):
+    for absent in (
+        "noise alone has",
+        'id="top"',
+        'id="search',
+        'href="#top"',
+        "<figcaption>N-grams",
+    ):
         assert absent not in page
 
 

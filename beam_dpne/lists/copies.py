@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from beam_dpne.errors import UsageError
+from beam_dpne.lists.files import plain_texts
 from beam_dpne.reading.columns import is_list
 from beam_dpne.reading.files import InputFile, TextFile, guarded, open_raw, sha256_of
 from beam_dpne.reading.options import ReadOptions, extension_of, format_of
@@ -37,7 +38,6 @@ def refuse_input(
     path: str,
     inputs: Sequence[InputFile],
     reading: ReadOptions | None = None,
-    texts: Iterable[str] = (),
 ) -> None:
     """Refuses a file of the input as public, and a copy of one or of several of them.
 
@@ -46,7 +46,6 @@ def refuse_input(
       path: The file.
       inputs: The files of the input.
       reading: How the input is read; without it the lines of its files count alone.
-      texts: The texts of a table, which count beside its lines.
 
     Raises:
       UsageError: It is a file of the input, or has the same content.
@@ -63,7 +62,8 @@ def refuse_input(
     )
     if not is_input:
         lines = () if extension_of(path) == ".parquet" else _lines(path, None)
-        listed = [_Texts.of(lines), _Texts.of([texts])]
+        # The n-grams of a table count beside its lines.
+        listed = [_Texts.of(lines), _Texts.of([plain_texts(name, path)])]
         contents = _contents_of(inputs, reading)
         is_input = any(own.are_of(files) for files in contents for own in listed)
     if is_input:

@@ -12,18 +12,37 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne.bayesian.plan import MAX_LENGTH
-from beam_dpne.documents import tokenizers
-from beam_dpne.documents.masks import left_out_by
+from beam_dpne.documents.blocks import EncodedTokens
+from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.elements.arrays import byte_order, places_in, used_words
 from beam_dpne.elements.batches import NO_GRAM
 from beam_dpne.elements.encoding import StoredFile
 from beam_dpne.elements.rows import SEPARATOR, escape_token
-from beam_dpne.errors import PublicCountsError
-from beam_dpne.ngrams.known_lists import codes_of_documents
+from beam_dpne.errors import InputError, PublicCountsError
+from beam_dpne.lists.counting import (
+    codes_of_documents,
+    codes_of_ngrams,
+    count_ngrams,
+    padded_rows,
+    rows_of_lengths,
+)
+from beam_dpne.lists.files import (
+    RELEASE,
+    SCORE,
+    TEXT,
+    Listed,
+    kind_of,
+    listed_codes,
+    read_released,
+    read_table,
+    read_text,
+)
+from beam_dpne.lists.left_out import left_out_by
+from beam_dpne.lists.parameters import MAX_COUNTED_LENGTH
 
 _MAX_COUNT = 2**53
 _MAX_TOTAL = 2.0**62
+_WHOLE = "public counts must be whole numbers from 0 to 2^53."
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -79,19 +98,16 @@ class PublicCounts:
         """
         rows = [tuple(ngram) for ngram in ngrams]
         values = list(counts)
-        lengths = np.array([len(row) for row in rows] or [0])
-        if not 1 <= lengths.min() <= lengths.max() <= MAX_LENGTH:
-            raise PublicCountsError(f"public n-grams must have 1 to {MAX_LENGTH} words each.")
+        _check_lengths(np.array([len(row) for row in rows]))
         whole = (isinstance(c, int | np.integer) and not isinstance(c, bool) for c in values)
         if not all(whole) or not all(0 <= c <= _MAX_COUNT for c in values):
-            raise PublicCountsError("public counts must be whole numbers from 0 to 2^53.")
+            raise PublicCountsError(_WHOLE)
         try:
-            encoded = pa.array((w for row in rows for w in row), pa.string()).dictionary_encode()
-        except (pa.ArrowException, UnicodeError, TypeError):
+            encoded = codes_of_ngrams(rows)
+        except ValueError:
             raise PublicCountsError("public n-grams must be of words that are text.") from None
-        codes = np.full((len(rows), lengths.max()), NO_GRAM, np.int32)
-        codes[np.arange(lengths.max()) < lengths[:, np.newaxis]] = encoded.indices.to_numpy()
-        return from_codes(encoded.dictionary, codes, np.array(values, np.int64), vocabulary_size)
+        numbers = np.array(values, np.int64)
+        return from_codes(encoded.words, padded_rows(encoded), numbers, vocabulary_size)
 
     def most_frequent(self, vocabulary_size: int) -> "PublicCounts":
         """Returns the first `vocabulary_size` grams, or all if there are no more."""
@@ -99,7 +115,7 @@ class PublicCounts:
             return self
         return from_codes(self.words, self.grams, self.counts, vocabulary_size)
 
-    def without_left_out(self, tokenizer: str | tokenizers.Tokenizer) -> "PublicCounts":
+    def without_left_out(self, tokenizer: str | Tokenizer) -> "PublicCounts":
         """Returns the grams that the rules of a tokenizer do not leave out of texts.
 
         Raises:
@@ -197,7 +213,7 @@ def count_text(
     blocks: Iterable[pa.Array],
     *,
     length: int,
-    tokenizer: str | tokenizers.Tokenizer = "words",
+    tokenizer: str | Tokenizer = "words",
     vocabulary_size: int | None = None,
 ) -> PublicCounts:
     """Counts every n-gram within documents: Arrow strings, or lists of strings that are tokens.
@@ -207,16 +223,135 @@ def count_text(
     (['be or', 'to be'], [2, 2])
     """
     words, codes = codes_of_documents(blocks, tokenizer)
-    counted = _gram_keys(_windows(codes.astype(np.int32), length)[1]).value_counts()
-    if not len(counted):
+    (public,) = _of_text(words, codes, [length], vocabulary_size)
+    return public
+
+
+def read_public_counts(
+    path: str,
+    *,
+    length: int,
+    tokenizer: str | Tokenizer = "words",
+    vocabulary_size: int | None = None,
+) -> PublicCounts:
+    """Reads public counts, which must not come from the private data.
+
+    Args:
+      path: a text, one document a line; a file of counts, with lines `ngram<TAB>count`; a table with
+        the columns `ngram` and `count`; or a release of n-grams or items, whose counts are the numbers
+        of users or, in a release without such numbers, max(score, 0), rounded. A table may have these
+        columns of a release instead of `count`. `kind_of` tells which of them it is.
+      length: n, the number of words of an n-gram. A table and a file of counts may have shorter ones
+        beside them; of a release those of this length are taken.
+      tokenizer: the tokenizer of the private texts; it splits a public text too. N-grams that its rules
+        leave out are not used.
+      vocabulary_size: as in `PublicCounts.of`.
+
+    Raises:
+      PublicCountsError: if there are no counts, or they are negative, doubled, or of n-grams of another
+        length.
+      InputError, FileNotFoundError, ReleaseError: if the path cannot be read.
+    """
+    return read_counts_of_lengths(path, [length], tokenizer, vocabulary_size)[-1]
+
+
+def read_counts_of_lengths(
+    path: str,
+    lengths: Sequence[int],
+    tokenizer: str | Tokenizer,
+    vocabulary_size: int | None = None,
+) -> list[PublicCounts]:
+    """Reads public counts of several lengths, as `read_public_counts` reads those of one.
+
+    Args:
+      path: as there.
+      lengths: the lengths, ascending. Of those before the last one, a table and a file of counts have
+        no counts, and a release may have none; these lengths are left out.
+      tokenizer: as there.
+      vocabulary_size: as there, for each length.
+    """
+    kind = kind_of("public", path)
+    if kind == TEXT:
+        words, codes = read_text("public", path, tokenizer)
+        return _of_text(words, codes, lengths, vocabulary_size)
+    if kind == RELEASE:
+        _, listed = read_released("public", path)
+        read = _of_release(listed, path, lengths)
+    else:
+        read = [_of_table(read_table("public", path), path, lengths[-1])]
+    possible = [public.without_left_out(tokenizer) for public in read]
+    if vocabulary_size is None:
+        return possible
+    return [public.most_frequent(vocabulary_size) for public in possible]
+
+
+def _of_text(
+    words: pa.Array, codes: np.ndarray, lengths: Sequence[int], vocabulary_size: int | None
+) -> list[PublicCounts]:
+    """Returns the counts of the n-grams of each length that stand in a text."""
+    counted = count_ngrams(codes, len(words), lengths[-1], 1)
+    if not counted[-1].counts.size:
         raise PublicCountsError(
-            f"public must have a document of at least {length} words, got none."
+            f"public must have a document of at least {lengths[-1]} words, got none."
         )
-    keys = counted.field("values")
-    start = 4 * length * keys.offset
-    size = length * len(keys)
-    grams = np.frombuffer(keys.buffers()[1], np.int32, size, start).reshape(-1, length)
-    return from_codes(words, grams, counted.field("counts").to_numpy(), vocabulary_size)
+    chosen = [counted[length - 1] for length in lengths]
+    return [from_codes(words, each.rows, each.counts, vocabulary_size) for each in chosen]
+
+
+def _of_release(listed: Listed, path: str, lengths: Sequence[int]) -> list[PublicCounts]:
+    """Returns the counts of each length of which a release has any."""
+    encoded, numbers = _numbered(listed, path)
+    rows = {each.shape[1]: each for each in rows_of_lengths(encoded)}
+    if lengths[-1] not in rows:
+        raise PublicCountsError(
+            f"public must have n-grams of length={lengths[-1]}, got the release {path}, which has none."
+        )
+    whole = np.rint(np.maximum(numbers, 0.0)).astype(np.int64)
+    sizes = np.diff(encoded.offsets)
+    counts = {length: whole[sizes == length] for length in lengths}
+    return [
+        from_codes(encoded.words, rows[length], counts[length], None)
+        for length in lengths
+        if length == lengths[-1] or counts[length].any()
+    ]
+
+
+def _of_table(listed: Listed, path: str, length: int) -> PublicCounts:
+    """Returns the counts of a table, whose longest n-grams must have this length."""
+    encoded, numbers = _numbered(listed, path)
+    _check_lengths(np.diff(encoded.offsets))
+    if listed.column == SCORE:
+        numbers = np.rint(np.maximum(numbers, 0.0))
+    if not np.all((numbers >= 0) & (numbers <= _MAX_COUNT) & (numbers == np.floor(numbers))):
+        raise PublicCountsError(_WHOLE)
+    public = from_codes(encoded.words, padded_rows(encoded), numbers.astype(np.int64), None)
+    public.require_length(length)
+    return public
+
+
+def _numbered(listed: Listed, path: str) -> tuple[EncodedTokens, np.ndarray]:
+    """Returns the words of listed n-grams as codes, and how common each is: (n,) float64.
+
+    Raises:
+      InputError: if the list does not say it, or says it for groups.
+    """
+    if listed.numbers is None:
+        raise InputError(
+            f"public must say how common each n-gram is, in a column count, got {path} without it. Add "
+            "the column, or give a text, whose n-grams are counted."
+        )
+    if listed.groups is not None:
+        raise InputError(
+            f"public must be without groups, got {path}, whose n-grams have counts in groups. Add them "
+            "up, in a table without the column group."
+        )
+    return listed_codes("public", listed), listed.numbers
+
+
+def _check_lengths(sizes: np.ndarray) -> None:
+    """Checks the numbers of words of all n-grams, (n,) integers; raises PublicCountsError."""
+    if not sizes.size or sizes.min() < 1 or sizes.max() > MAX_COUNTED_LENGTH:
+        raise PublicCountsError(f"public n-grams must have 1 to {MAX_COUNTED_LENGTH} words each.")
 
 
 def _windows(ids: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:

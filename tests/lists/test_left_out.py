@@ -21,10 +21,10 @@ from beam_dpne import (
     RunKey,
     SetUnionPlan,
 )
-from beam_dpne.bayesian.public_files import read_public_counts
-from beam_dpne.documents.left_out import LeftOut
 from beam_dpne.documents.masks import TextRules
 from beam_dpne.elements.rows import join_tokens
+from beam_dpne.lists.left_out import LeftOut
+from beam_dpne.lists.public_counts import read_public_counts
 from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.release.reading import read_ledger, read_release
 from tests.ngrams.test_known import texts_of

@@ -1,4 +1,4 @@
-"""What the rules of texts leave out, as a test of words and of n-grams.
+"""Stop lists, and what the rules of texts leave out, as a test of words and of n-grams.
 
 A tokenizer with masks, a stop list or a separator leaves places of texts out, so nobody holds an n-gram
 with such a place. It could be released all the same: a known list may have it, and noise alone may lift
@@ -15,8 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_dpne.documents.masks import TextRules
+from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
+from beam_dpne.errors import UsageError
+from beam_dpne.reading.files import line_blocks
+
 # The code of a word that stands in no phrase of several words.
 NO_CODE = -1
+_LARGEST_LIST = 2**20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,6 +142,23 @@ def _are_no_items(words: pa.Array, separator: str) -> np.ndarray:
     return found
 
 
+def left_out_by(tokenizer: str | Tokenizer) -> LeftOut | None:
+    """Returns what the rules of a tokenizer leave out of texts; None if it has no `TextRules`."""
+    function = resolve_tokenizer(tokenizer)
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not isinstance(function, TextRules):
+        return None
+    inner = left_out_by(function.tokenizer) or LeftOut()
+    # An entry in which the tokenizer itself leaves something out stands in no text anyway.
+    own = frozenset(tuple(phrase) for phrase in function.phrases if None not in phrase)
+    return LeftOut(
+        pattern="|".join(filter(None, (function.pattern, inner.pattern))),
+        separator=function.item_separator or inner.separator,
+        phrases=own | inner.phrases,
+    )
+
+
 def refuse_left_out(found: Iterable[np.ndarray]) -> None:
     """Raises ValueError if any n-gram of known lists is marked as left out."""
     if any(each.any() for each in found):
@@ -143,6 +166,27 @@ def refuse_left_out(found: Iterable[np.ndarray]) -> None:
             "known must have no n-gram that the tokenizer leaves out by its masks or stop list, got "
             "some. Give the function that makes it the tokenizer of the run."
         )
+
+
+def read_stop_list(path: str) -> tuple[str, ...]:
+    """Returns the words and phrases of a public list, one in each line; blank lines are none.
+
+    Raises:
+      UsageError: if the file is empty or has more than 2^20 characters.
+      InputError: if it cannot be read, or is not UTF-8.
+    """
+    text = ""
+    for lines in line_blocks(path):
+        text += "\n".join([*lines, ""])
+        if len(text) > _LARGEST_LIST:
+            break
+    entries = tuple(dict.fromkeys(filter(None, (line.strip() for line in text.splitlines()))))
+    if not entries or len(text) > _LARGEST_LIST:
+        raise UsageError(
+            f"stop_list must be a file in UTF-8 with 1 to {_LARGEST_LIST} characters, and a word or "
+            f"phrase in each line, got {path}."
+        )
+    return entries
 
 
 def _strings(words: list[str]) -> pa.Array:
