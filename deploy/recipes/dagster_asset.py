@@ -35,7 +35,7 @@ def released_ngrams(context: AssetExecutionContext) -> MaterializeResult:
         subprocess.run([*program, "--input", MESSAGES, "--output", output, *BUDGET], check=True)
         release = read_release(output)
     release.verify()
-    spent = {name: release.ledger["guarantee"][name] for name in ("epsilon", "delta")}
+    spent = {"epsilon": release.epsilon, "delta": release.delta}
     return MaterializeResult(metadata={**spent, "rows": release.num_rows, "path": release.path})
 
 

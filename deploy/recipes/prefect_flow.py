@@ -31,7 +31,7 @@ def monthly_release(month: str) -> dict[str, float]:
     release_ngrams(output)
     release = read_release(output)
     release.verify()
-    return {name: release.ledger["guarantee"][name] for name in ("epsilon", "delta")}
+    return {"epsilon": release.epsilon, "delta": release.delta}
 
 
 if __name__ == "__main__":
