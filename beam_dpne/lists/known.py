@@ -179,7 +179,7 @@ class KnownNgrams:
         described = release_description(release, same_people=same_people)
         known = cls._of_encoded(listed_codes("known", listed))
         # What a tokenizer makes within a text it may not make of a word alone.
-        if release.ledger["tokenizer"] == tokenizer_name(tokenizer):
+        if release.tokenizer == tokenizer_name(tokenizer):
             return known.possible(tokenizer, described)
         return known.makeable(tokenizer, described)
 
