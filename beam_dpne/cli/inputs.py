@@ -51,6 +51,8 @@ def with_rules(tokenizing: Tokenizing, tokenizer: str | Tokenizer) -> str | Toke
     rules = {
         "item_separator": tokenizing.item_separator,
         "mask": tokenizing.mask or (),
+        "fold": tokenizing.fold or (),
+        "keep": tokenizing.keep or (),
         "stop_list": read_stop_list(tokenizing.stop_list) if tokenizing.stop_list else (),
     }
     return TextRules(tokenizer=tokenizer, **rules) if any(rules.values()) else tokenizer

@@ -179,13 +179,9 @@ def _released_tokenizer(
     tokenizing: Tokenizing, name: str, rules: Mapping[str, Any]
 ) -> str | Tokenizer:
     """Returns a tokenizer with the rules of a release, whose list of words the operator gives again."""
-    separator = tokenizing.item_separator
-    if separator is None:
-        separator = rules.get("item_separator")
-    mask = tokenizing.mask
-    if mask is None:
-        mask = rules.get("mask")
-    released = dataclasses.replace(tokenizing, item_separator=separator, mask=mask)
+    names = ("item_separator", "mask", "fold", "keep")
+    unstated = [option for option in names if getattr(tokenizing, option) is None]
+    released = dataclasses.replace(tokenizing, **{each: rules.get(each) for each in unstated})
     tokenizer = with_rules(released, name)
     if (found := getattr(tokenizer, "rules", {})) != rules:
         wrong = next(key for key in {**rules, **found} if rules.get(key) != found.get(key))
