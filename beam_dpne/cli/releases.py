@@ -175,13 +175,21 @@ def _print_evaluation(
         display.print_line(f"· {note}")
 
 
+def _given_or_stated(given: Any, rules: Mapping[str, Any], name: str) -> Any:
+    return rules.get(name) if given is None else given
+
+
 def _released_tokenizer(
     tokenizing: Tokenizing, name: str, rules: Mapping[str, Any]
 ) -> str | Tokenizer:
     """Returns a tokenizer with the rules of a release, whose list of words the operator gives again."""
-    names = ("item_separator", "mask", "fold", "keep")
-    unstated = [option for option in names if getattr(tokenizing, option) is None]
-    released = dataclasses.replace(tokenizing, **{each: rules.get(each) for each in unstated})
+    released = dataclasses.replace(
+        tokenizing,
+        item_separator=_given_or_stated(tokenizing.item_separator, rules, "item_separator"),
+        mask=_given_or_stated(tokenizing.mask, rules, "mask"),
+        fold=_given_or_stated(tokenizing.fold, rules, "fold"),
+        keep=_given_or_stated(tokenizing.keep, rules, "keep"),
+    )
     tokenizer = with_rules(released, name)
     if (found := getattr(tokenizer, "rules", {})) != rules:
         wrong = next(key for key in {**rules, **found} if rules.get(key) != found.get(key))
