@@ -51,10 +51,19 @@ def with_rules(tokenizing: Tokenizing, tokenizer: str | Tokenizer) -> str | Toke
     """
     separator = tokenizing.item_separator
     mask = tokenizing.mask or ()
+    fold = tokenizing.fold or ()
+    keep = tokenizing.keep or ()
     stop_list = read_stop_list(tokenizing.stop_list) if tokenizing.stop_list else ()
-    if not (separator or mask or stop_list):
+    if not (separator or mask or fold or keep or stop_list):
         return tokenizer
-    return TextRules(tokenizer=tokenizer, item_separator=separator, mask=mask, stop_list=stop_list)
+    return TextRules(
+        tokenizer=tokenizer,
+        item_separator=separator,
+        mask=mask,
+        fold=fold,
+        keep=keep,
+        stop_list=stop_list,
+    )
 
 
 def with_cause(tokenizer: str | Tokenizer) -> str | Tokenizer:

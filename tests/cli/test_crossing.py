@@ -32,6 +32,8 @@ FACTORS: dict[str, list[Any]] = {
         *("tokens", "item", "separator", "own"),
     ],
     "masks": [(), ("numbers",), ("urls", "emails", "mentions", "numbers")],
+    # Of forms that no text of the crowd has, so that nothing else is released.
+    "fold": [(), ("apostrophes", "width", "compatibility")],
     "stop_list": [False, True],
     "known": ["none", "text", "table", "release"],
     "is_grouped": [False, True],
@@ -80,6 +82,7 @@ class Row:
     mechanism: str = "adaptive"
     tokenizer: str = "words"
     masks: tuple[str, ...] = ()
+    fold: tuple[str, ...] = ()
     stop_list: bool = False
     known: str = "none"
     is_grouped: bool = False
@@ -255,6 +258,8 @@ class Case:
             given["tokenizer"] = row.tokenizer
         if row.masks:
             given["mask"] = list(row.masks)
+        if row.fold:
+            given["fold"] = list(row.fold)
         if row.stop_list:
             (self.folder / "stop.txt").write_text("\n".join(crowd.STOP_LIST))
             given["stop_list"] = str(self.folder / "stop.txt")
