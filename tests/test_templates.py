@@ -14,7 +14,7 @@ from apache_beam.yaml import yaml_provider
 from google.cloud import dataflow_v1beta3 as dataflow
 
 import beam_dpne.yaml
-from beam_dpne import PrivacyPlan
+from beam_dpne import NgramsPlan
 from beam_dpne.yaml.__main__ import listing
 from deploy import processes
 from deploy.downloads import versions
@@ -247,7 +247,7 @@ def test_the_launcher_starts_a_program_that_is_there():
 def stored_titles(bucket):
     """Titles and a plan on an emulator of Cloud Storage."""
     bucket.put("in/titles.jsonl.gz", SAMPLE.read_bytes())
-    plan = PrivacyPlan(epsilon=4, delta=1e-6, max_length=2)
+    plan = NgramsPlan(epsilon=4, delta=1e-6, max_length=2)
     bucket.put("plan.json", plan.to_json())
     return bucket, plan
 

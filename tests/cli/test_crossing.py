@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 from covertable import make
 
-from beam_dpne import PrivacyPlan, SetUnionPlan, read_release, split_ngram
+from beam_dpne import NgramsPlan, SetUnionPlan, read_release, split_ngram
 from beam_dpne.accounting.budget import open_budget
 from beam_dpne.accounting.expense import expense_of_plan
 from beam_dpne.release.reading import Release
@@ -397,7 +397,7 @@ def counted_run(case: Case, given: Mapping[str, Any], runner: str = "1") -> Rele
     if row.budget == "run":
         return case.run("out", {**given, "budget": path}, runner)
     if row.budget == "settle":
-        make_plan = SetUnionPlan if row.is_union else PrivacyPlan
+        make_plan = SetUnionPlan if row.is_union else NgramsPlan
         expense = expense_of_plan(make_plan(**case.plan()))
         open_budget(path).check_and_note(expense, program=row.program, output=place)
     release = case.run("out", given, runner)

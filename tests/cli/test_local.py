@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, ReadDocuments, RunKeyFile, WriteRelease
+from beam_dpne import NgramsPlan, PrivateNgrams, ReadDocuments, RunKeyFile, WriteRelease
 from tests.conftest import ROOT
 from tests.engines.conftest import release_bytes
 
@@ -122,7 +122,7 @@ def test_the_transforms_in_a_pipeline_of_ones_own_write_the_same_release(cli, fo
     given = (*INPUTS, "--epsilon", 10, "--delta", 1e-4, "--max_length", 3)
     ended = cli("ngrams", *given, "--run_key_file", "run.key", "--output", "here")
     assert ended.status == 0, ended.err
-    plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=3)
+    plan = NgramsPlan(epsilon=10, delta=1e-4, max_length=3)
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         read = pipeline | ReadDocuments(inputs=FILES)
         private = PrivateNgrams(

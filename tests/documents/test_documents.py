@@ -25,7 +25,7 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 from beam_dpne import (
     BayesianCounts,
     BayesianPlan,
-    PrivacyPlan,
+    NgramsPlan,
     PrivateNgrams,
     PrivateSetUnion,
     PublicCounts,
@@ -185,7 +185,7 @@ def encoded(released):
 
 def release(tmp_path, make_documents, **settings):
     """The bytes of what PrivateNgrams releases of the documents that a function makes."""
-    plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=1, strategy="one_round")
+    plan = NgramsPlan(epsilon=10, delta=1e-4, max_length=1, strategy="one_round")
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         result = make_documents(pipeline) | PrivateNgrams(plan=plan, run_key=KEY, **settings)
         path = str(tmp_path / "set")
@@ -395,7 +395,7 @@ def test_types_that_may_be_documents_pass(kind):
     check_known_fields(kind, FIELDS)
 
 
-PLAN = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2)
+PLAN = NgramsPlan(epsilon=1, delta=1e-7, max_length=2)
 COUNTS = PublicCounts.of([("a",)], [1])
 COMPOSITES = [
     (PrivateNgrams, {"plan": PLAN}),

@@ -21,10 +21,10 @@ from beam_dpne.errors import InputError, TokenizerError, UsageError
 from beam_dpne.jobs import parameters
 from beam_dpne.lists.left_out import read_stop_list
 from beam_dpne.lists.public_counts import count_text
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.release.reading import read_ledger, read_release
 
-PLAN = PrivacyPlan(epsilon=8, delta=1e-5, max_length=3)
+PLAN = NgramsPlan(epsilon=8, delta=1e-5, max_length=3)
 ALL = tuple(MASKS)
 PRONE = "a@.1-_:/w é東@。'%+ \n"
 

@@ -10,7 +10,7 @@ import pytest
 
 from beam_dpne import (
     BayesianPlan,
-    PrivacyPlan,
+    NgramsPlan,
     PrivateNgrams,
     ReleaseNotes,
     SetUnionPlan,
@@ -29,8 +29,8 @@ from beam_dpne.set_union.plan import POLICIES
 from tests.support.releases import ledger_of, length_of, run_of
 
 BUDGET = {"epsilon": 1, "delta": 1e-7}
-ONE_ROUND = PrivacyPlan(**BUDGET, max_length=2, max_contributions=(10, 20), strategy="one_round")
-ADAPTIVE = PrivacyPlan(**BUDGET, max_length=2)
+ONE_ROUND = NgramsPlan(**BUDGET, max_length=2, max_contributions=(10, 20), strategy="one_round")
+ADAPTIVE = NgramsPlan(**BUDGET, max_length=2)
 UNION = SetUnionPlan(**BUDGET)
 PLANS = [ONE_ROUND, ADAPTIVE, UNION, BayesianPlan(**BUDGET)]
 
