@@ -38,7 +38,7 @@ from beam_dpne.lists.left_out import left_out_by, refuse_left_out
 from beam_dpne.lists.parameters import KNOWN_MIN_COUNT, KnownLists
 from beam_dpne.reading.files import InputFile, sha256_of
 from beam_dpne.reading.options import ReadOptions, names_of
-from beam_dpne.release.reading import has_ledger, is_release
+from beam_dpne.release.places import has_ledger, is_release
 from beam_dpne.storage.directories import check_access
 from beam_dpne.storage.paths import split
 
@@ -178,7 +178,7 @@ class KnownNgrams:
         described = release_description(release, same_people=same_people)
         known = cls._of_encoded(listed_codes("known", listed))
         # What a tokenizer makes within a text it may not make of a word alone.
-        if release.ledger["tokenizer"] == tokenizer_name(tokenizer):
+        if release.tokenizer == tokenizer_name(tokenizer):
             return known.possible(tokenizer, described)
         return known.makeable(tokenizer, described)
 
