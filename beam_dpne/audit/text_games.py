@@ -31,6 +31,7 @@ from beam_dpne.audit.games import (
 )
 from beam_dpne.documents.blocks import with_group
 from beam_dpne.elements.arrays import offsets_of, places_in
+from beam_dpne.elements.sums import add_at
 from beam_dpne.evaluation.corpus import BORDER, Corpus, codes_of_sets
 from beam_dpne.lists.known import KnownNgrams
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits
@@ -149,9 +150,9 @@ class World:
             ]
             row, copies, kinds = np.array(rows, np.int64).reshape(-1, 3).T
             powers = scores[row, np.newaxis] ** np.arange(3)
-            np.add.at(seen[..., :3], (copies, kinds), powers)
+            add_at(seen[..., :3], (copies, kinds), powers)
             near = 3 + np.searchsorted(_SCORE_BORDERS, scores[row])
-            np.add.at(seen, (copies, kinds, near), 1)
+            add_at(seen, (copies, kinds, near), 1)
         return seen.reshape(len(self.watched), -1)
 
 

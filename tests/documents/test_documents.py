@@ -449,7 +449,10 @@ OF_BATCHES = [
 OF_ROWS = [
     *(("ann", "canary", "canary"), ["ann", "canary"], "canary", Pair(("ann", "canary"))),
     *({"user": user, "text": "canary"} for user in (None, "", True, 1.5, np.float64(3), b"ann")),
-    *({"user": "ann", "text": text} for text in (None, b"canary", 7, ["a", 7], [["canary"]])),
+    *(
+        {"user": "ann", "text": text}
+        for text in (None, b"canary", 7, ["a", 7], [["canary"]], ["canary", None])
+    ),
     {"user": "ann", "text": "\ud800 canary"},
     *({"canary": "ann", "text": "canary"}, {"user": "ann", "canary": "canary"}),
     {"user": "ann", "text": {"a": 1}},
