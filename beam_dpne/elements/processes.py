@@ -188,13 +188,13 @@ def _serve(parent: socket.socket, answer: Callable[[Any], Iterable[Any]]) -> Non
     """Answers requests until the parent has ended."""
     progress.forward_to(lambda step: parent.send(bytes([_PROGRESS]) + pickle.dumps(step)))
     while files := socket.recv_fds(parent, 1, 1)[1]:
-        is_used = True
+        is_done = True
         try:
             for value in answer(_read(files[0])):
-                # It has been computed while the one before was used.
-                is_used = is_used or bool(parent.recv(1))
+                # The parent says when it is done with a value; the next one is computed meanwhile.
+                is_done = is_done or bool(parent.recv(1))
                 _say(parent, _VALUE, value)
-                is_used = False
+                is_done = False
         except BaseException as error:
             # The parent raises it, and its traceback of this process would be lost.
             note = "".join(traceback.format_exception(error))
@@ -204,7 +204,7 @@ def _serve(parent: socket.socket, answer: Callable[[Any], Iterable[Any]]) -> Non
             raised.add_note(note)
             _say(parent, _ERROR, raised)
         else:
-            is_used = is_used or bool(parent.recv(1))
+            is_done = is_done or bool(parent.recv(1))
             parent.send(bytes([_END]))
 
 

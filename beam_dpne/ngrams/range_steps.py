@@ -86,25 +86,26 @@ class WeightedHistogram(beam.PTransform):
         """Sums within bundles, shuffles by hash range, sums over bundles."""
         keyed = tuple[int, HistogramShard]
         ranges = self.histogram_ranges
-        meets = self.open_pieces
+        # What the sums of users join: n-grams that are open, or an empty piece of every range.
+        others = self.open_pieces
         if self.previous is not None:
             every = beam.FlatMap(empty_ranges, ranges)
-            meets = apply(self.previous, "EveryRange", every, keyed)
+            others = apply(self.previous, "EveryRange", every, keyed)
         sum_bundle = SumBundle(
-            sum_batch=functools.partial(_checked_sums, meets_others=meets is not None),
+            sum_batch=functools.partial(_checked_sums, has_others=others is not None),
             merge=sum_pieces,
             cut=functools.partial(cut_by_hash_range, ranges=ranges),
         )
         pieces = apply(contributions, "SumBundle", beam.ParDo(sum_bundle), keyed)
-        if meets is not None:
-            pieces = apply((pieces, meets), "Meet", beam.Flatten(), keyed)
+        if others is not None:
+            pieces = apply((pieces, others), "Meet", beam.Flatten(), keyed)
         grouped = pieces | "ByHashRange" >> beam.GroupByKey()
         merge = beam.MapTuple(lambda number, pieces: merge_shards(pieces, (number, ranges)))
         return apply(grouped, "SumShard", merge, HistogramShard)
 
 
-def _checked_sums(element: Contributions, *, meets_others: bool) -> HistogramShard:
-    if element.length * element.round > 1 and not meets_others:
+def _checked_sums(element: Contributions, *, has_others: bool) -> HistogramShard:
+    if element.length * element.round > 1 and not has_others:
         raise ValueError(
             "WeightedHistogram needs previous=… at length 2 and more, so that spurious n-grams are "
             "drawn for every hash range, and in later rounds open_pieces=… of DecideRound."
