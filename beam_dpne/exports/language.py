@@ -23,16 +23,33 @@ import pyarrow as pa
 
 from beam_dpne.bayesian.arpa import weighted_model, write_orders
 from beam_dpne.bayesian.backoff import PublicGrams, adapted_model
+from beam_dpne.documents.words import JOINERS, VANISHING, VIRAMAS
 from beam_dpne.elements.rows import escape_token
 from beam_dpne.errors import ExportError
 from beam_dpne.lists.public_counts import PublicCounts, from_codes, read_counts_of_lengths
 from beam_dpne.release.reading import Release
 
-# Letters or digits with their marks, underscores, and single apostrophes between two of these; at least
-# one letter or digit. See `beam_dpne.documents.words`.
-_LETTER = r"[\p{L}\p{N}]\p{M}*"
-_WORDS = rf"(?:_['\u2019]?)*{_LETTER}(?:['\u2019]?(?:{_LETTER}|_))*"
+# Letters or digits with their marks and joiners, underscores, and single apostrophes between two of
+# these; at least one letter or digit. See `beam_dpne.documents.words`.
+_LETTER = rf"[\p{{L}}\p{{N}}][\p{{M}}{JOINERS}]*"
+_WORDS = rf"(?:_'?)*{_LETTER}(?:'?(?:{_LETTER}|_))*"
+_OF_WORDS = r"\p{L}\p{N}\p{M}"
+# Joiners before another one, and those that are not inside of a word.
+_REPEATED = f"[{JOINERS}](?=[{JOINERS}])"
+_OUTER = f"(?<![{_OF_WORDS}])[{JOINERS}]|(?<![{VIRAMAS}])\u200d(?![{_OF_WORDS}])"
+_OUTER += f"|[\u180e\u200c](?![{_OF_WORDS}])"
 _BLANKS = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
+_PLAIN = [
+    *(
+        {"type": "Replace", "pattern": {"Regex": pattern}, "content": ""}
+        for pattern in (f"[{VANISHING}]", _REPEATED, _OUTER)
+    ),
+    {"type": "NFC"},
+    {"type": "Lowercase"},
+    {"type": "NFC"},
+    {"type": "Replace", "pattern": {"String": "\u2019"}, "content": "'"},
+    _BLANKS,
+]
 _SPECIALS = ("[UNK]", "[PAD]")
 # κ, the weight of a shorter context in the stupid back-off of Brants et al. (2007).
 KEPT_BACK = 0.4
@@ -99,14 +116,13 @@ def _splitting(tokenizer: str) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     The library normalizes the texts of added tokens too, which changes no token of these tokenizers.
     """
     if tokenizer.partition(" ")[0] in ("words", "unicode_words"):
-        steps = [{"type": "NFC"}, {"type": "Lowercase"}, _BLANKS]
         split = {
             "type": "Split",
             "pattern": {"Regex": _WORDS},
             "behavior": "Removed",
             "invert": True,
         }
-        return {"type": "Sequence", "normalizers": steps}, split
+        return {"type": "Sequence", "normalizers": _PLAIN}, split
     return _BLANKS if tokenizer == "whitespace" else None, {"type": "WhitespaceSplit"}
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import yaml
 
-from beam_dpne.elements.rows import escape_item, guard
+from beam_dpne.elements.rows import escape_item, guard, one_line
 from beam_dpne.errors import ExportError
 from beam_dpne.release.publishing import write_file
 from beam_dpne.release.reading import Release
@@ -24,6 +24,12 @@ from beam_dpne.release.report.document import environment
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 # A file of tabs has no quotes; 3 is `csv.QUOTE_NONE`.
 _TABS = {"sep": "\t", "quoting": 3}
+_DTYPES = {
+    pa.string(): "string",
+    pa.int32(): "int32",
+    pa.int64(): "int64",
+    pa.float64(): "float64",
+}
 
 
 class Exported(NamedTuple):
@@ -85,10 +91,14 @@ def csv_text(rows: pa.Table) -> str:
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(rows.column_names)
-    # The text of an n-gram is one line already.
-    line = escape_item if "item" in rows.column_names else str
-    for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-        writer.writerow([guard(line(cell)) if isinstance(cell, str) else cell for cell in row])
+    columns = [column.to_pylist() for column in rows.columns]
+    for place, name in enumerate(rows.column_names):
+        if name == "item":
+            columns[place] = list(map(escape_item, columns[place]))
+        if name in ("item", "ngram"):
+            columns[place] = list(map(one_line, columns[place]))
+    for row in zip(*columns, strict=True):
+        writer.writerow([guard(cell) if isinstance(cell, str) else cell for cell in row])
     return stream.getvalue()
 
 
@@ -126,13 +136,19 @@ def title_of(release: Release) -> str:
 def _front_matter(release: Release, license_name: str | None) -> dict[str, Any]:
     names = [part.name for part in release.parts]
     config = {"config_name": "default", "data_files": [{"split": "train", "path": names}]}
+    if names[0].endswith((".csv", ".tsv")):
+        # Else the words "null" and "NA" would be nothing.
+        config["keep_default_na"] = False
     if names[0].endswith(".tsv"):
         config |= _TABS
+    features = [{"name": field.name, "dtype": _DTYPES[field.type]} for field in release.schema]
     head: dict[str, Any] = {"pretty_name": title_of(release)}
     if license_name is not None:
         head["license"] = license_name
     head["tags"] = ["differential-privacy", release.program]
     head["configs"] = [config]
+    # Else words that look like numbers or days would become such.
+    head["dataset_info"] = {"config_name": "default", "features": features}
     head["differential_privacy"] = {
         "epsilon": release.epsilon,
         "delta": release.delta,

@@ -152,7 +152,7 @@ def as_released(made: Made, ledger: Mapping[str, Any]) -> tuple[ReadOptions, str
                 "Leave it out."
             )
     usual = dict(told["details"])
-    for name in usual.keys() & {"columns", "max_record_bytes"}:
+    for name in usual.keys() & {"columns", "max_record_bytes", "where"}:
         usual[name] = json.loads(usual[name])
     is_named = all(map(extension_of, names_of(made[Input].input)))
     if told["format"] == "sequences" or (told["format"] in FORMATS and not is_named):

@@ -33,7 +33,8 @@ _REFERENCES = (
 )
 _TEXT = (
     r"the words, joined by one blank; within a word, backslash is written \\, a blank \s, a tab \t, a "
-    r"line feed \n and a carriage return \r, and the empty word \e (beam_dpne.split_ngram reads it)"
+    r"line feed \n and a carriage return \r, and the empty word \e; in tsv, what ends a line or a text "
+    r"for some readers is \uXXXX, too (beam_dpne.split_ngram reads it)"
 )
 _GROUP = (
     "the group of the texts that have the n-gram, the value of their group field; the same words in "

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -28,7 +28,6 @@ from beam_dpne.reading.rejects import (
     TOO_LONG,
 )
 
-_MAX_ROWS = 65536
 # Type of the users of `sequences`, where each line of each file is a user: the file's index, and the
 # line's offset.
 NAMED_USER = pa.binary(16)
@@ -89,16 +88,24 @@ def _remedy_of_name(kind: pa.DataType, noun: str) -> str:
             "makes integers floats where one is missing."
         )
     if pa.types.is_struct(kind) or pa.types.is_map(kind):
-        return f"Copy the {noun} from the field within it into a field of the document."
+        return _of_within(noun)
     if pa.types.is_nested(kind):
         return f"Write one document for each {noun} of a list."
     return "Convert the column to text before."
 
 
+def _of_within(noun: str) -> str:
+    """Returns what to do where a user, a group or a text is in a field within the named one."""
+    return (
+        f"Name the field within it, e.g. {noun}_field=message.{noun}, or in rows of a pipeline copy "
+        f"the {noun} into a field of the document."
+    )
+
+
 def _remedy_of_text(kind: pa.DataType) -> str:
     """Returns what to do about a column of texts with a type that cannot be read."""
     if pa.types.is_struct(kind) or pa.types.is_map(kind):
-        return "Copy the text from the field within it into a field of the document."
+        return _of_within("text")
     if pa.types.is_nested(kind):
         return "Convert the members of the lists to text before."
     return (
@@ -118,12 +125,29 @@ def group_fault(group: Any) -> str:
 Fault = tuple[np.ndarray, str]
 
 
-def row_faults(users: pa.Array, texts: Sequence[pa.Array]) -> list[Fault]:
-    """Returns which rows have no user, or no text in any of the columns of texts."""
+def record_faults(
+    users: pa.Array, texts: Sequence[pa.Array], groups: pa.Array | None = None
+) -> list[Fault]:
+    """Returns which records in columns cannot be used; `field_values` tells it of records in JSON.
+
+    Args:
+      users: (n,) strings.
+      texts: the columns of texts, (n,) strings or lists of strings each.
+      groups: (n,) strings; None without groups.
+    """
     no_text = np.logical_and.reduce([_mask(text.is_null()) for text in texts])
     is_null = _mask(users.is_null())
     is_empty = ~is_null & (_lengths(users) == 0)
-    return [(is_null, NO_USER), (no_text, NO_TEXT), (is_empty, EMPTY_USER)]
+    faults = [(is_null, NO_USER), (is_empty, EMPTY_USER), (no_text, NO_TEXT)]
+    faults += [(_has_null_token(text), BAD_TOKENS) for text in texts if is_list(text.type)]
+    return faults if groups is None else faults + group_faults(groups)
+
+
+def _has_null_token(texts: pa.Array) -> np.ndarray:
+    """Marks the lists of tokens that have a null: (n,) bool."""
+    rows = pc.call_function("list_parent_indices", [texts]).to_numpy()
+    nulls = np.bincount(rows, _mask(texts.flatten().is_null()), len(texts))
+    return nulls > 0
 
 
 def group_faults(groups: pa.Array) -> list[Fault]:
@@ -172,7 +196,7 @@ def field_values(value: Any, options: ReadOptions) -> tuple[Sequence[Any], str]:
         return (), NOT_OBJECT
     user = value.get(options.user_field)
     texts = [value.get(name) for name in options.text_fields]
-    reason = _user_fault(user) or _text_fault(texts, options)
+    reason = user_fault(user) or _text_fault(texts, options)
     if reason:
         return (), reason
     fields = [str(user), *texts]
@@ -186,8 +210,8 @@ def field_values(value: Any, options: ReadOptions) -> tuple[Sequence[Any], str]:
     return fields, ""
 
 
-def _user_fault(user: Any) -> str:
-    """Returns why a value in JSON cannot be a user, or ""."""
+def user_fault(user: Any) -> str:
+    """Returns why a value cannot be a user, or ""."""
     if user is None:
         return NO_USER
     if user == "":
@@ -326,27 +350,21 @@ def row_group_ranges(file: pq.ParquetFile, split_bytes: int) -> list[tuple[int, 
     return ranges
 
 
-def read_row_groups(
-    file: pq.ParquetFile, groups: range, options: ReadOptions
-) -> Iterator[tuple[list[pa.Array], list[tuple[int, str]], int, int]]:
-    """Yields the columns of usable rows, the rejected rows, and the first and last row of both."""
-    row = sum(file.metadata.row_group(group).num_rows for group in range(groups.start))
-    names = [name for _, name in options.wanted_fields]
-    for group in groups:
-        found = file.metadata.row_group(group)
-        rows = options.block_bytes * found.num_rows // max(1, found.total_byte_size)
-        size = min(_MAX_ROWS, max(1, rows))
-        for batch in file.iter_batches(size, row_groups=[group], columns=names):
-            columns, faults = _checked(*map(batch.column, names), options=options)
-            rejects = [(row + place, reason) for place, reason in faults]
-            yield columns, rejects, row, row + batch.num_rows
-            row += batch.num_rows
+def checked_columns(
+    user: pa.Array, *others: pa.Array, options: ReadOptions, records: np.ndarray | None = None
+) -> tuple[list[pa.Array], list[tuple[int, str]], np.ndarray]:
+    """Finds the records that can be used.
 
+    Args:
+      user: Users.
+      others: The other columns that `ReadOptions.wanted_fields` has.
+      options: How the file is read.
+      records: (rows,) int64, ascending, the number of each row's record, all of whose rows are faulty
+        if one is. None if each row is a record.
 
-def _checked(
-    user: pa.Array, *others: pa.Array, options: ReadOptions
-) -> tuple[list[pa.Array], list[tuple[int, str]]]:
-    """Returns the columns of usable rows, and each faulty row with the first reason that applies.
+    Returns:
+      The columns of usable rows; each faulty record with the first reason that applies; and the record
+      of each usable row, (rows,) int64.
 
     Raises:
       InputError: A column has a type that cannot be read.
@@ -368,28 +386,30 @@ def _checked(
     columns = [user, *texts, *map(as_strings, further)]
     for column in columns:
         column.validate(full=True)
-    faults = row_faults(user, texts)
-    # (rows,) bytes of each record.
-    length = _lengths(user)
-    for text in texts:
-        if options.text_is_tokens:
-            tokens = text.flatten()
-            rows = pc.call_function("list_parent_indices", [text]).to_numpy()
-            nulls = np.bincount(rows, _mask(tokens.is_null()), len(text))
-            faults.append((nulls > 0, BAD_TOKENS))
-            length = length + np.bincount(rows, _lengths(tokens) + 1, len(text))
-        else:
-            length = length + _lengths(text)
-    if options.group_field is not None:
-        faults += group_faults(columns[count + 1])
-    faults.append((length > options.max_record_bytes, TOO_LONG))
+    group = None if options.group_field is None else columns[count + 1]
+    faults = record_faults(user, texts, group)
+    size = _lengths(user) + sum(map(_text_bytes, texts))
+    if records is not None:
+        size = np.bincount(records, size)[records]
+    faults.append((size > options.max_record_bytes, TOO_LONG))
     bad = np.logical_or.reduce([fault for fault, _ in faults])
-    rejects = [
-        (int(row), next(reason for fault, reason in faults if fault[row]))
-        for row in np.flatnonzero(bad)
-    ]
+    numbers = np.arange(len(user)) if records is None else records
+    reasons = dict[int, str]()
+    for row in np.flatnonzero(bad):
+        reason = next(reason for fault, reason in faults if fault[row])
+        reasons.setdefault(int(numbers[row]), reason)
+    if records is not None:
+        bad = np.isin(records, list(reasons))
     keep = pa.array(~bad)
-    return [column.filter(keep) for column in columns], rejects
+    return [column.filter(keep) for column in columns], list(reasons.items()), numbers[~bad]
+
+
+def _text_bytes(texts: pa.Array) -> np.ndarray:
+    """Returns the bytes of each text, of a list those of its tokens and one for each: (n,) numbers."""
+    if not is_list(texts.type):
+        return _lengths(texts)
+    rows = pc.call_function("list_parent_indices", [texts]).to_numpy()
+    return np.bincount(rows, _lengths(texts.flatten()) + 1, len(texts))
 
 
 def _mask(values: pa.Array) -> np.ndarray:

@@ -7,7 +7,8 @@ import codecs
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Container, Iterable, Sequence
 from typing import Annotated
 
 from beam_dpne.errors import InputError
@@ -20,6 +21,7 @@ _EXTENSIONS = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".parquet": "parquet",
+    ".mbox": "mbox",
 }
 # Formats with columns in lines, to which the parameters delimiter, quoting and columns belong.
 DELIMITED = ("csv", "tsv")
@@ -35,6 +37,9 @@ ENCODINGS = (
     *("koi8-r", "koi8-u", "mac-roman", "cp932", "shift_jis", "euc_jp", "cp949", "euc_kr"),
     *("gb2312", "gbk", "gb18030", "big5"),
 )
+# Names of versions of lake tables, whose files are Parquet.
+VERSION_OF_DELTA = re.compile(r"(.+)@v([0-9]{1,18})")
+VERSION_OF_ICEBERG = re.compile(r".+/metadata/[^/]+\.metadata\.json")
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "colon": ":", "space": " "}
 _DELIMITERS["\\t"] = "\t"
@@ -81,6 +86,8 @@ def format_of(path: str, input_format: str = "auto") -> str:
     ('jsonl', 'csv')
     """
     named = _EXTENSIONS.get(extension_of(path))
+    if VERSION_OF_DELTA.fullmatch(path) or VERSION_OF_ICEBERG.fullmatch(path):
+        named = "parquet"
     found = named if input_format == "auto" else input_format
     if found is None or (found == "parquet" and codec_of(path)):
         raise InputError(
@@ -191,7 +198,8 @@ class ReadOptions(Parameters):
         Parameter(
             choices=("auto", *FORMATS),
             help="Format of the input; auto goes by the extension. jsonl has one object a line, json "
-            "that or one array of objects, sequences one user a line with tokens between blanks.",
+            "that or one array of objects, mbox messages, and sequences one user a line with tokens "
+            "between blanks.",
         ),
     ] = "auto"
     user_field: Annotated[
@@ -260,6 +268,29 @@ class ReadOptions(Parameters):
             help="Size in bytes above which a record is rejected; it bounds a worker's memory.",
         ),
     ] = _DEFAULT_RECORD_BYTES
+    records: Annotated[
+        str | None,
+        Parameter(
+            pattern=_FIELD,
+            requirement=_FIELD_NAME,
+            value="FIELD",
+            in_short_help=False,
+            default_text="a file is an array, or has one record a line",
+            help="List of the records in a JSON file that is one object, e.g. statuses or "
+            "chats.list[].messages.",
+        ),
+    ] = None
+    where: Annotated[
+        str | Sequence[str] | None,
+        Parameter(
+            pattern=r"[^\x00-\x1f\"\\=]+=[^\x00-\x1f]+",
+            requirement="a field, then =, then values with commas between them",
+            value="FIELD=VALUES",
+            in_short_help=False,
+            help="Condition for a text: a field beside it, or around it, has one of these values, e.g. "
+            "conversation.role=user,system. Of several all must hold.",
+        ),
+    ] = None
     text_is_tokens: bool = False
     group_field: str | None = None
     fields: Sequence[str] | None = None
@@ -295,6 +326,15 @@ class ReadOptions(Parameters):
         others = (("fields", name) for name in self.fields or ())
         return (("user_field", self.user_field), *texts, *group, *others)
 
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The conditions for texts, each as a field, = and its values."""
+        return () if self.where is None else names_of(self.where)
+
+    def needs_paths(self, plain: Container[str]) -> bool:
+        """Returns whether fields must be looked for by paths, since not all have these plain names."""
+        return bool(self.conditions) or any(name not in plain for _, name in self.wanted_fields)
+
     def delimiter_of(self, kind: str) -> str:
         """Returns the character between the fields of a format, `csv` or `tsv`."""
         usual = "," if kind == "csv" else "\t"
@@ -324,6 +364,8 @@ class ReadOptions(Parameters):
             "delimiter": self.delimiter and self.delimiter_of("csv"),
             "quoting": None if self.quoting == "auto" else self.quoting,
             "columns": self.columns and json.dumps(list(self.columns)),
+            "records": self.records,
+            "where": self.where and json.dumps(self.conditions),
             # A further field may be the reason why a record is rejected.
             "fields": self.fields and json.dumps(list(self.fields)),
             "max_record_bytes": None if size == _DEFAULT_RECORD_BYTES else str(size),
@@ -352,12 +394,13 @@ class ReadOptions(Parameters):
         for kind in kinds:
             self.check_kind(kind)
         quoting = None if self.quoting == "auto" else self.quoting
-        of_text = tuple(kind for kind in FORMATS if kind != "parquet")
+        of_text = tuple(kind for kind in FORMATS if kind not in ("parquet", "mbox"))
         for name, value, own in (
             ("delimiter", self.delimiter, DELIMITED),
             ("quoting", quoting, DELIMITED),
             ("columns", self.columns, DELIMITED),
             ("encoding", self.encoding, of_text),
+            ("records", self.records, ("json",)),
         ):
             if value is not None and not set(kinds) & set(own):
                 raise InputError(
@@ -380,10 +423,12 @@ class ReadOptions(Parameters):
                 "and Parquet). Name the format with input_format."
             )
         usual = (("user_field", ReadOptions.user_field), ("text_field", ReadOptions.text_field))
-        if kind == "sequences" and (self.wanted_fields != usual or self.fields is not None):
+        is_usual = self.wanted_fields == usual and self.fields is None and self.where is None
+        if kind == "sequences" and not is_usual:
             raise InputError(
                 "a file of sequences must be read without user_field, text_field, group_field and "
-                "fields, since each line is a user with one text. Name the format with input_format."
+                "fields, and without where, since each line is a user with one text. Name the format "
+                "with input_format."
             )
 
 

@@ -6,12 +6,13 @@ offsets in the text as UTF-8, or numbers of an array's elements.
 
 import contextlib
 import csv
+import dataclasses
 import functools
 import itertools
 import operator
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import ijson
@@ -23,12 +24,15 @@ from beam_dpne.reading.columns import (
     group_fault,
     is_too_deep,
     record_type,
+    user_fault,
     whole_records,
 )
 from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, TextFile, lines_of, size_of
+from beam_dpne.reading.json_lists import prefix_of
+from beam_dpne.reading.mailboxes import messages, record_of
+from beam_dpne.reading.nested import Finder, conditions_of, finder_of
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import (
-    EMPTY_USER,
     NOT_CSV,
     NOT_JSON,
     RAGGED,
@@ -53,12 +57,19 @@ class Gathered:
     Attributes:
       text: The text.
       options: How the file is read.
+      given: Fields of all records, which the path of the file has.
       columns: The values of each wanted field of the usable records.
       rejects: Position and reason of each record that cannot be used.
+      further: Number of values in a column beyond the first one of their record, which has several
+        texts at the end of a path.
     """
 
-    def __init__(self, text: TextFile, options: ReadOptions) -> None:
+    def __init__(
+        self, text: TextFile, options: ReadOptions, given: Mapping[str, str | None]
+    ) -> None:
         self.text = text
+        self.given = given
+        self._finder = finder_of(options, given)
         text.block = min(_PIECE, 1 + options.block_bytes // 8)
         self.options = options
         self.columns = [list[Any]() for _ in options.wanted_fields]
@@ -67,6 +78,7 @@ class Gathered:
     def clear(self) -> None:
         """Begins the next batch."""
         self.rejects: list[tuple[int, str]] = []
+        self.further = 0
         for column in self.columns:
             column.clear()
         self.end = self.text.offset + self.options.block_bytes
@@ -78,6 +90,26 @@ class Gathered:
         else:
             for column, value in zip(self.columns, values, strict=True):
                 column.append(value)
+
+    def add_value(self, position: int, value: Any) -> None:
+        """Adds a value in JSON, as a reject if it has not what is wanted."""
+        if self._finder is None:
+            self.add(position, *field_values(value, self.options))
+            return
+        self.add_rows(position, *self._finder.rows(value))
+
+    def add_rows(self, position: int, rows: list[Sequence[Any]], reason: str) -> None:
+        """Adds the rows of one record, as a reject if there is a reason."""
+        if reason:
+            self.rejects.append((position, reason))
+        for row in rows:
+            self.add(position, row, "")
+        self.further += max(0, len(rows) - 1)
+
+    @property
+    def has_paths(self) -> bool:
+        """Whether fields must be looked for by paths."""
+        return self._finder is not None
 
     def take(self, records: list[Any]) -> None:
         """Adds records of `record_type`, and empties the list of them."""
@@ -93,15 +125,25 @@ def read_delimited(
     """Reads CSV or TSV up to `stop`, with columns of these names; blank lines are skipped."""
     text = into.text
     options = into.options
-    wanted = operator.itemgetter(*(names.index(name) for _, name in options.wanted_fields))
     width = len(names)
+    # Fields that the path of the file has stand behind those of each line.
+    given = tuple(value or "" for value in into.given.values())
+    whole = [*names, *into.given]
+    wanted = operator.itemgetter(*(whole.index(name) for _, name in options.wanted_fields))
+    conditions = [
+        (whole.index(condition.path), condition.values)
+        for condition in conditions_of(options.conditions)
+    ]
     for offset, row, fault in _rows(text, kind, options, options.max_record_bytes, stop):
         values: tuple[str, ...] = ()
         reason = fault
         if len(row) == width:
+            if given:
+                row.extend(given)
+            if not fault and any(row[place] not in allowed for place, allowed in conditions):
+                continue
             values = wanted(row)
-            if not values[0]:
-                reason = reason or EMPTY_USER
+            reason = reason or user_fault(values[0])
         else:
             reason = reason or RAGGED
         if not reason and options.group_field is not None:
@@ -333,24 +375,43 @@ def read_sequences(into: Gathered, number: int, stop: int | None) -> Iterator[No
             yield
 
 
+def read_mbox(into: Gathered) -> Iterator[None]:
+    """Reads the messages of a mailbox; each piece of text that a sender wrote is a document."""
+    # A message has a list of texts, for which the plain name of the field stands.
+    texts = [f"{name}[]" for name in into.options.text_fields]
+    finder = Finder(dataclasses.replace(into.options, text_field=texts), into.given)
+    for position, message, fault in messages(into.text, into.options.max_record_bytes):
+        record, reason = ({}, fault) if fault else record_of(message)
+        if reason:
+            into.add(position, (), reason)
+        else:
+            into.add_rows(position, *finder.rows(record))
+        if into.text.offset >= into.end:
+            yield
+
+
 def read_json_lines(into: Gathered, stop: int | None) -> Iterator[None]:
     """Reads the JSON lines that begin before `stop`; blank lines are skipped."""
     decoder = msgspec.json.Decoder(record_type(into.options))
     text = into.text
     limit = into.options.max_record_bytes
     for start, block in text.blocks(limit, stop):
-        records = whole_records(decoder, block, limit)
+        records = [] if into.has_paths else whole_records(decoder, block, limit)
         for position, line, fault in () if records else lines_of(start, block, limit):
             if fault:
                 into.rejects.append((position, fault))
             elif is_too_deep(line.encode()):
                 into.rejects.append((position, TOO_DEEP))
-            elif line.strip(" \t\r\n"):
+            elif not line.strip(" \t\r\n"):
+                continue
+            elif into.has_paths:
+                _add_line(into, position, line)
+            else:
                 try:
                     records.append(decoder.decode(line))
                 except (msgspec.MsgspecError, RecursionError):
                     into.take(records)
-                    into.add(position, *_checked(line, into.options))
+                    _add_line(into, position, line)
         into.take(records)
         if text.offset >= into.end:
             yield
@@ -360,33 +421,43 @@ def read_json_array(into: Gathered) -> Iterator[None]:
     """Reads the elements of a JSON array; positions are their numbers, from 0."""
     kind = list[record_type(into.options)]
     number = 0
-    for found in elements(into.text):
-        try:
-            into.take(msgspec.convert(found, kind))
-        except (msgspec.MsgspecError, RecursionError):
-            for place, element in enumerate(found, number):
-                into.add(place, *field_values(element, into.options))
+    for found in elements(into.text, prefix_of(into.options.records)):
+        left = found
+        if not into.has_paths:
+            with contextlib.suppress(msgspec.MsgspecError, RecursionError):
+                into.take(msgspec.convert(found, kind))
+                left = []
+        for place, element in enumerate(left, number):
+            into.add_value(place, element)
         number += len(found)
         if into.text.offset >= into.end:
             yield
 
 
-def _checked(line: str, options: ReadOptions) -> tuple[Sequence[Any], str]:
+def _add_line(into: Gathered, position: int, line: str) -> None:
+    """Adds a line of JSON, which is a reject if it is malformed."""
     try:
-        return field_values(msgspec.json.decode(line), options)
+        value = msgspec.json.decode(line)
     except (msgspec.MsgspecError, RecursionError):
-        return (), NOT_JSON
+        into.add(position, (), NOT_JSON)
+    else:
+        into.add_value(position, value)
 
 
-def elements(text: TextFile) -> Iterator[list[Any]]:
+def elements(text: TextFile, prefix: str) -> Iterator[list[Any]]:
     """Yields the elements of a JSON array, of one piece of the text after another.
+
+    Args:
+      text: The text.
+      prefix: The elements' name, by `json_lists.prefix_of`. But for "item", which is that of an array
+        alone, the text may have several objects with such an array.
 
     Raises:
       BrokenText: The array is malformed. An element that is malformed cannot be told from those beside
         it, so that nothing of the file is used.
     """
     found = ijson.sendable_list()
-    parser = ijson.items_coro(found, "item")
+    parser = ijson.items_coro(found, prefix, multiple_values=prefix != "item")
     try:
         while piece := text.read(_PIECE):
             text.offset += len(piece)

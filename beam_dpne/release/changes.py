@@ -216,6 +216,11 @@ _NAMED: dict[str, tuple[str, Callable[[Release], str | None]]] = {
     "unit": ("unit", _unit),
     "user field": ("fields", lambda release: release.ledger["input"].get("user_field")),
     "text field": ("fields", _text_fields),
+    # Ledgers of older versions have none.
+    "version of the tokenizer": (
+        "versions",
+        lambda release: release.ledger["versions"].get("tokenizer"),
+    ),
 }
 
 

@@ -22,6 +22,7 @@ from msgspec import UNSET, UnsetType
 
 from beam_dpne import __version__
 from beam_dpne.counts.rule import CONFIDENCE
+from beam_dpne.documents.masks import TextRules
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.documents.run_keys import (
     MECHANISM_VERSION,
@@ -29,8 +30,9 @@ from beam_dpne.documents.run_keys import (
     RunKeys,
     commitment_of,
     committed,
+    tokenizer_identity,
 )
-from beam_dpne.documents.tokenizers import tokenizer_name
+from beam_dpne.documents.tokenizers import BOUNDARIES, TOKENIZERS, Tokenizer, tokenizer_name
 from beam_dpne.elements.rows import ORDER
 from beam_dpne.mechanism.gaussian import GaussianNoise, group_sizes
 from beam_dpne.reading.options import InputDescription
@@ -128,6 +130,7 @@ class Run:
       bound_commitment: The same for the run key bound to the context of the run.
       described: How records became documents, which says what one user is; None if that is unknown.
       rules: What the tokenizer leaves out of texts, and how it cuts them into items.
+      tokenizer_version: Name and version of a tokenizer of this package; None for others.
       known: What the ledger says of lists of known n-grams, if there are any.
     """
 
@@ -138,6 +141,7 @@ class Run:
     bound_commitment: Committed
     described: InputDescription | None = None
     rules: Mapping[str, Any] | None = None
+    tokenizer_version: str | None = None
     known: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -152,8 +156,17 @@ class Run:
             bound_commitment=committed(keys.bound),
             described=private.described or private.row_description,
             rules=getattr(private.tokenizer, "rules", None),
+            tokenizer_version=_version_of(private.tokenizer),
             known={} if known is None else known.section,
         )
+
+
+def _version_of(tokenizer: str | Tokenizer) -> str | None:
+    """Returns name and version of a tokenizer of this package, without rules; None for others."""
+    split = tokenizer.tokenizer if isinstance(tokenizer, TextRules) else tokenizer
+    identity = tokenizer_identity(split)
+    is_own = identity["name"] in (*TOKENIZERS, *BOUNDARIES)
+    return f"{identity['name']} {identity['version']}" if is_own else None
 
 
 class Contents(NamedTuple):
@@ -209,6 +222,9 @@ def whole_ledger(
         gaussian_noise=_GAUSSIAN,
         sizes=_group_sizes(plan),
     )
+    versions = {"beam_dpne": __version__, **packages, "python": platform.python_version()}
+    if run.tokenizer_version is not None:
+        versions["tokenizer"] = run.tokenizer_version
     counts = UNSET if plan.count_noise is None else _counts(plan)
     explained: dict[str, Section | Sequence[Section]] = {"spent": spent}
     explained["mechanism" if isinstance(found, Section) else "lengths"] = found
@@ -250,7 +266,7 @@ def whole_ledger(
         columns=_columns(contents.columns, is_counted=counts is not UNSET),
         counts=counts,
         meanings={name: _meanings(section) for name, section in explained.items()},
-        versions={"beam_dpne": __version__, **packages, "python": platform.python_version()},
+        versions=versions,
         rows=schema.Rows(count=rows),
     )
     return with_notes(ledger, notes)

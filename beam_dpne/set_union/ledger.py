@@ -40,7 +40,8 @@ _PROMISE = (
 )
 _ITEM = (
     r"the item as it is; in tsv, backslash is written \\, a tab \t, a line feed \n, a carriage return "
-    r"\r, and the empty item \e (beam_dpne.elements.rows.unescape_item reads it)"
+    r"\r, what ends a line or a text for some readers as \uXXXX, and the empty item \e "
+    "(beam_dpne.elements.rows.unescape_item reads it)"
 )
 _SCORE = (
     "the noisy weight in the round in which the item was found, as the middle of a cell one 64th of "

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 
 from beam_dpne import PublicCounts, join_tokens, read_release, split_ngram
 from beam_dpne.documents.tokenizers import words as split_words
-from beam_dpne.elements.rows import unescape_item
+from beam_dpne.elements.rows import in_release, unescape_item
 from beam_dpne.exports.language import KEPT_BACK, is_unbroken
 from beam_dpne.exports.writing import KINDS, export
 from beam_dpne.lists.public_counts import read_public_counts
@@ -113,6 +113,8 @@ def test_runs_of_blanks_are_one_blank_where_no_word_has_any(tmp_path):
         "Don't panic! 'quoted' x2",
         "NAÏVE e\u0301tude ___ _a_ a__b a_'b a''b rock’n’roll",
         "I ❤\ufe0f you, 日本語 3.14 \u0939\u093f\u0928\u094d\u0926\u0940",
+        "co\u00adop a\u200c\u200cb a\u200c\u200d. \u0d28\u0d4d\u200d \u200db",
+        "don\u200c't I\u0307\u0327 \u202eC’est",
     ],
 )
 def test_texts_are_split_as_the_tokenizer_of_the_release_does(made, text):
@@ -349,9 +351,9 @@ def test_a_csv_has_the_rows_and_no_formula(made, releases, name):
     cells = [row[place] for row in rows]
     assert not any(cell[:1] in tuple("=+-@\t\r＝＋－＠") and cell for cell in cells)
     read = [cell.removeprefix("'") for cell in cells]
-    if name == "items":
-        read = [unescape_item(text) for text in read]
-    assert read == texts_of(releases, name)
+    plain = unescape_item if name == "items" else in_release
+    assert list(map(plain, read)) == texts_of(releases, name)
+    assert len(text.splitlines()) == len(table) + 1
     number = "probability" if name == "joint" else "score"
     values = [float(row[headings.index(number)]) for row in rows]
     assert values == table.column(number).to_pylist()
@@ -366,9 +368,8 @@ def test_other_readers_find_the_same_rows_in_a_csv(made, releases, name):
         assert (found.column_names, len(found)) == (rows.column_names, len(rows))
         texts = map(str, found.column("item" if name == "items" else "ngram").to_pylist())
         read = [text.removeprefix("'") for text in texts]
-        assert (list(map(unescape_item, read)) if name == "items" else read) == texts_of(
-            releases, name
-        )
+        plain = unescape_item if name == "items" else in_release
+        assert list(map(plain, read)) == texts_of(releases, name)
 
 
 # Data card

@@ -195,6 +195,13 @@ def test_groups_with_another_field_are_not_compared(tmp_path):
         changes_of(tmp_path, "country", "month")
 
 
+def test_another_version_of_the_tokenizer_is_named(cli, tmp_path):
+    for name, version in (("old", "words 2, Unicode 14.0.0"), ("new", "words 3, Unicode 14.0.0")):
+        releases.words(tmp_path / name, ["x"], tokenizer_version=version)
+    said = " ".join(cli("compare", tmp_path / "old", tmp_path / "new").out.split())
+    assert 'version of the tokenizer is "words 2, Unicode 14.0.0" in the old release' in said
+
+
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
