@@ -246,7 +246,7 @@ class Budget:
             left = directory_at(output).names()
         known: set[str] = set()
         if LEDGER_NAME in left and _is_among(found := read_counted(output), runs):
-            known = {LEDGER_NAME, *(part["name"] for part in found.ledger["parts"])}
+            known = {LEDGER_NAME, *(part.name for part in found.release.parts)}
         if set(left) - known:
             raise BudgetError(
                 f"{name} must be the note of a run that has published nothing, but {output} has files. "

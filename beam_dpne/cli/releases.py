@@ -290,7 +290,7 @@ def _notes_on_keys(runs: Mapping[str, Counted]) -> list[str]:
         for names in of_one_key(runs)
     ]
     old = [run for run in runs.values() if isinstance(run, CountedLedger) and not run.run_key]
-    given = sum(run.ledger["run_key"]["given"] for run in old)
+    given = sum(run.release.ledger["run_key"]["given"] for run in old)
     if given > 1:
         notes.append(
             f"{given} of the runs had a run key that was given. If two used the same key on different "

@@ -303,10 +303,9 @@ def _foreign_escapes(name: str) -> InputError:
 
 def release_description(release: Release, *, same_people: bool) -> dict[str, Any]:
     """Returns what the ledger says of a list that is a release."""
-    guarantee = release.ledger["guarantee"]
     return {
-        "epsilon": guarantee["epsilon"],
-        "delta": guarantee["delta"],
+        "epsilon": release.epsilon,
+        "delta": release.delta,
         "kind": RELEASE,
         "sha256": release.ledger_sha256,
         "same_people": same_people,

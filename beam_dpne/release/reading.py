@@ -378,12 +378,8 @@ def read_release(path: str) -> Release:
       beam_dpne.errors.ReleaseError: no/such/folder/ledger.json does not exist: there is no release, \
 or its publication was not completed.
     """
-    data = read_ledger_bytes(path)
-    release = Release(
-        path=release_folder(path).rstrip("/") or "/",
-        ledger=parse_ledger(data, ledger_path(path)),
-        ledger_sha256=hashlib.sha256(data).hexdigest(),
-    )
+    folder = release_folder(path).rstrip("/") or "/"
+    release = described_release(read_ledger_bytes(path), ledger_path(path), folder=folder)
     directory = directory_at(release.path)
     for part in release.parts:
         with as_release_error(f"Part {part.name} of the release cannot be read"):
@@ -391,6 +387,24 @@ or its publication was not completed.
         if not is_there:
             raise _incomplete(part)
     return release
+
+
+def described_release(ledger: bytes, path: str, *, folder: str) -> Release:
+    """Returns the release that a ledger describes, whose files need not be there.
+
+    Args:
+      ledger: The bytes of the ledger.
+      path: Its path, for messages.
+      folder: The directory in which the files of the release are looked for, once they are needed.
+
+    Raises:
+      ReleaseError: It is not a whole ledger of a readable schema.
+    """
+    return Release(
+        path=folder,
+        ledger=parse_ledger(ledger, path),
+        ledger_sha256=hashlib.sha256(ledger).hexdigest(),
+    )
 
 
 def _incomplete(part: Part) -> ReleaseError:
