@@ -32,8 +32,6 @@ LEFT: Mapping[str, Mapping[str, int]] = {
         "beam_dpne/documents/steps.py": 1,
         "beam_dpne/elements/encoding.py": 1,
         "beam_dpne/ngrams/ledger.py": 1,
-        "beam_dpne/release/ledger.py": 5,
-        "beam_dpne/release/reading.py": 1,
     },
     UNTYPED: {
         "beam_dpne/ngrams/steps.py": 1,

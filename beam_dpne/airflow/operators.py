@@ -20,6 +20,7 @@ from beam_dpne.jobs.programs import PROGRAMS
 
 if TYPE_CHECKING:
     from beam_dpne.accounting.expense import Plan
+    from beam_dpne.release.reading import Release as Published
 
 
 class Release(BaseOperator):
@@ -99,7 +100,7 @@ class Release(BaseOperator):
         """
         from beam_dpne.accounting.budget import open_budget
         from beam_dpne.jobs.budgets import checked_note
-        from beam_dpne.release.reading import has_ledger
+        from beam_dpne.release.places import has_ledger
 
         directory = self.directory(context)
         # A wrong parameter is refused here, before anything starts.
@@ -132,12 +133,11 @@ class Release(BaseOperator):
           AirflowFailException: The release is of another program or budget than the task's.
         """
         from beam_dpne.accounting.budget import open_budget
-        from beam_dpne.release.reading import read_ledger
+        from beam_dpne.release.reading import read_release
 
         directory = self.directory(context)
         plan = self._plan(self._made(directory))
-        ledger = read_ledger(directory)
-        facts = facts_of(directory, ledger)
+        facts = facts_of(directory, read_release(directory))
         wanted = {"program": self.program, "epsilon": plan.epsilon, "delta": plan.delta}
         if not wanted.items() <= facts.items():
             raise AirflowFailException(
@@ -206,20 +206,20 @@ class ReleaseOperator(Release):
             child.terminate()
 
 
-def facts_of(directory: str, ledger: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what is worth handing on of a ledger, as JSON types; it is as public as the release.
+def facts_of(directory: str, release: "Published") -> dict[str, Any]:
+    """Returns what is worth handing on of a release, as JSON types; it is as public as the release.
 
     Returns:
       `path`, `program`, `epsilon`, `delta`, `released` (the number of rows), and for n-grams `lengths`
       (the same by length).
     """
-    lengths = {str(each["length"]): each["released"] for each in ledger.get("lengths", ())}
+    lengths = {str(each["length"]): each["released"] for each in release.lengths}
     facts: dict[str, Any] = {
         "path": directory,
-        "program": ledger["program"],
-        "epsilon": ledger["guarantee"]["epsilon"],
-        "delta": ledger["guarantee"]["delta"],
-        "released": sum(part["rows"] for part in ledger["parts"]),
+        "program": release.program,
+        "epsilon": release.epsilon,
+        "delta": release.delta,
+        "released": release.num_rows,
     }
     if lengths:
         facts["lengths"] = lengths

@@ -35,7 +35,7 @@ _WRONG = 2
 _SIGNALLED = 128
 _ONE_SIGNAL_SECONDS = 1.0
 # The modules of this package that log. Others may have loggers whose names begin with beam_dpne.
-_LOGGERS = ("beam_dpne.storage.directories",)
+_LOGGERS = ("beam_dpne.storage.directories", "beam_dpne.yaml.transforms")
 _CHECK_LEDGER = "the release is complete only if its ledger.json is there."
 # While an engine runs a job, the launcher does not know which stage it has reached.
 _MAY_HAVE_PUBLISHED = ("publish", "engine")
@@ -257,7 +257,7 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
     Raises:
       UsageError: if the file must not be at that path, or cannot be written.
     """
-    from beam_dpne.release.reading import check_outside
+    from beam_dpne.release.places import check_outside
     from beam_dpne.storage.directories import absolute_path
     from beam_dpne.storage.paths import is_local
 

@@ -14,9 +14,8 @@ import pyarrow as pa
 from beam_dpne.errors import kind_of
 from beam_dpne.reading.columns import (
     group_column,
-    group_faults,
     interleaved,
-    row_faults,
+    record_faults,
     text_column,
     user_column,
 )
@@ -114,7 +113,7 @@ def documents_of(
         *names, group_name = names
         group = group_column(batch.column(group_name), group_name)
     texts = [text_column(batch.column(name), name) for name in names[1:]]
-    for rows, reason in row_faults(users, texts) + ([] if group is None else group_faults(group)):
+    for rows, reason in record_faults(users, texts, group):
         if rows.any():
             raise ValueError(
                 f"Documents must be usable, got one with the fields {fields} whose {reason}. Drop it "

@@ -6,7 +6,7 @@ dictionary is an Arrow array of distinct words, and a word's code is its place i
 
 import concurrent.futures
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -76,6 +76,15 @@ def run_starts(ordered: np.ndarray) -> np.ndarray:
     differs = ordered[1:] != ordered[:-1]
     begins = np.append(True, differs)
     return np.flatnonzero(begins)
+
+
+def run_ends(ordered: np.ndarray) -> np.ndarray:
+    """Returns the place of the last value of each run of equal values: (number of runs,) int64."""
+    if ordered.size == 0:
+        return np.zeros(0, np.int64)
+    differs = ordered[1:] != ordered[:-1]
+    ends = np.append(differs, True)
+    return np.flatnonzero(ends)
 
 
 def distinct(
@@ -152,8 +161,8 @@ def distinct_with_flag(
     found, _ = distinct((*columns, flag), (*sizes, 2))
     own = found[:-1]
     flags = found[-1]
-    # A tuple is here once or twice, without the flag before with it; the first of them says whether all
-    # copies have it.
+    # A tuple is in `found` once, or once with the flag 0 and then once with the flag 1. So its first
+    # place has the flag 1 only if no copy has the flag 0.
     is_first = _differs_from_before(own)
     return tuple(column[is_first] for column in own), flags[is_first].astype(bool)
 
@@ -413,28 +422,48 @@ def join_words(parts: Iterable[pa.Array]) -> pa.Array:
     return pa.concat_arrays(arrays)
 
 
-def merge_words(parts: Iterable[pa.Array]) -> tuple[pa.Array, np.ndarray]:
-    """Merges several dictionaries into one.
+class MergedWords(NamedTuple):
+    """Several dictionaries as one.
 
-    Returns:
-      The distinct words, in the order in which they first occur; and the place of each word of the
-      parts among these, (n,) int32, part by part.
+    Attributes:
+      words: the distinct words, in the order in which they first occur.
+      places: (n,) int32, the place in `words` of each word of the dictionaries, one after the other.
+      sizes: the number of words of each dictionary.
     """
+
+    words: pa.Array
+    places: np.ndarray
+    sizes: Sequence[int]
+
+    def codes(self, codes: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Returns codes of words of each dictionary as codes of `words`; −1 stays −1.
+
+        Args:
+          codes: an array of integers for each dictionary, of any shape.
+        """
+        merged = []
+        for size, stop, part in zip(self.sizes, np.cumsum(self.sizes), codes, strict=True):
+            # A last place for −1, which is no word.
+            places = np.append(self.places[stop - size : stop], np.int32(NOT_THERE))
+            merged.append(places[part])
+        return merged
+
+    def hashes(self, parts: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns the keyed hashes of `words`: (words, 2) uint64.
+
+        Args:
+          parts: (m, 2) uint64 each, those of each dictionary's words; equal words have equal hashes.
+        """
+        hashes = np.empty((len(self.words), 2), dtype=np.uint64)
+        hashes[self.places] = np.concatenate(parts)
+        return hashes
+
+
+def merge_words(dictionaries: Iterable[pa.Array]) -> MergedWords:
+    """Merges several dictionaries into one."""
+    parts = list(dictionaries)
     encoded = join_words(parts).dictionary_encode()
-    return encoded.dictionary, encoded.indices.to_numpy()
-
-
-def merge_hashes(parts: Sequence[np.ndarray], places: np.ndarray, size: int) -> np.ndarray:
-    """Returns the keyed hashes of merged words: (size, 2) uint64.
-
-    Args:
-      parts: (m, 2) uint64 each, the hashes of each part's words.
-      places: (n,) integers, from `merge_words`; equal words have equal hashes.
-      size: the size of the merged dictionary.
-    """
-    hashes = np.empty((size, 2), dtype=np.uint64)
-    hashes[places] = np.concatenate(parts)
-    return hashes
+    return MergedWords(encoded.dictionary, encoded.indices.to_numpy(), list(map(len, parts)))
 
 
 def used_words(size: int, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

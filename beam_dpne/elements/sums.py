@@ -1,4 +1,4 @@
-"""Exact sums of integers: of the entries of each row, and of what is added at each place."""
+"""Exact sums of integers: of the entries of each row, of runs, and of what is added at each place."""
 
 import numpy as np
 import scipy
@@ -17,6 +17,16 @@ def sums_of_rows(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     before_each_entry = np.concatenate(([0], np.cumsum(values)))
     before_each_row = before_each_entry.take(offsets)
     return np.diff(before_each_row)
+
+
+def sums_of_runs(values: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Returns the sum of each run of neighbours, exactly, as `sums_of_rows` does: (n,) int64.
+
+    Args:
+      values: (m,) int64.
+      last: (n,) integers, the place of the last value of each run; a run begins after the one before.
+    """
+    return np.diff(np.cumsum(values).take(last), prepend=0)
 
 
 def sums_at(places: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:

@@ -43,10 +43,8 @@ def codes_of_documents(
         words.append(encoded.words)
         # A null is a border as well.
         codes.append(np.insert(encoded.codes, encoded.offsets[1:], NO_GRAM))
-    merged, places = merge_words(words)
-    pieces = np.split(places, np.cumsum([len(own) for own in words])[:-1])
-    whole = [np.append(own, NO_GRAM)[part] for own, part in zip(pieces, codes, strict=True)]
-    return merged, np.concatenate(whole)
+    merged = merge_words(words)
+    return merged.words, np.concatenate(merged.codes(codes))
 
 
 def codes_of_ngrams(ngrams: Iterable[Sequence[str]]) -> EncodedTokens:

@@ -27,7 +27,8 @@ from beam_dpne.reading.files import TextFile, guarded, line_blocks, open_raw
 from beam_dpne.reading.lake_tables import refuse_lake_tables
 from beam_dpne.reading.options import codec_of, extension_of
 from beam_dpne.release.parts import parse_copied
-from beam_dpne.release.reading import Release, is_release, read_release
+from beam_dpne.release.places import is_release
+from beam_dpne.release.reading import Release, read_release
 from beam_dpne.storage.directories import absolute_path
 
 TEXT = "text"
@@ -302,10 +303,9 @@ def _foreign_escapes(name: str) -> InputError:
 
 def release_description(release: Release, *, same_people: bool) -> dict[str, Any]:
     """Returns what the ledger says of a list that is a release."""
-    guarantee = release.ledger["guarantee"]
     return {
-        "epsilon": guarantee["epsilon"],
-        "delta": guarantee["delta"],
+        "epsilon": release.epsilon,
+        "delta": release.delta,
         "kind": RELEASE,
         "sha256": release.ledger_sha256,
         "same_people": same_people,

@@ -9,7 +9,6 @@ import collections
 import dataclasses
 import functools
 import hashlib
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +38,7 @@ from beam_dpne.lists.left_out import left_out_by, refuse_left_out
 from beam_dpne.lists.parameters import KNOWN_MIN_COUNT, KnownLists
 from beam_dpne.reading.files import InputFile, sha256_of
 from beam_dpne.reading.options import ReadOptions, names_of
-from beam_dpne.release.reading import has_ledger, is_release
+from beam_dpne.release.places import has_ledger, is_release
 from beam_dpne.storage.directories import check_access
 from beam_dpne.storage.paths import split
 
@@ -179,7 +178,7 @@ class KnownNgrams:
         described = release_description(release, same_people=same_people)
         known = cls._of_encoded(listed_codes("known", listed))
         # What a tokenizer makes within a text it may not make of a word alone.
-        if release.ledger["tokenizer"] == tokenizer_name(tokenizer):
+        if release.tokenizer == tokenizer_name(tokenizer):
             return known.possible(tokenizer, described)
         return known.makeable(tokenizer, described)
 
@@ -188,15 +187,11 @@ class KnownNgrams:
         """Returns the n-grams of several lists together."""
         if len(lists) == 1:
             return lists[0]
-        words, places = merge_words(own.words for own in lists)
-        starts = itertools.accumulate((len(own.words) for own in lists), initial=0)
-        grams = [
-            places[start + rows]
-            for start, own in zip(starts, lists, strict=False)
-            for rows in own.grams
-        ]
+        merged = merge_words(own.words for own in lists)
+        places = merged.codes([np.arange(len(own.words)) for own in lists])
+        grams = [each[rows] for each, own in zip(places, lists, strict=True) for rows in own.grams]
         described = tuple(each for own in lists for each in own.lists)
-        return dataclasses.replace(cls.of_codes(words, grams), lists=described)
+        return dataclasses.replace(cls.of_codes(merged.words, grams), lists=described)
 
     @classmethod
     def _of_encoded(cls, ngrams: EncodedTokens) -> "KnownNgrams":
@@ -318,7 +313,7 @@ class KnownNgrams:
     @property
     def items(self) -> KnownItems:
         """Its distinct words, without groups, as `PrivateSetUnion` takes them."""
-        words, _ = merge_words([without_groups(self.words)])
+        words = pc.call_function("unique", [without_groups(self.words)])
         return KnownItems(words=words, sha256=self.sha256, section=self.section)
 
 

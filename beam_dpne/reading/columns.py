@@ -125,12 +125,29 @@ def group_fault(group: Any) -> str:
 Fault = tuple[np.ndarray, str]
 
 
-def row_faults(users: pa.Array, texts: Sequence[pa.Array]) -> list[Fault]:
-    """Returns which rows have no user, or no text in any of the columns of texts."""
+def record_faults(
+    users: pa.Array, texts: Sequence[pa.Array], groups: pa.Array | None = None
+) -> list[Fault]:
+    """Returns which records in columns cannot be used; `field_values` tells it of records in JSON.
+
+    Args:
+      users: (n,) strings.
+      texts: the columns of texts, (n,) strings or lists of strings each.
+      groups: (n,) strings; None without groups.
+    """
     no_text = np.logical_and.reduce([_mask(text.is_null()) for text in texts])
     is_null = _mask(users.is_null())
     is_empty = ~is_null & (_lengths(users) == 0)
-    return [(is_null, NO_USER), (is_empty, EMPTY_USER), (no_text, NO_TEXT)]
+    faults = [(is_null, NO_USER), (is_empty, EMPTY_USER), (no_text, NO_TEXT)]
+    faults += [(_has_null_token(text), BAD_TOKENS) for text in texts if is_list(text.type)]
+    return faults if groups is None else faults + group_faults(groups)
+
+
+def _has_null_token(texts: pa.Array) -> np.ndarray:
+    """Marks the lists of tokens that have a null: (n,) bool."""
+    rows = pc.call_function("list_parent_indices", [texts]).to_numpy()
+    nulls = np.bincount(rows, _mask(texts.flatten().is_null()), len(texts))
+    return nulls > 0
 
 
 def group_faults(groups: pa.Array) -> list[Fault]:
@@ -179,7 +196,7 @@ def field_values(value: Any, options: ReadOptions) -> tuple[Sequence[Any], str]:
         return (), NOT_OBJECT
     user = value.get(options.user_field)
     texts = [value.get(name) for name in options.text_fields]
-    reason = _user_fault(user) or _text_fault(texts, options)
+    reason = user_fault(user) or _text_fault(texts, options)
     if reason:
         return (), reason
     fields = [str(user), *texts]
@@ -193,8 +210,8 @@ def field_values(value: Any, options: ReadOptions) -> tuple[Sequence[Any], str]:
     return fields, ""
 
 
-def _user_fault(user: Any) -> str:
-    """Returns why a value in JSON cannot be a user, or ""."""
+def user_fault(user: Any) -> str:
+    """Returns why a value cannot be a user, or ""."""
     if user is None:
         return NO_USER
     if user == "":
@@ -369,23 +386,12 @@ def checked_columns(
     columns = [user, *texts, *map(as_strings, further)]
     for column in columns:
         column.validate(full=True)
-    faults = row_faults(user, texts)
-    # (rows,) bytes of each record.
-    length = _lengths(user)
-    for text in texts:
-        if options.text_is_tokens:
-            tokens = text.flatten()
-            rows = pc.call_function("list_parent_indices", [text]).to_numpy()
-            nulls = np.bincount(rows, _mask(tokens.is_null()), len(text))
-            faults.append((nulls > 0, BAD_TOKENS))
-            length = length + np.bincount(rows, _lengths(tokens) + 1, len(text))
-        else:
-            length = length + _lengths(text)
-    if options.group_field is not None:
-        faults += group_faults(columns[count + 1])
+    group = None if options.group_field is None else columns[count + 1]
+    faults = record_faults(user, texts, group)
+    size = _lengths(user) + sum(map(_text_bytes, texts))
     if records is not None:
-        length = np.bincount(records, length)[records]
-    faults.append((length > options.max_record_bytes, TOO_LONG))
+        size = np.bincount(records, size)[records]
+    faults.append((size > options.max_record_bytes, TOO_LONG))
     bad = np.logical_or.reduce([fault for fault, _ in faults])
     numbers = np.arange(len(user)) if records is None else records
     reasons = dict[int, str]()
@@ -396,6 +402,14 @@ def checked_columns(
         bad = np.isin(records, list(reasons))
     keep = pa.array(~bad)
     return [column.filter(keep) for column in columns], list(reasons.items()), numbers[~bad]
+
+
+def _text_bytes(texts: pa.Array) -> np.ndarray:
+    """Returns the bytes of each text, of a list those of its tokens and one for each: (n,) numbers."""
+    if not is_list(texts.type):
+        return _lengths(texts)
+    rows = pc.call_function("list_parent_indices", [texts]).to_numpy()
+    return np.bincount(rows, _lengths(texts.flatten()) + 1, len(texts))
 
 
 def _mask(values: pa.Array) -> np.ndarray:

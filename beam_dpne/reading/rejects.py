@@ -59,11 +59,12 @@ class Reject(NamedTuple):
 def write_rejects(directory: str, rejects: Iterable[Reject]) -> str:
     """Writes rejects as lines of JSON into a file of a directory, and returns the file's path.
 
+    They are in the order of their files and positions, in whatever order several processes found them.
     On a local file system only its owner can read it. A second run replaces the file of the first.
     """
     path = join(directory, _NAME)
     with private_file(path) if is_local(path) else create_file(path) as file:
-        for reject in rejects:
+        for reject in sorted(rejects):
             file.write(json.dumps(reject._asdict()).encode() + b"\n")
     return path
 

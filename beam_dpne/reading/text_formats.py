@@ -24,6 +24,7 @@ from beam_dpne.reading.columns import (
     group_fault,
     is_too_deep,
     record_type,
+    user_fault,
     whole_records,
 )
 from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, TextFile, lines_of, size_of
@@ -32,7 +33,6 @@ from beam_dpne.reading.mailboxes import messages, record_of
 from beam_dpne.reading.nested import Finder, conditions_of, finder_of
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import (
-    EMPTY_USER,
     NOT_CSV,
     NOT_JSON,
     RAGGED,
@@ -144,8 +144,7 @@ def read_delimited(
             if conditions and not fault and not _hold(conditions, row):
                 continue
             values = wanted(row)
-            if not values[0]:
-                reason = reason or EMPTY_USER
+            reason = reason or user_fault(values[0])
         else:
             reason = reason or RAGGED
         if not reason and options.group_field is not None:

@@ -36,7 +36,7 @@ from beam_dpne.reading.options import InputDescription, ReadOptions, names_of
 from beam_dpne.reading.records import check_fields
 from beam_dpne.reading.rejects import Tally
 from beam_dpne.reading.steps import ReadFiles, check_tallies
-from beam_dpne.release.reading import check_not_below, check_outside, is_release
+from beam_dpne.release.places import check_not_below, check_outside, is_release
 from beam_dpne.release.steps import WriteRelease
 
 # Signs in the name of a field, or in a path, that no name of a row has.

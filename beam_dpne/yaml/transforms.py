@@ -21,7 +21,7 @@ from beam_dpne.errors import UsageError
 from beam_dpne.jobs.inputs import with_rules
 from beam_dpne.jobs.made import Made, fields_in, typed_values, with_file
 from beam_dpne.jobs.parameters import Input, PlanFile, Rejecting, Running, Tokenizing, Writing
-from beam_dpne.jobs.preparing import check_directory
+from beam_dpne.jobs.preparing import check_directory, large_delta_of
 from beam_dpne.lists.known import KnownNgrams, read_known
 from beam_dpne.lists.parameters import KnownLists, PublicCounting
 from beam_dpne.lists.public_counts import read_public_counts
@@ -39,7 +39,6 @@ from beam_dpne.storage.directories import absolute_path, check_access
 from beam_dpne.validation import (
     Parameter,
     Parameters,
-    about_large_delta,
     did_you_mean,
     parameters_of,
 )
@@ -169,8 +168,7 @@ def _common(made: Made, plan: GaussianPlan, lists: KnownLists | PublicCounting) 
     fields = made[ReadOptions]
     tokenizing = made[Tokenizing]
     running = made[Running]
-    warning = about_large_delta(plan.delta)
-    if warning is not None and not plan.public_user_count:
+    if warning := large_delta_of(plan):
         _LOGGER.warning("%s: %s.", _TRANSFORMS[type(plan)], warning)
     run_key = None
     if running.run_key_file is not None:

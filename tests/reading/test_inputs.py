@@ -1,5 +1,6 @@
 """Paths, globs and folders stand for files; options and inputs that cannot be are refused."""
 
+import errno
 import gzip
 import os
 import pathlib
@@ -18,6 +19,7 @@ from beam_dpne import yaml
 from beam_dpne.errors import InputError
 from beam_dpne.lists.known import KnownNgrams
 from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.lake_tables import refuse_lake_tables
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import check_fields, plan_reads
 from beam_dpne.reading.steps import ReadDocuments
@@ -66,6 +68,42 @@ class ShelfFileSystem(LocalFileSystem):
     def metadata(self, path: str) -> FileMetadata:
         local = pathlib.Path(path.removeprefix("shelf:/"))
         return FileMetadata(path, local.stat().st_size if local.is_file() else 0)
+
+
+class StrictFileSystem(ShelfFileSystem):
+    """Fails if it is to list a folder that is not there, as that of Hadoop does."""
+
+    @classmethod
+    def scheme(cls) -> str:
+        return "strict"
+
+    def _list(self, dir_or_prefix: str):
+        return iter(
+            [FileMetadata(f"strict:/{each}", 1) for each in os.scandir(_local(dir_or_prefix))]
+        )
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(_local(path))
+
+
+class ClosedFileSystem(StrictFileSystem):
+    """Has no folders, and fails if it is to list what has a certain name."""
+
+    @classmethod
+    def scheme(cls) -> str:
+        return "closed"
+
+    def has_dirs(self) -> bool:
+        return False
+
+    def _list(self, dir_or_prefix: str):
+        if CANARY in dir_or_prefix:
+            raise PermissionError(errno.EACCES, CANARY)
+        return iter([])
+
+
+def _local(path: str) -> str:
+    return path.partition(":/")[2]
 
 
 @pytest.mark.parametrize("scheme", ["", "shelf:/"])
@@ -137,6 +175,20 @@ def test_links_to_files_of_a_lake_table_are_refused_and_files_beside_one_are_not
     write(tmp_path / "metadata" / "notes.json", "{}")
     write(tmp_path / "a.csv", "user,text\n")
     assert len(match_inputs([str(tmp_path / "*.csv")])) == 1
+
+
+def test_a_look_up_of_a_lake_table_that_fails_is_not_taken_for_none(tmp_path) -> None:
+    """But a file system that fails to list what is not there says that nothing is there."""
+    (tmp_path / "metadata").symlink_to("metadata")
+    (tmp_path / CANARY / "metadata").mkdir(parents=True)
+    (tmp_path / "unlisted").mkdir()
+    (tmp_path / "unlisted" / "_delta_log").touch()
+    closed = (str(tmp_path), f"closed:/{tmp_path}/{CANARY}", f"strict:/{tmp_path}/unlisted")
+    for folder in closed:
+        with pytest.raises(InputError, match=r"cannot be looked up .*deleted.* Try again"):
+            refuse_lake_tables("input", [f"{folder}/part-0.parquet"])
+    for folder in (f"strict:/{tmp_path}/{CANARY}", f"closed:/{tmp_path}"):
+        refuse_lake_tables("input", [f"{folder}/part-0.parquet"])
 
 
 def read_all(read_documents: beam.PTransform) -> None:

@@ -22,19 +22,11 @@ import pyarrow.compute as pc
 from markupsafe import Markup, escape
 
 from beam_dpne import __version__
+from beam_dpne.release.changes import compare_releases, differences, told_changes
 from beam_dpne.release.reading import Release
-from beam_dpne.report import PARTS, charts
-from beam_dpne.report.changes import compare_releases, differences, told_changes
-from beam_dpne.report.facts import (
-    Facts,
-    detection_bound,
-    guessing_bound,
-    html_text,
-    markdown_text,
-    number,
-    percent,
-    shown,
-)
+from beam_dpne.release.report import PARTS, charts
+from beam_dpne.release.report.bounds import detection_bound, guessing_bound
+from beam_dpne.release.wording import html_text, markdown_text, number, percent, shown
 
 _TITLES = {
     "ngrams": "Released n-grams",
@@ -68,9 +60,9 @@ _MOST_GROUPS = 50
 _OF_A_GROUP = 5
 # The end of the longest bar's scale, as a multiple of the largest value.
 _WIDEST = 2.0
-# An interval that is wider than this factor is marked.
+# The estimate of an interval that is wider than this factor is marked.
 _ROUGH = 10
-_ROUGHLY = "; order of magnitude"
+_ROUGHLY = "≈ "
 _BLANKS = re.compile(r"\n\s*\n")
 _BIBTEX = str.maketrans(
     {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -87,7 +79,7 @@ class _Row(NamedTuple):
 
 
 def render_report(
-    facts: Facts,
+    release: Release,
     *,
     since: Release | None = None,
     output_format: str = "html",
@@ -100,7 +92,7 @@ def render_report(
     Equal arguments give equal bytes.
 
     Args:
-      facts: The release (see `Facts.read`).
+      release: The release (see `read_release`).
       since: An earlier release with which it is compared, or None.
       output_format: "html" or "markdown".
       left_out: Names of what is left out, keys of `PARTS`.
@@ -109,33 +101,37 @@ def render_report(
     """
     changes = None
     if since is not None:
-        unlike = differences(since, facts, left_out)
-        changes = told_changes(compare_releases(since, facts), 10, unlike)
-    facts = _without(facts, left_out)
+        unlike = differences(since, release, left_out)
+        changes = told_changes(compare_releases(since, release), 10, unlike)
     is_html = output_format == "html"
-    groups = {length: rows for length, rows in facts.groups().items() if len(rows)}
-    has_search = is_html and "search" not in left_out
-    epsilon = facts.ledger["guarantee"]["epsilon"]
-    delta = facts.ledger["guarantee"]["delta"]
+    ranked = {length: rows for length, rows in release.ranked().items() if len(rows)}
+    rows = release.rows
+    # From here on nothing is asked of a ledger that has what is left out.
+    release = _without(release, left_out)
+    has_search = is_html and "search" not in left_out and len(rows) > 0
+    epsilon = release.epsilon
+    delta = release.delta
     words = {
         "changes": changes,
-        "charts": {"lengths": _length_charts(facts), "ranks": _rank_charts(facts, groups)},
-        "facts": facts,
+        "charts": {"lengths": _length_charts(release), "ranks": _rank_charts(release, ranked)},
+        "count": len(rows),
         "format": output_format,
         "guess": percent(guessing_bound(epsilon, delta)),
         "left_out": {name: text for name, text in PARTS.items() if name in left_out},
         "rankings": [
-            (f"{_of_length(facts, length)}: {len(top):,} of {len(rows):,}", _rows(facts, top))
-            for length, rows in groups.items()
-            if len(top := rows.slice(0, top_rows))
+            (f"{_of_length(release, length)}: {len(top):,} of {len(own):,}", _rows(release, top))
+            for length, own in ranked.items()
+            if len(top := own.slice(0, top_rows))
         ],
+        "release": release,
         "since": since,
-        "search": _search(facts, groups, search_rows) if has_search else None,
+        "search": _search(release, ranked, search_rows) if has_search else None,
         "sections": {
-            name: f"Top {facts.row_noun}s" if name == "top" else heading
+            name: f"Top {release.row_noun}s" if name == "top" else heading
             for name, heading in _SECTIONS.items()
             if name not in left_out
-            and (is_html or name != "search")
+            and (has_search or name != "search")
+            and (len(rows) or name != "top")
             and (since or name != "changes")
         },
         "tables": {
@@ -143,24 +139,24 @@ def render_report(
                 (percent(alarms), percent(detection_bound(epsilon, delta, alarms)))
                 for alarms in _FALSE_ALARMS
             ],
-            "groups": _groups(facts) if facts.has_groups else [],
-            "parameters": _parameters(facts.ledger),
+            "groups": _groups(release, rows) if release.has_groups else [],
+            "parameters": _parameters(release.ledger),
         },
-        "title": shown(facts.ledger["notes"]["title"] or _TITLES[facts.program]),
+        "title": shown(release.title or _TITLES[release.program]),
         "version": __version__,
-        "word_range": _words([each["length"] for each in facts.lengths if each["released"]]),
+        "word_range": _words([each["length"] for each in release.lengths if each["released"]]),
     }
     text = environment(output_format).get_template("report.jinja").render(words)
     return (text.lstrip() if is_html else _BLANKS.sub("\n\n", text.strip()) + "\n").encode()
 
 
-def _without(facts: Facts, left_out: Collection[str]) -> Facts:
+def _without(release: Release, left_out: Collection[str]) -> Release:
     """Returns a release whose ledger lacks what is left out, so that no section can show it."""
-    ledger: dict[str, Any] = {**facts.ledger, "guarantee": dict(facts.ledger["guarantee"])}
-    unit = facts.ledger["notes"]["unit"]
+    ledger: dict[str, Any] = {**release.ledger, "guarantee": dict(release.ledger["guarantee"])}
+    unit = release.unit
     user = ledger["guarantee"]["user"]
     ledger["notes"] = {
-        name: None if name in left_out else note for name, note in facts.ledger["notes"].items()
+        name: None if name in left_out else note for name, note in release.ledger["notes"].items()
     }
     if "unit" in left_out and unit is not None:
         ledger["guarantee"]["user"] = user.removeprefix(f"{unit}: ")
@@ -171,7 +167,7 @@ def _without(facts: Facts, left_out: Collection[str]) -> Facts:
         ledger.pop("text_rules", None)
     if "versions" in left_out:
         ledger["versions"] = {"beam_dpne": ledger["versions"]["beam_dpne"]}
-    return dataclasses.replace(facts, ledger=ledger)
+    return dataclasses.replace(release, ledger=ledger)
 
 
 @functools.cache
@@ -179,13 +175,14 @@ def environment(output_format: str) -> jinja2.Environment:
     """Returns the templates for "html" or "markdown"; what is not marked as safe is escaped."""
     is_html = output_format == "html"
     made = jinja2.Environment(
-        loader=jinja2.PackageLoader("beam_dpne.report", ""),
+        loader=jinja2.PackageLoader("beam_dpne.release.report", ""),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
     made.filters |= {
+        "breakable": lambda text: Markup(escape(text).replace("_", Markup("_<wbr>"))),
         "bibtex": lambda text: text.translate(_BIBTEX),
         "number": number,
         "one_line": functools.partial(_one_line, is_html=is_html),
@@ -210,7 +207,11 @@ def _one_line(text: Markup, *, is_html: bool) -> Markup:
 
 
 def _asset(name: str) -> str:
-    return importlib.resources.files("beam_dpne.report").joinpath(name).read_text(encoding="utf-8")
+    return (
+        importlib.resources.files("beam_dpne.release.report")
+        .joinpath(name)
+        .read_text(encoding="utf-8")
+    )
 
 
 def _digest(text: str) -> Markup:
@@ -226,19 +227,19 @@ def _words(lengths: Sequence[int]) -> str:
     return f"{first} to {last} words"
 
 
-def _of_length(facts: Facts, length: int | None) -> str:
-    noun = f"{facts.row_noun.capitalize()}s"
+def _of_length(release: Release, length: int | None) -> str:
+    noun = f"{release.row_noun.capitalize()}s"
     return noun if length is None else f"{noun} of {_words([length])}"
 
 
-def _length_charts(facts: Facts) -> list[tuple[str, Markup]]:
-    if not facts.lengths:
+def _length_charts(release: Release) -> list[tuple[str, Markup]]:
+    if not release.lengths:
         return []
-    names = [str(each["length"]) for each in facts.lengths]
-    released = [float(each["released"]) for each in facts.lengths]
+    names = [str(each["length"]) for each in release.lengths]
+    released = [float(each["released"]) for each in release.lengths]
     shares = [
         each["expected_spurious_at_most"] / count if count else 0.0
-        for each, count in zip(facts.lengths, released, strict=True)
+        for each, count in zip(release.lengths, released, strict=True)
     ]
     title = "Released n-grams of each length"
     share = "Expected share of spurious n-grams, at most"
@@ -248,39 +249,43 @@ def _length_charts(facts: Facts) -> list[tuple[str, Markup]]:
     return found
 
 
-def _rank_charts(facts: Facts, groups: Mapping[int | None, pa.Table]) -> list[tuple[str, Markup]]:
+def _rank_charts(
+    release: Release, ranked: Mapping[int | None, pa.Table]
+) -> list[tuple[str, Markup]]:
     found = []
-    for length, rows in list(groups.items())[:_MOST_PLOTS]:
-        title = f"{_of_length(facts, length)}: {facts.value_noun} by rank"
-        values, *ends = _values(facts, rows)
+    # One value is no curve.
+    curves = [(length, rows) for length, rows in ranked.items() if len(rows) > 1]
+    for length, rows in curves[:_MOST_PLOTS]:
+        title = f"{_of_length(release, length)}: {release.value_noun} by rank"
+        values, *ends = _values(release, rows)
         lows, highs = ends or (None, None)
         found.append((title, charts.by_rank(title, values, lows=lows, highs=highs)))
     return found
 
 
-def _values(facts: Facts, rows: pa.Table) -> list[list[float]]:
+def _values(release: Release, rows: pa.Table) -> list[list[float]]:
     """Returns the values of rows, and the ends of their intervals if they have any."""
-    ends = ("users_low", "users_high") if facts.has_counts else ()
-    names = (facts.value_column, *ends)
+    ends = ("users_low", "users_high") if release.has_counts else ()
+    names = (release.value_column, *ends)
     return [[float(value) for value in rows.column(name).to_pylist()] for name in names]
 
 
-def _rows(facts: Facts, rows: pa.Table) -> list[_Row]:
+def _rows(release: Release, rows: pa.Table) -> list[_Row]:
     """Returns rows with bars, which are shares of the largest value."""
-    columns = _values(facts, rows)
+    columns = _values(release, rows)
     # One very wide interval must not make all other bars short; its line ends at the edge then.
     largest = max([*columns[0], 0.0])
     top = min(max([*columns[-1], 0.0]), _WIDEST * largest) or 1.0
     shares = [[min(max(value, 0.0) / top, 1.0) for value in column] for column in columns]
-    texts = facts.texts(rows)
+    texts = release.titles(rows)
     bars = [charts.bar(*each) for each in zip(*shares, strict=True)]
-    return list(map(_Row, texts, _shown_values(facts, columns), bars))
+    return list(map(_Row, texts, _shown_values(release, columns), bars))
 
 
-def _shown_values(facts: Facts, columns: Sequence[Sequence[float]]) -> list[str]:
-    if facts.value_column == "probability":
+def _shown_values(release: Release, columns: Sequence[Sequence[float]]) -> list[str]:
+    if release.value_column == "probability":
         return [number(value) for value in columns[0]]
-    if not facts.has_counts:
+    if not release.has_counts:
         return [f"{value:,.2f}" for value in columns[0]]
     return [_with_interval(*each) for each in zip(*columns, strict=True)]
 
@@ -288,30 +293,30 @@ def _shown_values(facts: Facts, columns: Sequence[Sequence[float]]) -> list[str]
 def _with_interval(value: float, low: float, high: float) -> str:
     """Returns an estimate with its interval; a wide one is marked as an order of magnitude."""
     mark = _ROUGHLY if high > _ROUGH * max(low, 1) else ""
-    return f"{value:,.0f} ({low:,.0f} to {high:,.0f}{mark})"
+    return f"{mark}{value:,.0f} ({low:,.0f} to {high:,.0f})"
 
 
-def _search(facts: Facts, groups: Mapping[int | None, pa.Table], limit: int) -> dict[str, Any]:
+def _search(release: Release, ranked: Mapping[int | None, pa.Table], limit: int) -> dict[str, Any]:
     """Returns the rows that a report embeds, as [length, texts, values] of each length.
 
     At the limit no length has more rows than another, unless the other has no more.
     """
-    ranks = sorted(rank for rows in groups.values() for rank in range(len(rows)))
+    ranks = sorted(rank for rows in ranked.values() for rank in range(len(rows)))
     most = ranks[limit] if limit < len(ranks) else len(ranks)
     embedded = []
-    for length, rows in groups.items():
+    for length, rows in ranked.items():
         kept = rows.slice(0, most)
         if len(kept):
-            texts = list(map(shown, facts.texts(kept)))
-            values = _shown_values(facts, _values(facts, kept))
+            texts = list(map(shown, release.titles(kept)))
+            values = _shown_values(release, _values(release, kept))
             embedded.append(["" if length is None else str(length), texts, values])
     left_out = len(ranks) - sum(len(texts) for _, texts, _ in embedded)
     return {"groups": embedded, "limit": limit, "left_out": left_out}
 
 
-def _groups(facts: Facts) -> list[list[str]]:
+def _groups(release: Release, rows: pa.Table) -> list[list[str]]:
     """Returns for each of the largest groups its name, its number of rows, and its first rows."""
-    rows = facts.rows.sort_by([(facts.value_column, "descending")])
+    rows = rows.sort_by([(release.value_column, "descending")])
     found = []
     sizes = collections.Counter(rows["group"].to_pylist())
     for group in sorted(sizes, key=lambda group: (-sizes[group], group))[:_MOST_GROUPS]:

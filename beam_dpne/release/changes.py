@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from beam_dpne.errors import UsageError
 from beam_dpne.release.reading import Release
 from beam_dpne.release.schema import plain_unit
-from beam_dpne.report.facts import number, shown
+from beam_dpne.release.wording import number, shown
 
 CHANGES = ("new", "risen", "fallen", "gone", "unchanged", "both")
 GONE = (
@@ -60,7 +60,7 @@ def compare_releases(old: Release, new: Release) -> pa.Table:
     names = [name for name in _NAMES if name in tables[0].column_names]
     has_lengths = "length" in names
     if has_lengths:
-        longest = min(len(release.ledger["lengths"]) for release in (old, new))
+        longest = min(old.max_length, new.max_length)
         tables = [table.filter(pc.field("length") <= longest) for table in tables]
     rows = tables[0].join(tables[1], names, join_type="full outer")
     numbers = [f"{side}_{name}" for side in ("old", "new") for name in _USERS]
@@ -173,8 +173,8 @@ def _named(release: Release, side: str) -> pa.Table:
 # What must be the same in two ledgers that are compared, by its name in messages.
 _SAME = {
     "program": lambda release: release.program,
-    "tokenizer": lambda release: release.ledger["tokenizer"],
-    "text rules": lambda release: release.ledger.get("text_rules"),
+    "tokenizer": lambda release: release.tokenizer,
+    "text rules": lambda release: release.text_rules,
     "group field": lambda release: release.ledger["input"].get("group_field"),
 }
 
@@ -202,8 +202,7 @@ def _told(value: str | None) -> str:
 
 
 def _unit(release: Release) -> str | None:
-    unit = release.ledger["notes"].get("unit")
-    return None if unit is None else plain_unit(unit)
+    return None if release.unit is None else plain_unit(release.unit)
 
 
 def _text_fields(release: Release) -> str | None:
@@ -217,6 +216,11 @@ _NAMED: dict[str, tuple[str, Callable[[Release], str | None]]] = {
     "unit": ("unit", _unit),
     "user field": ("fields", lambda release: release.ledger["input"].get("user_field")),
     "text field": ("fields", _text_fields),
+    # Ledgers of older versions have none.
+    "version of the tokenizer": (
+        "versions",
+        lambda release: release.ledger["versions"].get("tokenizer"),
+    ),
 }
 
 
@@ -236,17 +240,20 @@ def change_counts(changes: pa.Table) -> list[dict[str, int]]:
     return found
 
 
-def leading(changes: pa.Table, count: int) -> list[dict[str, str]]:
-    """Returns the first rows of each change but "unchanged", as a reader sees them.
+def leading(changes: pa.Table, count: int) -> dict[str, list[dict[str, str]]]:
+    """Returns the first rows of each change but "unchanged", as a reader sees them, by a title.
 
     Risen and fallen ones come by the end of the interval that is nearer to 1, others by users.
     """
-    found: list[dict[str, str]] = []
+    found: dict[str, list[dict[str, str]]] = {}
     for change, (column, direction) in _ORDERS.items():
         own = changes.filter(pc.field("change") == change)
         if column in own.column_names:
             own = own.sort_by([(column, direction)])
-        found += [_shown_change(row) for row in own.slice(0, count).to_pylist()]
+        first = own.slice(0, count)
+        if len(first):
+            title = f"{change.capitalize()}: {len(first):,} of {len(own):,}"
+            found[title] = list(map(_shown_change, first.to_pylist()))
     return found
 
 
@@ -260,20 +267,29 @@ _ORDERS = {
 
 
 def _shown_change(row: dict[str, Any]) -> dict[str, str]:
-    """Returns a row of `compare_releases` as a reader sees it."""
-    text = row.get("ngram", row.get("item"))
+    """Returns a row of `compare_releases` as a reader sees it: its text, and what numbers it has."""
+    noun = "item" if "item" in row else "n-gram"
+    text = row["item"] if "item" in row else row["ngram"]
     if "group" in row:
         text = f"{row['group']}: {text}"
-    told = {"change": row["change"], "text": text}
-    if "ratio" in row:
-        told["old users"] = number(row["old_users"])
-        told["new users"] = number(row["new_users"])
-        told["ratio"] = "–"
-        if row["ratio"]:
-            told["ratio"] = (
-                f"{row['ratio']:.3g} ({row['ratio_low']:.3g} to {row['ratio_high']:.3g})"
-            )
+    told = {noun: text}
+    for name, side in (("users before", "old_users"), ("users now", "new_users")):
+        if row.get(side) is not None:
+            told[name] = number(row[side])
+    if row.get("ratio") is not None:
+        middle, low, high = (_factor(row[name]) for name in ("ratio", "ratio_low", "ratio_high"))
+        told["ratio (95 % interval)"] = f"{middle} ({low} to {high})"
     return told
+
+
+def _factor(value: float) -> str:
+    """Returns a ratio in three digits, or in more where it would look like 1 and is not.
+
+    >>> _factor(2.0712), _factor(1.0012), _factor(1.0)
+    ('2.07', '1.0012', '1')
+    """
+    text = f"{value:.3g}"
+    return f"{value:.5g}" if text == "1" else text
 
 
 def told_changes(
@@ -286,8 +302,9 @@ def told_changes(
       count: How many rows of each change are shown.
       unlike: What `differences` returned.
     """
-    tables = {"What changed": change_counts(changes), "What changed most": leading(changes, count)}
-    filled = {title: rows for title, rows in tables.items() if rows}
+    counts = change_counts(changes)
+    tables: dict[str, list[dict[str, Any]]] = {"What changed": counts} if counts else {}
+    tables |= leading(changes, count)
     sentences = list(unlike)
     if "ratio" in changes.column_names:
         known_ratios = changes["ratio"].drop_null()
@@ -297,4 +314,4 @@ def told_changes(
                 f"In the median, rows of both releases have {median:.3g} times as many users as before."
             )
     sentences.append(GONE)
-    return filled, sentences
+    return tables, sentences

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup, escape
 
-from beam_dpne.report.facts import number
+from beam_dpne.release.wording import number
 
 _WIDTH = 360
 _HEIGHT = 210
@@ -85,7 +85,7 @@ def by_rank(
 
     Args:
       title: What is drawn, for readers who do not see it.
-      values: Values by falling size, at least one. Those that are not positive are drawn at the bottom.
+      values: Values by falling size, at least two. Those that are not positive are drawn at the bottom.
       lows: Lower ends of their intervals.
       highs: Upper ends of their intervals.
     """
@@ -95,7 +95,7 @@ def by_rank(
     ticks = _ticks(min(positive) / 2, max(positive) * 2)
     low = ticks[0]
     high = ticks[-1]
-    widest = math.log10(max(len(values), 2))
+    widest = math.log10(len(values))
 
     def x(rank: float) -> float:
         return _LEFT + _INNER_WIDTH * math.log10(rank) / widest
@@ -114,8 +114,6 @@ def by_rank(
         outline = f"{points(highs, ranks)} {points(lows, ranks[::-1])}"
         shapes.append(f'<polygon class="band" points="{outline}"/>')
     shapes.append(f'<polyline class="line" points="{points(values, ranks)}"/>')
-    if len(values) == 1:
-        shapes.append(f'<circle class="dot" cx="{x(1):.1f}" cy="{y(values[0]):.1f}" r="3"/>')
     shapes.append(_text(_LEFT + _INNER_WIDTH / 2, _HEIGHT - 6, "rank"))
     said = f"Rank 1: {number(values[0])}; rank {len(values):,}: {number(values[-1])}."
     return _svg(title, said, shapes)

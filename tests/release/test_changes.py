@@ -1,5 +1,6 @@
 """What changed between two releases: every state, its interval, and what cannot be compared."""
 
+import collections
 import csv
 import json
 
@@ -12,8 +13,8 @@ from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import corpus_of, index_corpus
 from beam_dpne.evaluation.judging import rows_of_table
 from beam_dpne.reading.options import InputDescription
+from beam_dpne.release.changes import GONE, change_counts, compare_releases, ratios, told_changes
 from beam_dpne.release.reading import read_release
-from beam_dpne.report.changes import GONE, change_counts, compare_releases, ratios
 from tests.conftest import _run_cli
 from tests.support import releases
 
@@ -194,6 +195,13 @@ def test_groups_with_another_field_are_not_compared(tmp_path):
         changes_of(tmp_path, "country", "month")
 
 
+def test_another_version_of_the_tokenizer_is_named(cli, tmp_path):
+    for name, version in (("old", "words 2, Unicode 14.0.0"), ("new", "words 3, Unicode 14.0.0")):
+        releases.words(tmp_path / name, ["x"], tokenizer_version=version)
+    said = " ".join(cli("compare", tmp_path / "old", tmp_path / "new").out.split())
+    assert 'version of the tokenizer is "words 2, Unicode 14.0.0" in the old release' in said
+
+
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
@@ -238,5 +246,30 @@ def test_a_report_has_a_section_on_what_changed(cli, months, tmp_path, name):
     text = (tmp_path / name).read_text()
     assert GONE[:40] in text
     assert read_release(str(months / "old")).ledger_sha256 in text
-    most = text.index("What changed most")
-    assert text.index("What was released") < most < text.rindex("What is not protected")
+    first = text.index("New: ")
+    assert text.index("What was released") < first < text.rindex("What is not protected")
+
+
+@pytest.mark.parametrize(
+    ("old", "numbers"),
+    [
+        (
+            "old",
+            {
+                "Risen": {"users before", "users now", "ratio (95 % interval)"},
+                "Fallen": {"users before", "users now", "ratio (95 % interval)"},
+                "New": {"users now"},
+                "Gone": {"users before"},
+            },
+        ),
+        ("old without", {"New": set(), "Gone": set()}),
+    ],
+)
+def test_readers_see_each_change_with_the_numbers_that_it_has(months, old, numbers):
+    changes = changes_of(months, old, "new")
+    tables, _ = told_changes(changes, 1, [])
+    counts = collections.Counter(changes["change"].to_pylist())
+    for change, columns in numbers.items():
+        (row,) = tables.pop(f"{change}: 1 of {counts[change.lower()]}")
+        assert {*row} == {"n-gram", *columns}
+    assert [*tables] == ["What changed"]
