@@ -19,6 +19,7 @@ from beam_dpne.jobs.showing import Showing
 from beam_dpne.reading.columns import is_text
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.records import fields_nowhere
 from beam_dpne.reading.rejects import Reject, write_rejects
 from beam_dpne.storage.directories import absolute_path
 
@@ -79,7 +80,9 @@ def check_input(made: Made, beam_arguments: list[str], showing: Showing) -> Chec
         tokenizer=name,
         corpus=corpus,
         words=words,
-        problems=problems(corpus, words, reading, rejecting, name),
+        problems=problems(
+            corpus, words, reading, rejecting, name, nowhere=fields_nowhere(files, reading)
+        ),
     )
 
 
@@ -89,6 +92,8 @@ def problems(
     reading: ReadOptions,
     rejecting: Rejecting,
     tokenizer: str,
+    *,
+    nowhere: Sequence[tuple[str, str]] = (),
 ) -> list[str]:
     """Returns what may be wrong with an input; it names no user and no word.
 
@@ -98,8 +103,9 @@ def problems(
       reading: how it was read.
       rejecting: what a run does with records that cannot be used.
       tokenizer: name of the tokenizer.
+      nowhere: parameters, each with a field that it names and no first record has.
     """
-    found = []
+    found = [f"None of the first records has the {name} {field}." for name, field in nowhere]
     users = len(corpus.users)
     documents = corpus.documents
     if corpus.rejected:

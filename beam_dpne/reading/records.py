@@ -27,10 +27,12 @@ from beam_dpne.reading.options import DELIMITED, ReadOptions, codec_of, format_o
 from beam_dpne.reading.rejects import (
     BAD_TEXT,
     BAD_TOKENS,
+    BAD_USER,
     NO_GROUP,
     NO_TEXT,
     NO_USER,
     OF_LISTS,
+    OF_OBJECTS,
     OF_TEXTS,
     Reject,
 )
@@ -231,6 +233,7 @@ def _begin(text: TextFile, item: WorkItem, options: ReadOptions) -> Sequence[str
     if item.kind not in DELIMITED:
         return ()
     if options.columns:
+        _require_fields(options.columns, item, options)
         return options.columns
     columns = text_formats.header(text, item.file.path, item.kind, options)
     _require_fields(columns, item, options)
@@ -304,6 +307,11 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecor
         field = dict(reversed(_named_fields(options)))[option]
         names = _common_names(items[0], options)
         raise _absent(option, field, why, items[0], names=names, options=options)
+    if not usable and reasons == {BAD_USER}:
+        raise InputError(
+            f"user_field must name text or integers in {files[0].path}, got user_field="
+            f"{options.user_field!r}: {BAD_USER}. {OF_OBJECTS}"
+        )
     for reason, remedy in ((BAD_TEXT, OF_LISTS), (BAD_TOKENS, OF_TEXTS)):
         if not usable and reasons == {reason}:
             raise InputError(
@@ -324,8 +332,7 @@ def _require_list(item: WorkItem, reasons: set[str], options: ReadOptions) -> No
     The names of its lists may be data, such as users, so that none is told but one that is nearly what
     was asked for.
     """
-    is_of_lines = item.kind in ("json", "jsonl") and options.records is None
-    if not is_of_lines and (options.records is None or reasons):
+    if item.kind not in ("json", "jsonl") or (options.records is not None and reasons):
         return
     path = item.file.path
     with guarded(path), _opened(item, options) as text:
@@ -354,6 +361,30 @@ def _named_fields(options: ReadOptions) -> tuple[tuple[str, str], ...]:
     return (*options.wanted_fields, *conditions)
 
 
+def fields_nowhere(files: Sequence[InputFile], options: ReadOptions) -> list[tuple[str, str]]:
+    """Returns pairs of a parameter and its field that no first record of a JSON file has.
+
+    Such a field is refused if it leaves no record usable; one of several text fields does not. Files
+    of other formats without a field are refused.
+    """
+    found = list[tuple[str, str]]()
+    for file in files[:1]:
+        item = WorkItem(file, format_of(file.path, options.input_format))
+        if item.kind in ("json", "jsonl"):
+            found += _nowhere(item, options)
+    return found
+
+
+def _nowhere(item: WorkItem, options: ReadOptions) -> list[tuple[str, str]]:
+    given = dict(item.file.fields)
+    records = [{**given, **record} for record in _records_of(item, options)]
+    return [
+        (option, field)
+        for option, field in _named_fields(options)
+        if records and not any(has(record, field) for record in records)
+    ]
+
+
 def _option_without_field(item: WorkItem, reasons: set[str], options: ReadOptions) -> str:
     """Returns the parameter whose field the first records do not have, none of which is usable, or "".
 
@@ -368,14 +399,7 @@ def _option_without_field(item: WorkItem, reasons: set[str], options: ReadOption
     if reasons or item.kind not in ("json", "jsonl"):
         return ""
     # Conditions have left out all that was read, perhaps since their own fields are not there.
-    given = dict(item.file.fields)
-    records = [{**given, **record} for record in _records_of(item, options)]
-    absent = (
-        option
-        for option, field in _named_fields(options)
-        if records and not any(has(record, field) for record in records)
-    )
-    return next(absent, "")
+    return next((option for option, _ in _nowhere(item, options)), "")
 
 
 def names_without_wanted(files: Sequence[InputFile], options: ReadOptions) -> Sequence[str]:

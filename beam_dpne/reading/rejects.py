@@ -32,8 +32,9 @@ BAD_GROUP = "group is neither an integer nor at most 256 characters without cont
 # What is to be done about texts of the other kind.
 OF_LISTS = (
     "Lists of words or items need the tokenizer tokens; where each member is a text, write [] after "
-    "the name of the field."
+    "the name of the field. Text in an object has a path, e.g. text_field=message.text."
 )
+OF_OBJECTS = "An id in an object has a path, e.g. user_field=user.id."
 OF_TEXTS = "Take another tokenizer than tokens, such as words, for plain text."
 _NAME = "rejects-00000-of-00001.jsonl"
 

@@ -140,7 +140,8 @@ def read_delimited(
         if len(row) == width:
             if given:
                 row.extend(given)
-            if not fault and any(row[place] not in allowed for place, allowed in conditions):
+            # Conditions say nothing of a line that cannot be read.
+            if conditions and not fault and not _hold(conditions, row):
                 continue
             values = wanted(row)
             reason = reason or user_fault(values[0])
@@ -151,6 +152,11 @@ def read_delimited(
         into.add(offset, values, reason)
         if text.offset >= into.end:
             yield
+
+
+def _hold(conditions: Sequence[tuple[int, frozenset[str]]], row: Sequence[str]) -> bool:
+    """Whether each place of a row has one of the values that are allowed there."""
+    return all(row[place] in allowed for place, allowed in conditions)
 
 
 _PLURALS = {"comma": "commas", "semicolon": "semicolons", "tab": "tabs", "pipe": "pipes"}
