@@ -24,7 +24,6 @@ _LIBRARIES = frozenset(
             "cryptography",
             "google",
             "grpc",
-            "ijson",
             "jinja2",
             "msgspec",
         ),

@@ -15,7 +15,7 @@ from beam_dpne.documents.blocks import without_groups
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.evaluation.reports import MARK
-from beam_dpne.reading.columns import is_text
+from beam_dpne.reading.ids import is_text
 from beam_dpne.reading.options import ReadOptions, format_of
 from beam_dpne.reading.rejects import Reject, write_rejects
 from beam_dpne.storage.directories import absolute_path

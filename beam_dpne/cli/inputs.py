@@ -14,8 +14,8 @@ from beam_dpne.documents.masks import TextRules, advice, read_stop_list
 from beam_dpne.documents.run_keys import tokenizer_identity
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.errors import InputError, UsageError
-from beam_dpne.reading.columns import is_text
 from beam_dpne.reading.files import InputFile, match_inputs
+from beam_dpne.reading.ids import is_text
 from beam_dpne.reading.options import FORMATS, Grouping, ReadOptions, extension_of, names_of
 from beam_dpne.reading.records import FirstRecords, check_fields, names_without_wanted
 from beam_dpne.validation import parameters_of

@@ -25,8 +25,8 @@ from beam_dpne.documents.tokenizers import (
     tokenizer_name,
 )
 from beam_dpne.errors import TokenizerError, UsageError
-from beam_dpne.reading.columns import is_text
 from beam_dpne.reading.files import TextFile, guarded, size_of
+from beam_dpne.reading.ids import is_text
 from beam_dpne.validation import check_choice
 
 # Letters, with the marks on them, and digits; the scripts without blanks between words; and what ends a

@@ -8,18 +8,21 @@ read by name, in any order of their fields, and only plain tuples of (user, text
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from beam_dpne.errors import kind_of
 from beam_dpne.reading.columns import (
+    NAMED_USER,
+    Fault,
     group_column,
     group_faults,
     interleaved,
-    row_faults,
     text_column,
+    text_faults,
     user_column,
+    user_faults,
 )
+from beam_dpne.reading.ids import id_text
 from beam_dpne.reading.options import names_of
 
 _MISSING = object()
@@ -65,10 +68,10 @@ def values_of(element: Any, names: Sequence[str], tuple_size: int = 2) -> Sequen
 def batch_of_rows(
     rows: Sequence[Sequence[Any]], names: Sequence[str], is_grouped: bool = False
 ) -> pa.RecordBatch:
-    """Returns rows of a user and texts as a record batch; integers as users and groups become text."""
+    """Returns rows of a user and texts as a record batch; users and groups become text."""
     given = [list(values) for values in zip(*rows, strict=True)]
     for place in (0, -1) if is_grouped else (0,):
-        given[place] = [str(name) if _is_integer(name) else name for name in given[place]]
+        given[place] = [_as_id(name) for name in given[place]]
     columns = []
     for name, values in zip(names, given, strict=True):
         try:
@@ -81,8 +84,10 @@ def batch_of_rows(
     return pa.RecordBatch.from_arrays(columns, names=list(names))
 
 
-def _is_integer(user: Any) -> bool:
-    return isinstance(user, int | np.integer) and not isinstance(user, bool)
+def _as_id(value: Any) -> Any:
+    """Returns the text of an id, and a value that identifies nobody as it is, which is refused."""
+    text = id_text(value)
+    return value if text is None else text
 
 
 def documents_of(
@@ -108,13 +113,24 @@ def documents_of(
                 "text_field."
             )
     fields = ", ".join(map(repr, names))
-    users = user_column(batch.column(names[0]), names[0])
+    users = batch.column(names[0])
+    faults: list[Fault] = []
+    # `ReadDocuments` gives such names to the users of sequences; they have no text.
+    if users.type != NAMED_USER:
+        users, fault = user_column(users, names[0])
+        faults.append(fault)
+    faults += user_faults(users)
     group = None
     if is_grouped:
         *names, group_name = names
-        group = group_column(batch.column(group_name), group_name)
-    texts = [text_column(batch.column(name), name) for name in names[1:]]
-    for rows, reason in row_faults(users, texts) + ([] if group is None else group_faults(group)):
+        group, fault = group_column(batch.column(group_name), group_name)
+        faults += [fault, *group_faults(group)]
+    texts: list[pa.Array] = []
+    for name in names[1:]:
+        text, fault = text_column(batch.column(name), name)
+        texts.append(text)
+        faults.append(fault)
+    for rows, reason in (*faults, text_faults(texts)):
         if rows.any():
             raise ValueError(
                 f"Documents must be usable, got one with the fields {fields} whose {reason}. Drop it "

@@ -24,6 +24,7 @@ from beam_dpne.elements.rows import (
 from beam_dpne.errors import InputError
 from beam_dpne.reading.columns import group_column, group_fault, group_faults, json_text
 from beam_dpne.reading.files import guarded, open_raw
+from beam_dpne.reading.ids import id_text
 from beam_dpne.reading.lake_tables import refuse_lake_tables
 from beam_dpne.reading.options import codec_of, extension_of
 from beam_dpne.release.parts import parse_copied
@@ -156,7 +157,7 @@ def _rows_of_json(data: bytes) -> pa.Table:
             columns[name] = pa.array(values, pa.float64())
         elif name == GROUP:
             # As in inputs; a row whose group cannot be used has none.
-            groups = [None if group_fault(value) else str(value) for value in values]
+            groups = [None if group_fault(value) else id_text(value) for value in values]
             columns[name] = pa.array(groups, pa.string())
         else:
             columns[name] = pa.array(map(json_text, values), pa.string())
@@ -173,8 +174,8 @@ def texts_of(table: pa.Table) -> list[pa.Array]:
         return [escape_tokens(items.cast(pa.string()).combine_chunks())[0]]
     columns = [table[NGRAM].cast(pa.string()).combine_chunks()]
     if GROUP in table.column_names:
-        groups = group_column(table[GROUP].combine_chunks(), GROUP)
-        is_bad = np.logical_or.reduce([found for found, _ in group_faults(groups)])
+        groups, fault = group_column(table[GROUP].combine_chunks(), GROUP)
+        is_bad = np.logical_or.reduce([found for found, _ in (fault, *group_faults(groups))])
         columns.append(
             pc.call_function("if_else", [pa.array(is_bad), pa.scalar(None, pa.string()), groups])
         )

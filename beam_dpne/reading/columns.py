@@ -12,6 +12,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beam_dpne.errors import InputError
+from beam_dpne.reading.ids import (
+    decoded,
+    id_column,
+    id_text,
+    is_binary,
+    may_be_text,
+    name_of_type,
+    plain_type,
+    plain_values,
+)
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import (
     BAD_GROUP,
@@ -22,6 +32,7 @@ from beam_dpne.reading.rejects import (
     NO_GROUP,
     NO_TEXT,
     NO_USER,
+    NOT_DECODED,
     NOT_OBJECT,
     OF_LISTS,
     OF_TEXTS,
@@ -40,59 +51,33 @@ _LEVELS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 GROUP = re.compile(r"\A[^\x00-\x1f\x7f]{1,256}\Z")
 
 
-def is_text(kind: pa.DataType) -> bool:
-    """Returns whether a type is string or large_string; few functions of Arrow take string views."""
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
 def is_list(kind: pa.DataType) -> bool:
     """Returns whether a type is list or large_list."""
     return pa.types.is_list(kind) or pa.types.is_large_list(kind)
 
 
-def user_column(users: pa.Array, name: str) -> pa.Array:
-    """Returns users as strings, with integers as decimal digits, and keeps nulls and 16-byte names.
+# The rows that cannot be used for one reason, (n,) bool, and the reason.
+Fault = tuple[np.ndarray, str]
+
+
+def user_column(users: pa.Array, name: str) -> tuple[pa.Array, Fault]:
+    """Returns users as strings by `id_column`, and which of them identify nobody; nulls stay.
 
     Raises:
-      InputError: The column has another type.
-
-    >>> user_column(pa.array([7, -1]), "user").to_pylist()
-    ['7', '-1']
+      InputError: The column has a type that identifies nobody.
     """
-    return users if _plain(users.type) == NAMED_USER else _names(users, name, "user")
+    texts, is_bad = id_column(users, name, "user")
+    return texts, (is_bad, BAD_USER)
 
 
-def group_column(groups: pa.Array, name: str) -> pa.Array:
-    """Returns groups as strings, with integers as decimal digits, and keeps nulls.
+def group_column(groups: pa.Array, name: str) -> tuple[pa.Array, Fault]:
+    """Returns groups as strings by `id_column`, and which of them are no names; nulls stay.
 
     Raises:
-      InputError: The column has another type.
+      InputError: The column has a type that names nothing.
     """
-    return _names(groups, name, "group")
-
-
-def _names(values: pa.Array, name: str, noun: str) -> pa.Array:
-    kind = _plain(values.type)
-    if not (_may_be_text(kind) or pa.types.is_integer(kind)):
-        raise InputError(
-            f"A {noun} must be text or an integer, got {_name_of(kind)} in {name!r}. "
-            f"{_remedy_of_name(kind, noun)}"
-        )
-    return as_strings(values)
-
-
-def _remedy_of_name(kind: pa.DataType, noun: str) -> str:
-    """Returns what to do about a column of users or groups with a type that cannot be read."""
-    if pa.types.is_floating(kind):
-        return (
-            f"Drop the documents without a {noun}, and convert the rest to integers: a data frame "
-            "makes integers floats where one is missing."
-        )
-    if pa.types.is_struct(kind) or pa.types.is_map(kind):
-        return f"Copy the {noun} from the field within it into a field of the document."
-    if pa.types.is_nested(kind):
-        return f"Write one document for each {noun} of a list."
-    return "Convert the column to text before."
+    texts, is_bad = id_column(groups, name, "group")
+    return texts, (is_bad, BAD_GROUP)
 
 
 def _remedy_of_text(kind: pa.DataType) -> str:
@@ -106,24 +91,24 @@ def _remedy_of_text(kind: pa.DataType) -> str:
     )
 
 
-def group_fault(group: Any) -> str:
+def group_fault(group: object) -> str:
     """Returns the reason why a record with this group cannot be used, or ""."""
     if group is None or group == "":
         return NO_GROUP
-    is_name = isinstance(group, str | int) and not isinstance(group, bool)
-    return "" if is_name and GROUP.match(str(group)) else BAD_GROUP
+    text = id_text(group)
+    return BAD_GROUP if text is None or not GROUP.match(text) else ""
 
 
-# The rows that cannot be used for one reason, (n,) bool, and the reason.
-Fault = tuple[np.ndarray, str]
-
-
-def row_faults(users: pa.Array, texts: Sequence[pa.Array]) -> list[Fault]:
-    """Returns which rows have no user, or no text in any of the columns of texts."""
-    no_text = np.logical_and.reduce([_mask(text.is_null()) for text in texts])
+def user_faults(users: pa.Array) -> list[Fault]:
+    """Returns which rows have no user, or an empty one, in a column of `user_column`."""
     is_null = _mask(users.is_null())
     is_empty = ~is_null & (_lengths(users) == 0)
-    return [(is_null, NO_USER), (no_text, NO_TEXT), (is_empty, EMPTY_USER)]
+    return [(is_null, NO_USER), (is_empty, EMPTY_USER)]
+
+
+def text_faults(texts: Sequence[pa.Array]) -> Fault:
+    """Returns which rows have no text in any of the columns of texts."""
+    return np.logical_and.reduce([_mask(text.is_null()) for text in texts]), NO_TEXT
 
 
 def group_faults(groups: pa.Array) -> list[Fault]:
@@ -134,29 +119,36 @@ def group_faults(groups: pa.Array) -> list[Fault]:
     return [(found == reason, reason) for reason in (NO_GROUP, BAD_GROUP)]
 
 
-def text_column(texts: pa.Array, name: str) -> pa.Array:
-    """Returns texts as strings, or lists of tokens as lists of strings, and keeps nulls.
+def text_column(texts: pa.Array, name: str) -> tuple[pa.Array, Fault]:
+    """Returns texts as strings, or lists of tokens as lists of strings, and which are not UTF-8.
+
+    Nulls stay, and a text that is not UTF-8 is null.
 
     Raises:
       InputError: The column has another type.
     """
-    kind = _plain(texts.type)
-    if _may_be_text(kind):
-        return as_strings(texts)
-    if is_list(kind) and _may_be_text(_plain(kind.value_type)):
-        return texts.cast(pa.list_(pa.string()))
+    values = plain_values(texts)
+    kind = values.type
+    if may_be_text(kind) or is_binary(kind):
+        strings, is_bad = decoded(values)
+        return strings, (is_bad, NOT_DECODED)
+    if is_list(kind) and may_be_text(plain_type(kind.value_type)):
+        tokens = values.cast(pa.list_(pa.string()))
+        tokens.validate(full=True)
+        return tokens, (np.zeros(len(values), bool), NOT_DECODED)
     raise InputError(
-        f"A text must be text or a list of texts, got {_name_of(kind)} in {name!r}. "
+        f"A text must be text or a list of texts, got {name_of_type(kind)} in {name!r}. "
         f"{_remedy_of_text(kind)}"
     )
 
 
 def as_strings(values: pa.Array) -> pa.Array:
     """Casts values to string; dictionaries are decoded, and values with parts are refused."""
-    kind = _plain(values.type)
-    if pa.types.is_nested(kind):
-        raise InputError(f"Further fields must be text, numbers or times, got {_name_of(kind)}.")
-    return (values if kind == values.type else values.cast(kind)).cast(pa.string())
+    plain = plain_values(values)
+    if pa.types.is_nested(plain.type):
+        kind = name_of_type(plain.type)
+        raise InputError(f"Further fields must be text, numbers or times, got {kind}.")
+    return plain.cast(pa.string())
 
 
 def json_text(value: Any) -> str | None:
@@ -166,22 +158,22 @@ def json_text(value: Any) -> str | None:
     return json.dumps(value, ensure_ascii=False, default=float)
 
 
-def field_values(value: Any, options: ReadOptions) -> tuple[Sequence[Any], str]:
+def field_values(value: Any, options: ReadOptions) -> tuple[list[Any], str]:
     """Returns what a value in JSON has in the wanted fields, and why it cannot be used or ""."""
     if not isinstance(value, dict):
-        return (), NOT_OBJECT
+        return [], NOT_OBJECT
     user = value.get(options.user_field)
     texts = [value.get(name) for name in options.text_fields]
     reason = _user_fault(user) or _text_fault(texts, options)
     if reason:
-        return (), reason
-    fields = [str(user), *texts]
+        return [], reason
+    fields = [id_text(user), *texts]
     if options.group_field is not None:
         group = value.get(options.group_field)
         reason = group_fault(group)
         if reason:
-            return (), reason
-        fields.append(str(group))
+            return [], reason
+        fields.append(id_text(group))
     fields += [json_text(value.get(name)) for name in options.fields or ()]
     return fields, ""
 
@@ -192,8 +184,7 @@ def _user_fault(user: Any) -> str:
         return NO_USER
     if user == "":
         return EMPTY_USER
-    is_name = isinstance(user, str | int) and not isinstance(user, bool)
-    return "" if is_name else BAD_USER
+    return BAD_USER if id_text(user) is None else ""
 
 
 def _text_fault(texts: Sequence[Any], options: ReadOptions) -> str:
@@ -273,21 +264,6 @@ def whole_records(decoder: msgspec.json.Decoder, lines: bytes, limit: int) -> li
     return records if len(records) == starts.size else []
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """Returns the type of a dictionary's values, and other types as they are."""
-    return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
-
-
-def _may_be_text(kind: pa.DataType) -> bool:
-    """Returns whether a column's values can be cast to strings without changing their meaning."""
-    return is_text(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind)
-
-
-def _name_of(kind: pa.DataType) -> str:
-    """Returns a type's name for an error, without names of fields within it, which may be values."""
-    return str(kind).partition("<")[0]
-
-
 def interleaved(
     user: pa.Array, texts: Sequence[pa.Array], group: pa.Array | None = None
 ) -> pa.RecordBatch:
@@ -337,40 +313,47 @@ def read_row_groups(
         rows = options.block_bytes * found.num_rows // max(1, found.total_byte_size)
         size = min(_MAX_ROWS, max(1, rows))
         for batch in file.iter_batches(size, row_groups=[group], columns=names):
-            columns, faults = _checked(*map(batch.column, names), options=options)
+            columns, faults = _checked([*map(batch.column, names)], options)
             rejects = [(row + place, reason) for place, reason in faults]
             yield columns, rejects, row, row + batch.num_rows
             row += batch.num_rows
 
 
 def _checked(
-    user: pa.Array, *others: pa.Array, options: ReadOptions
+    columns: Sequence[pa.Array], options: ReadOptions
 ) -> tuple[list[pa.Array], list[tuple[int, str]]]:
     """Returns the columns of usable rows, and each faulty row with the first reason that applies.
 
     Raises:
       InputError: A column has a type that cannot be read.
-      pyarrow.ArrowInvalid: A text is not UTF-8, as the format demands.
+      pyarrow.ArrowInvalid: A token or a further field is not UTF-8, as the format demands.
     """
-    count = len(options.text_fields)
-    user = user_column(user, options.user_field)
-    names = zip(others, options.text_fields, strict=False)
-    texts = [text_column(column, name) for column, name in names]
+    found: dict[str, list[pa.Array]] = {}
+    faults: list[Fault] = []
+    for column, (option, name) in zip(columns, options.wanted_fields, strict=True):
+        if option == "user_field":
+            values, fault = user_column(column, name)
+            faults += [fault, *user_faults(values)]
+        elif option == "text_field":
+            values, fault = text_column(column, name)
+            faults.append(fault)
+        elif option == "group_field":
+            values, fault = group_column(column, name)
+            faults += [fault, *group_faults(values)]
+        else:
+            values = as_strings(column)
+            values.validate(full=True)
+        found.setdefault(option, []).append(values)
+    texts = found["text_field"]
     if any(is_list(text.type) != options.text_is_tokens for text in texts):
         raise InputError(
             f"The field {' and '.join(options.text_fields)} must hold lists of texts. {OF_TEXTS}"
             if options.text_is_tokens
             else f"The field {' and '.join(options.text_fields)} must hold text. {OF_LISTS}"
         )
-    further = list(others[count:])
-    if options.group_field is not None:
-        further[0] = group_column(further[0], options.group_field)
-    columns = [user, *texts, *map(as_strings, further)]
-    for column in columns:
-        column.validate(full=True)
-    faults = row_faults(user, texts)
+    faults.append(text_faults(texts))
     # (rows,) bytes of each record.
-    length = _lengths(user)
+    length = np.sum([_lengths(users) for users in found["user_field"]], axis=0)
     for text in texts:
         if options.text_is_tokens:
             tokens = text.flatten()
@@ -380,8 +363,6 @@ def _checked(
             length = length + np.bincount(rows, _lengths(tokens) + 1, len(text))
         else:
             length = length + _lengths(text)
-    if options.group_field is not None:
-        faults += group_faults(columns[count + 1])
     faults.append((length > options.max_record_bytes, TOO_LONG))
     bad = np.logical_or.reduce([fault for fault, _ in faults])
     rejects = [
@@ -389,7 +370,7 @@ def _checked(
         for row in np.flatnonzero(bad)
     ]
     keep = pa.array(~bad)
-    return [column.filter(keep) for column in columns], rejects
+    return [column.filter(keep) for each in found.values() for column in each], rejects
 
 
 def _mask(values: pa.Array) -> np.ndarray:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from beam_dpne.elements import progress
 from beam_dpne.errors import InputError
-from beam_dpne.reading import text_formats
+from beam_dpne.reading import json_formats, text_formats
 from beam_dpne.reading.columns import NAMED_USER, interleaved, read_row_groups, row_group_ranges
 from beam_dpne.reading.files import BrokenText, InputFile, TextFile, guarded, open_raw
 from beam_dpne.reading.options import DELIMITED, ReadOptions, codec_of, format_of
@@ -227,9 +227,9 @@ def _parts(
     elif names:
         reading = text_formats.read_delimited(into, names, item.kind, item.stop)
     elif is_array:
-        reading = text_formats.read_json_array(into)
+        reading = json_formats.read_json_array(into)
     else:
-        reading = text_formats.read_json_lines(into, item.stop)
+        reading = json_formats.read_json_lines(into, item.stop)
     user = NAMED_USER if item.kind == "sequences" else pa.string()
     text_kind = pa.list_(pa.string()) if options.text_is_tokens else pa.string()
     others = [pa.string()] * (len(options.wanted_fields) - 1 - len(options.text_fields))
@@ -335,7 +335,8 @@ def _names_of_records(item: WorkItem, options: ReadOptions) -> list[set[str]]:
         lines = text.lines(options.max_record_bytes)
         records = (json.loads(line) for _, line, _ in lines if line.strip())
         if _is_array(text, item.kind):
-            records = itertools.chain.from_iterable(text_formats.elements(text))
+            pieces = json_formats.elements(text, options.max_record_bytes)
+            records = (json.loads(each) for piece in pieces for each in piece.each())
         found.extend(map(set, itertools.islice(records, _SHOWN)))
     return found
 

@@ -1,4 +1,4 @@
-"""Records of text files: CSV and TSV by Python's csv, sequences, and JSON by msgspec and ijson.
+"""Records of text files: CSV and TSV by Python's csv, and sequences; `json_formats` has JSON.
 
 Each reader puts records into `Gathered`, and yields when they have about `block_bytes`. Positions are
 offsets in the text as UTF-8, or numbers of an array's elements.
@@ -14,31 +14,20 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import ijson
-import msgspec
-
 from beam_dpne.errors import InputError
-from beam_dpne.reading.columns import (
-    field_values,
-    group_fault,
-    is_too_deep,
-    record_type,
-    whole_records,
-)
-from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, TextFile, lines_of, size_of
+from beam_dpne.reading.columns import group_fault
+from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, TextFile, size_of
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import (
     EMPTY_USER,
     NOT_CSV,
-    NOT_JSON,
     RAGGED,
-    TOO_DEEP,
     TOO_LONG,
 )
 
 _HEADER_BYTES = 65536
 # Characters that are read at a time, of an array or of lines. A batch is several times as large.
-_PIECE = 32768
+PIECE = 32768
 _BACKSLASHED = (
     "has a quote after a backslash where a field ends, as programs write that escape quotes by "
     "backslashes. Read as doubled quotes, one user's text could become records of other users. Export "
@@ -59,7 +48,7 @@ class Gathered:
 
     def __init__(self, text: TextFile, options: ReadOptions) -> None:
         self.text = text
-        text.block = min(_PIECE, 1 + options.block_bytes // 8)
+        text.block = min(PIECE, 1 + options.block_bytes // 8)
         self.options = options
         self.columns = [list[Any]() for _ in options.wanted_fields]
         self.clear()
@@ -331,71 +320,3 @@ def read_sequences(into: Gathered, number: int, stop: int | None) -> Iterator[No
             texts.append(line)
         if into.text.offset >= into.end:
             yield
-
-
-def read_json_lines(into: Gathered, stop: int | None) -> Iterator[None]:
-    """Reads the JSON lines that begin before `stop`; blank lines are skipped."""
-    decoder = msgspec.json.Decoder(record_type(into.options))
-    text = into.text
-    limit = into.options.max_record_bytes
-    for start, block in text.blocks(limit, stop):
-        records = whole_records(decoder, block, limit)
-        for position, line, fault in () if records else lines_of(start, block, limit):
-            if fault:
-                into.rejects.append((position, fault))
-            elif is_too_deep(line.encode()):
-                into.rejects.append((position, TOO_DEEP))
-            elif line.strip(" \t\r\n"):
-                try:
-                    records.append(decoder.decode(line))
-                except (msgspec.MsgspecError, RecursionError):
-                    into.take(records)
-                    into.add(position, *_checked(line, into.options))
-        into.take(records)
-        if text.offset >= into.end:
-            yield
-
-
-def read_json_array(into: Gathered) -> Iterator[None]:
-    """Reads the elements of a JSON array; positions are their numbers, from 0."""
-    kind = list[record_type(into.options)]
-    number = 0
-    for found in elements(into.text):
-        try:
-            into.take(msgspec.convert(found, kind))
-        except (msgspec.MsgspecError, RecursionError):
-            for place, element in enumerate(found, number):
-                into.add(place, *field_values(element, into.options))
-        number += len(found)
-        if into.text.offset >= into.end:
-            yield
-
-
-def _checked(line: str, options: ReadOptions) -> tuple[Sequence[Any], str]:
-    try:
-        return field_values(msgspec.json.decode(line), options)
-    except (msgspec.MsgspecError, RecursionError):
-        return (), NOT_JSON
-
-
-def elements(text: TextFile) -> Iterator[list[Any]]:
-    """Yields the elements of a JSON array, of one piece of the text after another.
-
-    Raises:
-      BrokenText: The array is malformed. An element that is malformed cannot be told from those beside
-        it, so that nothing of the file is used.
-    """
-    found = ijson.sendable_list()
-    parser = ijson.items_coro(found, "item")
-    try:
-        while piece := text.read(_PIECE):
-            text.offset += len(piece)
-            parser.send(piece.encode())
-            yield found
-            del found[:]
-        parser.close()
-    except (ijson.JSONError, RecursionError, UnicodeEncodeError):
-        raise BrokenText(
-            "is not a well-formed JSON array. The file is truncated, a quote or a bracket is not "
-            "closed, or text follows the array."
-        ) from None
