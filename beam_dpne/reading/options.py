@@ -237,11 +237,12 @@ class ReadOptions(Parameters):
     quoting: Annotated[
         str,
         Parameter(
-            choices=("auto", "quoted", "none"),
+            choices=("auto", "quoted", "backslash", "none"),
             in_short_help=False,
             help="Whether fields of CSV or TSV files may be enclosed in quotes; auto is quoted for "
             "CSV and none for TSV. quoted says that quotes in fields are doubled, also where a field "
-            "ends with a backslash.",
+            "ends with a backslash; backslash says that they are escaped by backslashes, as Spark, "
+            "Hive and MySQL do.",
         ),
     ] = "auto"
     columns: Annotated[
@@ -309,7 +310,7 @@ class ReadOptions(Parameters):
     def is_quoted(self, kind: str) -> bool:
         """Returns whether the fields of a format may be enclosed in quotes, as in CSV and TSV."""
         return kind in DELIMITED and (
-            self.quoting == "quoted" or (self.quoting == "auto" and kind == "csv")
+            self.quoting in ("quoted", "backslash") or (self.quoting == "auto" and kind == "csv")
         )
 
     @property

@@ -16,10 +16,12 @@ from typing import Any
 
 from beam_dpne.errors import InputError
 from beam_dpne.reading.columns import group_fault
+from beam_dpne.reading.escaped_csv import OPEN_QUOTE, EscapedRows, OpenQuote
 from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, TextFile, size_of
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import (
     EMPTY_USER,
+    NO_USER,
     NOT_CSV,
     RAGGED,
     TOO_LONG,
@@ -29,10 +31,10 @@ _HEADER_BYTES = 65536
 # Characters that are read at a time, of an array or of lines. A batch is several times as large.
 PIECE = 32768
 _BACKSLASHED = (
-    "has a quote after a backslash where a field ends, as programs write that escape quotes by "
-    "backslashes. Read as doubled quotes, one user's text could become records of other users. Export "
-    "it with doubled quotes. If its quotes are doubled all the same, and some texts have a backslash "
-    "there, give quoting=quoted."
+    "has a quote after a backslash where a field ends, as Spark, Hive and MySQL write it, which escape "
+    "quotes by backslashes: give quoting=backslash. Read as doubled quotes, one user's text could "
+    "become records of other users. If its quotes are doubled all the same, and some texts have a "
+    "backslash there, give quoting=quoted."
 )
 
 
@@ -89,8 +91,8 @@ def read_delimited(
         reason = fault
         if len(row) == width:
             values = wanted(row)
-            if not values[0]:
-                reason = reason or EMPTY_USER
+            if values[0] in NULLS:
+                reason = reason or fault_of_user(values[0])
         else:
             reason = reason or RAGGED
         if not reason and options.group_field is not None:
@@ -98,6 +100,19 @@ def read_delimited(
         into.add(offset, values, reason)
         if text.offset >= into.end:
             yield
+
+
+# Texts by which exports say that a user is missing: databases, data frames of Python, R, Excel.
+NULLS = frozenset(
+    ("", r"\N", "NULL", "null", "NaN", "nan", "NA", "<NA>", "N/A", "#N/A", "None", "NaT")
+)
+
+
+def fault_of_user(user: str) -> str:
+    """Returns why a user of CSV or TSV, where null is a text, cannot be used, or ""."""
+    if not user:
+        return EMPTY_USER
+    return NO_USER if user in NULLS else ""
 
 
 _PLURALS = {"comma": "commas", "semicolon": "semicolons", "tab": "tabs", "pipe": "pipes"}
@@ -112,7 +127,7 @@ def header(text: TextFile, path: str, kind: str, options: ReadOptions) -> list[s
     names = list[str]()
     fault = "without an end"
     first = text.head.partition("\n")[0]
-    with contextlib.suppress(_OpenQuote):
+    with contextlib.suppress(OpenQuote):
         _, names, fault = next(
             _rows(text, kind, options, _HEADER_BYTES), (0, [], "missing, since the file is empty")
         )
@@ -156,6 +171,8 @@ def _rows(
 ) -> Iterator[tuple[int, list[str], str]]:
     """Returns offset, fields and fault of each line that is not blank, or of each quoted record."""
     delimiter = options.delimiter_of(kind)
+    if options.quoting == "backslash":
+        return iter(EscapedRows(text, delimiter, limit))
     if options.is_quoted(kind):
         return iter(_Quoted(text, delimiter, limit, is_doubled=options.quoting == "quoted"))
     return (
@@ -167,10 +184,6 @@ def _rows(
 
 def _bare(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
-
-
-class _OpenQuote(BrokenText):
-    """A quoted field has no end."""
 
 
 class _Quoted:
@@ -237,9 +250,7 @@ class _Quoted:
             with contextlib.suppress(csv.Error):
                 next(csv.reader(whole, delimiter=self._delimiter), None)
         if self._is_done:
-            raise _OpenQuote(
-                "ends inside a quoted field. The file is truncated, or a quote is not closed."
-            )
+            raise OpenQuote(OPEN_QUOTE)
         return [""]
 
     def _lines(self) -> Iterator[str]:

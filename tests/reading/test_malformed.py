@@ -52,6 +52,8 @@ DELIMITED_FAULTS: list[tuple[bytes, str]] = [
     (CANARY.encode(), rejects.RAGGED),
     (b"a," + CANARY.encode() + b",b", rejects.RAGGED),
     (b"," + CANARY.encode(), rejects.EMPTY_USER),
+    (b"\\N," + CANARY.encode(), rejects.NO_USER),
+    (b"NULL," + CANARY.encode(), rejects.NO_USER),
     (b"a," + CANARY.encode() * 200, rejects.TOO_LONG),
     (b"a," + LATIN, rejects.NOT_DECODED),
     (b"\xff," + CANARY.encode(), rejects.NOT_DECODED),
@@ -121,7 +123,9 @@ def test_a_file_whose_quotes_seem_escaped_by_backslashes_is_refused_unless_they_
     data = 'user,text\np,"C:\n' + CANARY + '\\"' + after.replace("DELIMITER", ",")
     data = data.replace(",", sign)
     path = write(tmp_path / f"a.csv{ending}", COMPRESS[ending](data.encode()))
-    with pytest.raises(InputError, match=r"quote after a backslash.*quoting=quoted") as caught:
+    with pytest.raises(
+        InputError, match=r"quote after a backslash.*quoting=backslash.*quoted"
+    ) as caught:
         read([path], delimiter=delimiter)
     assert CANARY not in str(caught.value)
     if after in ("\n", "\r", "\r\n", ""):
@@ -140,11 +144,49 @@ def test_no_text_with_escaped_quotes_becomes_a_record_of_another_user(
 ) -> None:
     lines = [f"u{i},{escaped(text, doubles=doubles)}\n" for i, text in enumerate(texts)]
     path = write(tmp_path_factory.mktemp("file") / "a.csv", "".join(["user,text\n", *lines]))
+    if doubles or not any("\\" in text for text in texts):
+        rows, found = read([path], max_record_bytes=limit, quoting="backslash")
+        kept = [i for i, line in enumerate(lines) if len(line.encode()) <= limit + 2]
+        assert [user for user, _ in rows] == [f"u{i}" for i in kept]
+        assert [reason for *_, reason in found] == [rejects.TOO_LONG] * (len(texts) - len(kept))
+        assert [text for _, text in rows] == [texts[i] for i in kept]
     try:
         rows, _ = read([path], max_record_bytes=limit)
     except InputError:
         return
     assert {user for user, _ in rows} <= {f"u{i}" for i in range(len(texts))}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('a,"say \\"yes\\", or"', 'say "yes", or'),
+        ('a,"C:\\\\"', "C:\\"),
+        ('a,"C:\\new"', "C:\\new"),
+        ("a,C:\\new\\", "C:\\new\\"),
+        ('a,"one\\\ntwo\r\nthree"', "one\\\ntwo\r\nthree"),
+        ('"a","x"', "x"),
+        ("a,", ""),
+        ('a,""', ""),
+        ('a,5" pipe', '5" pipe'),
+        ('a,"doubled "" quotes"', rejects.NOT_CSV),
+        ('a,"text" behind', rejects.NOT_CSV),
+        ("a,b,c", rejects.RAGGED),
+        ("\\N,b", rejects.NO_USER),
+    ],
+)
+@pytest.mark.parametrize("block_bytes", [1, 1000])
+def test_quotes_that_backslashes_escape_are_read_if_that_is_said(
+    tmp_path, line: str, expected: str, block_bytes: int
+) -> None:
+    data = f'"user","text"\n"p","\\"q\\""\n\n{line}\r\nz,last'
+    path = write(tmp_path / "a.csv", data)
+    rows, found = read([path], quoting="backslash", block_bytes=block_bytes)
+    documents = {row[0]: row[1] for row in rows}
+    assert (documents["p"], documents["z"]) == ('"q"', "last")
+    assert [documents.get("a"), *(reason for *_, reason in found)].count(expected) == 1
+    with pytest.raises(InputError, match="ends inside a quoted field"):
+        read([write(tmp_path / "b.csv", data + '\ny,"open\\"')], quoting="backslash")
 
 
 GOOD = b'{"user":"u","text":"t"}'
