@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.cli import main
-from beam_dpne.cli.commands import COMMANDS, Made
+from beam_dpne.cli.commands import COMMANDS
+from beam_dpne.jobs.made import Made
 
 DATA = pathlib.Path(__file__).parent / "data" / "msnbc990928.seq.gz"
 TABLE_5 = (17, 254, 1273, 1954, 2221, 2020)
@@ -96,18 +97,19 @@ def release_msnbc(argv: Sequence[str]) -> int:
 
 
 def _run(made: Made, beam_arguments: list[str]) -> None:
-    from beam_dpne.cli import parameters, programs
+    from beam_dpne.cli import runs
+    from beam_dpne.jobs.parameters import Input, Writing
     from beam_dpne.reading.options import names_of
     from beam_dpne.release.reading import read_release
     from beam_dpne.storage.directories import check_access
 
-    inputs = names_of(made[parameters.Input].input)
+    inputs = names_of(made[Input].input)
     check_access(inputs, [])
     tokenizer = CategoryNames(category_names(inputs[-1]))
-    ledger = programs.run(made, beam_arguments, tokenizer)
+    ledger = runs.run(made, beam_arguments, tokenizer)
     if ledger is not None:
         _print_comparison(ledger)
-        _print_best(read_release(made[parameters.Writing].output).table())
+        _print_best(read_release(made[Writing].output).table())
 
 
 def _print_comparison(ledger: Mapping[str, Any]) -> None:

@@ -167,6 +167,7 @@ def modules_after(statement):
             {"apache_beam", "numpy", "pyarrow", "scipy", "rich", "matplotlib"},
         ),
         ("from beam_dpne import BayesianPlan, PrivacyPlan", {"apache_beam", "pyarrow"}),
+        ("import beam_dpne.yaml, beam_dpne.jobs.running", {"beam_dpne.cli"}),
     ],
 )
 def test_a_program_starts_without_what_it_does_not_need(statement, absent):

@@ -7,26 +7,19 @@ programs refuse a directory with files of another run.
 import hashlib
 import sys
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from airflow.providers.apache.beam.hooks.beam import BeamHook
 from airflow.sdk import Asset, AssetAlias, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from beam_dpne.cli.commands import COMMANDS
-from beam_dpne.cli.parameters import read_parameters
 from beam_dpne.jobs.arguments import LOCAL
-from beam_dpne.validation import Parameter, Parameters, made_from
+from beam_dpne.jobs.made import Made, fields_in, typed_values, with_file
+from beam_dpne.jobs.programs import PROGRAMS
 
-_PROGRAMS = ("ngrams", "set-union", "bayesian")
-_Group = TypeVar("_Group", bound=Parameters)
-
-
-def parameters_of_program(program: str) -> dict[str, Parameter]:
-    """Returns the parameters of a program by name; it loads no Beam."""
-    (command,) = (command for command in COMMANDS if command.name == program)
-    return command.parameters
+if TYPE_CHECKING:
+    from beam_dpne.accounting.expense import Plan
 
 
 class Release(BaseOperator):
@@ -51,11 +44,11 @@ class Release(BaseOperator):
     template_fields = ("releases", "budget", "options")
 
     def __init__(self, *, program: str, releases: str, budget: str | None = None, **kwargs: Any):
-        if program not in _PROGRAMS:
-            raise ValueError(f"program must be one of {', '.join(_PROGRAMS)}, got {program!r}.")
+        if program not in PROGRAMS:
+            raise ValueError(f"program must be one of {', '.join(PROGRAMS)}, got {program!r}.")
         if refused := sorted(set(kwargs) & {"output", "overwrite"}):
             raise ValueError(f"{refused[0]} must be left out: each run writes to a new directory.")
-        names = set(parameters_of_program(program)) & set(kwargs)
+        names = set(PROGRAMS[program].parameters) & set(kwargs)
         given = {name: kwargs.pop(name) for name in sorted(names)}
         super().__init__(**kwargs)
         self.program = program
@@ -67,7 +60,7 @@ class Release(BaseOperator):
 
     def arguments(self, context: Mapping[str, Any]) -> dict[str, list[str]]:
         """Returns the texts of the options of this run by name; those without a value are left out."""
-        known = parameters_of_program(self.program)
+        known = PROGRAMS[self.program].parameters
         given = {**self._given, "output": self.directory(context)}
         return {name: known[name].texts(value) for name, value in given.items()}
 
@@ -100,49 +93,37 @@ class Release(BaseOperator):
         """Publishes the release of this run, unless an earlier try has; returns its facts.
 
         Raises:
+          UsageError, ValueError: A parameter is wrong, or is given in the plan file, too.
           BudgetError: The cap does not allow the run, the budget lacks a known release about the same
             people, or it cannot be read.
         """
         from beam_dpne.accounting.budget import open_budget
-        from beam_dpne.accounting.expense import expense_of_plan
-        from beam_dpne.accounting.population import known_same_people
-        from beam_dpne.ngrams.parameters import KnownLists
+        from beam_dpne.jobs.budgets import checked_note
         from beam_dpne.release.reading import has_ledger
-        from beam_dpne.release.schema import ReleaseNotes
 
         directory = self.directory(context)
+        # A wrong parameter is refused here, before anything starts.
+        made = self._made(directory)
         if has_ledger(directory):
             self.log.info("An earlier try has published the release of this run.")
         else:
             if self.budget is not None:
-                open_budget(self.budget).check_and_note(
-                    expense_of_plan(self._plan()),
-                    program=self.program,
-                    output=directory,
-                    unit=self._group(ReleaseNotes).unit,
-                    same_people=known_same_people(self._group(KnownLists)),
-                    again=True,
-                )
+                checked_note(open_budget(self.budget), made, self._plan(made), again=True)
             self.start(context)
         return self.finish(context)
 
-    def _plan(self) -> Any:
-        """Returns the privacy parameters of the run."""
+    def _made(self, directory: str) -> Made:
+        """Returns the parameters of a run, from the operator's arguments and its plan file."""
+        program = PROGRAMS[self.program]
+        groups = program.load_groups()
+        given = typed_values({**self._given, "output": directory}, program.parameters)
+        return Made(groups, with_file(given, fields_in(groups)))
+
+    def _plan(self, made: Made) -> "Plan":
+        """Returns the privacy parameters of a run."""
         from beam_dpne.accounting.expense import PLANS
 
-        return self._group(PLANS[self.program])
-
-    def _group(self, kind: type[_Group]) -> _Group:
-        """Returns a group of parameters of the run, from the operator's arguments and its plan file."""
-        known = parameters_of_program(self.program)
-        # A template of Airflow gives a text, which the program would parse.
-        given = {
-            name: known[name].parse(value) if isinstance(value, str) else value
-            for name, value in self._given.items()
-        }
-        if "plan" in given:
-            given |= read_parameters(given["plan"], set(known))
-        return made_from(kind, given)
+        return made[PLANS[self.program]]
 
     def finish(self, context: Any) -> dict[str, Any]:
         """Checks the release of this run, settles its budget, and announces its asset.
@@ -154,7 +135,7 @@ class Release(BaseOperator):
         from beam_dpne.release.reading import read_ledger
 
         directory = self.directory(context)
-        plan = self._plan()
+        plan = self._plan(self._made(directory))
         ledger = read_ledger(directory)
         facts = facts_of(directory, ledger)
         wanted = {"program": self.program, "epsilon": plan.epsilon, "delta": plan.delta}

@@ -1,6 +1,7 @@
 """The display of a run: a progress line on stderr, and tables on stdout."""
 
 import contextlib
+import functools
 import re
 import sys
 import threading
@@ -14,6 +15,7 @@ from rich.status import Status
 from rich.table import Table
 
 from beam_dpne.elements import progress
+from beam_dpne.jobs.showing import Showing
 from beam_dpne.report.facts import number
 
 _REFRESH_SECONDS = 0.2
@@ -133,7 +135,7 @@ def print_release(ledger: Mapping[str, Any], output: str, seconds: float, *, qui
     total = sum(part["rows"] for part in ledger["parts"])
     if not total:
         print_notice(
-            f"beam-dpne: warning: the release is EMPTY: {output} has a ledger and no row. Too few "
+            f"warning: the release is EMPTY: {output} has a ledger and no row. Too few "
             "users share anything under this plan; beam-dpne plan shows how many are needed. The "
             "budget is spent all the same."
         )
@@ -234,10 +236,17 @@ def _widths(columns: Sequence[_Column], screen: int) -> list[int]:
     return widths
 
 
+def showing(*, quiet: bool) -> Showing:
+    """Returns how this face tells the operator of a run what happens."""
+    return Showing(
+        tell=print_notice, quiet=quiet, progress=functools.partial(progress_line, quiet=quiet)
+    )
+
+
 def print_notice(text: str) -> None:
-    """Prints one line for the operator on stderr; nothing fails if nobody can read it."""
+    """Prints one line of the program on stderr; nothing fails if nobody can read it."""
     with contextlib.suppress(OSError, ValueError):
-        print_line(text, sys.stderr)
+        print_line(f"beam-dpne: {text}", sys.stderr)
 
 
 def print_line(text: str, file: TextIO | None = None) -> None:

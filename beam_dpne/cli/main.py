@@ -23,10 +23,11 @@ from typing import Any
 
 from beam_dpne import __version__
 from beam_dpne.cli import streams
-from beam_dpne.cli.commands import COMMANDS, Command, Made, command_of
+from beam_dpne.cli.commands import COMMANDS, Command, command_of
 from beam_dpne.cli.help import as_options, overview
 from beam_dpne.elements import progress
 from beam_dpne.errors import WITHHELD, RunError, UsageError, is_ours, kind_of
+from beam_dpne.jobs.made import Made
 from beam_dpne.validation import did_you_mean
 
 _FAILED = 1
@@ -34,7 +35,7 @@ _WRONG = 2
 _SIGNALLED = 128
 _ONE_SIGNAL_SECONDS = 1.0
 # The modules of this package that log. Others may have loggers whose names begin with beam_dpne.
-_LOGGERS = ("beam_dpne.storage.directories", "beam_dpne.yaml.transforms")
+_LOGGERS = ("beam_dpne.storage.directories",)
 _CHECK_LEDGER = "the release is complete only if its ledger.json is there."
 # While an engine runs a job, the launcher does not know which stage it has reached.
 _MAY_HAVE_PUBLISHED = ("publish", "engine")
@@ -100,22 +101,42 @@ def run_command(command: Command, arguments: Sequence[str]) -> int:
     if wanted := {"-h", "--help", "--help-all"} & {*arguments}:
         print(command.help(whole="--help-all" in wanted))
         return 0
-    # Log lines and warnings of libraries may quote data, as lines do that cannot be written; what
-    # modules of this package log as a warning is printed.
+    # Log lines and warnings of libraries may quote data, as lines do that cannot be written.
     logging.raiseExceptions = False
     logging.captureWarnings(True)
     logging.getLogger().setLevel(logging.CRITICAL + 1)
-    for name in _LOGGERS:
-        logging.getLogger(name).setLevel(logging.WARNING)
     # Prism's job server sets the level of its logger when it starts, but keeps the logger's filters.
     logging.getLogger("PrismJobServer").addFilter(lambda _: False)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     progress.reset()
-    with _remembered_signals() as received:
+    with _printed_warnings(), _remembered_signals() as received:
         status, text = _run(command, arguments, received)
     if text:
         streams.say(text.strip())
     return status
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return record.name in _LOGGERS
+
+
+@contextlib.contextmanager
+def _printed_warnings() -> Iterator[None]:
+    """Prints what modules of this package log as a warning, and nothing that others log.
+
+    A logger whose name begins with that of a module of ours takes its level, and a library may set its
+    own. Without a handler the interpreter, or Beam, would print what they log.
+    """
+    root = logging.getLogger()
+    handler = logging.StreamHandler()
+    handler.addFilter(_is_ours)
+    root.addHandler(handler)
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
 
 
 def _run(command: Command, arguments: Sequence[str], received: Sequence[int]) -> tuple[int, str]:
@@ -264,14 +285,10 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
 
     root = logging.getLogger()
     level = root.level
-    printing = [*root.handlers]
-
-    def ours(record: logging.LogRecord) -> bool:
-        return record.name in _LOGGERS
-
-    # Beam has made a handler that prints; lines of libraries are for the file alone.
+    printing = [each for each in root.handlers if _is_ours not in each.filters]
+    # A caller may have a handler that prints; lines of libraries are for the file alone.
     for other in printing:
-        other.addFilter(ours)
+        other.addFilter(_is_ours)
     root.addHandler(handler)
     root.setLevel(logging.ERROR)
     try:
@@ -279,7 +296,7 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
     finally:
         root.removeHandler(handler)
         for other in printing:
-            other.removeFilter(ours)
+            other.removeFilter(_is_ours)
         root.setLevel(level)
         # A log that cannot be kept is no reason to fail.
         with contextlib.suppress(OSError):

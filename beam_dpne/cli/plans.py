@@ -21,10 +21,6 @@ from beam_dpne.audit.auditing import (
 )
 from beam_dpne.audit.games import MECHANISM
 from beam_dpne.cli import display
-from beam_dpne.cli.commands import Made
-from beam_dpne.cli.inputs import read_inputs, tokenizer_name, with_rules
-from beam_dpne.cli.parameters import Quiet, Tokenizing
-from beam_dpne.cli.preparing import warn_of_large_delta
 from beam_dpne.cli.settings import Auditing, Planning
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.errors import InputError, UsageError
@@ -32,6 +28,11 @@ from beam_dpne.evaluation.corpus import read_corpus
 from beam_dpne.forecast.forecasting import MOST_REPEATS, Forecaster, LengthForecast, with_documents
 from beam_dpne.forecast.needed_users import NUMBERS, typical_needs
 from beam_dpne.forecast.profiles import PROFILES, read_profile
+from beam_dpne.jobs.inputs import read_inputs, tokenizer_name, with_rules
+from beam_dpne.jobs.made import Made
+from beam_dpne.jobs.parameters import Quiet, Tokenizing
+from beam_dpne.jobs.preparing import warn_of_large_delta
+from beam_dpne.jobs.showing import Showing
 from beam_dpne.ngrams.known import KnownNgrams, read_known
 from beam_dpne.ngrams.parameters import KnownLists
 from beam_dpne.ngrams.plan import PrivacyPlan
@@ -53,7 +54,7 @@ def plan(made: Made, _beam_arguments: list[str]) -> None:
     """
     asked = made[Planning]
     whole = _plan_of(made, asked.program)
-    warn_of_large_delta(whole)
+    warn_of_large_delta(whole, _showing(made))
     one = plan_of_each(whole, asked.releases or 1)
     plans = _plans_to_forecast(whole, asked)
     if asked.output is not None:
@@ -82,7 +83,7 @@ def plan(made: Made, _beam_arguments: list[str]) -> None:
         "1/1000 of both is kept for the imperfections of noise."
     )
     if asked.output is not None:
-        display.print_notice(f"beam-dpne: the plan is in {asked.output}.")
+        display.print_notice(f"the plan is in {asked.output}.")
 
 
 def _plan_of(made: Made, program: str) -> Any:
@@ -132,11 +133,11 @@ def _forecast(made: Made, plans: Sequence[PrivacyPlan]) -> None:
         forecasts = [profile.forecast(plan, users) for plan in plans]
         notes = [profile.note]
     else:
-        forecaster = _forecaster(made, like)
+        showing = _showing(made)
+        forecaster = _forecaster(made, like, showing)
         forecasts = []
         for plan in plans:
-            if not made[Quiet].quiet:
-                display.print_notice(f"beam-dpne: simulations for ε = {plan.epsilon:g}")
+            showing.advise(f"simulations for ε = {plan.epsilon:g}")
             forecasts.append(forecaster.forecast(plan))
         notes = [
             f"Simulated with {len(forecaster.crowd.users):,} users of the public text, who stand for "
@@ -152,15 +153,19 @@ def _forecast(made: Made, plans: Sequence[PrivacyPlan]) -> None:
         display.print_line(note)
 
 
-def _forecaster(made: Made, like: Sequence[str]) -> Forecaster:
+def _showing(made: Made) -> Showing:
+    return display.showing(quiet=made[Quiet].quiet)
+
+
+def _forecaster(made: Made, like: Sequence[str], showing: Showing) -> Forecaster:
     """Reads the public text, and deals its documents to made-up users if that is wanted."""
     asked = made[Planning]
     name = tokenizer_name(made)
     check_access(like, [])
     try:
-        files, reading, _ = read_inputs(made[ReadOptions], like, name, quiet=made[Quiet].quiet)
+        files, reading, _ = read_inputs(made[ReadOptions], like, name, showing=showing)
         tokenizer = with_rules(made[Tokenizing], name)
-        with display.progress_line(sum(file.size for file in files), quiet=made[Quiet].quiet):
+        with showing.progress(sum(file.size for file in files)):
             crowd = read_corpus(files, reading, tokenizer)
         known = _known(made, files, reading, tokenizer) if asked.known else None
     except (InputError, FileNotFoundError) as error:

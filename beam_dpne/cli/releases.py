@@ -20,11 +20,7 @@ from beam_dpne.accounting.population import (
     repeated,
     total_of,
 )
-from beam_dpne.cli import display, parameters, settings
-from beam_dpne.cli.commands import Made
-from beam_dpne.cli.inputs import as_released, read_inputs, with_rules
-from beam_dpne.cli.parameters import Tokenizing
-from beam_dpne.cli.preparing import check_directory
+from beam_dpne.cli import display, settings
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.elements.arrays import places_in
 from beam_dpne.errors import UsageError
@@ -46,6 +42,10 @@ from beam_dpne.evaluation.reports import (
 )
 from beam_dpne.exports.writing import KINDS
 from beam_dpne.exports.writing import export as write_export
+from beam_dpne.jobs.inputs import as_released, read_inputs, with_rules
+from beam_dpne.jobs.made import Made
+from beam_dpne.jobs.parameters import Input, Quiet, Tokenizing
+from beam_dpne.jobs.preparing import check_directory
 from beam_dpne.ngrams.known import KnownNgrams, read_known_again
 from beam_dpne.reading.options import names_of
 from beam_dpne.release.publishing import write_file
@@ -76,7 +76,7 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
       UsageError, ValueError, FileNotFoundError: if a parameter is wrong.
     """
     evaluating = made[settings.Evaluating]
-    inputs = names_of(made[parameters.Input].input)
+    inputs = names_of(made[Input].input)
     output = evaluating.output
     path = evaluating.release
     check_access([*inputs, path], [output] if output else [])
@@ -89,15 +89,15 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
         )
     if output is not None:
         _check_output_of_evaluation(output, path)
-    quiet = made[parameters.Quiet].quiet
+    showing = display.showing(quiet=made[Quiet].quiet)
     reading, name = as_released(made, ledger)
-    files, reading, _ = read_inputs(reading, inputs, name, quiet=quiet, shows_fields=True)
+    files, reading, _ = read_inputs(reading, inputs, name, showing=showing, shows_fields=True)
     tokenizer = _released_tokenizer(made[Tokenizing], name, ledger.get("text_rules", {}))
     longest = max((each["length"] for each in ledger.get("lengths", ())), default=1)
     lists = ledger.get("known", {}).get("lists", ())
     asked = names_of(evaluating.known or ())
     known = read_known_again(asked, lists, longest, tokenizer) if asked else None
-    with display.progress_line(sum(file.size for file in files), quiet=quiet):
+    with showing.progress(sum(file.size for file in files)):
         table = release.table()
         corpus = read_corpus(files, reading, tokenizer)
         index = index_corpus(corpus, longest)
@@ -355,11 +355,11 @@ def export(made: Made, _beam_arguments: list[str]) -> None:
         license=exporting.license,
     )
     display.print_notice(
-        f"beam-dpne: {exporting.output} has the release with the ledger {rendered.ledger_sha256} as "
+        f"{exporting.output} has the release with the ledger {rendered.ledger_sha256} as "
         f"{KINDS[exporting.to].holds}."
     )
     for why, count in rendered.left_out.items():
-        display.print_notice(f"beam-dpne: left out: {count:,} {why}.")
+        display.print_notice(f"left out: {count:,} {why}.")
 
 
 def report(made: Made, _beam_arguments: list[str]) -> None:
@@ -381,4 +381,4 @@ def report(made: Made, _beam_arguments: list[str]) -> None:
         left_out={*(PUBLIC if reporting.public else ()), *(reporting.leave_out or ())},
     )
     write_file(output, page, release=reporting.release, overwrite=reporting.overwrite)
-    display.print_notice(f"beam-dpne: the report is in {output}.")
+    display.print_notice(f"the report is in {output}.")

@@ -29,7 +29,6 @@ from beam_dpne.counts.rule import (
     count_rule,
     required_noise,
 )
-from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import (
     distinct,
     offsets_of,
@@ -232,15 +231,13 @@ def sum_batches(rows: CountedRows, batches: Iterable[Any], released: Sequence[An
     sum_batch = functools.partial(sum_batch_of, rows=rows, sets=len(released))
     rule = rule_of(rows, *released)
     size = (rule.row_weights.size + 1) * (rule.bounds.size + 1)
-    with progress.counting(batches):
-        table = table_of_sums((sum_batch(batch, *released) for batch in batches), size)
+    table = table_of_sums((sum_batch(batch, *released) for batch in batches), size)
     found = np.flatnonzero(table)
     return RowSums(rows=found, sums=table[found])
 
 
 def sum_batch_of(batch: Any, *beside: Any, rows: CountedRows, sets: int) -> RowSums:
     """Counts in one batch; the released sets are the last of the side inputs."""
-    progress.enter("count")
     released = beside[len(beside) - sets :]
     return sum_counts(rows.held(batch, released), rule_of(rows, *released))
 

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import (
     group_places,
     hash_words,
@@ -265,7 +264,6 @@ def lay_out(
     """Joins a partition's blocks, limits large users after each few, and lays out the positions."""
     _, blocks = partition
     document_key = run_key.sub_key("document")
-    progress.enter("users", None)
 
     def limited(some: list[DocumentBlock]) -> DocumentBlock:
         return limit_documents(some, max_tokens, document_key, final=False)

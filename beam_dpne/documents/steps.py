@@ -4,7 +4,7 @@
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import apache_beam as beam
@@ -272,8 +272,15 @@ class GroupByUser(beam.PTransform):
         cut = beam.ParDo(_TokenizeAndPartition(cutting))
         blocks = apply(documents, "Tokenize", cut, tuple[int, DocumentBlock])
         grouped = blocks | "ByUser" >> beam.GroupByKey()
-        place = beam.FlatMap(lay_out, max_tokens=self.max_tokens_per_user, run_key=self.run_key)
+        place = beam.FlatMap(_laid_out, max_tokens=self.max_tokens_per_user, run_key=self.run_key)
         return apply(grouped, "LayOut", place, UserBatch)
+
+
+def _laid_out(
+    partition: tuple[int, Iterable[DocumentBlock]], *, max_tokens: int, run_key: RunKey
+) -> Iterator[UserBatch]:
+    progress.enter("users")
+    return lay_out(partition, max_tokens=max_tokens, run_key=run_key)
 
 
 class _TokenizeAndPartition(beam.DoFn):

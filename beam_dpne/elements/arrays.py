@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne.elements import progress
 from beam_dpne.mechanism import randomness
 
 NOT_THERE = -1
@@ -475,7 +474,7 @@ def byte_ranks(words: pa.Array) -> np.ndarray:
 def map_in_threads(
     function: Callable[[_In], _Out], items: Iterable[_In], workers: int
 ) -> list[_Out]:
-    """Returns the results of a function for all items, in their order, each a part of the stage.
+    """Returns the results of a function for all items, in their order.
 
     The function has no side effects, and runs for several items at the same time in several threads.
     numpy and Arrow let go of the interpreter's lock in sorts, searches and string kernels. An error is
@@ -485,5 +484,5 @@ def map_in_threads(
       >>> map_in_threads(abs, [-1, 2, -3], workers=2)
       [1, 2, 3]
     """
-    with progress.counting(items), concurrent.futures.ThreadPoolExecutor(workers) as pool:
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         return list(pool.map(function, items))

@@ -131,7 +131,6 @@ class LengthRule:
       by_prediction: whether candidates are sorted into classes by a public prediction; else there is
         one class of all.
       pruning: "both" or "single", the rule by which n-grams are valid.
-      is_grouped: whether words have groups in front of them (k = 1, and before it).
     """
 
     length: int
@@ -140,7 +139,6 @@ class LengthRule:
     groups: tuple[GroupRule, ...] = ()
     by_prediction: bool = False
     pruning: str = "both"
-    is_grouped: bool = False
 
     @property
     def rounds(self) -> tuple[RoundRule, ...]:

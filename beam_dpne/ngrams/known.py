@@ -24,7 +24,7 @@ from beam_dpne.elements.arrays import byte_order, byte_ranks, merge_words, used_
 from beam_dpne.elements.rows import join_tokens, split_ngram
 from beam_dpne.errors import InputError, UsageError
 from beam_dpne.ngrams import known_lists
-from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet
+from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet, known_candidates
 from beam_dpne.ngrams.known_lists import TABLES, codes_of_texts, distinct_rows
 from beam_dpne.ngrams.parameters import KNOWN_MIN_COUNT, KnownLists
 from beam_dpne.reading.copies import refuse_input
@@ -314,9 +314,9 @@ class KnownNgrams:
         return dataclasses.replace(
             GROUPED_ROOT if is_grouped else ROOT,
             words=self.words,
-            known=single.reshape(-1).astype(np.int64) if len(single) else None,
-            known_longer=np.concatenate([np.zeros(0, np.int32), *(e.reshape(-1) for e in longer)]),
-            known_counts=np.array([len(each) for each in longer], np.int64),
+            candidates=known_candidates(
+                single.reshape(-1).astype(np.int64) if len(single) else None, longer
+            ),
         )
 
 

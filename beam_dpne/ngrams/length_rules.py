@@ -154,10 +154,10 @@ def rule_for(
     held = list(held)
     if length == 1:
         rule = rule_of_sizes(plan, 1, released=1, sizes={})
-        rule = dataclasses.replace(rule, is_grouped=previous.is_grouped)
-        if previous.known is None or run_key is None:
+        known = previous.candidates.known
+        if known is None or run_key is None:
             return rule
-        return _with_known_words(rule, plan, previous.known.size, held, run_key)
+        return _with_known_words(rule, plan, known.size, held, run_key)
     sizes = class_sizes(previous, plan.pruning, by_prediction=plan.is_adaptive)
     estimated_valid = None
     cells = None

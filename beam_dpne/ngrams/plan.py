@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-from typing import Any
 
 from beam_dpne.counts.rule import SUMS_OF_A_ROW, SUMS_OF_A_USER, noise_of_budget
 from beam_dpne.mechanism import gaussian, thresholds
@@ -132,14 +131,17 @@ class PrivacyPlan(NgramsParameters):
         limits = self.contribution_limits
         shares = self.shares
         stddevs = gaussian.split_noise_stddev(self.ngrams_noise_stddev, shares)
-        words: dict[str, Any] = {"delta": self.vocabulary_delta, "max_contributions": limits[0]}
         if self.is_adaptive:
             stddevs = (1.0,) * self.max_length
-            rules = adaptive.vocabulary_rounds(allotment=self.allotment, **words)
+            rules = adaptive.vocabulary_rounds(
+                allotment=self.allotment, delta=self.vocabulary_delta, max_contributions=limits[0]
+            )
             threshold = rules[-1].threshold
         else:
             rules = ()
-            threshold = thresholds.vocabulary_threshold(noise_stddev=stddevs[0], **words)
+            threshold = thresholds.vocabulary_threshold(
+                noise_stddev=stddevs[0], delta=self.vocabulary_delta, max_contributions=limits[0]
+            )
         return tuple(
             LengthPlan(
                 length=k + 1,

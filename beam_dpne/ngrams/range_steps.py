@@ -10,6 +10,7 @@ import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from beam_dpne.documents.left_out import LeftOut
+from beam_dpne.elements import progress
 from beam_dpne.elements.bundles import SumBundle, UnhintedTransform, apply
 from beam_dpne.elements.encoding import SetStore, spill
 from beam_dpne.mechanism.randomness import RunKey
@@ -187,6 +188,7 @@ class _Decision(UnhintedTransform):
 
     run_key: RunKey = dataclasses.field(repr=False)
     rule: LengthRule | None = None
+    root: GramSet = ROOT
     previous: PCollection[GramSet] | None = None
     spurious: PCollection[HistogramShard] | None = None
     store: SetStore | None = None
@@ -203,10 +205,10 @@ class _Decision(UnhintedTransform):
         return apply(histogram, "Decide", step, kind)
 
     def _before(self, histogram: PCollection[HistogramShard]) -> PCollection[GramSet]:
-        """Returns S_{k−1}, or at length 1 `ROOT`, the empty n-gram alone."""
+        """Returns S_{k−1}, or at length 1 the root, the empty n-gram alone."""
         if self.previous is not None:
             return self.previous
-        return cast("PCollection[GramSet]", histogram.pipeline | "Root" >> beam.Create([ROOT]))
+        return cast("PCollection[GramSet]", histogram.pipeline | "Root" >> beam.Create([self.root]))
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -232,8 +234,10 @@ class NoisyThreshold(_Decision):
     Attributes:
       run_key: the secret of the run.
       rule: the rule of words, `rule_for(plan)` (k = 1).
-      previous: PCollection of one `GramSet`, S_{k−1}, and at length 1 of `ROOT`, which is created by
-        default.
+      root: the root, where no `previous` is given (k = 1): `ROOT`, or `GROUPED_ROOT` if words have
+        groups in front of them.
+      previous: PCollection of one `GramSet`, S_{k−1}, and at length 1 the root of known n-grams, if
+        there are any.
       spurious: the output of `SampleSpurious`, which has the rule, in the first round of k ≥ 2.
       store: the folder for a set that is too large for an element; with None every set is one element.
       left_out: what the rules of texts leave out, which is never released; the same at all lengths.
@@ -291,7 +295,7 @@ class DecideRound(_Decision):
 
     Attributes:
       round_number: r ≥ 1.
-      run_key, rule, previous, spurious, store: as for `NoisyThreshold`.
+      run_key, rule, root, previous, spurious, store: as for `NoisyThreshold`.
 
     Example:
       >>> import numpy as np
@@ -337,6 +341,7 @@ def _decide(
     rule: LengthRule | None,
     run_key: RunKey,
 ) -> Iterable[_Out]:
+    progress.enter("decide", shard.length, shard.round)
     return then(decisions.decide(shard, drawn=drawn, rule=rule, run_key=run_key))
 
 
@@ -375,4 +380,6 @@ def _merge_released(
     left_out: LeftOut | None,
     store: SetStore | None,
 ) -> GramSet:
-    return spill(decisions.merge_released(parts, previous, rule, left_out), store)
+    released = spill(decisions.merge_released(parts, previous, rule, left_out), store)
+    progress.enter(progress.RELEASED, released.length)
+    return released

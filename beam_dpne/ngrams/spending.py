@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import (
     distinct,
     distinct_with_flag,
@@ -84,7 +83,6 @@ def contribute(
 
     References: DPNE Algorithm 1, the loop over users; under "adaptive" section 4 of its page.
     """
-    progress.enter("users", this.length, this.number if this.plan.is_adaptive else 0)
     batch = positions(batch, past, this.plan.pruning)
     if not len(batch.users):
         return None

@@ -156,7 +156,7 @@ class PrivateNgrams(NgramsRun, DocumentsTransform):
         self, length: int, users: PCollection[UserBatch], past: "_Sides", run_key: RunKey
     ) -> "_Length":
         """Releases one length in its rounds, as `InMemory.release_length` does."""
-        rule = rule_for(self.plan, self.start) if past.released is None else None
+        rule = rule_for(self.plan) if past.released is None else None
         sent, users = self._contribute(length, 1, users, past, run_key)
         after_first = users
         weighted = WeightedHistogram(histogram_ranges=self.histogram_ranges, previous=past.released)
@@ -170,6 +170,7 @@ class PrivateNgrams(NgramsRun, DocumentsTransform):
         for number in range(1, last):
             decide = DecideRound(
                 round_number=number,
+                root=self.start,
                 previous=past.released,
                 spurious=spurious,
                 rule=rule,
@@ -187,6 +188,7 @@ class PrivateNgrams(NgramsRun, DocumentsTransform):
             )
             shards = _applied(sent, f"{length}/{number + 1}/WeightedHistogram", weighted)
         release = NoisyThreshold(
+            root=self.start,
             previous=past.released,
             spurious=spurious,
             rule=rule,

@@ -276,7 +276,8 @@ def _spent_by_batch(
     released: GramSet | None,
     present: PresentGrams | None,
     positions: PresentGrams | None,
-) -> Iterator[Any]:
+) -> Iterator[Contributions | TaggedOutput]:
+    progress.enter("users", this.length, this.number)
     past = Past(released=released, present=present, positions=positions)
     contributed = contribute(batch, this, past)
     if contributed is not None:

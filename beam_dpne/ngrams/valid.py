@@ -50,9 +50,10 @@ def sides_of(previous: GramSet) -> tuple[np.ndarray, np.ndarray]:
     bins = bins_of(previous.scores)
     if previous.length == 1:
         return bins, bins
-    if previous.suffix_bins is None:
+    suffixes = previous.candidates.suffix_bins
+    if suffixes is None:
         raise ValueError("A released set of two words and more must have the bins of its suffixes.")
-    return bins - previous.suffix_bins, bins
+    return bins - suffixes, bins
 
 
 def class_numbers(previous: GramSet, keys: np.ndarray) -> np.ndarray:
@@ -65,7 +66,7 @@ def class_numbers(previous: GramSet, keys: np.ndarray) -> np.ndarray:
     left, right = sides_of(previous)
     first, second = unpack_pairs(keys)
     numbers = (left[first] + right[second]).astype(np.int16)
-    if previous.known is not None:
+    if previous.candidates.known is not None:
         numbers[_known_table(previous).places(keys) >= 0] += KNOWN_CLASS
     return numbers
 
@@ -80,19 +81,20 @@ def classes_of(previous: GramSet, grams: Contributions) -> np.ndarray:
 
 @cached_for_sets(maxsize=4)
 def _known_table(previous: GramSet) -> KeyTable:
-    return KeyTable(np.zeros(0, np.int64) if previous.known is None else previous.known)
+    known = previous.candidates.known
+    return KeyTable(np.zeros(0, np.int64) if known is None else known)
 
 
 @cached_for_sets(maxsize=1)
 def known_words(root: GramSet) -> pa.Array:
     """Returns the words that are known by themselves, from the root of the known n-grams."""
-    if root.known is None or root.words is None:
+    if root.candidates.known is None or root.words is None:
         return pa.array([], pa.string())
-    return root.words.take(pa.array(root.known))
+    return root.words.take(pa.array(root.candidates.known))
 
 
 def suffix_bins(previous: GramSet, keys: np.ndarray) -> np.ndarray | None:
-    """Returns the bins of the suffixes of S_k, as the field of `GramSet`; None at k = 1.
+    """Returns the bins of the suffixes of S_k, as the field of `NextCandidates`; None at k = 1.
 
     Args:
       previous: S_{k−1}.
@@ -208,8 +210,9 @@ def class_sizes(
 
     References: DPNE section 2, "Pruning using valid k-grams"; exact count by middles.
     """
+    known = previous.candidates.known
     if previous.length == 0:
-        return {} if previous.known is None else {KNOWN_CLASS: previous.known.size}
+        return {} if known is None else {KNOWN_CLASS: known.size}
     sides = []
     total = dict[int, int]()
     for names in _names(previous, pruning, by_prediction=by_prediction):
@@ -218,9 +221,9 @@ def class_sizes(
     for cells in _blocks(*sides):
         for number, size in cells.sizes().items():
             total[number] = total.get(number, 0) + size
-    if previous.known is not None:
-        known, counts = np.unique(class_numbers(previous, previous.known), return_counts=True)
-        for number, size in zip(known.tolist(), counts.tolist(), strict=True):
+    if known is not None:
+        numbers, counts = np.unique(class_numbers(previous, known), return_counts=True)
+        for number, size in zip(numbers.tolist(), counts.tolist(), strict=True):
             total[number] = size
             total[number - KNOWN_CLASS] -= size
     return {number: size for number, size in sorted(total.items()) if size}

@@ -22,6 +22,7 @@ from beam_dpne.reading.rejects import (
     require_few_rejected,
     write_rejects,
 )
+from beam_dpne.validation import made_from
 
 _REJECTS = "rejects"
 _TALLY = "tally"
@@ -125,6 +126,33 @@ class ReadDocuments(UnhintedTransform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _ = self._of_files  # Wrong parameters are refused here.
+
+    @property
+    def options(self) -> ReadOptions:
+        """The settings of the reader as plain data, e.g. for `check_fields`."""
+        names = [field.name for field in dataclasses.fields(ReadOptions)]
+        return made_from(ReadOptions, {name: getattr(self, name) for name in names})
+
+    @property
+    def _of_files(self) -> "ReadFiles":
+        return ReadFiles(inputs=self.inputs, rejects=self.rejects, options=self.options)
+
+    def expand(self, input_or_inputs: beam.Pipeline) -> ReadResult:
+        """Adds the steps that find the files when the pipeline runs, and read them."""
+        return self._of_files.expand(input_or_inputs)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ReadFiles(UnhintedTransform):
+    """`ReadDocuments` with its options as one value."""
+
+    inputs: Sequence[str]
+    rejects: str | None
+    options: ReadOptions
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.inputs, str) or not self.inputs:
             raise ValueError(
                 f"inputs must be a list of at least one path, got inputs={self.inputs!r}."
@@ -132,15 +160,9 @@ class ReadDocuments(UnhintedTransform):
         options = self.options
         for path in self.inputs:
             if extension_of(path) and not has_glob(path):
-                options.check_kind(format_of(path, self.input_format))
+                options.check_kind(format_of(path, options.input_format))
         if self._is_named:
             options.formats_of(self.inputs)
-
-    @property
-    def options(self) -> ReadOptions:
-        """The settings of the reader as plain data, e.g. for `check_fields`."""
-        names = [field.name for field in dataclasses.fields(ReadOptions)]
-        return ReadOptions(**{name: getattr(self, name) for name in names})
 
     def expand(self, input_or_inputs: beam.Pipeline) -> ReadResult:
         """Adds the steps that find the files when the pipeline runs, and read them."""

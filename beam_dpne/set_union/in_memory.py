@@ -124,7 +124,9 @@ class UnionInMemory:
         in_order = list(shards.values())
 
         def descend(place: int) -> ItemSums:
-            return weights.run_shard(in_order[place], self.plan, self.run_key, number)
+            return weights.run_shard(
+                in_order[place], self.plan, self.run_key, number, progress.advancing
+            )
 
         pieces = [*self.mapped(descend, range(len(in_order)), number), *known]
         if self.plan.union_rounds[number - 1].cut is not None:

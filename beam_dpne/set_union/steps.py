@@ -291,7 +291,8 @@ def _run_shard(
     ranges: int,
 ) -> Iterator[_KeyedSums]:
     progress.enter("users", None, number)
-    return cut_by_hash_range(weights.run_shard(keyed[1], plan, run_key, number), ranges)
+    sums = weights.run_shard(keyed[1], plan, run_key, number, progress.advancing)
+    return cut_by_hash_range(sums, ranges)
 
 
 def _merge(_: None, parts: Iterable[ItemSet], *past: Any, plan: SetUnionPlan, size: int) -> ItemSet:

@@ -35,7 +35,7 @@ from beam_dpne.reading.files import InputFile, match_inputs
 from beam_dpne.reading.options import InputDescription, ReadOptions, names_of
 from beam_dpne.reading.records import check_fields
 from beam_dpne.reading.rejects import Tally
-from beam_dpne.reading.steps import ReadDocuments, check_tallies
+from beam_dpne.reading.steps import ReadFiles, check_tallies
 from beam_dpne.release.reading import check_not_below, check_outside, is_release
 from beam_dpne.release.steps import WriteRelease
 
@@ -80,9 +80,7 @@ class ReadRows(beam.PTransform):
         check_fields(self.files, options)
         paths = [file.path for file in self.files]
         root: Any = pipeline
-        read = root | "Read" >> ReadDocuments(
-            inputs=paths, rejects=self.rejects, **dataclasses.asdict(options)
-        )
+        read = root | "Read" >> ReadFiles(inputs=paths, rejects=self.rejects, options=options)
         batches = read.documents
         if self.max_rejected < 1:
             # Batches wait until all records are counted, so that too many rejects leave no release.

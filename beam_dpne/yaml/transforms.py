@@ -15,9 +15,13 @@ import apache_beam as beam
 from beam_dpne.bayesian import steps as bayesian
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_files import read_public_counts
-from beam_dpne.cli.commands import Made, with_file
-from beam_dpne.cli.inputs import with_rules
-from beam_dpne.cli.parameters import (
+from beam_dpne.documents.run_keys import RunKeyFile
+from beam_dpne.documents.steps import DocumentsTransform
+from beam_dpne.documents.tokenizers import Tokenizer
+from beam_dpne.errors import UsageError
+from beam_dpne.jobs.inputs import with_rules
+from beam_dpne.jobs.made import Made, fields_in, typed_values, with_file
+from beam_dpne.jobs.parameters import (
     Input,
     PlanFile,
     PublicCounting,
@@ -26,11 +30,7 @@ from beam_dpne.cli.parameters import (
     Tokenizing,
     Writing,
 )
-from beam_dpne.cli.preparing import check_directory
-from beam_dpne.documents.run_keys import RunKeyFile
-from beam_dpne.documents.steps import DocumentsTransform
-from beam_dpne.documents.tokenizers import Tokenizer
-from beam_dpne.errors import UsageError
+from beam_dpne.jobs.preparing import check_directory
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import steps as ngrams
@@ -141,18 +141,14 @@ def _made(
     Raises:
       ValueError: a key is unknown, missing or wrong.
     """
-    given = {}
-    for name, value in config.items():
+    for name in config:
         if name not in known:
             hint = did_you_mean(str(name), known)
             raise UsageError(
                 f"{transform} has no key {name}.{hint} Its keys are {', '.join(known)}."
             )
-        if value is not None:
-            given[name] = known[name].parse(value) if isinstance(value, str) else value
-    plans: Any = [group for group in groups if issubclass(group, GaussianPlan)]
-    in_plans = {field.name for plan in plans for field in dataclasses.fields(plan)}
-    given = with_file(given, given.pop("plan", None), in_plans)
+    plans = [group for group in groups if issubclass(group, GaussianPlan)]
+    given = with_file(typed_values(config, known), fields_in({transform: plans}))
     return Made({transform: list(groups)}, given)
 
 

@@ -100,8 +100,8 @@ class Judge:
             is_known = np.zeros(users.size, bool)
             if previous is not None and level.length == 1:
                 is_known = places_in(grams.words, known_words(previous)) >= 0
-            elif previous is not None and previous.known is not None:
-                is_known = np.isin(grams.keys, previous.known)
+            elif previous is not None and previous.candidates.known is not None:
+                is_known = np.isin(grams.keys, previous.candidates.known)
             families = ((users[own] == 0).sum() for own in (is_known, ~is_known))
             found.append([(users > 0).sum(), (users >= MANY).sum(), *families])
             previous = grams

@@ -11,9 +11,9 @@ import time
 import pytest
 
 from beam_dpne.cli import display
-from beam_dpne.cli.programs import only_run_to
 from beam_dpne.elements import progress
 from beam_dpne.elements.progress import Snapshot
+from beam_dpne.jobs.running import only_run_to
 from beam_dpne.release.reading import read_ledger, read_release
 
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)
@@ -157,13 +157,39 @@ def test_a_release_is_only_replaced_on_request(release):
     assert rows_of(place)
 
 
-def test_a_second_run_to_one_directory_is_refused_while_the_first_is_at_work(release, tmp_path):
-    with only_run_to(str(tmp_path / "out")):
-        ended, place = release("--quiet")
-        assert (ended.status, place.exists()) == (2, False)
-        assert "--output must be of one run at a time" in ended.err
-        assert release("--quiet", output="other")[0].status == 0
-    assert release("--quiet")[0].status == 0
+def test_what_cannot_be_deleted_is_told_and_fails_nothing(program, data, tmp_path):
+    place = tmp_path / "out"
+    (place / "ngrams-0123456789abcdef-00000-of-00001.jsonl").mkdir(parents=True)
+    given = ("--input", data / "notes.jsonl", "--output", place, "--overwrite", "--quiet", *RUN)
+    for more in ((), ("--runner", "FnApiRunner"), ("--failure_log", tmp_path / "f.log")):
+        ended = program.run("ngrams", *given, *more)
+        assert ended.status == 0, ended.err
+        assert ended.err.count("could not be deleted") == 1
+
+
+def test_a_second_run_to_one_directory_is_refused_while_the_first_is_at_work(
+    release, program, data, tmp_path
+):
+    """Whatever its TMPDIR and by whatever path it comes; and nothing is left of runs that fail."""
+    place = tmp_path / "new" / "out"
+    (tmp_path / "link").symlink_to(tmp_path / "new")
+    given = ("ngrams", "--input", data / "notes.jsonl", "--quiet", *RUN)
+    with only_run_to(str(place)):
+        for path in (place, tmp_path / "link" / "out"):
+            ended = program.run(*given, "--output", path)
+            assert (ended.status, list(place.iterdir())) == (2, []), ended.err
+            assert "--output must be of one run at a time" in ended.err
+        assert release("--quiet", output="new/other")[0].status == 0
+    assert not place.exists()
+    assert program.run(*given, "--output", place).status == 0
+
+
+def test_a_run_that_publishes_nothing_leaves_no_folder(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for place in (tmp_path / "new" / "deep" / "out", tmp_path / "empty"):
+        with only_run_to(str(place)):
+            assert place.is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 
 def test_a_release_holds_neither_the_key_nor_where_it_was_made(release, data, tmp_path):

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_dpne.bayesian.public_counts import count_text
-from beam_dpne.cli import parameters
 from beam_dpne.documents.masks import MASKS, TextRules, read_stop_list
 from beam_dpne.documents.run_keys import key_context, require_identified, tokenizer_identity
 from beam_dpne.documents.tokenizers import cut_at_borders, tokenize, whitespace
 from beam_dpne.errors import TokenizerError, UsageError
+from beam_dpne.jobs import parameters
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.release.reading import read_ledger, read_release
 

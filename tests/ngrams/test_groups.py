@@ -34,7 +34,7 @@ from beam_dpne.elements.rows import in_order
 from beam_dpne.evaluation.corpus import index_corpus, read_corpus
 from beam_dpne.evaluation.judging import rows_of_table
 from beam_dpne.ngrams.decisions import merge_released
-from beam_dpne.ngrams.elements import GROUPED_ROOT, GramSet
+from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.keys import pack_pairs, unpack_pairs
 from beam_dpne.ngrams.known import KnownNgrams
@@ -165,7 +165,7 @@ def test_candidates_of_two_words_are_all_pairs_within_groups(by_prediction):
         scores=rng.uniform(1, 50, len(words)),
         words=pa.array(words),
         vocabulary_size=len(words),
-        rule=GROUPED_ROOT.rule,
+        is_grouped=True,
     )
     sizes = class_sizes(previous, by_prediction=by_prediction)
     chosen = {number: np.arange(size) for number, size in sizes.items()}
@@ -203,8 +203,7 @@ def in_groups(sets, groups):
         users = None if grams.users is None else np.tile(grams.users, (len(groups), 1))
         changes = {"keys": np.concatenate(keys), "scores": np.tile(grams.scores, len(groups))}
         changes |= {"words": pa.array(texts, pa.string()) if is_first else None, "users": users}
-        rule = dataclasses.replace(grams.rule, is_grouped=is_first)
-        found.append(dataclasses.replace(grams, rule=rule, **changes))
+        found.append(dataclasses.replace(grams, is_grouped=True, **changes))
     return found
 
 
@@ -220,7 +219,8 @@ def test_known_ngrams_without_a_group_are_known_in_each_group(names):
     root = known.root(3, is_grouped=True)
     listed = [gram for name in names for gram in LISTS[name]]
     words = ["x\x1fa", "x\x1fb", "y\x1fa", "y\x1fb", "y\x1fz", "z\x1fa"]
-    single = [] if root.known is None else root.words.take(root.known).to_pylist()
+    rows = root.candidates.known
+    single = [] if rows is None else root.words.take(rows).to_pylist()
     # Which groups there are is not known, so that no word is known in all of them.
     assert single == [gram[0] for gram in listed if len(gram) == 1 and "\x1f" in gram[0]]
     part = GramSet(
@@ -232,7 +232,7 @@ def test_known_ngrams_without_a_group_are_known_in_each_group(names):
     )
     found = merge_released([part], root)
     assert found.is_grouped
-    first, second = unpack_pairs(found.known)
+    first, second = unpack_pairs(found.candidates.known)
     pairs = [(words[a], words[b]) for a, b in zip(first, second, strict=True)]
     expected = {gram for gram in listed if len(gram) == 2 and set(gram) <= set(words)}
     for group in "xyz":
@@ -250,7 +250,7 @@ def test_known_ngrams_without_a_group_are_known_in_each_group(names):
         assert known.covers(texts, [group] * 5).tolist() == is_known
     plain = [tuple(word.split("\x1f")[-1] for word in gram) for gram in listed]
     assert known.covers(texts).tolist() == [tuple(text.split()) in plain for text in texts]
-    triples = [words[word] for word in found.known_longer]
+    triples = [words[word] for word in found.candidates.known_longer]
     assert len(triples) == (6 if "plain" in names else 0)
 
 
@@ -289,7 +289,7 @@ def test_a_word_without_a_group_is_an_error():
         keys=np.arange(1),
         scores=np.ones(1),
         words=pa.array(["x"]),
-        rule=GROUPED_ROOT.rule,
+        is_grouped=True,
     )
     with pytest.raises(ValueError, match="group in front"):
         ReleasedRows.of([words]).table()

@@ -297,7 +297,7 @@ def test_the_root_survives_the_coder_and_gives_the_same_sets():
     again = coder.decode(coder.encode(root))
     assert again.words == root.words
     for name in ("known", "known_longer", "known_counts"):
-        assert getattr(again, name).tolist() == getattr(root, name).tolist()
+        assert getattr(again.candidates, name).tolist() == getattr(root.candidates, name).tolist()
 
 
 def walked(known: KnownNgrams, sets: list[dict], length: int) -> set[tuple[str, ...]]:
@@ -324,14 +324,16 @@ def test_known_candidates_and_class_sizes_are_those_of_a_walk_over_the_list(seed
     seen = 0
     for previous, length in zip(sets, (2, 3, 4), strict=False):
         expected = walked(known, released, length)
-        own = [] if previous.known is None else previous.known.tolist()
+        known_keys = previous.candidates.known
+        own = [] if known_keys is None else known_keys.tolist()
         texts = sorted(released[length - 2])
         found = {(*texts[key >> 32], texts[key & 0xFFFFFFFF][-1]) for key in own}
         assert found == expected
         assert len(own) == len(found)
         sizes = class_sizes(previous)
         # Every candidate is in one family, and no class is empty.
-        bare = class_sizes(dataclasses.replace(previous, known=None))
+        unknown = dataclasses.replace(previous.candidates, known=None)
+        bare = class_sizes(dataclasses.replace(previous, candidates=unknown))
         assert all(sizes.values())
         for number, size in bare.items():
             assert sizes.get(number, 0) + sizes.get(number + KNOWN_CLASS, 0) == size

@@ -330,8 +330,9 @@ class OnePast(InMemory):
             parent_size=len(known),
             vocabulary_size=len(found) if is_first else known.vocabulary_size,
             rule=rule,
-            suffix_bins=suffix_bins(known, keys),
-            **_known_after(known, keys, words),
+            candidates=dataclasses.replace(
+                _known_after(known, keys, words), suffix_bins=suffix_bins(known, keys)
+            ),
         )
 
     def _draw(self, length: int, number: int, previous: GramSet | None, rule: LengthRule) -> None:

@@ -32,7 +32,7 @@ from beam_dpne.ngrams.spending import RoundOfLength, contribute
 from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.tolerances import group_probabilities, groups_of, probabilities
 from beam_dpne.ngrams.valid import class_numbers
-from beam_dpne.steps import GramSet
+from beam_dpne.steps import GramSet, NextCandidates
 from tests.privacy.kernels import run_lengths, users_of, words_as_set
 
 FALSE_FAILURE = 1e-7
@@ -281,7 +281,7 @@ def bigrams_with_scores() -> GramSet:
         scores=scores[(first + 3 * second) % 8],
         parent_size=words,
         vocabulary_size=words,
-        suffix_bins=np.zeros(words * words, np.int16),
+        candidates=NextCandidates(suffix_bins=np.zeros(words * words, np.int16)),
     )
 
 

@@ -23,7 +23,7 @@ from beam_dpne.ngrams.keys import pack_pairs
 from beam_dpne.ngrams.length_rules import counted_classes, rule_for, rule_of_sizes
 from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.valid import class_sizes
-from beam_dpne.steps import GramSet
+from beam_dpne.steps import GramSet, NextCandidates
 
 FALSE_FAILURE = 1e-7
 PLAN = PrivacyPlan(epsilon=4, delta=1e-5, max_length=2, spurious_fraction=0.5, count_share=0.0)
@@ -184,7 +184,9 @@ def test_whether_a_known_pair_is_drawn_follows_from_its_key_alone():
     grid = pack_pairs(*np.indices((40, 40)).reshape(2, -1))
     few, many = grid[5:1000:5], grid[5:1000]
     words = GramSet(length=1, keys=np.arange(40), scores=np.ones(40), vocabulary_size=40)
-    sets = [dataclasses.replace(words, known=known) for known in (few, many)]
+    sets = [
+        dataclasses.replace(words, candidates=NextCandidates(known=known)) for known in (few, many)
+    ]
     rule = rule_of_sizes(PLAN, 2, released=40, sizes=class_sizes(sets[0]))
     drawn = [sample_spurious(each, rule=rule, run_key=run_key(5)).keys for each in sets]
     first, second = (np.intersect1d(few, keys).tolist() for keys in drawn)

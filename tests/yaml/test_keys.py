@@ -182,7 +182,7 @@ def test_a_plan_file_has_parameters_that_are_not_given_beside_it(tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(plan.to_json())
     assert yaml.PrivateNgrams(plan=str(path)).transform.plan == plan
-    with pytest.raises(ValueError, match="epsilon is in the file"):
+    with pytest.raises(ValueError, match=r"^epsilon is in the file"):
         yaml.PrivateNgrams(plan=str(path), epsilon=4)
 
 

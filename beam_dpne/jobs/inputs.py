@@ -1,4 +1,4 @@
-"""The input of a command: its files, how they are read, and the tokenizer of its texts."""
+"""The input of a run: its files, how they are read, and the tokenizer of its texts."""
 
 import contextlib
 import dataclasses
@@ -7,18 +7,18 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_dpne.cli import display, parameters
-from beam_dpne.cli.commands import Made
-from beam_dpne.cli.parameters import Tokenizing
 from beam_dpne.documents.masks import TextRules, advice, read_stop_list
 from beam_dpne.documents.run_keys import tokenizer_identity
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.errors import InputError, UsageError
+from beam_dpne.jobs.made import Made
+from beam_dpne.jobs.parameters import Input, Tokenizing
+from beam_dpne.jobs.showing import Showing
 from beam_dpne.reading.files import InputFile, match_inputs
 from beam_dpne.reading.ids import is_text
 from beam_dpne.reading.options import FORMATS, Grouping, ReadOptions, extension_of, names_of
 from beam_dpne.reading.records import FirstRecords, check_fields, names_without_wanted
-from beam_dpne.validation import parameters_of
+from beam_dpne.validation import made_from, parameters_of
 
 # Fewer users are not judged. Nearly each record has a user of its own if so many have.
 _FEWEST_USERS = 100
@@ -48,12 +48,12 @@ def with_rules(tokenizing: Tokenizing, tokenizer: str | Tokenizer) -> str | Toke
     Raises:
       UsageError, ValueError, InputError: if they cannot be used.
     """
-    rules = {
-        "item_separator": tokenizing.item_separator,
-        "mask": tokenizing.mask or (),
-        "stop_list": read_stop_list(tokenizing.stop_list) if tokenizing.stop_list else (),
-    }
-    return TextRules(tokenizer=tokenizer, **rules) if any(rules.values()) else tokenizer
+    separator = tokenizing.item_separator
+    mask = tokenizing.mask or ()
+    stop_list = read_stop_list(tokenizing.stop_list) if tokenizing.stop_list else ()
+    if not (separator or mask or stop_list):
+        return tokenizer
+    return TextRules(tokenizer=tokenizer, item_separator=separator, mask=mask, stop_list=stop_list)
 
 
 def with_cause(tokenizer: str | Tokenizer) -> str | Tokenizer:
@@ -85,7 +85,7 @@ def read_inputs(
     inputs: str | Sequence[str],
     tokenizer: str | Tokenizer,
     *,
-    quiet: bool,
+    showing: Showing,
     shows_fields: bool = False,
 ) -> tuple[list[InputFile], ReadOptions, FirstRecords]:
     """Returns the files of inputs, whose fields are checked, how they are read, and first records.
@@ -94,7 +94,7 @@ def read_inputs(
       reading: how the files are read, before the tokenizer is known.
       inputs: their paths, globs or folders.
       tokenizer: the tokenizer of the texts.
-      quiet: whether nothing is advised.
+      showing: how the operator is told what the first texts look like.
       shows_fields: whether an error may name the fields that a file has, which may be data.
 
     Raises:
@@ -109,9 +109,9 @@ def read_inputs(
         if all(name in str(error) for name in names):
             raise
         raise InputError(f"{error} It has the fields {', '.join(names)}. {SECRET}") from None
-    if isinstance(tokenizer, str) and not quiet:
+    if isinstance(tokenizer, str) and not showing.quiet:
         for note in advice(first.texts, tokenizer):
-            display.print_notice(f"beam-dpne: {note} {SECRET}")
+            showing.advise(f"{note} {SECRET}")
     return files, reading, first
 
 
@@ -153,10 +153,10 @@ def as_released(made: Made, ledger: Mapping[str, Any]) -> tuple[ReadOptions, str
     usual = dict(told["details"])
     for name in usual.keys() & {"columns", "max_record_bytes"}:
         usual[name] = json.loads(usual[name])
-    is_named = all(map(extension_of, names_of(made[parameters.Input].input)))
+    is_named = all(map(extension_of, names_of(made[Input].input)))
     if told["format"] == "sequences" or (told["format"] in FORMATS and not is_named):
         usual["input_format"] = told["format"]
     free = {each.name for each in parameters_of(ReadOptions)} - made.given
     taken = {name: value for name, value in (usual | decided).items() if name in free}
-    reading = dataclasses.replace(reading, group_field=told.get("group_field"), **taken)
-    return reading, tokenizer or ledger["tokenizer"]
+    values = vars(reading) | taken | {"group_field": told.get("group_field")}
+    return made_from(ReadOptions, values), tokenizer or ledger["tokenizer"]

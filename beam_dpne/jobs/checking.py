@@ -1,22 +1,24 @@
-"""`beam-dpne check`: what a run would read, in exact numbers that are for the operator alone."""
+"""What a run would read, in exact numbers that are for the operator alone."""
 
-import collections
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne.cli import display, parameters
-from beam_dpne.cli.budgets import rehearse_budget
-from beam_dpne.cli.commands import Made
-from beam_dpne.cli.inputs import OF_RECORDS, are_of_records, tokenizer_name
-from beam_dpne.cli.preparing import prepare
 from beam_dpne.documents.blocks import without_groups
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
-from beam_dpne.evaluation.reports import MARK
+from beam_dpne.jobs.budgets import rehearse_budget
+from beam_dpne.jobs.inputs import OF_RECORDS, are_of_records, tokenizer_name
+from beam_dpne.jobs.made import Made
+from beam_dpne.jobs.parameters import Input, Rejecting, Writing
+from beam_dpne.jobs.preparing import prepare
+from beam_dpne.jobs.showing import Showing
+from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.ids import is_text
-from beam_dpne.reading.options import ReadOptions, format_of
+from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import Reject, write_rejects
 from beam_dpne.storage.directories import absolute_path
 
@@ -26,56 +28,66 @@ _WORD = r"^[\p{L}\p{M}'’_-]+$"
 _WHOLE_FLOAT = r"^([+-]?[0-9]+)\.0+$"
 
 
-def check(made: Made, beam_arguments: list[str]) -> None:
-    """Reads the input as a run does, and prints what is in it and what may be wrong.
+class Checked(NamedTuple):
+    """What a run would read; it is as secret as the data.
+
+    Attributes:
+      files: the files of the input.
+      reading: how they were read.
+      tokenizer: name of the tokenizer.
+      corpus: the users, documents and words.
+      words: the distinct words without their groups.
+      problems: sentences about what may be wrong, or one that nothing is.
+    """
+
+    files: Sequence[InputFile]
+    reading: ReadOptions
+    tokenizer: str
+    corpus: Corpus
+    words: pa.Array
+    problems: Sequence[str]
+
+
+def check_input(made: Made, beam_arguments: list[str], showing: Showing) -> Checked:
+    """Reads the input as a run does; it writes nothing but the list of rejects, and spends nothing.
 
     Raises:
       BeamDpneError, ValueError, FileNotFoundError: a run would be refused for the same reason.
     """
-    if parameters.Input not in made:
+    if Input not in made:
         raise UsageError("input must be given.")
-    prepared = prepare(made, beam_arguments, shows_fields=True)
-    if prepared.private is not None and parameters.Writing in made:
+    prepared = prepare(made, beam_arguments, showing, shows_fields=True)
+    if prepared.private is not None and Writing in made:
         rehearse_budget(made, prepared.private)
     name = tokenizer_name(made)
-    quiet = made[parameters.Quiet].quiet
-    rejecting = made[parameters.Rejecting]
+    rejecting = made[Rejecting]
     files = prepared.files
     reading = prepared.reading
     rejects = list[Reject]()
     listed = None if rejecting.rejects is None else rejects
     try:
-        with display.progress_line(sum(file.size for file in files), quiet=quiet):
+        with showing.progress(sum(file.size for file in files)):
             corpus = read_corpus(files, reading, prepared.tokenizer, listed=listed)
     finally:
         # Where no record can be used, the list is needed most.
         if rejecting.rejects is not None:
             write_rejects(absolute_path(rejecting.rejects), rejects)
-    kinds = collections.Counter(format_of(file.path, reading.input_format) for file in files)
-    fields = ", ".join(f"{option} {field}" for option, field in reading.wanted_fields)
-    display.print_line(
-        f"{MARK}. Correct how the files are read by it, and choose no parameter of the plan by it."
-    )
-    listed_kinds = ", ".join(f"{kind}: {count:,}" for kind, count in kinds.items())
-    size = sum(file.size for file in files) / 1e6
-    display.print_line(
-        f"Files of {listed_kinds}; {size:,.1f} MB. Fields: {fields}. Tokenizer: {name}."
-    )
     words = corpus.words if reading.group_field is None else without_groups(corpus.words)
-    row = {"users": len(corpus.users), "documents": int(corpus.documents.sum())}
-    noun = "items" if name in ("item", "tokens") else "words"
-    row |= {noun: corpus.tokens, f"distinct_{noun}": len(words.unique())}
-    row |= {"rejected_records": corpus.rejected}
-    display.print_table("Input", [row])
-    for problem in problems(corpus, words, reading, rejecting, name):
-        display.print_line(f"· {problem}")
+    return Checked(
+        files=files,
+        reading=reading,
+        tokenizer=name,
+        corpus=corpus,
+        words=words,
+        problems=problems(corpus, words, reading, rejecting, name),
+    )
 
 
 def problems(
     corpus: Corpus,
     words: pa.Array,
     reading: ReadOptions,
-    rejecting: parameters.Rejecting,
+    rejecting: Rejecting,
     tokenizer: str,
 ) -> list[str]:
     """Returns what may be wrong with an input; it names no user and no word.

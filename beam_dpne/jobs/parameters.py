@@ -5,13 +5,9 @@ of YAML, launch forms and Airflow's operators are made. This module is loaded wi
 """
 
 import dataclasses
-import os
-import pathlib
-from collections.abc import Collection, Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
-from beam_dpne.errors import UsageError
-from beam_dpne.validation import Parameter, Parameters, json_parameters
+from beam_dpne.validation import Parameter, Parameters
 
 # Far more processes than cores only take memory.
 MOST_WORKERS = 256
@@ -216,48 +212,3 @@ class PublicCounting(Parameters):
             path="file",
         ),
     ]
-
-
-def with_file(given: Mapping[str, Any], path: str | None, known: Collection[str]) -> dict[str, Any]:
-    """Returns values with those in a JSON file of parameters, if there is one.
-
-    Raises:
-      ValueError: a parameter is given twice, or as in `read_parameters`.
-    """
-    in_file = read_parameters(path, known) if path else {}
-    if both := sorted(in_file.keys() & given.keys()):
-        raise UsageError(
-            f"--{both[0]} is in the file {path} already; leave it out beside the file."
-        )
-    return {**given, **in_file}
-
-
-def _read_remote(path: str) -> bytes:
-    from beam_dpne.release.reading import as_release_error
-    from beam_dpne.storage.directories import check_access, directory_at
-
-    folder, name = os.path.split(path)
-    with as_release_error(f"plan cannot be read, got {path}", UsageError):
-        check_access([path], [])
-        text = directory_at(folder).read(name)
-    if text is None:
-        raise UsageError(f"plan cannot be read, got {path}: there is no such file.")
-    return text
-
-
-def read_parameters(path: str, known: Collection[str]) -> dict[str, Any]:
-    """Returns the parameters in a JSON file by name; those that are null are left out.
-
-    Raises:
-      ValueError: the file cannot be read, holds no JSON object, or has a name that is not known.
-    """
-    if "://" in path:
-        text = _read_remote(path)
-    else:
-        # Without Beam, which takes a second to load, so that an error of a parameter comes at once.
-        try:
-            text = pathlib.Path(path).expanduser().read_bytes()
-        except OSError as error:
-            raise UsageError(f"plan cannot be read, got {path} ({error.strerror}).") from None
-    values = json_parameters(text, known, f"plan {path}")
-    return {name: value for name, value in values.items() if value is not None}

@@ -4,18 +4,19 @@ import contextlib
 from collections.abc import Iterator
 
 from beam_dpne.accounting.budget import Budget, open_budget
-from beam_dpne.accounting.expense import expense_of_plan
+from beam_dpne.accounting.expense import Plan, expense_of_plan
 from beam_dpne.accounting.population import KeyDigests, Note, known_same_people
-from beam_dpne.cli import display, parameters
-from beam_dpne.cli.commands import Made
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.errors import BudgetError
+from beam_dpne.jobs.made import Made
+from beam_dpne.jobs.parameters import Running, Writing
+from beam_dpne.jobs.showing import Showing
 from beam_dpne.ngrams.parameters import KnownLists
 from beam_dpne.release.schema import ReleaseNotes
 
 
 @contextlib.contextmanager
-def kept_budget(made: Made, private: PrivateRun) -> Iterator[None]:
+def kept_budget(made: Made, private: PrivateRun, showing: Showing) -> Iterator[None]:
     """Notes a run in its budget, if it has one, and settles it if it released; else says what is left.
 
     The note of a run that failed stays, whatever the reason: only the operator can know that its job
@@ -24,31 +25,31 @@ def kept_budget(made: Made, private: PrivateRun) -> Iterator[None]:
     Raises:
       BudgetError: The budget does not allow the run, which has not started.
     """
-    path = made[parameters.Running].budget
-    output = made[parameters.Writing].output
+    path = made[Running].budget
+    output = made[Writing].output
     if path is None:
         yield
         return
     budget = open_budget(path)
     command = f"beam-dpne account --budget {path}"
-    note = _checked_note(budget, made, private, is_rehearsal=False)
+    note = checked_note(budget, made, private.plan, run_key=_key_digests(private))
     left = (
-        f"beam-dpne: the budget counts this run as spent. Once its release is there: {command} "
+        f"the budget counts this run as spent. Once its release is there: {command} "
         f"--settle {output}. If its job has ended and nothing was published: {command} --remove {note}."
     )
     try:
         yield
     except BaseException:
-        display.print_notice(left)
+        showing.tell(left)
         raise
     try:
         budget.settle(output)
     except BaseException as error:
         # A release that was published is whole, whatever its budget says of it.
         if isinstance(error, BudgetError):
-            display.print_notice(f"beam-dpne: {error}")
+            showing.tell(str(error))
         if note not in _released_in(budget):
-            display.print_notice(left)
+            showing.tell(left)
 
 
 def rehearse_budget(made: Made, private: PrivateRun) -> None:
@@ -57,18 +58,41 @@ def rehearse_budget(made: Made, private: PrivateRun) -> None:
     Raises:
       BudgetError: The budget does not allow the run.
     """
-    if path := made[parameters.Running].budget:
-        _checked_note(open_budget(path), made, private, is_rehearsal=True)
+    if path := made[Running].budget:
+        keys = _key_digests(private)
+        checked_note(open_budget(path), made, private.plan, run_key=keys, is_rehearsal=True)
 
 
-def _checked_note(budget: Budget, made: Made, private: PrivateRun, *, is_rehearsal: bool) -> str:
+def checked_note(
+    budget: Budget,
+    made: Made,
+    plan: Plan,
+    *,
+    run_key: KeyDigests | None = None,
+    again: bool = False,
+    is_rehearsal: bool = False,
+) -> str:
+    """Checks that a budget allows a run, and notes the run; returns the name of the note.
+
+    Args:
+      budget: the budget.
+      made: the groups of parameters of the run.
+      plan: its privacy parameters.
+      run_key: the commitments to a run key that was given.
+      again: whether a note of an earlier try of this run is taken over.
+      is_rehearsal: whether the budget is only checked.
+
+    Raises:
+      BudgetError: The budget does not allow the run.
+    """
     return budget.check_and_note(
-        expense_of_plan(private.plan),
-        program=private.plan.program,
-        output=made[parameters.Writing].output,
+        expense_of_plan(plan),
+        program=plan.program,
+        output=made[Writing].output,
         unit=made[ReleaseNotes].unit,
         same_people=known_same_people(made[KnownLists]) if KnownLists in made else (),
-        run_key=_key_digests(private),
+        run_key=run_key,
+        again=again,
         is_rehearsal=is_rehearsal,
     )
 

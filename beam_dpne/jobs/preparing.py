@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from beam_dpne.accounting.expense import PLANS, Plan
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.cli import display, parameters
-from beam_dpne.cli.commands import Made
-from beam_dpne.cli.inputs import (
+from beam_dpne.documents.blocks import GROUP
+from beam_dpne.documents.private_run import PrivateRun
+from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
+from beam_dpne.documents.tokenizers import Tokenizer, check_alone, resolve_tokenizer
+from beam_dpne.errors import UsageError, withhold_unhandled
+from beam_dpne.jobs.arguments import runner_of
+from beam_dpne.jobs.inputs import (
     OF_RECORDS,
     SECRET,
     has_users_of_records,
@@ -21,19 +25,23 @@ from beam_dpne.cli.inputs import (
     with_cause,
     with_rules,
 )
-from beam_dpne.cli.parameters import PublicCounting, Tokenizing, Writing
-from beam_dpne.documents.blocks import GROUP
-from beam_dpne.documents.private_run import PrivateRun
-from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
-from beam_dpne.documents.tokenizers import Tokenizer, check_alone, resolve_tokenizer
-from beam_dpne.errors import UsageError, withhold_unhandled
-from beam_dpne.jobs.arguments import runner_of
+from beam_dpne.jobs.made import Made
+from beam_dpne.jobs.parameters import (
+    MOST_WORKERS,
+    FailureLogging,
+    Input,
+    PublicCounting,
+    Rejecting,
+    Running,
+    Tokenizing,
+    Writing,
+)
+from beam_dpne.jobs.showing import Showing
 from beam_dpne.ngrams.parameters import KnownLists
 from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.reading.copies import refuse_input
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions, codec_of, names_of
-from beam_dpne.reading.records import FirstRecords
 from beam_dpne.release.publishing import check_output
 from beam_dpne.release.reading import as_release_error, check_not_below, check_outside, is_release
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -71,6 +79,7 @@ class Prepared:
 def prepare(
     made: Made,
     beam_arguments: list[str],
+    showing: Showing,
     tokenizer: Tokenizer | None = None,
     *,
     shows_fields: bool = False,
@@ -80,6 +89,7 @@ def prepare(
     Args:
       made: the groups of parameters of the command; those of the plan and the output may be missing.
       beam_arguments: options of Beam.
+      showing: how the operator is told what may be wrong.
       tokenizer: replaces the one that the parameters name.
       shows_fields: whether an error may name the fields that a file has, which may be data.
 
@@ -90,16 +100,16 @@ def prepare(
     workers = _workers(made, options)
     _check_places(made, options)
     chosen = tokenizer or tokenizer_name(made)
-    corpus = _corpus(made, chosen, shows_fields=shows_fields)
+    corpus = _corpus(made, chosen, showing, shows_fields=shows_fields)
     ruled = _ruled(made, chosen)
     run_key = _run_key(made, options)
     plan = next((made[kind] for kind in PLANS.values() if kind in made), None)
-    known = _known(made, options, corpus, plan=plan, tokenizer=ruled)
+    known = _known(made, options, corpus, showing, plan=plan, tokenizer=ruled)
     private = None
     if plan is not None:
-        warn_of_large_delta(plan)
+        warn_of_large_delta(plan, showing)
     if plan is not None and (not isinstance(plan, BayesianPlan) or PublicCounting in made):
-        given = made[parameters.Running].partitions
+        given = made[Running].partitions
         common = _Common(
             plan=plan,
             tokenizer=ruled,
@@ -107,7 +117,7 @@ def prepare(
             run_key=run_key,
         )
         private = _private(made, options, corpus, known, common)
-    _warn_of_readable_key(made)
+    _warn_of_readable_key(made, showing)
     return Prepared(
         options=options,
         files=corpus.files,
@@ -142,7 +152,7 @@ def _workers(made: Made, options: "BeamOptions | None") -> int | None:
     Raises:
       UsageError: a number is given, and Beam runs the job.
     """
-    given = made[parameters.Running].workers
+    given = made[Running].workers
     if options is not None and options.runner is not None:
         if given is not None:
             raise UsageError(
@@ -155,7 +165,7 @@ def _workers(made: Made, options: "BeamOptions | None") -> int | None:
         return given
     has_affinity = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    return min(cores, parameters.MOST_WORKERS)
+    return min(cores, MOST_WORKERS)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -166,13 +176,14 @@ class _Corpus:
     reading: ReadOptions
 
 
-def _corpus(made: Made, chosen: str | Tokenizer, *, shows_fields: bool) -> _Corpus:
+def _corpus(
+    made: Made, chosen: str | Tokenizer, showing: Showing, *, shows_fields: bool
+) -> _Corpus:
     """Returns the input, whose fields are checked and whose first texts the tokenizer has cut."""
     function = resolve_tokenizer(chosen)
-    quiet = made[parameters.Quiet].quiet
-    inputs = made[parameters.Input].input
+    inputs = made[Input].input
     files, reading, first = read_inputs(
-        reading_of(made), inputs, chosen, quiet=quiet, shows_fields=shows_fields
+        reading_of(made), inputs, chosen, showing=showing, shows_fields=shows_fields
     )
     if Writing in made:
         for file in files:
@@ -183,45 +194,41 @@ def _corpus(made: Made, chosen: str | Tokenizer, *, shows_fields: bool) -> _Corp
     if callable(chosen) or ":" in chosen:
         withhold_unhandled()
         check_alone(function, first.texts)
-    _advise_of_users(first, reading, quiet=quiet)
+    if has_users_of_records(first, reading):
+        showing.advise(f"Nearly all of the first records {OF_RECORDS} {SECRET}")
     return _Corpus(files=files, reading=reading)
-
-
-def _advise_of_users(first: FirstRecords, reading: ReadOptions, *, quiet: bool) -> None:
-    if not quiet and has_users_of_records(first, reading):
-        display.print_notice(f"beam-dpne: Nearly all of the first records {OF_RECORDS} {SECRET}")
 
 
 def _ruled(made: Made, chosen: str | Tokenizer) -> str | Tokenizer:
     """Returns the tokenizer with its rules of texts; with a failure log its errors keep their cause."""
-    if made[parameters.FailureLogging].failure_log is not None:
+    if made[FailureLogging].failure_log is not None:
         chosen = with_cause(chosen)
     return with_rules(made[Tokenizing], chosen)
 
 
 def _run_key(made: Made, options: "BeamOptions | None") -> RunKeyFile | None:
-    path = made[parameters.Running].run_key_file
+    path = made[Running].run_key_file
     if not path:
         return None
     return RunKeyFile.checked(absolute_path(path), pinned=not _is_template(options))
 
 
-def _warn_of_readable_key(made: Made) -> None:
-    key = made[parameters.Running].run_key_file
-    if key and not made[parameters.Quiet].quiet and can_be_read_by_others(key):
-        display.print_notice(
-            f"beam-dpne: warning: others than its owner can read {key}; whoever has the run key can "
+def _warn_of_readable_key(made: Made, showing: Showing) -> None:
+    key = made[Running].run_key_file
+    if key and can_be_read_by_others(key):
+        showing.advise(
+            f"warning: others than its owner can read {key}; whoever has the run key can "
             "subtract the noise (chmod 600)."
         )
 
 
 def _check_places(made: Made, options: "BeamOptions | None") -> None:
     """Checks all paths but those of the input; raises UsageError, AccessError or ReleaseError."""
-    budget = made[parameters.Running].budget
-    key = made[parameters.Running].run_key_file
-    rejects = made[parameters.Rejecting].rejects
+    budget = made[Running].budget
+    key = made[Running].run_key_file
+    rejects = made[Rejecting].rejects
     words = made[Tokenizing].stop_list
-    inputs = names_of(made[parameters.Input].input)
+    inputs = names_of(made[Input].input)
     output = made[Writing].output if Writing in made else None
     read = [*inputs, *filter(None, (key, words))]
     temporary = None if options is None else options.temp_location
@@ -261,6 +268,7 @@ def _known(
     made: Made,
     options: "BeamOptions | None",
     corpus: _Corpus,
+    showing: Showing,
     *,
     plan: Plan | None,
     tokenizer: str | Tokenizer,
@@ -278,8 +286,8 @@ def _known(
         options=_pipeline_options(options),
         reading=corpus.reading,
     )
-    if not all(each["ngrams"] for each in known.lists) and not made[parameters.Quiet].quiet:
-        display.print_notice("beam-dpne: a list of --known has no n-gram: see --known_min_count.")
+    if not all(each["ngrams"] for each in known.lists):
+        showing.advise("a list of --known has no n-gram: see --known_min_count.")
     return known
 
 
@@ -358,15 +366,15 @@ def _partitions(files: Sequence[InputFile], workers: int | None) -> int:
     return max(1, math.ceil(max(min(4096, mebibytes / 8), mebibytes / 40, of_workers)))
 
 
-def warn_of_large_delta(plan: Any) -> None:
-    """Warns on stderr, even if it is quiet, of a δ of 0.001 or more, which weakens the guarantee.
+def warn_of_large_delta(plan: Any, showing: Showing) -> None:
+    """Warns of a δ of 0.001 or more, which weakens the guarantee, also who wants no advice.
 
     There is no warning if the number of users is public, since a δ above one over that number is
     refused.
     """
     if (warning := about_large_delta(plan.delta)) and plan.public_user_count is None:
-        display.print_notice(
-            f"beam-dpne: warning: {warning}. Take a delta well below one over the number of users; if "
+        showing.tell(
+            f"warning: {warning}. Take a delta well below one over the number of users; if "
             "their number is public and small, give --public_user_count."
         )
 
