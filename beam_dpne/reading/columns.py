@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -19,6 +19,8 @@ from beam_dpne.reading.ids import (
     is_binary,
     may_be_text,
     name_of_type,
+    normalized,
+    normalized_column,
     plain_type,
     plain_values,
 )
@@ -162,12 +164,18 @@ def field_values(value: Any, options: ReadOptions) -> tuple[list[Any], str]:
     """Returns what a value in JSON has in the wanted fields, and why it cannot be used or ""."""
     if not isinstance(value, dict):
         return [], NOT_OBJECT
-    user = value.get(options.user_field)
+    users: list[str] = []
+    if not options.record_is_user:
+        for name in options.user_fields:
+            user, reason = _user_of(value.get(name), options)
+            if reason:
+                return [], reason
+            users.append(user)
     texts = [value.get(name) for name in options.text_fields]
-    reason = _user_fault(user) or _text_fault(texts, options)
+    reason = _text_fault(texts, options)
     if reason:
         return [], reason
-    fields = [id_text(user), *texts]
+    fields = [*users, *texts]
     if options.group_field is not None:
         group = value.get(options.group_field)
         reason = group_fault(group)
@@ -178,13 +186,16 @@ def field_values(value: Any, options: ReadOptions) -> tuple[list[Any], str]:
     return fields, ""
 
 
-def _user_fault(user: Any) -> str:
-    """Returns why a value in JSON cannot be a user, or ""."""
-    if user is None:
-        return NO_USER
-    if user == "":
-        return EMPTY_USER
-    return BAD_USER if id_text(user) is None else ""
+def _user_of(value: object, options: ReadOptions) -> tuple[str, str]:
+    """Returns the text of a user in JSON, and why it cannot be one or ""."""
+    if value is None:
+        return "", NO_USER
+    text = id_text(value)
+    if text is None:
+        return "", BAD_USER
+    if options.normalize_users:
+        text = normalized(text)
+    return text, "" if text else EMPTY_USER
 
 
 def _text_fault(texts: Sequence[Any], options: ReadOptions) -> str:
@@ -302,10 +313,22 @@ def row_group_ranges(file: pq.ParquetFile, split_bytes: int) -> list[tuple[int, 
     return ranges
 
 
+def users_of_records(number: int, places: Iterable[int]) -> pa.Array:
+    """Returns a user for each record of a file: the file's number, and the record's place in it."""
+    return pa.array([f"{number}:{place}" for place in places], pa.string())
+
+
 def read_row_groups(
-    file: pq.ParquetFile, groups: range, options: ReadOptions
+    file: pq.ParquetFile, groups: range, options: ReadOptions, number: int
 ) -> Iterator[tuple[list[pa.Array], list[tuple[int, str]], int, int]]:
-    """Yields the columns of usable rows, the rejected rows, and the first and last row of both."""
+    """Yields the columns of usable rows, the rejected rows, and the first and last row of both.
+
+    Args:
+      file: The file.
+      groups: The numbers of its row groups that are read.
+      options: How it is read.
+      number: The number of the file, for users that are records.
+    """
     row = sum(file.metadata.row_group(group).num_rows for group in range(groups.start))
     names = [name for _, name in options.wanted_fields]
     for group in groups:
@@ -313,7 +336,10 @@ def read_row_groups(
         rows = options.block_bytes * found.num_rows // max(1, found.total_byte_size)
         size = min(_MAX_ROWS, max(1, rows))
         for batch in file.iter_batches(size, row_groups=[group], columns=names):
-            columns, faults = _checked([*map(batch.column, names)], options)
+            columns, faults, keep = _checked([*map(batch.column, names)], options)
+            if options.record_is_user:
+                rows_kept = np.flatnonzero(keep.to_numpy(zero_copy_only=False)) + row
+                columns.insert(0, users_of_records(number, rows_kept.tolist()))
             rejects = [(row + place, reason) for place, reason in faults]
             yield columns, rejects, row, row + batch.num_rows
             row += batch.num_rows
@@ -321,8 +347,8 @@ def read_row_groups(
 
 def _checked(
     columns: Sequence[pa.Array], options: ReadOptions
-) -> tuple[list[pa.Array], list[tuple[int, str]]]:
-    """Returns the columns of usable rows, and each faulty row with the first reason that applies.
+) -> tuple[list[pa.Array], list[tuple[int, str]], pa.Array]:
+    """Returns the columns of usable rows, each faulty row with the first reason, and which are usable.
 
     Raises:
       InputError: A column has a type that cannot be read.
@@ -333,6 +359,8 @@ def _checked(
     for column, (option, name) in zip(columns, options.wanted_fields, strict=True):
         if option == "user_field":
             values, fault = user_column(column, name)
+            if options.normalize_users:
+                values = normalized_column(values)
             faults += [fault, *user_faults(values)]
         elif option == "text_field":
             values, fault = text_column(column, name)
@@ -353,7 +381,9 @@ def _checked(
         )
     faults.append(text_faults(texts))
     # (rows,) bytes of each record.
-    length = np.sum([_lengths(users) for users in found["user_field"]], axis=0)
+    length = np.zeros(len(texts[0]), np.int64)
+    for users in found.get("user_field", ()):
+        length = length + _lengths(users)
     for text in texts:
         if options.text_is_tokens:
             tokens = text.flatten()
@@ -370,7 +400,7 @@ def _checked(
         for row in np.flatnonzero(bad)
     ]
     keep = pa.array(~bad)
-    return [column.filter(keep) for each in found.values() for column in each], rejects
+    return [column.filter(keep) for each in found.values() for column in each], rejects, keep
 
 
 def _mask(values: pa.Array) -> np.ndarray:

@@ -6,7 +6,9 @@ because a writer took another width or unit. The page of inputs has the table of
 
 import datetime
 import decimal
+import unicodedata
 import uuid
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +24,8 @@ _SPARE_ZEROS = pc.ReplaceSubstringOptions(r"\.0+$|(\.[0-9]*[1-9])0+$", r"\1")
 _DASHES = pc.ReplaceSubstringOptions(
     "^(.{8})(.{4})(.{4})(.{4})(.{12})$", r"\1-\2-\3-\4-\5", max_replacements=1
 )
+# Signs that have a backslash before them within a value of several columns.
+_TO_ESCAPE = pc.ReplaceSubstringOptions(r"([,\\])", r"\\\1")
 _WHOLE = pa.decimal256(76, 0)
 _UUID_BYTES = 16
 # Types of values that are read as columns of one.
@@ -124,6 +128,40 @@ def id_column(values: pa.Array, name: str, noun: str) -> tuple[pa.Array, np.ndar
             f"{name_of_type(kind)} in {name!r}. {_remedy(kind, noun)}"
         )
     return texts, np.zeros(len(texts), bool)
+
+
+def joined_ids(columns: Sequence[pa.Array]) -> pa.Array:
+    r"""Returns one id for the values of several columns: no two different rows have the same one.
+
+    Commas stand between the values, with a backslash before each comma and backslash within a value.
+    The values of one column stay as they are.
+
+    >>> joined_ids([pa.array(["a,b", "a"]), pa.array(["c", "b,c"])]).to_pylist()
+    ['a\\,b,c', 'a,b\\,c']
+    """
+    if len(columns) == 1:
+        return columns[0]
+    escaped = [pc.call_function("replace_substring_regex", [each], _TO_ESCAPE) for each in columns]
+    return pc.call_function("binary_join_element_wise", [*escaped, pa.scalar(",")])
+
+
+def normalized(text: str) -> str:
+    r"""Returns an id without format characters, composed (NFC), and without blanks at its ends.
+
+    >>> normalized("\u200eAnn ") == "Ann", normalized("e\u0301") == "\u00e9"
+    (True, True)
+    """
+    if text.isascii():
+        return text.strip()
+    shown = "".join(sign for sign in text if unicodedata.category(sign) != "Cf")
+    return unicodedata.normalize("NFC", shown).strip()
+
+
+def normalized_column(users: pa.Array) -> pa.Array:
+    """Returns `normalized` of each user; nulls stay."""
+    encoded = users.dictionary_encode()
+    texts = pa.array(map(normalized, encoded.dictionary.to_pylist()), pa.string())
+    return texts.take(encoded.indices)
 
 
 def id_text(value: object) -> str | None:

@@ -40,14 +40,19 @@ def read_json_lines(into: Gathered, stop: int | None) -> Iterator[None]:
     decoder = msgspec.json.Decoder(record_type(into.options))
     text = into.text
     limit = into.options.max_record_bytes
+    is_plain = into.options.has_plain_users
     for start, block in text.blocks(limit, stop):
-        records = whole_records(decoder, block, limit)
+        records = whole_records(decoder, block, limit) if is_plain else []
         for position, line, fault in () if records else lines_of(start, block, limit):
             if fault:
                 into.rejects.append((position, fault))
             elif is_too_deep(line.encode()):
                 into.rejects.append((position, TOO_DEEP))
-            elif line.strip(" \t\r\n"):
+            elif not line.strip(" \t\r\n"):
+                continue
+            elif not is_plain:
+                into.add(position, *record_values(line, into.options))
+            else:
                 try:
                     records.append(decoder.decode(line))
                 except (msgspec.MsgspecError, RecursionError):
@@ -67,9 +72,11 @@ def read_json_array(into: Gathered) -> Iterator[None]:
     """
     decoder = msgspec.json.Decoder(list[record_type(into.options)])
     limit = into.options.max_record_bytes
+    is_plain = into.options.has_plain_users
     number = 0
     for found in elements(into.text, limit):
-        if records := _whole_elements(decoder, found, limit):
+        records = _whole_elements(decoder, found, limit) if is_plain else []
+        if records:
             into.take(records)
         else:
             for place, element in enumerate(found.each(), number):

@@ -19,8 +19,15 @@ import pyarrow.parquet as pq
 from beam_dpne.elements import progress
 from beam_dpne.errors import InputError
 from beam_dpne.reading import json_formats, text_formats
-from beam_dpne.reading.columns import NAMED_USER, interleaved, read_row_groups, row_group_ranges
+from beam_dpne.reading.columns import (
+    NAMED_USER,
+    interleaved,
+    read_row_groups,
+    row_group_ranges,
+    users_of_records,
+)
 from beam_dpne.reading.files import BrokenText, InputFile, TextFile, guarded, open_raw
+from beam_dpne.reading.ids import joined_ids
 from beam_dpne.reading.options import DELIMITED, ReadOptions, codec_of, format_of
 from beam_dpne.reading.rejects import (
     BAD_TEXT,
@@ -160,11 +167,11 @@ def read_item(item: WorkItem, options: ReadOptions) -> Generator[Batch, None, No
 def _documents(columns: Sequence[pa.Array], options: ReadOptions) -> pa.RecordBatch:
     """Returns a document for each text of usable records, or rows if further fields are wanted."""
     if options.fields is not None:
-        names = [name for _, name in options.wanted_fields]
-        return pa.RecordBatch.from_arrays(list(columns), names=names)
-    last_text = 1 + len(options.text_fields)
+        return pa.RecordBatch.from_arrays(list(columns), names=list(options.column_names))
+    users = len(options.user_fields)
+    last_text = users + len(options.text_fields)
     group = None if options.group_field is None else columns[last_text]
-    return interleaved(columns[0], columns[1:last_text], group)
+    return interleaved(joined_ids(columns[:users]), columns[users:last_text], group)
 
 
 def _read_parquet(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
@@ -174,7 +181,9 @@ def _read_parquet(item: WorkItem, options: ReadOptions) -> Generator[_Part, None
         groups = range(item.start, item.stop or file.metadata.num_row_groups)
         size_of_row = item.file.size / max(1, file.metadata.num_rows)
         first = None
-        for columns, rejects, start, stop in read_row_groups(file, groups, options):
+        for columns, rejects, start, stop in read_row_groups(
+            file, groups, options, item.file.number
+        ):
             first = start if first is None else first
             yield _Part(columns, rejects, "row", int((stop - first) * size_of_row))
 
@@ -230,15 +239,17 @@ def _parts(
         reading = json_formats.read_json_array(into)
     else:
         reading = json_formats.read_json_lines(into, item.stop)
+    tokens = pa.list_(pa.string()) if options.text_is_tokens else pa.string()
     user = NAMED_USER if item.kind == "sequences" else pa.string()
-    text_kind = pa.list_(pa.string()) if options.text_is_tokens else pa.string()
-    others = [pa.string()] * (len(options.wanted_fields) - 1 - len(options.text_fields))
-    kinds = [user, *[text_kind] * len(options.text_fields), *others]
+    kind_of = {"user_field": user, "text_field": tokens}
+    kinds = [kind_of.get(option, pa.string()) for option, _ in options.wanted_fields]
     # The reader goes beyond the piece to the end of its last record.
     size = min(item.file.size, item.stop or item.file.size) - item.start
     # What is left after the last yield is the last batch.
     for _ in itertools.chain(reading, [None]):
         columns = [pa.array(each, kind) for each, kind in zip(into.columns, kinds, strict=True)]
+        if options.record_is_user:
+            columns.insert(0, users_of_records(item.file.number, into.places))
         unit = "row" if is_array else "byte"
         yield _Part(columns, into.rejects, unit, min(text.taken, size))
         into.clear()
@@ -276,8 +287,9 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecor
                 reasons.update(reason for _, reason in batch.rejects)
     missing = {"user_field": NO_USER, "text_field": NO_TEXT, "group_field": NO_GROUP}
     for option, reason in missing.items():
-        if not usable and reasons == {reason}:
-            field = dict(reversed(options.wanted_fields))[option]
+        fields = [name for each, name in options.wanted_fields if each == option]
+        if fields and not usable and reasons == {reason}:
+            field = fields[0]
             why = "which its first records do not have"
             names = _common_names(items[0], options)
             raise _absent(option, field, why, items[0], names=names, options=options)

@@ -11,13 +11,14 @@ import itertools
 import operator
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from beam_dpne.errors import InputError
 from beam_dpne.reading.columns import group_fault
 from beam_dpne.reading.escaped_csv import OPEN_QUOTE, EscapedRows, OpenQuote
 from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, TextFile, size_of
+from beam_dpne.reading.ids import normalized
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import (
     EMPTY_USER,
@@ -46,6 +47,7 @@ class Gathered:
       options: How the file is read.
       columns: The values of each wanted field of the usable records.
       rejects: Position and reason of each record that cannot be used.
+      places: Position of each usable record, if each is a user.
     """
 
     def __init__(self, text: TextFile, options: ReadOptions) -> None:
@@ -53,11 +55,14 @@ class Gathered:
         text.block = min(PIECE, 1 + options.block_bytes // 8)
         self.options = options
         self.columns = [list[Any]() for _ in options.wanted_fields]
+        self.places: list[int] = []
+        self._users = sum(option == "user_field" for option, _ in options.wanted_fields)
         self.clear()
 
     def clear(self) -> None:
         """Begins the next batch."""
         self.rejects: list[tuple[int, str]] = []
+        self.places.clear()
         for column in self.columns:
             column.clear()
         self.end = self.text.offset + self.options.block_bytes
@@ -69,12 +74,14 @@ class Gathered:
         else:
             for column, value in zip(self.columns, values, strict=True):
                 column.append(value)
+            if self.options.record_is_user:
+                self.places.append(position)
 
     def take(self, records: list[Any]) -> None:
         """Adds records of `record_type`, and empties the list of them."""
         for place, column in enumerate(self.columns):
             values = map(operator.attrgetter(f"f{place}"), records)
-            column.extend(values if place else map(str, values))
+            column.extend(map(str, values) if place < self._users else values)
         records.clear()
 
 
@@ -84,19 +91,23 @@ def read_delimited(
     """Reads CSV or TSV up to `stop`, with columns of these names; blank lines are skipped."""
     text = into.text
     options = into.options
-    wanted = operator.itemgetter(*(names.index(name) for _, name in options.wanted_fields))
+    wanted = _getter([names.index(name) for _, name in options.wanted_fields])
     width = len(names)
+    users = sum(option == "user_field" for option, _ in options.wanted_fields)
+    group = None if options.group_field is None else users + len(options.text_fields)
     for offset, row, fault in _rows(text, kind, options, options.max_record_bytes, stop):
         values: tuple[str, ...] = ()
         reason = fault
         if len(row) == width:
             values = wanted(row)
-            if values[0] in NULLS:
-                reason = reason or fault_of_user(values[0])
+            if options.normalize_users:
+                values = (*map(normalized, values[:users]), *values[users:])
+            if values[0] in NULLS or not NULLS.isdisjoint(values[1:users]):
+                reason = reason or _fault_of_users(values[:users])
         else:
             reason = reason or RAGGED
-        if not reason and options.group_field is not None:
-            reason = group_fault(values[1 + len(options.text_fields)])
+        if not reason and group is not None:
+            reason = group_fault(values[group])
         into.add(offset, values, reason)
         if text.offset >= into.end:
             yield
@@ -108,11 +119,17 @@ NULLS = frozenset(
 )
 
 
-def fault_of_user(user: str) -> str:
-    """Returns why a user of CSV or TSV, where null is a text, cannot be used, or ""."""
-    if not user:
-        return EMPTY_USER
-    return NO_USER if user in NULLS else ""
+def _getter(places: Sequence[int]) -> Callable[[Sequence[str]], tuple[str, ...]]:
+    """Returns the function that takes the fields at these places from a row."""
+    if len(places) > 1:
+        return operator.itemgetter(*places)
+    (place,) = places
+    return lambda row: (row[place],)
+
+
+def _fault_of_users(users: Sequence[str]) -> str:
+    """Returns why users of CSV or TSV, of which one is in `NULLS`, cannot be used."""
+    return EMPTY_USER if "" in users else NO_USER
 
 
 _PLURALS = {"comma": "commas", "semicolon": "semicolons", "tab": "tabs", "pipe": "pipes"}

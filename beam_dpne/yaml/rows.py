@@ -88,7 +88,7 @@ class ReadRows(beam.PTransform):
             checked = batches.pipeline | "Once" >> beam.Create([None]) | "Check" >> check
             after = beam.Map(lambda batch, _: batch, AsIter(checked))
             batches = batches | "AfterCheck" >> after.with_output_types(pa.RecordBatch)
-        rows = beam.FlatMap(_rows_of, [name for _, name in options.wanted_fields])
+        rows = beam.FlatMap(_rows_of, options.column_names)
         return batches | "Rows" >> rows.with_output_types(_row_type(options))
 
 
@@ -109,8 +109,10 @@ def _row_type(options: ReadOptions) -> Any:
     text: Any = Sequence[str] if options.text_is_tokens else str
     if len(options.text_fields) > 1:
         text = text | None
-    kinds = {"user_field": str, "text_field": text, "group_field": str, "fields": str | None}
-    fields: Any = [(name, kinds[option]) for option, name in options.wanted_fields]
+    kinds = {"text_field": text, "group_field": str, "fields": str | None}
+    users = [(name, str) for name in options.user_fields]
+    others = [(name, kinds[x]) for x, name in options.wanted_fields if x != "user_field"]
+    fields: Any = [*users, *others]
     return RowTypeConstraint.from_fields(fields)
 
 
@@ -177,13 +179,15 @@ class PrivateRows(beam.PTransform):
         group_field = transform.row_description.group_field
         names = checked_names(transform.user_field, transform.text_field, group_field)
         # Batches, which are checked while they are read only, have the fields of the rows.
-        check_known_fields(rows.element_type, names, group_field is not None)
+        users = names_of(transform.user_field)
+        check_known_fields(rows.element_type, names, group_field is not None, len(users))
         readers = _readers_before(rows)
-        if any(transform.user_field in (reader.options.fields or ()) for reader in readers):
+        further = {name for reader in readers for name in reader.options.fields or ()}
+        if not further.isdisjoint(users):
             raise UsageError(
                 "user_field must not be one of the further fields of ReadDocuments, got user_field="
                 f"{transform.user_field!r}: only its own user_field is checked, so that 7, 7.0 and [7] "
-                f"would be three users. Give ReadDocuments user_field: {transform.user_field}."
+                f"would be three users. Give ReadDocuments user_field: {', '.join(users)}."
             )
         for reader in readers:
             self._refuse_inputs(reader)
@@ -192,8 +196,8 @@ class PrivateRows(beam.PTransform):
         is_straight = isinstance(reader, ReadRows)
         records = step.inputs[0] if is_straight else rows
         read = reader.options if is_straight else ReadOptions()
-        known = checked_names(read.user_field, read.text_field, read.group_field)
-        if is_straight and (known, read.group_field) == (names, group_field):
+        known = (read.user_fields, read.text_fields, read.group_field)
+        if is_straight and known == (users, names_of(transform.text_field), group_field):
             batch = BatchDocuments(
                 user_field=transform.user_field,
                 text_field=transform.text_field,
