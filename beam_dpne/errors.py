@@ -24,6 +24,7 @@ _LIBRARIES = frozenset(
             "cryptography",
             "google",
             "grpc",
+            "ijson",
             "jinja2",
             "msgspec",
         ),

@@ -31,10 +31,7 @@ LEFT: Mapping[str, Mapping[str, int]] = {
     UNNAMED: {
         "beam_dpne/documents/steps.py": 1,
         "beam_dpne/elements/encoding.py": 1,
-        "beam_dpne/ngrams/known.py": 2,
         "beam_dpne/ngrams/ledger.py": 1,
-        "beam_dpne/release/ledger.py": 5,
-        "beam_dpne/release/reading.py": 1,
     },
     UNTYPED: {
         "beam_dpne/ngrams/steps.py": 1,

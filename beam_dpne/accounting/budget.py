@@ -39,7 +39,8 @@ from beam_dpne.accounting.population import (
     void_by_its_key,
 )
 from beam_dpne.errors import BudgetError
-from beam_dpne.release.reading import LEDGER_NAME, check_outside, is_ledger, real_path
+from beam_dpne.release.places import LEDGER_NAME, check_outside, real_path
+from beam_dpne.release.reading import is_ledger
 from beam_dpne.storage.directories import Directory, absolute_path, directory_at
 
 BUDGET_NAME = "budget.json"

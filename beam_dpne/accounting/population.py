@@ -20,9 +20,10 @@ import msgspec
 from beam_dpne.accounting.composition import Total, compose
 from beam_dpne.accounting.expense import Expense, as_budget_error, expense_of_ledger
 from beam_dpne.errors import BudgetError
-from beam_dpne.ngrams.parameters import KnownLists
+from beam_dpne.lists.parameters import KnownLists
 from beam_dpne.reading.options import names_of
-from beam_dpne.release.reading import is_release, ledger_path, parse_ledger, read_ledger_bytes
+from beam_dpne.release.places import is_release, ledger_path
+from beam_dpne.release.reading import parse_ledger, read_ledger_bytes
 from beam_dpne.release.schema import plain_unit
 from beam_dpne.storage.directories import directory_at
 from beam_dpne.storage.paths import split

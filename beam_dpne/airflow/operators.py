@@ -99,7 +99,7 @@ class Release(BaseOperator):
         """
         from beam_dpne.accounting.budget import open_budget
         from beam_dpne.jobs.budgets import checked_note
-        from beam_dpne.release.reading import has_ledger
+        from beam_dpne.release.places import has_ledger
 
         directory = self.directory(context)
         # A wrong parameter is refused here, before anything starts.

@@ -32,10 +32,11 @@ from beam_dpne.audit.games import (
 from beam_dpne.documents.blocks import with_group
 from beam_dpne.elements.arrays import offsets_of, places_in
 from beam_dpne.evaluation.corpus import BORDER, Corpus, codes_of_sets
+from beam_dpne.lists.known import KnownNgrams
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits
 from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet
 from beam_dpne.ngrams.in_memory import InMemory
-from beam_dpne.ngrams.known import KnownNgrams
+from beam_dpne.ngrams.known import root_of
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.set_union.elements import items_of_users
 from beam_dpne.set_union.in_memory import release_items
@@ -84,7 +85,7 @@ class World:
         if not self.knows_words:
             return None
         rows = np.arange(len(self.corpus.words), dtype=np.int32)[:, np.newaxis]
-        return KnownNgrams.of_codes(self.corpus.words, [rows]).root(1)
+        return root_of(KnownNgrams.of_codes(self.corpus.words, [rows]), 1)
 
     @functools.cached_property
     def corpus(self) -> Corpus:

@@ -7,10 +7,10 @@ from beam_dpne.cli.settings import Comparing
 from beam_dpne.errors import UsageError
 from beam_dpne.exports.writing import csv_text
 from beam_dpne.jobs.made import Made
+from beam_dpne.release.changes import compare_releases, differences, told_changes
 from beam_dpne.release.parts import PROGRAMS, render_parts
 from beam_dpne.release.publishing import write_file
 from beam_dpne.release.reading import read_release
-from beam_dpne.report.changes import compare_releases, differences, told_changes
 from beam_dpne.storage.directories import check_access
 
 _SUFFIXES = (".jsonl", ".csv", ".parquet")

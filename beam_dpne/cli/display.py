@@ -16,7 +16,7 @@ from rich.table import Table
 
 from beam_dpne.elements import progress
 from beam_dpne.jobs.showing import Showing
-from beam_dpne.report.facts import number
+from beam_dpne.release.wording import number
 
 _REFRESH_SECONDS = 0.2
 _LOG_SECONDS = 10.0

@@ -257,7 +257,7 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
     Raises:
       UsageError: if the file must not be at that path, or cannot be written.
     """
-    from beam_dpne.release.reading import check_outside
+    from beam_dpne.release.places import check_outside
     from beam_dpne.storage.directories import absolute_path
     from beam_dpne.storage.paths import is_local
 

@@ -10,15 +10,7 @@ import numpy as np
 
 from beam_dpne.accounting.composition import plan_of_each
 from beam_dpne.accounting.expense import PLANS
-from beam_dpne.audit.auditing import (
-    EXCEEDED,
-    PASSED,
-    WEAK,
-    Audit,
-    Finding,
-    audit_plan,
-    statements,
-)
+from beam_dpne.audit.auditing import EXCEEDED, PASSED, WEAK, Audit, Finding, audit_plan, statements
 from beam_dpne.audit.games import MECHANISM
 from beam_dpne.cli import display
 from beam_dpne.cli.settings import Auditing, Planning
@@ -33,8 +25,8 @@ from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Quiet, Tokenizing
 from beam_dpne.jobs.preparing import warn_of_large_delta
 from beam_dpne.jobs.showing import Showing
-from beam_dpne.ngrams.known import KnownNgrams, read_known
-from beam_dpne.ngrams.parameters import KnownLists
+from beam_dpne.lists.known import KnownNgrams, read_known
+from beam_dpne.lists.parameters import KnownLists
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions, names_of

@@ -77,7 +77,7 @@ class UserParts:
       lower: (n,) int64, the lower class of each user.
       numbers: (n, 2) int64, what a user sends for each row that is held, divided by the row's weight,
         to the sums of both classes.
-      masses: (n,) int64, the same for the row's mass.
+      masses: (n,) int64, the same for the row's mass, the one sum that users of all classes share.
       sizes: (n, 2) int64, what a user sends to the numbers of users of both classes.
     """
 
@@ -141,7 +141,12 @@ def sum_counts(held: Held, rule: CountRule) -> RowSums:
 def split_sums(
     pieces: Iterable[RowSums], rule: CountRule
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns numbers, (n, C), masses, (n,), and sizes, (C,) int64, of sums that are cut in any way."""
+    """Returns the sums of n rows and C classes from pieces that are cut in any way.
+
+    Returns:
+      The numbers of each row, (n, C) int64; its mass, (n,) int64; and the numbers of users of the
+      classes, (C,) int64.
+    """
     shape = rule.row_weights.size + 1, rule.bounds.size + 1
     table = table_of_sums(pieces, math.prod(shape)).reshape(shape)
     return table[:-1, :-1], table[:-1, -1], table[-1, :-1]

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne.documents.left_out import LeftOut
 from beam_dpne.documents.run_keys import require_identified, tokenizer_identity
 from beam_dpne.documents.tokenizers import (
     Tokenizer,
@@ -24,8 +23,7 @@ from beam_dpne.documents.tokenizers import (
     tokenize,
     tokenizer_name,
 )
-from beam_dpne.errors import TokenizerError, UsageError
-from beam_dpne.reading.files import TextFile, guarded, size_of
+from beam_dpne.errors import TokenizerError
 from beam_dpne.reading.ids import is_text
 from beam_dpne.validation import check_choice
 
@@ -46,7 +44,6 @@ MASKS = {
     "numbers": r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{M}\p{N}_]*\p{N}"
     r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{M}\p{N}_]*",
 }
-_LARGEST_LIST = 2**20
 _NULL = pa.scalar(None, pa.string())
 
 
@@ -88,7 +85,7 @@ class TextRules:
                 "item_separator must be given with the tokenizer item, got tokenizer="
                 f"{self.tokenizer_name}. Leave the tokenizer out."
             )
-        if not all(self._phrases) or "\n" in "".join(self.stop_list):
+        if not all(self.phrases) or "\n" in "".join(self.stop_list):
             raise ValueError(
                 "stop_list must have a word and no line's end in each entry, got one in which the "
                 f"tokenizer {self.tokenizer_name} finds none, or of several lines. Remove or cut it."
@@ -124,7 +121,8 @@ class TextRules:
         return f"{version}; stop list {_STOP_VERSION}" if self.stop_list else version
 
     @functools.cached_property
-    def _pattern(self) -> str:
+    def pattern(self) -> str:
+        """The regular expression of all masks; "" without any."""
         return "|".join(MASKS[name] for name in MASKS if name in self.mask)
 
     @property
@@ -132,32 +130,20 @@ class TextRules:
         return self.tokenizer_name in ("item", "tokens")
 
     @functools.cached_property
-    def _phrases(self) -> list[list[str]]:
+    def phrases(self) -> list[list[str]]:
         """The tokens of each entry of the list."""
         if not self.stop_list:
             return []
         split = item if self._takes_items else resolve_tokenizer(self.tokenizer)
         return tokenize(split, pa.array(self.stop_list, pa.string())).to_pylist()
 
-    @property
-    def left_out(self) -> LeftOut:
-        """What no text has after these rules, and those of the tokenizer if it has some."""
-        inner = left_out_by(self.tokenizer) or LeftOut()
-        # An entry in which the tokenizer itself leaves something out stands in no text anyway.
-        own = frozenset(tuple(phrase) for phrase in self._phrases if None not in phrase)
-        return LeftOut(
-            pattern="|".join(filter(None, (self._pattern, inner.pattern))),
-            separator=self.item_separator or inner.separator,
-            phrases=own | inner.phrases,
-        )
-
     def __call__(self, texts: pa.Array) -> pa.ListArray:
         """Returns the tokens of each text, with a null for each place where something is left out."""
-        cuts = bool(self._pattern) and not self._takes_items
+        cuts = bool(self.pattern) and not self._takes_items
         tokens = self._cut(texts) if cuts else self._split(texts)
         left_out = np.zeros(len(tokens.values), bool)
-        if self._pattern and not cuts:
-            pattern = pc.MatchSubstringOptions(self._pattern)
+        if self.pattern and not cuts:
+            pattern = pc.MatchSubstringOptions(self.pattern)
             found = pc.call_function("match_substring_regex", [tokens.values], pattern)
             left_out |= found.to_numpy(zero_copy_only=False)
         self._find_phrases(tokens, left_out)
@@ -179,7 +165,7 @@ class TextRules:
 
     def _cut(self, texts: pa.Array) -> pa.ListArray:
         """Returns the tokens of what stands between matches, with a null for each match."""
-        parts = _divided("split_pattern_regex", texts, self._pattern)
+        parts = _divided("split_pattern_regex", texts, self.pattern)
         tokens = self._split(parts.values)
         # (rows + 1,) the first part of each text, and (parts + 1,) the first token of each part. A null
         # goes before each part that is not the first one of its text.
@@ -194,15 +180,15 @@ class TextRules:
 
     def _find_phrases(self, tokens: pa.ListArray, found: np.ndarray) -> None:
         """Marks the tokens that are part of an entry of the list."""
-        if not self._phrases:
+        if not self.phrases:
             return
-        words = pa.array(sorted({word for phrase in self._phrases for word in phrase}), pa.string())
+        words = pa.array(sorted({word for phrase in self.phrases for word in phrase}), pa.string())
         code_of = {word: code for code, word in enumerate(words.to_pylist())}
         # (n,) the code of each token that is a word of the list, else −1.
         codes = pc.call_function("index_in", [tokens.values], pc.SetLookupOptions(words))
         codes = codes.fill_null(-1).to_numpy(zero_copy_only=False)
         begins: dict[int, list[np.ndarray]] = {}
-        for phrase in self._phrases:
+        for phrase in self.phrases:
             coded = np.array([code_of[word] for word in phrase])
             begins.setdefault(coded[0], []).append(coded)
         # A phrase of one word, as most are, is found without a look at its places.
@@ -216,14 +202,6 @@ class TextRules:
                 stop = place + len(coded)
                 if stop <= end and (codes[place:stop] == coded).all():
                     found[place:stop] = True
-
-
-def left_out_by(tokenizer: str | Tokenizer) -> LeftOut | None:
-    """Returns what the rules of a tokenizer leave out of texts; None if it has no `TextRules`."""
-    function = resolve_tokenizer(tokenizer)
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function.left_out if isinstance(function, TextRules) else None
 
 
 def _divided(function: str, texts: pa.Array, pattern: str) -> pa.ListArray:
@@ -262,21 +240,3 @@ URLs, or --mask urls to leave them out.']
             "icu."
         )
     return notes
-
-
-def read_stop_list(path: str) -> tuple[str, ...]:
-    """Returns the words and phrases of a public list, one in each line; blank lines are none.
-
-    Raises:
-      UsageError: The file is empty or larger than a mebibyte.
-      InputError: It cannot be read, or is not UTF-8.
-    """
-    with guarded(path), TextFile(path) as file:
-        text = file.read(_LARGEST_LIST + 1)
-    entries = tuple(dict.fromkeys(filter(None, (line.strip() for line in text.splitlines()))))
-    if not entries or len(text) > _LARGEST_LIST or size_of(text)[1]:
-        raise UsageError(
-            f"stop_list must be a file in UTF-8 with 1 to {_LARGEST_LIST} characters, and a word or "
-            f"phrase in each line, got {path}."
-        )
-    return entries

@@ -56,6 +56,7 @@ class PrivateRun(abc.ABC):
                 name = getattr(kind, "__name__", kind)
                 raise TypeError(f"{field.name} must be {name}, got {type(value).__name__}.")
         check_integer("partitions", self.partitions, 1)
+        checked_names(self.user_field, self.text_field)
         fields = self.row_description
         checked_names(self.user_field, self.text_field, fields.group_field)
         if self.described and (self.described.group_field is None) != (fields.group_field is None):

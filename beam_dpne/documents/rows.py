@@ -15,12 +15,10 @@ from beam_dpne.reading.columns import (
     NAMED_USER,
     Fault,
     group_column,
-    group_faults,
     interleaved,
+    record_faults,
     text_column,
-    text_faults,
     user_column,
-    user_faults,
 )
 from beam_dpne.reading.ids import id_text, joined_ids
 from beam_dpne.reading.options import names_of
@@ -39,7 +37,7 @@ def checked_names(
       ValueError: There is no text field, a name is empty or not a str, or two names are equal.
     """
     texts = names_of(text_field)
-    users = names_of(user_field)
+    users = names_of(user_field) if isinstance(user_field, str | Sequence) else (user_field,)
     names = *users, *texts, *(() if group_field is None else (group_field,))
     are_names = all(isinstance(name, str) and name for name in names)
     if not are_names or not texts or not users or len(names) != len(set(names)):
@@ -133,18 +131,17 @@ def documents_of(
             column, fault = user_column(column, name)
             faults.append(fault)
         ids.append(column)
-        faults += user_faults(column)
     group = None
     if is_grouped:
         *names, group_name = names
         group, fault = group_column(batch.column(group_name), group_name)
-        faults += [fault, *group_faults(group)]
+        faults.append(fault)
     texts: list[pa.Array] = []
     for name in names[users:]:
         text, fault = text_column(batch.column(name), name)
         texts.append(text)
         faults.append(fault)
-    for rows, reason in (*faults, text_faults(texts)):
+    for rows, reason in (*faults, *record_faults(ids, texts, group)):
         if rows.any():
             raise ValueError(
                 f"Documents must be usable, got one with the fields {fields} whose {reason}. Drop it "

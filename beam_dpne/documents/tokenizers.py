@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne.documents.words import whitespace, words
+from beam_dpne.documents.words import plain_text, whitespace, words
 from beam_dpne.errors import TokenizerError, kind_of
 from beam_dpne.reading.columns import is_list
 from beam_dpne.reading.ids import is_text
@@ -38,8 +38,8 @@ _ALONE = 20
 class BoundaryWords:
     """The tokenizers `unicode_words` and `icu_words`: lower-case words between Unicode's boundaries.
 
-    A text is brought into Unicode normalization form C and then lower-cased, as `words` does. A word
-    is then a segment between two boundaries that has a letter or digit. Numbers and abbreviations
+    A text is brought into the form of `words.plain_text`, as `words` does. A word is then a segment
+    between two boundaries that has a letter or digit. Numbers and abbreviations
     keep their inner full stops and commas. In scripts without blanks (Chinese, Japanese, Thai, Lao,
     Khmer, Burmese) words are found by the dictionaries of ICU with `icu_words`. With `unicode_words`,
     which has the rules of UAX #29 alone, most characters are words there.
@@ -71,11 +71,11 @@ class BoundaryWords:
             ) from None
         if extra == "icu":
             icu4py = importlib.import_module("icu4py")
-            self.version = f"1, ICU {icu4py.icu_version}, Unicode {unicodedata.unidata_version}"
+            self.version = f"2, ICU {icu4py.icu_version}, Unicode {unicodedata.unidata_version}"
             self._segments = lambda text: library.WordBreaker(text, "root")
             self._is_word = lambda segment: any(map(str.isalnum, segment))
         else:
-            self.version = f"2, regex {library.__version__}"
+            self.version = f"3, regex {library.__version__}"
             self._segments = library.compile(r"(?V1w)\b").split
             self._is_word = library.compile(r"[\p{L}\p{N}]").search
 
@@ -85,7 +85,7 @@ class BoundaryWords:
         return pa.array(rows, pa.list_(pa.string()))
 
     def _words(self, text: str) -> list[str]:
-        segments = self._segments(unicodedata.normalize("NFC", text).lower())
+        segments = self._segments(plain_text(text))
         return [segment for segment in segments if self._is_word(segment)]
 
 
@@ -128,7 +128,7 @@ TOKENIZERS: dict[str, Tokenizer] = {
 # A version is increased when the tokenizer returns other tokens for some text. For tokenizers that look
 # up characters in Unicode's tables, the version of the tables is added.
 _VERSIONS = {
-    "words": f"2, Unicode {unicodedata.unidata_version}",
+    "words": f"3, Unicode {unicodedata.unidata_version}",
     "whitespace": f"1, Unicode {unicodedata.unidata_version}",
     "tokens": "1",
     "item": "1",

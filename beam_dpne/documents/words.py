@@ -6,6 +6,7 @@ looked up once.
 """
 
 import functools
+import re
 import unicodedata
 from collections.abc import Callable
 from typing import NamedTuple
@@ -32,6 +33,18 @@ _MARK = 3
 _UNDERSCORE = 4
 _UNKNOWN = 255
 _CLASS_OF_CATEGORY = {"L": _TOKEN, "N": _TOKEN, "M": _MARK}
+# Signs without width that belong to no word: the soft hyphen, the word joiner and its older form, and
+# marks of the direction of writing.
+VANISHING = "\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff"
+# Signs without width that are part of the spelling, as in Persian, Sinhala and Mongolian.
+JOINERS = "\u180e\u200c\u200d"
+# The viramas of ten Indic scripts. After one of them U+200D shapes the last letter of a word, too.
+VIRAMAS = "\u094d\u09cd\u0a4d\u0acd\u0b4d\u0bcd\u0c4d\u0ccd\u0d4d\u0dca"
+_VANISHING = re.compile(f"[{VANISHING}]")
+_INVISIBLE = re.compile(f"[{VANISHING}{JOINERS}]")
+_JOINER = re.compile(f"[{JOINERS}]")
+_JOINERS = re.compile(f"[{JOINERS}]*([{JOINERS}])")
+_VIRAMA = re.compile(f"[{VIRAMAS}]")
 _TO_LOWER = bytes(range(256)).lower()
 
 
@@ -50,11 +63,10 @@ class _FlatText(NamedTuple):
 def words(texts: pa.Array) -> pa.ListArray:
     """Splits texts into lower-case words of any script.
 
-    A text is brought into Unicode normalization form C and then lower-cased, as
-    `unicodedata.normalize("NFC", text).lower()` does, in this order and once each. A word is then
-    a maximal run of letters and digits (Unicode L*, N*), marks (M*) that follow a letter or digit,
-    underscores, and single apostrophes (U+0027 or U+2019) between two such characters. A run without
-    any letter or digit is not a word. A mark elsewhere, such as after an emoji, separates words.
+    A word is a maximal run of letters and digits (Unicode L*, N*) of `plain_text`, marks (M*) and
+    joiners that follow a letter or digit, underscores, and single apostrophes between two such
+    characters. A run without any letter or digit is not a word. A mark elsewhere, such as after an
+    emoji, separates words.
 
     Args:
       texts: A string or large_string array without nulls.
@@ -64,8 +76,8 @@ def words(texts: pa.Array) -> pa.ListArray:
 
     >>> words(pa.array(["Don't panic!", "", "NAÏVE 'quoted' x2"])).to_pylist()
     [["don't", 'panic'], [], ['naïve', 'quoted', 'x2']]
-    >>> words(pa.array(["I ❤\ufe0f you ___"])).to_pylist()
-    [['i', 'you']]
+    >>> words(pa.array(["I ❤\ufe0f you ___", "don’t co\u00adoperate"])).to_pylist()
+    [['i', 'you'], ["don't", 'cooperate']]
     """
     mixed = _flatten(_normalize_non_ascii(texts))
     flat = mixed._replace(data=mixed.data.translate(_TO_LOWER))
@@ -83,6 +95,41 @@ def words(texts: pa.Array) -> pa.ListArray:
         starts = starts[kept]
         sizes = sizes[kept]
     return _split(flat, inside, starts, sizes)
+
+
+def plain_text(text: str) -> str:
+    """Returns a text in the one form of which the words of all tokenizers of words are made.
+
+    Soft hyphens, word joiners and marks of direction are left out. The text is brought into Unicode
+    normalization form C and lower-cased by Unicode's full mapping, which makes İ an i with a dot
+    above. Joiners stay between letters, digits and marks, and of several in a row the last one stays;
+    U+200D stays after an Indic virama, too. A typographic apostrophe (U+2019) becomes a plain one.
+
+    >>> plain_text("Co\u00adOp’s")
+    "coop's"
+    """
+    if _INVISIBLE.search(text):
+        text = unicodedata.normalize("NFC", _VANISHING.sub("", text))
+        text = _JOINERS.sub(_kept_joiner, text)
+    lowered = unicodedata.normalize("NFC", text).lower()
+    # Marks that follow the dot of a former İ may have another order then.
+    return unicodedata.normalize("NFC", lowered).replace("\u2019", "'")
+
+
+def _kept_joiner(joiners: re.Match[str]) -> str:
+    """Returns the last one of some joiners in a row, or nothing if they are not inside of a word."""
+    text = joiners.string
+    start = joiners.start()
+    before = text[max(0, start - 1) : start]
+    after = text[joiners.end() : joiners.end() + 1]
+    last = joiners[1]
+    if _is_of_words(before) and _is_of_words(after):
+        return last
+    return last if last == "\u200d" and _VIRAMA.match(before) else ""
+
+
+def _is_of_words(character: str) -> bool:
+    return character != "" and unicodedata.category(character)[0] in _CLASS_OF_CATEGORY
 
 
 def whitespace(texts: pa.Array) -> pa.ListArray:
@@ -103,7 +150,7 @@ def whitespace(texts: pa.Array) -> pa.ListArray:
 
 
 def _normalize_non_ascii(texts: pa.Array) -> pa.Array:
-    """Brings rows with characters beyond ASCII into NFC and lower case, and keeps other rows."""
+    """Brings rows with characters beyond ASCII into the form of `plain_text`, and keeps other rows."""
     flat = _flatten(texts)
     if flat.data.isascii():
         return texts
@@ -112,17 +159,19 @@ def _normalize_non_ascii(texts: pa.Array) -> pa.Array:
     mask = np.zeros(len(texts), bool)
     mask[np.searchsorted(flat.offsets, beyond, side="right") - 1] = True
     selected = texts.filter(pa.array(mask)).to_pylist()
-    replaced = [unicodedata.normalize("NFC", text).lower() for text in selected]
+    replaced = list(map(plain_text, selected))
     return pc.call_function(
         "replace_with_mask", [texts, pa.array(mask), pa.array(replaced, texts.type)]
     )
 
 
 def _word_class(point: int) -> int:
-    if point in (ord("'"), 0x2019):
+    if point == ord("'"):
         return _APOSTROPHE
     if point == ord("_"):
         return _UNDERSCORE
+    if _JOINER.match(chr(point)):
+        return _MARK
     return _CLASS_OF_CATEGORY.get(unicodedata.category(chr(point))[0], 0)
 
 
@@ -143,21 +192,10 @@ def _join_marks(flat: _FlatText, classes: Bytes) -> None:
 
 def _join_inner_apostrophes(flat: _FlatText, classes: Bytes) -> None:
     """Changes the class of apostrophes between two characters of one word to token."""
-    raw = np.frombuffer(flat.data, np.uint8)
-    # `at` has the first bytes of the apostrophes, and `size` their bytes: U+0027 has 1, U+2019 has 3.
-    marked = np.flatnonzero(classes == _APOSTROPHE)
-    at = marked[(raw[marked] < _ASCII) | (raw[marked] >= 0xC0)]
-    size = np.where(raw[at] < _ASCII, 1, 3)
+    at = np.flatnonzero(classes == _APOSTROPHE)
     border = _row_starts(flat)
-    within = ~border[at] & ~border[at + size]
-    at = at[within]
-    size = size[within]
-    inner = (classes[at - 1] == _TOKEN) & (classes[at + size] == _TOKEN)
-    at = at[inner]
-    size = size[inner]
-    classes[at] = _TOKEN
-    wide = at[size == 3]
-    classes[wide + 1] = classes[wide + 2] = _TOKEN
+    at = at[~border[at] & ~border[at + 1]]
+    classes[at[(classes[at - 1] == _TOKEN) & (classes[at + 1] == _TOKEN)]] = _TOKEN
 
 
 def _flatten(texts: pa.Array) -> _FlatText:

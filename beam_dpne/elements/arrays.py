@@ -152,8 +152,8 @@ def distinct_with_flag(
     found, _ = distinct((*columns, flag), (*sizes, 2))
     own = found[:-1]
     flags = found[-1]
-    # A tuple is here once or twice, without the flag before with it; the first of them says whether all
-    # copies have it.
+    # A tuple is in `found` once, or once with the flag 0 and then once with the flag 1. So its first
+    # place has the flag 1 only if no copy has the flag 0.
     is_first = _differs_from_before(own)
     return tuple(column[is_first] for column in own), flags[is_first].astype(bool)
 

@@ -14,11 +14,16 @@ import pyarrow.compute as pc
 SEPARATOR = " "
 EMPTY_TOKEN = "\\e"
 _ESCAPES = {"\\": "\\\\", " ": "\\s", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
-_UNESCAPES = {escape[1]: plain for plain, escape in _ESCAPES.items()} | {"e": ""}
+# Characters at which some readers end a line or a text, beyond those that are escaped above.
+_ENDS = "\x00\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+_ESCAPED_ENDS = {f"u{ord(end):04x}": end for end in _ENDS}
+_UNESCAPES = {escape[1]: plain for plain, escape in _ESCAPES.items()} | {"e": ""} | _ESCAPED_ENDS
 
 # Spreadsheets take a cell that begins with one of these as a formula; the last four are the full-width
 # forms of the first four. With the apostrophe, a reader knows which ones were added.
 _FORMULA = re.compile("[=+\\-@\t\r'\uff1d\uff0b\uff0d\uff20]")
+_IN_LINE = re.compile(f"[{_ENDS}]")
+_ESCAPE = re.compile(r"\\(u[0-9a-f]{4}|.?)", re.DOTALL)
 _IN_TOKEN = re.compile(r"[\\ \t\n\r]")
 _IN_ITEM = re.compile(r"[\\\t\n\r]")
 # Words with one of these sort or read otherwise than by their own bytes; the empty word does as well.
@@ -84,8 +89,31 @@ def _escaped(text: str, special: re.Pattern[str]) -> str:
     return special.sub(lambda match: _ESCAPES[match.group()], text) or EMPTY_TOKEN
 
 
+def one_line(text: str) -> str:
+    r"""Returns an escaped text with `\uXXXX` for what ends a line or a text for some readers.
+
+    These are U+0000, U+000B, U+000C, U+001C to U+001E, U+0085, U+2028 and U+2029. `unescape_item` and
+    `split_ngram` read the result as well, and `in_release` gives the text back.
+
+    >>> one_line("a\u2028b\\\\")
+    'a\\u2028b\\\\'
+    """
+    return _IN_LINE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
+def in_release(ngram: str) -> str:
+    r"""Returns an n-gram as `join_tokens` writes it; inverse of `one_line`.
+
+    >>> in_release("a\\u2028b\\\\") == "a\u2028b\\\\"
+    True
+    """
+    return _ESCAPE.sub(lambda match: _ESCAPED_ENDS.get(match.group(1), match.group()), ngram)
+
+
 def unescape_item(part: str) -> str:
     r"""Returns an item or a token from its escaped form; inverse of `escape_item` and `escape_token`.
+
+    It reads what `one_line` writes, too.
 
     Raises:
       ValueError: on an unknown escape.
@@ -102,7 +130,7 @@ def unescape_item(part: str) -> str:
             raise ValueError("An n-gram has a backslash that starts no known escape.")
         return _UNESCAPES[letter]
 
-    return re.sub(r"\\(.?)", plain, part, flags=re.DOTALL)
+    return _ESCAPE.sub(plain, part)
 
 
 def guard(text: str) -> str:

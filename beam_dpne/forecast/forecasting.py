@@ -38,8 +38,9 @@ from scipy import optimize
 
 from beam_dpne.evaluation.corpus import Corpus, index_corpus
 from beam_dpne.forecast.needed_users import UsersNeeded, needs, simulate
+from beam_dpne.lists.known import KnownNgrams
 from beam_dpne.ngrams.elements import GramSet
-from beam_dpne.ngrams.known import KnownNgrams
+from beam_dpne.ngrams.known import root_of
 from beam_dpne.ngrams.plan import PrivacyPlan
 
 # For more users than 8 times the public ones, the forecast is a continued curve.
@@ -210,7 +211,7 @@ class Forecaster:
 
     def _run(self, plan: PrivacyPlan, crowd: Corpus, repeats: float, number: int) -> _Outcome:
         """Simulates one of the crowds."""
-        root = self.known.root(plan.max_length) if self.known else None
+        root = root_of(self.known, plan.max_length) if self.known else None
         seed = self.seed * 1000 + number
         grams = simulate(crowd, plan, repeats=repeats, seed=seed, root=root)
         needed = needs(index_corpus(crowd, plan.max_length), grams, repeats)

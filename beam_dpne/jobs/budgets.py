@@ -11,7 +11,7 @@ from beam_dpne.errors import BudgetError
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Running, Writing
 from beam_dpne.jobs.showing import Showing
-from beam_dpne.ngrams.parameters import KnownLists
+from beam_dpne.lists.parameters import KnownLists
 from beam_dpne.release.schema import ReleaseNotes
 
 

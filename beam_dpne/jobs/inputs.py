@@ -7,13 +7,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_dpne.documents.masks import TextRules, advice, read_stop_list
+from beam_dpne.documents.masks import TextRules, advice
 from beam_dpne.documents.run_keys import tokenizer_identity
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.errors import InputError, UsageError
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Input, Tokenizing
 from beam_dpne.jobs.showing import Showing
+from beam_dpne.lists.left_out import read_stop_list
 from beam_dpne.reading.files import InputFile, match_inputs
 from beam_dpne.reading.ids import is_text
 from beam_dpne.reading.options import (
@@ -35,7 +36,7 @@ OF_RECORDS = (
     "own user, and no person would be protected."
 )
 # Details of a ledger's input that are not texts.
-_OF_JSON = {"columns", "max_record_bytes", "normalize_users", "record_is_user"}
+_OF_JSON = {"columns", "where", "max_record_bytes", "normalize_users", "record_is_user"}
 SECRET = "This line is for the operator only; it is as secret as the data."
 
 

@@ -198,17 +198,3 @@ class Quiet(Parameters):
     quiet: Annotated[
         bool, Parameter("Print no progress and no table of a release; errors and warnings remain.")
     ] = False
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PublicCounting(Parameters):
-    """The public n-grams of `beam-dpne bayesian`."""
-
-    public: Annotated[
-        str,
-        Parameter(
-            "Public n-grams, never from the private data. A text has one document in each line, or "
-            "lines ngram<TAB>count; or it is the directory of a release.",
-            path="file",
-        ),
-    ]

@@ -30,20 +30,21 @@ from beam_dpne.jobs.parameters import (
     MOST_WORKERS,
     FailureLogging,
     Input,
-    PublicCounting,
     Rejecting,
     Running,
     Tokenizing,
     Writing,
 )
 from beam_dpne.jobs.showing import Showing
-from beam_dpne.ngrams.parameters import KnownLists
+from beam_dpne.lists.copies import refuse_input
+from beam_dpne.lists.parameters import KnownLists, PublicCounting
+from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.ngrams.run import NgramsRun
-from beam_dpne.reading.copies import refuse_input
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions, codec_of, names_of
+from beam_dpne.release.places import check_not_below, check_outside, is_release
 from beam_dpne.release.publishing import check_output
-from beam_dpne.release.reading import as_release_error, check_not_below, check_outside, is_release
+from beam_dpne.release.reading import as_release_error
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.run import SetUnionRun
 from beam_dpne.storage.directories import absolute_path, check_access, directory_at
@@ -51,7 +52,7 @@ from beam_dpne.validation import about_large_delta
 
 if TYPE_CHECKING:
     from beam_dpne.jobs.engine import BeamOptions
-    from beam_dpne.ngrams.known import KnownNgrams
+    from beam_dpne.lists.known import KnownNgrams
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -276,7 +277,7 @@ def _known(
     """Returns the known n-grams, or None without lists; a list without any is told."""
     if KnownLists not in made or made[KnownLists].known is None:
         return None
-    from beam_dpne.ngrams.known import read_known
+    from beam_dpne.lists.known import read_known
 
     known = read_known(
         made[KnownLists],
@@ -331,8 +332,8 @@ def _private(
             group_field=GROUP if described.group_field else None,
         )
     # Its libraries take time to load, which the other programs do without.
-    from beam_dpne.bayesian.public_files import read_public_counts
     from beam_dpne.bayesian.run import BayesianRun
+    from beam_dpne.lists.public_counts import read_public_counts
 
     path = made[PublicCounting].public
     check_access([path], [], _pipeline_options(options))
@@ -366,13 +367,18 @@ def _partitions(files: Sequence[InputFile], workers: int | None) -> int:
     return max(1, math.ceil(max(min(4096, mebibytes / 8), mebibytes / 40, of_workers)))
 
 
-def warn_of_large_delta(plan: Any, showing: Showing) -> None:
-    """Warns of a δ of 0.001 or more, which weakens the guarantee, also who wants no advice.
+def large_delta_of(plan: GaussianPlan) -> str | None:
+    """Returns a warning of a δ of 0.001 or more, which weakens the guarantee; None of a smaller one.
 
     There is no warning if the number of users is public, since a δ above one over that number is
     refused.
     """
-    if (warning := about_large_delta(plan.delta)) and plan.public_user_count is None:
+    return None if plan.public_user_count is not None else about_large_delta(plan.delta)
+
+
+def warn_of_large_delta(plan: GaussianPlan, showing: Showing) -> None:
+    """Warns of a large δ, also who wants no advice."""
+    if warning := large_delta_of(plan):
         showing.tell(
             f"warning: {warning}. Take a delta well below one over the number of users; if "
             "their number is public and small, give --public_user_count."

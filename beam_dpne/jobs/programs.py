@@ -51,17 +51,17 @@ _PROGRAMS = (
     Program(
         name="ngrams",
         plan="ngrams.plan:PrivacyPlan",
-        more=("reading.options:Grouping", "ngrams.parameters:KnownLists"),
+        more=("reading.options:Grouping", "lists.parameters:KnownLists"),
     ),
     Program(
         name="set-union",
         plan="set_union.plan:SetUnionPlan",
-        more=("ngrams.parameters:KnownLists",),
+        more=("lists.parameters:KnownLists",),
     ),
     Program(
         name="bayesian",
         plan="bayesian.plan:BayesianPlan",
-        more=("jobs.parameters:PublicCounting",),
+        more=("lists.parameters:PublicCounting",),
     ),
 )
 PROGRAMS: Mapping[str, Program] = {program.name: program for program in _PROGRAMS}

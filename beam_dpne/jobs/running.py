@@ -14,7 +14,7 @@ from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Rejecting, Running, Writing
 from beam_dpne.jobs.preparing import Prepared
 from beam_dpne.jobs.showing import Showing, is_whole
-from beam_dpne.release.reading import LEDGER_NAME, real_path
+from beam_dpne.release.places import LEDGER_NAME, real_path
 from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.storage.directories import absolute_path, directory_at, reason
 

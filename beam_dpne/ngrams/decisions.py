@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.documents.blocks import split_groups, without_groups
-from beam_dpne.documents.left_out import LeftOut
 from beam_dpne.elements.arrays import places_among, places_in
+from beam_dpne.lists.left_out import LeftOut
 from beam_dpne.mechanism import thresholds
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule

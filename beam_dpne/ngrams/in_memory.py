@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from beam_dpne.counts import measuring
 from beam_dpne.documents.blocks import lay_out
-from beam_dpne.documents.left_out import LeftOut
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import map_in_threads
 from beam_dpne.elements.batches import DocumentBlock, RowSums, UserBatch, add_up
 from beam_dpne.elements.processes import Processes, most_forks
+from beam_dpne.lists.left_out import LeftOut
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import decisions, histogram
 from beam_dpne.ngrams.elements import (

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import UNSET, UnsetType
+
 from beam_dpne.mechanism.rules import KNOWN_CLASS, ClassRule, GroupRule, LengthRule
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.plan import PrivacyPlan
@@ -31,7 +33,8 @@ _REFERENCES = (
 )
 _TEXT = (
     r"the words, joined by one blank; within a word, backslash is written \\, a blank \s, a tab \t, a "
-    r"line feed \n and a carriage return \r, and the empty word \e (beam_dpne.split_ngram reads it)"
+    r"line feed \n and a carriage return \r, and the empty word \e; in tsv, what ends a line or a text "
+    r"for some readers is \uXXXX, too (beam_dpne.split_ngram reads it)"
 )
 _GROUP = (
     "the group of the texts that have the n-gram, the value of their group field; the same words in "
@@ -65,20 +68,23 @@ def reported_contents(
       is_grouped: Whether n-grams have groups.
     """
     ordered = sorted(reports, key=lambda report: report.length)
-    grounds = {}
+    theorem: dict[str, Any] | UnsetType = UNSET
     if plan.is_adaptive:
-        argument = {"statement": _INDIVIDUAL_BUDGETS, "mu": 1 / plan.noise_stddev}
-        grounds = {"individual_budgets": {**argument, "references": list(_REFERENCES)}}
+        theorem = {
+            "statement": _INDIVIDUAL_BUDGETS,
+            "mu": 1 / plan.noise_stddev,
+            "references": list(_REFERENCES),
+        }
     return Contents(
         found=ordered,
-        spent={"composed_noise_stddev": plan.noise_stddev},
+        composed_noise_stddev=plan.noise_stddev,
         columns={
             "length": "number of words in the n-gram",
             **({"group": _GROUP} if is_grouped else {}),
             "ngram": _TEXT,
             "score": _SCORES[plan.strategy],
         },
-        grounds=grounds,
+        individual_budgets=theorem,
         found_alone="word",
     )
 

@@ -9,10 +9,10 @@ from typing import NamedTuple, TypeVar, cast
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
-from beam_dpne.documents.left_out import LeftOut
 from beam_dpne.elements import progress
 from beam_dpne.elements.bundles import SumBundle, UnhintedTransform, apply
 from beam_dpne.elements.encoding import SetStore, spill
+from beam_dpne.lists.left_out import LeftOut
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams import decisions

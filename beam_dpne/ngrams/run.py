@@ -1,23 +1,21 @@
 """The run that releases n-grams: its parameters, and how its users become sets in memory."""
 
 import dataclasses
-from typing import TYPE_CHECKING
 
-from beam_dpne.documents.masks import left_out_by
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.elements.rows import CountedGroupedNgram, CountedNgram, GroupedNgram, ReleasedNgram
+from beam_dpne.lists.known import KnownNgrams
+from beam_dpne.lists.left_out import left_out_by
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet
 from beam_dpne.ngrams.in_memory import InMemory, release_partitions
+from beam_dpne.ngrams.known import root_of
 from beam_dpne.ngrams.ledger import ngrams_contents
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.released_rows import ReleasedRows
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.described import Form
-
-if TYPE_CHECKING:
-    from beam_dpne.ngrams.known import KnownNgrams
 
 
 def _row_type(plan: PrivacyPlan) -> type[ReleasedNgram] | type[CountedNgram]:
@@ -37,7 +35,7 @@ class NgramsRun(PrivateRun):
     """The parameters of a release of n-grams; `PrivateNgrams` documents them for its users."""
 
     plan: PrivacyPlan
-    known: "KnownNgrams | None" = None
+    known: KnownNgrams | None = None
     group_field: str | None = None
 
     def __post_init__(self):
@@ -68,7 +66,7 @@ class NgramsRun(PrivateRun):
         """The root of the known n-grams that this run can use; None if there are none."""
         if not self.known:
             return None
-        return self.known.root(self.plan.max_length, is_grouped=self.is_grouped)
+        return root_of(self.known, self.plan.max_length, is_grouped=self.is_grouped)
 
     def public_digest(self) -> str:
         """Returns the digest of the known n-grams that decide the run; "" if there are none."""

@@ -139,6 +139,7 @@ def _with_cells(
         )
     return HistogramShard(
         length=rule.length,
+        # It joins what round 1 has decided, which round 2 takes.
         round=2,
         keys=ngrams.keys,
         words=ngrams.words,

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, cast
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from beam_dpne.documents.masks import left_out_by
 from beam_dpne.documents.steps import DocumentsTransform, create_public
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.elements.rows import CountedNgram, ReleasedNgram
+from beam_dpne.lists.left_out import left_out_by
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.elements import Contributions, GramSet, HistogramShard, PresentGrams
 from beam_dpne.ngrams.length_rules import rule_for

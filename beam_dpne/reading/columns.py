@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -21,6 +21,7 @@ from beam_dpne.reading.ids import (
     name_of_type,
     normalized,
     normalized_column,
+    of_within,
     plain_type,
     plain_values,
 )
@@ -41,7 +42,6 @@ from beam_dpne.reading.rejects import (
     TOO_LONG,
 )
 
-_MAX_ROWS = 65536
 # Type of the users of `sequences`, where each line of each file is a user: the file's index, and the
 # line's offset.
 NAMED_USER = pa.binary(16)
@@ -85,7 +85,7 @@ def group_column(groups: pa.Array, name: str) -> tuple[pa.Array, Fault]:
 def _remedy_of_text(kind: pa.DataType) -> str:
     """Returns what to do about a column of texts with a type that cannot be read."""
     if pa.types.is_struct(kind) or pa.types.is_map(kind):
-        return "Copy the text from the field within it into a field of the document."
+        return of_within("text")
     if pa.types.is_nested(kind):
         return "Convert the members of the lists to text before."
     return (
@@ -101,16 +101,30 @@ def group_fault(group: object) -> str:
     return BAD_GROUP if text is None or not GROUP.match(text) else ""
 
 
-def user_faults(users: pa.Array) -> list[Fault]:
-    """Returns which rows have no user, or an empty one, in a column of `user_column`."""
-    is_null = _mask(users.is_null())
-    is_empty = ~is_null & (_lengths(users) == 0)
-    return [(is_null, NO_USER), (is_empty, EMPTY_USER)]
+def record_faults(
+    users: Sequence[pa.Array], texts: Sequence[pa.Array], groups: pa.Array | None = None
+) -> list[Fault]:
+    """Returns which records in columns cannot be used; `field_values` tells it of records in JSON.
+
+    Args:
+      users: the columns of users, (n,) strings each.
+      texts: the columns of texts, (n,) strings or lists of strings each.
+      groups: (n,) strings; None without groups.
+    """
+    faults: list[Fault] = []
+    for ids in users:
+        is_null = _mask(ids.is_null())
+        faults += [(is_null, NO_USER), (~is_null & (_lengths(ids) == 0), EMPTY_USER)]
+    faults.append((np.logical_and.reduce([_mask(text.is_null()) for text in texts]), NO_TEXT))
+    faults += [(_has_null_token(text), BAD_TOKENS) for text in texts if is_list(text.type)]
+    return faults if groups is None else faults + group_faults(groups)
 
 
-def text_faults(texts: Sequence[pa.Array]) -> Fault:
-    """Returns which rows have no text in any of the columns of texts."""
-    return np.logical_and.reduce([_mask(text.is_null()) for text in texts]), NO_TEXT
+def _has_null_token(texts: pa.Array) -> np.ndarray:
+    """Marks the lists of tokens that have a null: (n,) bool."""
+    rows = pc.call_function("list_parent_indices", [texts]).to_numpy()
+    nulls = np.bincount(rows, _mask(texts.flatten().is_null()), len(texts))
+    return nulls > 0
 
 
 def group_faults(groups: pa.Array) -> list[Fault]:
@@ -318,37 +332,20 @@ def users_of_records(number: int, places: Iterable[int]) -> pa.Array:
     return pa.array([f"{number}:{place}" for place in places], pa.string())
 
 
-def read_row_groups(
-    file: pq.ParquetFile, groups: range, options: ReadOptions, number: int
-) -> Iterator[tuple[list[pa.Array], list[tuple[int, str]], int, int]]:
-    """Yields the columns of usable rows, the rejected rows, and the first and last row of both.
+def checked_columns(
+    columns: Sequence[pa.Array], options: ReadOptions, records: np.ndarray | None = None
+) -> tuple[list[pa.Array], list[tuple[int, str]], np.ndarray]:
+    """Finds the records that can be used.
 
     Args:
-      file: The file.
-      groups: The numbers of its row groups that are read.
-      options: How it is read.
-      number: The number of the file, for users that are records.
-    """
-    row = sum(file.metadata.row_group(group).num_rows for group in range(groups.start))
-    names = [name for _, name in options.wanted_fields]
-    for group in groups:
-        found = file.metadata.row_group(group)
-        rows = options.block_bytes * found.num_rows // max(1, found.total_byte_size)
-        size = min(_MAX_ROWS, max(1, rows))
-        for batch in file.iter_batches(size, row_groups=[group], columns=names):
-            columns, faults, keep = _checked([*map(batch.column, names)], options)
-            if options.record_is_user:
-                rows_kept = np.flatnonzero(keep.to_numpy(zero_copy_only=False)) + row
-                columns.insert(0, users_of_records(number, rows_kept.tolist()))
-            rejects = [(row + place, reason) for place, reason in faults]
-            yield columns, rejects, row, row + batch.num_rows
-            row += batch.num_rows
+      columns: The columns that `ReadOptions.wanted_fields` has.
+      options: How the file is read.
+      records: (rows,) int64, ascending, the number of each row's record, all of whose rows are faulty
+        if one is. None if each row is a record.
 
-
-def _checked(
-    columns: Sequence[pa.Array], options: ReadOptions
-) -> tuple[list[pa.Array], list[tuple[int, str]], pa.Array]:
-    """Returns the columns of usable rows, each faulty row with the first reason, and which are usable.
+    Returns:
+      The columns of usable rows; each faulty record with the first reason that applies; and the record
+      of each usable row, (rows,) int64.
 
     Raises:
       InputError: A column has a type that cannot be read.
@@ -361,17 +358,18 @@ def _checked(
             values, fault = user_column(column, name)
             if options.normalize_users:
                 values = normalized_column(values)
-            faults += [fault, *user_faults(values)]
+            faults.append(fault)
         elif option == "text_field":
             values, fault = text_column(column, name)
             faults.append(fault)
         elif option == "group_field":
             values, fault = group_column(column, name)
-            faults += [fault, *group_faults(values)]
+            faults.append(fault)
         else:
             values = as_strings(column)
             values.validate(full=True)
         found.setdefault(option, []).append(values)
+    users = found.get("user_field", [])
     texts = found["text_field"]
     if any(is_list(text.type) != options.text_is_tokens for text in texts):
         raise InputError(
@@ -379,28 +377,33 @@ def _checked(
             if options.text_is_tokens
             else f"The field {' and '.join(options.text_fields)} must hold text. {OF_LISTS}"
         )
-    faults.append(text_faults(texts))
+    (group,) = found.get("group_field", [None])
+    faults += record_faults(users, texts, group)
     # (rows,) bytes of each record.
-    length = np.zeros(len(texts[0]), np.int64)
-    for users in found.get("user_field", ()):
-        length = length + _lengths(users)
-    for text in texts:
-        if options.text_is_tokens:
-            tokens = text.flatten()
-            rows = pc.call_function("list_parent_indices", [text]).to_numpy()
-            nulls = np.bincount(rows, _mask(tokens.is_null()), len(text))
-            faults.append((nulls > 0, BAD_TOKENS))
-            length = length + np.bincount(rows, _lengths(tokens) + 1, len(text))
-        else:
-            length = length + _lengths(text)
-    faults.append((length > options.max_record_bytes, TOO_LONG))
+    size = sum(map(_lengths, users), start=np.zeros(len(texts[0]), np.int64))
+    size = sum(map(_text_bytes, texts), start=size)
+    if records is not None:
+        size = np.bincount(records, size)[records]
+    faults.append((size > options.max_record_bytes, TOO_LONG))
     bad = np.logical_or.reduce([fault for fault, _ in faults])
-    rejects = [
-        (int(row), next(reason for fault, reason in faults if fault[row]))
-        for row in np.flatnonzero(bad)
-    ]
+    numbers = np.arange(len(texts[0])) if records is None else records
+    reasons = dict[int, str]()
+    for row in np.flatnonzero(bad):
+        reason = next(reason for fault, reason in faults if fault[row])
+        reasons.setdefault(int(numbers[row]), reason)
+    if records is not None:
+        bad = np.isin(records, list(reasons))
     keep = pa.array(~bad)
-    return [column.filter(keep) for each in found.values() for column in each], rejects, keep
+    usable = [column.filter(keep) for each in found.values() for column in each]
+    return usable, list(reasons.items()), numbers[~bad]
+
+
+def _text_bytes(texts: pa.Array) -> np.ndarray:
+    """Returns the bytes of each text, of a list those of its tokens and one for each: (n,) numbers."""
+    if not is_list(texts.type):
+        return _lengths(texts)
+    rows = pc.call_function("list_parent_indices", [texts]).to_numpy()
+    return np.bincount(rows, _lengths(texts.flatten()) + 1, len(texts))
 
 
 def _mask(values: pa.Array) -> np.ndarray:

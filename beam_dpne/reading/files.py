@@ -8,14 +8,16 @@ import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 import pyarrow as pa
 
 from beam_dpne.errors import InputError, kind_of
 from beam_dpne.reading.lake_tables import refuse_lake_tables
 from beam_dpne.reading.options import canonical_encoding, codec_of
+from beam_dpne.reading.partitions import fields_of_path
 from beam_dpne.reading.rejects import NOT_DECODED, TOO_LONG
+from beam_dpne.reading.table_versions import files_of, version_at
 from beam_dpne.storage.directories import absolute_path, reason, require_file_system
 from beam_dpne.storage.paths import is_local, matching, open_file, scheme_of
 
@@ -40,11 +42,15 @@ class InputFile(NamedTuple):
       number: Index of the file among all sorted inputs.
       path: Path of the file.
       size: Bytes of the file as it is stored.
+      fields: Fields of all its records, which its path has, with their values.
+      version: Name of the version of a lake table of which it is a file, or "".
     """
 
     number: int
     path: str
     size: int
+    fields: tuple[tuple[str, str | None], ...] = ()
+    version: str = ""
 
 
 def has_glob(pattern: str) -> bool:
@@ -52,14 +58,20 @@ def has_glob(pattern: str) -> bool:
     return any(sign in pattern for sign in "*?[")
 
 
+def patterns_of(files: Iterable[InputFile]) -> list[str]:
+    """Returns what `match_inputs` finds the same files by, also after a commit to a lake table."""
+    return list(dict.fromkeys(file.version or file.path for file in files))
+
+
 def match_inputs(patterns: Sequence[str]) -> list[InputFile]:
     """Finds the files that paths, globs and folders stand for.
 
-    A folder stands for the files in it, but not for those in its subfolders. Files whose names begin
-    with "." or "_", such as _SUCCESS, are not data and are left out.
+    A folder stands for the files in it and in the folders below. Files and folders there whose names
+    begin with "." or "_", such as _SUCCESS, are not data and are left out.
 
     Args:
-      patterns: Paths or globs of files, or paths of folders, local or on any Beam file system.
+      patterns: Paths or globs of files, or paths of folders, local or on any Beam file system, or of
+        local tables of Delta or Iceberg, or names of their versions.
 
     Returns:
       The files sorted by path, each once. Local paths are made absolute.
@@ -69,33 +81,40 @@ def match_inputs(patterns: Sequence[str]) -> list[InputFile]:
       InputError: A path cannot be read, or is of a table whose files have deleted rows.
       AccessError: Beam has no file system for a path.
     """
-    sizes: dict[str, int] = {}
+    files: dict[str, InputFile] = {}
     for named in patterns:
         path = absolute_path(named)
         require_file_system(path)
+        if version := version_at(path):
+            for file in files_of(version):
+                files[file.path] = InputFile(0, file.path, file.size, file.fields, version)
+            continue
         if os.path.isdir(path):
             # A table may have no files but those in folders below.
             refuse_lake_tables("input", [f"{path}/"])
         found = _match(path, named)
         refuse_lake_tables("input", found)
-        sizes.update(found)
-    paths = sorted(sizes, key=os.fsencode)
-    return [InputFile(number, path, sizes[path]) for number, path in enumerate(paths)]
+        for path, size in found.items():
+            files[path] = InputFile(0, path, size, fields_of_path(path))
+    paths = sorted(files, key=os.fsencode)
+    return [files[path]._replace(number=number) for number, path in enumerate(paths)]
 
 
 def _match(pattern: str, named: str) -> dict[str, int]:
     """Returns the paths and sizes of the files that one pattern stands for."""
     if os.path.isdir(pattern):
         with guarded(named):
-            found = _local([os.path.join(pattern, name) for name in _data(os.listdir(pattern))])
+            found = _local(list(_below(pattern)))
     elif is_local(pattern):
         found = _local([pattern]) or _local(glob.glob(pattern, recursive=True))
     else:
         found = {} if pattern.endswith("/") else _remote(pattern, named)
         # Some stores list a folder as an empty file, and others do not list it by its name.
         if not has_glob(pattern) and not any(found.values()):
-            inside = _remote(f"{pattern.rstrip('/')}/*", named)
-            found = {path: inside[path] for path in _data(inside)} if inside else found
+            folder = pattern.rstrip("/")
+            inside = _remote(f"{folder}/**", named)
+            data = {path: size for path, size in inside.items() if _is_data(path[len(folder) :])}
+            found = data if inside else found
     if not found:
         cause = "the glob matches none" if has_glob(named) else "there is no such file"
         raise FileNotFoundError(
@@ -125,9 +144,28 @@ def _remote(pattern: str, named: str) -> dict[str, int]:
     return {found.path: found.size_in_bytes for found in files}
 
 
-def _data(paths: Iterable[str]) -> list[str]:
-    """Returns the paths in a folder that are data."""
-    return [path for path in paths if not re.split(r"[/\\]", path)[-1].startswith((".", "_"))]
+def _below(folder: str) -> Iterator[str]:
+    """Yields the paths of the data in a local folder and below; no folder is entered twice by links."""
+    entered = {os.path.realpath(folder)}
+    # Without a function for errors, a folder that cannot be listed would be passed over.
+    for inside, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
+        # The walk goes into the folders that are left in the list.
+        folders.sort()
+        for name in list(folders):
+            real = os.path.realpath(os.path.join(inside, name))
+            if real in entered or not _is_data(name):
+                folders.remove(name)
+            entered.add(real)
+        yield from (os.path.join(inside, name) for name in names if _is_data(name))
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
+
+
+def _is_data(path: str) -> bool:
+    """Whether a file is data by its name and by those of the folders around it."""
+    return not any(part.startswith((".", "_")) for part in re.split(r"[/\\]", path))
 
 
 def open_raw(path: str) -> BinaryIO:

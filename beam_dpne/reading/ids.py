@@ -240,10 +240,18 @@ def _of_times(values: pa.Array) -> pa.Array:
     return pc.call_function("binary_join_element_wise", [texts, pa.scalar("Z"), pa.scalar("")])
 
 
+def of_within(noun: str) -> str:
+    """Returns what to do where a user, a group or a text is in a field within the named one."""
+    return (
+        f"Name the field within it, e.g. {noun}_field=message.{noun}, or in rows of a pipeline copy "
+        f"the {noun} into a field of the document."
+    )
+
+
 def _remedy(kind: pa.DataType, noun: str) -> str:
     """Returns what to do about a column of users or groups with a type that identifies nobody."""
     if pa.types.is_struct(kind) or pa.types.is_map(kind):
-        return f"Copy the {noun} from the field within it into a field of the document."
+        return of_within(noun)
     if pa.types.is_nested(kind):
         return f"Write one document for each {noun} of a list."
     return "Convert the column to text before."

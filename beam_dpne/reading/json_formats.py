@@ -9,19 +9,19 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import ijson
 import msgspec
 import numpy as np
 
 from beam_dpne.reading.columns import (
     MOST_LEVELS,
-    field_values,
     is_too_deep,
     record_type,
     whole_records,
 )
 from beam_dpne.reading.files import BrokenText, TextFile, as_utf8, lines_of
-from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.rejects import LONE_SURROGATE, NOT_DECODED, NOT_JSON, TOO_DEEP, TOO_LONG
+from beam_dpne.reading.json_lists import prefix_of
+from beam_dpne.reading.rejects import NOT_DECODED, NOT_JSON, TOO_DEEP, TOO_LONG
 from beam_dpne.reading.text_formats import PIECE, Gathered
 
 _BLANKS = b" \t\r\n"
@@ -40,7 +40,7 @@ def read_json_lines(into: Gathered, stop: int | None) -> Iterator[None]:
     decoder = msgspec.json.Decoder(record_type(into.options))
     text = into.text
     limit = into.options.max_record_bytes
-    is_plain = into.options.has_plain_users
+    is_plain = into.options.has_plain_users and not into.has_paths
     for start, block in text.blocks(limit, stop):
         records = whole_records(decoder, block, limit) if is_plain else []
         for position, line, fault in () if records else lines_of(start, block, limit):
@@ -51,16 +51,54 @@ def read_json_lines(into: Gathered, stop: int | None) -> Iterator[None]:
             elif not line.strip(" \t\r\n"):
                 continue
             elif not is_plain:
-                into.add(position, *record_values(line, into.options))
+                _add_line(into, position, line)
             else:
                 try:
                     records.append(decoder.decode(line))
                 except (msgspec.MsgspecError, RecursionError):
                     into.take(records)
-                    into.add(position, *record_values(line, into.options))
+                    _add_line(into, position, line)
         into.take(records)
         if text.offset >= into.end:
             yield
+
+
+def read_json_list(into: Gathered) -> Iterator[None]:
+    """Reads the elements of the list that `records` names; positions are their numbers, from 0.
+
+    Raises:
+      BrokenText: The text is malformed. Then nothing of the file is used.
+    """
+    number = 0
+    for found in listed_elements(into.text, prefix_of(into.options.records)):
+        for place, element in enumerate(found, number):
+            into.add_value(place, element)
+        number += len(found)
+        if into.text.offset >= into.end:
+            yield
+
+
+def listed_elements(text: TextFile, prefix: str) -> Iterator[list[Any]]:
+    """Yields the elements of a list within objects, of one piece of the text after another.
+
+    Args:
+      text: The text, which may have several objects with such a list.
+      prefix: The elements' name, by `json_lists.prefix_of`.
+
+    Raises:
+      BrokenText: The text is malformed.
+    """
+    found = ijson.sendable_list()
+    parser = ijson.items_coro(found, prefix, multiple_values=True)
+    try:
+        while piece := text.read(PIECE):
+            text.offset += len(piece)
+            parser.send(piece.encode())
+            yield found
+            del found[:]
+        parser.close()
+    except (ijson.JSONError, RecursionError, UnicodeEncodeError):
+        raise BrokenText(_BROKEN) from None
 
 
 def read_json_array(into: Gathered) -> Iterator[None]:
@@ -72,7 +110,7 @@ def read_json_array(into: Gathered) -> Iterator[None]:
     """
     decoder = msgspec.json.Decoder(list[record_type(into.options)])
     limit = into.options.max_record_bytes
-    is_plain = into.options.has_plain_users
+    is_plain = into.options.has_plain_users and not into.has_paths
     number = 0
     for found in elements(into.text, limit):
         records = _whole_elements(decoder, found, limit) if is_plain else []
@@ -80,7 +118,7 @@ def read_json_array(into: Gathered) -> Iterator[None]:
             into.take(records)
         else:
             for place, element in enumerate(found.each(), number):
-                into.add(place, *_element_values(element, into.options))
+                _add_element(into, place, element)
         number += len(found.stops)
         if into.text.offset >= into.end:
             yield
@@ -123,38 +161,40 @@ def _whole_elements(decoder: msgspec.json.Decoder, found: Elements, limit: int) 
     return records if len(records) == sizes.size else []
 
 
-def _element_values(element: bytes, options: ReadOptions) -> tuple[list[Any], str]:
-    """Returns what an element has in the wanted fields, and why it cannot be used or ""."""
-    if len(element) > options.max_record_bytes:
-        return [], TOO_LONG
-    if is_too_deep(element):
-        return [], TOO_DEEP
+def _add_element(into: Gathered, place: int, element: bytes) -> None:
+    """Adds an element of an array; raises BrokenText if it is malformed."""
+    fault = TOO_LONG if len(element) > into.options.max_record_bytes else ""
+    if not fault and is_too_deep(element):
+        fault = TOO_DEEP
     try:
         text = element.decode()
     except UnicodeDecodeError:
-        return [], NOT_DECODED
-    values, reason = record_values(text, options)
-    if reason == NOT_JSON:
+        fault = fault or NOT_DECODED
+        text = ""
+    if fault:
+        into.add(place, (), fault)
+    elif not _add_text(into, place, text):
         raise BrokenText(_BROKEN)
-    return values, reason
 
 
-def record_values(text: str, options: ReadOptions) -> tuple[list[Any], str]:
-    """Returns what a record has in the wanted fields, and why it cannot be used or ""."""
+def _add_line(into: Gathered, position: int, line: str) -> None:
+    """Adds a line of JSON, which is a reject if it is malformed."""
+    if not _add_text(into, position, line):
+        into.add(position, (), NOT_JSON)
+
+
+def _add_text(into: Gathered, position: int, text: str) -> bool:
+    """Adds a record, and returns whether it is well-formed JSON."""
     try:
-        return field_values(msgspec.json.decode(text), options)
+        into.add_value(position, msgspec.json.decode(text))
+        return True
     except (msgspec.MsgspecError, RecursionError):
         pass
     try:
-        value = lenient_value(text)
+        into.add_value(position, lenient_value(text), is_lenient=True)
     except (ValueError, RecursionError):
-        return [], NOT_JSON
-    values, reason = field_values(value, options)
-    try:
-        json.dumps(values, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return [], LONE_SURROGATE
-    return values, reason
+        return False
+    return True
 
 
 def lenient_value(text: str) -> Any:

@@ -7,7 +7,8 @@ import codecs
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Container, Iterable, Sequence
 from typing import Annotated
 
 from beam_dpne.errors import InputError
@@ -20,6 +21,7 @@ _EXTENSIONS = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".parquet": "parquet",
+    ".mbox": "mbox",
 }
 # Formats with columns in lines, to which the parameters delimiter, quoting and columns belong.
 DELIMITED = ("csv", "tsv")
@@ -35,6 +37,9 @@ ENCODINGS = (
     *("koi8-r", "koi8-u", "mac-roman", "cp932", "shift_jis", "euc_jp", "cp949", "euc_kr"),
     *("gb2312", "gbk", "gb18030", "big5"),
 )
+# Names of versions of lake tables, whose files are Parquet.
+VERSION_OF_DELTA = re.compile(r"(.+)@v([0-9]{1,18})")
+VERSION_OF_ICEBERG = re.compile(r".+/metadata/[^/]+\.metadata\.json")
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "colon": ":", "space": " "}
 _DELIMITERS["\\t"] = "\t"
@@ -81,6 +86,8 @@ def format_of(path: str, input_format: str = "auto") -> str:
     ('jsonl', 'csv')
     """
     named = _EXTENSIONS.get(extension_of(path))
+    if VERSION_OF_DELTA.fullmatch(path) or VERSION_OF_ICEBERG.fullmatch(path):
+        named = "parquet"
     found = named if input_format == "auto" else input_format
     if found is None or (found == "parquet" and codec_of(path)):
         raise InputError(
@@ -198,7 +205,8 @@ class ReadOptions(Parameters):
         Parameter(
             choices=("auto", *FORMATS),
             help="Format of the input; auto goes by the extension. jsonl has one object a line, json "
-            "that or one array of objects, sequences one user a line with tokens between blanks.",
+            "that or one array of objects, mbox messages, and sequences one user a line with tokens "
+            "between blanks.",
         ),
     ] = "auto"
     user_field: Annotated[
@@ -287,6 +295,29 @@ class ReadOptions(Parameters):
             help="Size in bytes above which a record is rejected; it bounds a worker's memory.",
         ),
     ] = _DEFAULT_RECORD_BYTES
+    records: Annotated[
+        str | None,
+        Parameter(
+            pattern=_FIELD,
+            requirement=_FIELD_NAME,
+            value="FIELD",
+            in_short_help=False,
+            default_text="a file is an array, or has one record a line",
+            help="List of the records in a JSON file that is one object, e.g. statuses or "
+            "chats.list[].messages.",
+        ),
+    ] = None
+    where: Annotated[
+        str | Sequence[str] | None,
+        Parameter(
+            pattern=r"[^\x00-\x1f=]+=[^\x00-\x1f]+",
+            requirement="a field, then =, then values with commas between them",
+            value="FIELD=VALUES",
+            in_short_help=False,
+            help="Condition for a text: a field beside it, or around it, has one of these values, e.g. "
+            "conversation.role=user,system. Of several all must hold.",
+        ),
+    ] = None
     text_is_tokens: bool = False
     group_field: str | None = None
     fields: Sequence[str] | None = None
@@ -306,7 +337,7 @@ class ReadOptions(Parameters):
                 "record_is_user must be given without user_field and normalize_users, since no id is "
                 f"read then, got user_field={self.user_field!r}."
             )
-        names = list(self.column_names)
+        names = [name for _, name in self.column_fields]
         for option, name in self.wanted_fields:
             if names.count(name) > 1 or (self.columns and list(self.columns).count(name) != 1):
                 raise ValueError(
@@ -330,10 +361,10 @@ class ReadOptions(Parameters):
         return not (self.record_is_user or self.normalize_users)
 
     @property
-    def column_names(self) -> tuple[str, ...]:
-        """Names of the columns of a record, also if its user is not read."""
-        names = [name for option, name in self.wanted_fields if option != "user_field"]
-        return (*self.user_fields, *names)
+    def column_fields(self) -> tuple[tuple[str, str], ...]:
+        """The wanted fields, with that of the user in front also if it is not read."""
+        named = self.wanted_fields
+        return (("user_field", "user"), *named) if self.record_is_user else named
 
     @property
     def wanted_fields(self) -> tuple[tuple[str, str], ...]:
@@ -343,6 +374,15 @@ class ReadOptions(Parameters):
         group = (("group_field", name) for name in (self.group_field,) if name is not None)
         others = (("fields", name) for name in self.fields or ())
         return (*users, *texts, *group, *others)
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The conditions for texts, each as a field, = and its values."""
+        return () if self.where is None else names_of(self.where)
+
+    def needs_paths(self, plain: Container[str]) -> bool:
+        """Returns whether fields must be looked for by paths, since not all have these plain names."""
+        return bool(self.conditions) or any(name not in plain for _, name in self.wanted_fields)
 
     def delimiter_of(self, kind: str) -> str:
         """Returns the character between the fields of a format, `csv` or `tsv`."""
@@ -373,6 +413,8 @@ class ReadOptions(Parameters):
             "delimiter": self.delimiter and self.delimiter_of("csv"),
             "quoting": None if self.quoting == "auto" else self.quoting,
             "columns": self.columns and json.dumps(list(self.columns)),
+            "records": self.records,
+            "where": self.where and json.dumps(self.conditions),
             # A further field may be the reason why a record is rejected.
             "fields": self.fields and json.dumps(list(self.fields)),
             "normalize_users": "true" if self.normalize_users else None,
@@ -403,12 +445,13 @@ class ReadOptions(Parameters):
         for kind in kinds:
             self.check_kind(kind)
         quoting = None if self.quoting == "auto" else self.quoting
-        of_text = tuple(kind for kind in FORMATS if kind != "parquet")
+        of_text = tuple(kind for kind in FORMATS if kind not in ("parquet", "mbox"))
         for name, value, own in (
             ("delimiter", self.delimiter, DELIMITED),
             ("quoting", quoting, DELIMITED),
             ("columns", self.columns, DELIMITED),
             ("encoding", self.encoding, of_text),
+            ("records", self.records, ("json",)),
         ):
             if value is not None and not set(kinds) & set(own):
                 raise InputError(
@@ -431,12 +474,12 @@ class ReadOptions(Parameters):
                 "and Parquet). Name the format with input_format."
             )
         usual = (("user_field", ReadOptions.user_field), ("text_field", ReadOptions.text_field))
-        has_others = self.wanted_fields != usual or self.fields is not None
-        if kind == "sequences" and (has_others or not self.has_plain_users):
+        is_usual = self.wanted_fields == usual and self.fields is None and self.where is None
+        if kind == "sequences" and not (is_usual and self.has_plain_users):
             raise InputError(
                 "a file of sequences must be read without user_field, text_field, group_field, fields, "
-                "normalize_users and record_is_user, since each line is a user with one text. Name the "
-                "format with input_format."
+                "where, normalize_users and record_is_user, since each line is a user with one text. "
+                "Name the format with input_format."
             )
 
 

@@ -19,6 +19,7 @@ LONE_SURROGATE = "half of a character, which is no Unicode text, as a cut emoji 
 TOO_DEEP = "JSON of more than 500 levels"
 NOT_OBJECT = "not a JSON object"
 NOT_CSV = "malformed CSV"
+NOT_MESSAGE = "malformed message"
 RAGGED = "wrong number of columns"
 TOO_LONG = "longer than max_record_bytes"
 NO_USER = "user is null or missing"
@@ -30,7 +31,10 @@ BAD_TOKENS = "text is not a list of texts"
 NO_GROUP = "group is null, missing or empty"
 BAD_GROUP = "group is neither an integer nor at most 256 characters without control characters"
 # What is to be done about texts of the other kind.
-OF_LISTS = "Lists of words or items need the tokenizer tokens."
+OF_LISTS = (
+    "Lists of words or items need the tokenizer tokens; where each member is a text, write [] after "
+    "the name of the field."
+)
 OF_TEXTS = "Take another tokenizer than tokens, such as words, for plain text."
 _NAME = "rejects-00000-of-00001.jsonl"
 
@@ -55,11 +59,12 @@ class Reject(NamedTuple):
 def write_rejects(directory: str, rejects: Iterable[Reject]) -> str:
     """Writes rejects as lines of JSON into a file of a directory, and returns the file's path.
 
+    They are in the order of their files and positions, in whatever order several processes found them.
     On a local file system only its owner can read it. A second run replaces the file of the first.
     """
     path = join(directory, _NAME)
     with private_file(path) if is_local(path) else create_file(path) as file:
-        for reject in rejects:
+        for reject in sorted(rejects):
             file.write(json.dumps(reject._asdict()).encode() + b"\n")
     return path
 

@@ -76,14 +76,14 @@ class ReadDocuments(UnhintedTransform):
       blocks and at most one record of `max_record_bytes`.
 
     Attributes:
-      inputs: Paths or globs of files, or folders whose files are all of one format, local or on any
+      inputs: Paths or globs of files, or folders, of which everything below is read, local or on any
         Beam file system. Files ending in `.gz`, `.bz2`, `.zst` and `.zstd` are decompressed.
       rejects: Directory, outside releases, for the file `rejects-00000-of-00001.jsonl`, in which each
         reject is a line of JSON; `tally` waits for it. It is as private as the data, and on a local
         file system only its owner can read it.
       input_format, user_field, text_field, encoding: As in `ReadOptions`.
       normalize_users, record_is_user: As in `ReadOptions`.
-      delimiter, quoting, columns, max_record_bytes: As in `ReadOptions`.
+      delimiter, quoting, columns, max_record_bytes, records, where: As in `ReadOptions`.
       text_is_tokens, group_field, block_bytes, split_bytes: As in `ReadOptions`. With a group_field the
         batches have a third column `group` (string).
       fields: Further fields, as in `ReadOptions`; one is text as it is, null if it is null or missing,
@@ -120,6 +120,8 @@ class ReadDocuments(UnhintedTransform):
     quoting: str = ReadOptions.quoting
     columns: Sequence[str] | None = ReadOptions.columns
     max_record_bytes: int = ReadOptions.max_record_bytes
+    records: str | None = ReadOptions.records
+    where: str | Sequence[str] | None = ReadOptions.where
     rejects: str | None = None
     text_is_tokens: bool = ReadOptions.text_is_tokens
     group_field: str | None = ReadOptions.group_field

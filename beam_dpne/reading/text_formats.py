@@ -1,4 +1,4 @@
-"""Records of text files: CSV and TSV by Python's csv, and sequences; `json_formats` has JSON.
+"""Records of text files: CSV and TSV by Python's csv, sequences and mbox; `json_formats` has JSON.
 
 Each reader puts records into `Gathered`, and yields when they have about `block_bytes`. Positions are
 offsets in the text as UTF-8, or numbers of an array's elements.
@@ -6,22 +6,27 @@ offsets in the text as UTF-8, or numbers of an array's elements.
 
 import contextlib
 import csv
+import dataclasses
 import functools
 import itertools
+import json
 import operator
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_dpne.errors import InputError
-from beam_dpne.reading.columns import group_fault
+from beam_dpne.reading.columns import field_values, group_fault
 from beam_dpne.reading.escaped_csv import OPEN_QUOTE, EscapedRows, OpenQuote
 from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, TextFile, size_of
 from beam_dpne.reading.ids import normalized
+from beam_dpne.reading.mailboxes import messages, record_of
+from beam_dpne.reading.nested import Finder, conditions_of, finder_of
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import (
     EMPTY_USER,
+    LONE_SURROGATE,
     NO_USER,
     NOT_CSV,
     RAGGED,
@@ -45,23 +50,31 @@ class Gathered:
     Attributes:
       text: The text.
       options: How the file is read.
+      given: Fields of all records, which the path of the file has.
       columns: The values of each wanted field of the usable records.
       rejects: Position and reason of each record that cannot be used.
-      places: Position of each usable record, if each is a user.
+      further: Number of values in a column beyond the first one of their record, which has several
+        texts at the end of a path.
+      places: Position of the record of each value in a column, if each record is a user.
     """
 
-    def __init__(self, text: TextFile, options: ReadOptions) -> None:
+    def __init__(
+        self, text: TextFile, options: ReadOptions, given: Mapping[str, str | None]
+    ) -> None:
         self.text = text
+        self.given = given
+        self._finder = finder_of(options, given)
         text.block = min(PIECE, 1 + options.block_bytes // 8)
         self.options = options
         self.columns = [list[Any]() for _ in options.wanted_fields]
-        self.places: list[int] = []
+        self.places = list[int]()
         self._users = sum(option == "user_field" for option, _ in options.wanted_fields)
         self.clear()
 
     def clear(self) -> None:
         """Begins the next batch."""
         self.rejects: list[tuple[int, str]] = []
+        self.further = 0
         self.places.clear()
         for column in self.columns:
             column.clear()
@@ -77,6 +90,37 @@ class Gathered:
             if self.options.record_is_user:
                 self.places.append(position)
 
+    def add_value(self, position: int, value: object, *, is_lenient: bool = False) -> None:
+        """Adds a value in JSON, as a reject if it has not what is wanted.
+
+        Args:
+          position: Where it is.
+          value: The value.
+          is_lenient: Whether its texts may have halves of surrogate pairs.
+        """
+        if self._finder is None:
+            values, reason = field_values(value, self.options)
+            rows: list[Sequence[Any]] = [] if reason else [values]
+        else:
+            rows, reason = self._finder.rows(value)
+        if is_lenient and not all(map(_is_unicode, rows)):
+            rows = []
+            reason = LONE_SURROGATE
+        self.add_rows(position, rows, reason)
+
+    def add_rows(self, position: int, rows: list[Sequence[Any]], reason: str) -> None:
+        """Adds the rows of one record, as a reject if there is a reason."""
+        if reason:
+            self.rejects.append((position, reason))
+        for row in rows:
+            self.add(position, row, "")
+        self.further += max(0, len(rows) - 1)
+
+    @property
+    def has_paths(self) -> bool:
+        """Whether fields must be looked for by paths."""
+        return self._finder is not None
+
     def take(self, records: list[Any]) -> None:
         """Adds records of `record_type`, and empties the list of them."""
         for place, column in enumerate(self.columns):
@@ -85,24 +129,44 @@ class Gathered:
         records.clear()
 
 
+def _is_unicode(row: Sequence[Any]) -> bool:
+    """Whether no text of a row has half of a surrogate pair."""
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def read_delimited(
     into: Gathered, names: Sequence[str], kind: str, stop: int | None
 ) -> Iterator[None]:
     """Reads CSV or TSV up to `stop`, with columns of these names; blank lines are skipped."""
     text = into.text
     options = into.options
-    wanted = _getter([names.index(name) for _, name in options.wanted_fields])
     width = len(names)
+    # Fields that the path of the file has stand behind those of each line.
+    given = tuple(value or "" for value in into.given.values())
+    whole = [*names, *into.given]
+    wanted = _getter([whole.index(name) for _, name in options.wanted_fields])
     users = sum(option == "user_field" for option, _ in options.wanted_fields)
     group = None if options.group_field is None else users + len(options.text_fields)
+    conditions = [
+        (whole.index(condition.path), condition.values)
+        for condition in conditions_of(options.conditions)
+    ]
     for offset, row, fault in _rows(text, kind, options, options.max_record_bytes, stop):
         values: tuple[str, ...] = ()
         reason = fault
         if len(row) == width:
+            if given:
+                row.extend(given)
+            if not fault and any(row[place] not in allowed for place, allowed in conditions):
+                continue
             values = wanted(row)
             if options.normalize_users:
                 values = (*map(normalized, values[:users]), *values[users:])
-            if values[0] in NULLS or not NULLS.isdisjoint(values[1:users]):
+            if users and (values[0] in NULLS or not NULLS.isdisjoint(values[1:users])):
                 reason = reason or _fault_of_users(values[:users])
         else:
             reason = reason or RAGGED
@@ -346,5 +410,20 @@ def read_sequences(into: Gathered, number: int, stop: int | None) -> Iterator[No
         elif line := _bare(line):
             users.append(user_of(number, offset))
             texts.append(line)
+        if into.text.offset >= into.end:
+            yield
+
+
+def read_mbox(into: Gathered) -> Iterator[None]:
+    """Reads the messages of a mailbox; each piece of text that a sender wrote is a document."""
+    # A message has a list of texts, for which the plain name of the field stands.
+    texts = [f"{name}[]" for name in into.options.text_fields]
+    finder = Finder(dataclasses.replace(into.options, text_field=texts), into.given)
+    for position, message, fault in messages(into.text, into.options.max_record_bytes):
+        record, reason = ({}, fault) if fault else record_of(message)
+        if reason:
+            into.add(position, (), reason)
+        else:
+            into.add_rows(position, *finder.rows(record))
         if into.text.offset >= into.end:
             yield

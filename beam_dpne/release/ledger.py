@@ -8,19 +8,21 @@ ledgers back.
 """
 
 import dataclasses
+import functools
 import importlib.metadata
 import inspect
 import json
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from beam_dpne import __version__
 from beam_dpne.counts.rule import CONFIDENCE
+from beam_dpne.documents.masks import TextRules
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.documents.run_keys import (
     MECHANISM_VERSION,
@@ -28,14 +30,24 @@ from beam_dpne.documents.run_keys import (
     RunKeys,
     commitment_of,
     committed,
+    tokenizer_identity,
 )
-from beam_dpne.documents.tokenizers import tokenizer_name
+from beam_dpne.documents.tokenizers import BOUNDARIES, TOKENIZERS, Tokenizer, tokenizer_name
 from beam_dpne.elements.rows import ORDER
 from beam_dpne.mechanism.gaussian import GaussianNoise, group_sizes
 from beam_dpne.reading.options import InputDescription, names_of
 from beam_dpne.release import schema
 from beam_dpne.release.parts import PROGRAMS
-from beam_dpne.release.schema import NO_NOTES, AnyLedger, Counts, Length, ReleaseNotes, Section
+from beam_dpne.release.schema import (
+    NO_NOTES,
+    AnyLedger,
+    Counts,
+    Length,
+    ProbabilityMechanism,
+    ReleaseNotes,
+    Section,
+    UnionMechanism,
+)
 from beam_dpne.validation import about_large_delta
 
 _PACKAGES = ("apache-beam", "numpy", "scipy", "pyarrow", "cryptography", "msgspec")
@@ -118,6 +130,7 @@ class Run:
       bound_commitment: The same for the run key bound to the context of the run.
       described: How records became documents, which says what one user is; None if that is unknown.
       rules: What the tokenizer leaves out of texts, and how it cuts them into items.
+      tokenizer_version: Name and version of a tokenizer of this package; None for others.
       known: What the ledger says of lists of known n-grams, if there are any.
     """
 
@@ -128,6 +141,7 @@ class Run:
     bound_commitment: Committed
     described: InputDescription | None = None
     rules: Mapping[str, Any] | None = None
+    tokenizer_version: str | None = None
     known: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -142,8 +156,17 @@ class Run:
             bound_commitment=committed(keys.bound),
             described=private.described or private.row_description,
             rules=getattr(private.tokenizer, "rules", None),
+            tokenizer_version=_version_of(private.tokenizer),
             known={} if known is None else known.section,
         )
+
+
+def _version_of(tokenizer: str | Tokenizer) -> str | None:
+    """Returns name and version of a tokenizer of this package, without rules; None for others."""
+    split = tokenizer.tokenizer if isinstance(tokenizer, TextRules) else tokenizer
+    identity = tokenizer_identity(split)
+    is_own = identity["name"] in (*TOKENIZERS, *BOUNDARIES)
+    return f"{identity['name']} {identity['version']}" if is_own else None
 
 
 class Contents(NamedTuple):
@@ -152,17 +175,22 @@ class Contents(NamedTuple):
     Attributes:
       found: What was released and how: each length of n-grams, or the mechanism of another program.
       columns: Meanings of the columns of the parts, without those of numbers of users.
-      grounds: The theorems and promises on which the guarantee rests, fields of `schema.Guarantee`.
+      individual_budgets: The theorem on budgets of single users, if the guarantee rests on it.
+      composition: Why several measurements are as private as one, if the guarantee rests on it.
+      promise: What the operator promises, if the guarantee rests on it.
       found_alone: "word" or "item", if a threshold protects those that one user alone holds.
-      spent: Fields of `schema.Spent` that only this program has.
+      composed_noise_stddev: Standard deviation of the noise of one mechanism of sensitivity 1 that is
+        as private as the whole run, where the ledger states it.
       not_protected: Sentences about what this program does not protect, beyond `_NOT_PROTECTED`.
     """
 
-    found: Sequence[Length] | Section
+    found: Sequence[Length] | UnionMechanism | ProbabilityMechanism
     columns: Mapping[str, str]
-    grounds: Mapping[str, Any] = {}
+    individual_budgets: dict[str, Any] | UnsetType = UNSET
+    composition: str | UnsetType = UNSET
+    promise: dict[str, Any] | UnsetType = UNSET
     found_alone: str | None = None
-    spent: Mapping[str, float] = {}
+    composed_noise_stddev: float | UnsetType = UNSET
     not_protected: Sequence[str] = ()
 
 
@@ -186,23 +214,24 @@ def whole_ledger(
         far_tails=plan.far_tails,
         numerical_slack=plan.numerical_slack,
         vocabulary_delta=UNSET if alone is None else plan.vocabulary_delta,
-        **contents.spent,
+        composed_noise_stddev=contents.composed_noise_stddev,
     )
-    noise = GaussianNoise(epsilon=plan.gaussian_epsilon, delta=plan.gaussian_delta, mu=plan.mu)
-    sizes = group_sizes(epsilon=plan.epsilon, delta=plan.delta, gaussian=noise)
     groups = schema.Groups(
         statement=_GROUPS,
         held_by_a_group_alone=UNSET if alone is None else _FOUND_ALONE.format(noun=alone),
         gaussian_noise=_GAUSSIAN,
-        sizes=[schema.GroupSize(**each) for each in sizes],
+        sizes=_group_sizes(plan),
     )
-    parts = {"mechanism": found} if isinstance(found, Section) else {"lengths": list(found)}
-    own = parts | ({"known": dict(run.known)} if run.known else {})
-    counted = {} if plan.count_noise is None else {"counts": _counts(plan)}
-    explained = {"spent": spent, **parts, "groups": groups.sizes, **counted}
-    ledger = schema.LEDGERS[plan.program](
-        **own,
-        **counted,
+    versions = {"beam_dpne": __version__, **packages, "python": platform.python_version()}
+    if run.tokenizer_version is not None:
+        versions["tokenizer"] = run.tokenizer_version
+    counts = UNSET if plan.count_noise is None else _counts(plan)
+    explained: dict[str, Section | Sequence[Section]] = {"spent": spent}
+    explained["mechanism" if isinstance(found, Section) else "lengths"] = found
+    explained["groups"] = groups.sizes
+    if counts is not UNSET:
+        explained["counts"] = counts
+    ledger = _ledger_of(found, run.known)(
         schema=schema.SCHEMA,
         what=f"A differentially private release of {PROGRAMS[plan.program].noun}. {_COMPLETE}",
         notes=NO_NOTES,
@@ -212,7 +241,9 @@ def whole_ledger(
             neighbours=_NEIGHBOURS,
             user=user_sentence(run.described),
             statement=_STATEMENT,
-            **contents.grounds,
+            individual_budgets=contents.individual_budgets,
+            composition=contents.composition,
+            promise=contents.promise,
         ),
         groups=groups,
         not_protected=[
@@ -232,12 +263,48 @@ def whole_ledger(
         input=input_section(run.described),
         tokenizer=run.tokenizer,
         text_rules=UNSET if run.rules is None else dict(run.rules),
-        columns=_columns(contents.columns, is_counted=bool(counted)),
+        columns=_columns(contents.columns, is_counted=counts is not UNSET),
+        counts=counts,
         meanings={name: _meanings(section) for name, section in explained.items()},
-        versions={"beam_dpne": __version__, **packages, "python": platform.python_version()},
+        versions=versions,
         rows=schema.Rows(count=rows),
     )
     return with_notes(ledger, notes)
+
+
+def _ledger_of(
+    found: Sequence[Length] | UnionMechanism | ProbabilityMechanism, known: Mapping[str, Any]
+) -> Callable[..., AnyLedger]:
+    """Returns the type of a program's ledger with the sections that only this type has.
+
+    Args:
+      found: What was released and how.
+      known: What the ledger says of known lists; empty without any.
+    """
+    lists = dict(known) or UNSET
+    if isinstance(found, UnionMechanism):
+        return functools.partial(schema.UnionLedger, mechanism=found, known=lists)
+    if isinstance(found, ProbabilityMechanism):
+        if known:
+            raise TypeError("A ledger of probabilities has no known lists.")
+        return functools.partial(schema.ProbabilitiesLedger, mechanism=found)
+    return functools.partial(schema.NgramsLedger, lengths=list(found), known=lists)
+
+
+def _group_sizes(plan: Any) -> list[schema.GroupSize]:
+    """Returns the guarantee of a plan for groups of users."""
+    noise = GaussianNoise(epsilon=plan.gaussian_epsilon, delta=plan.gaussian_delta, mu=plan.mu)
+    return [
+        schema.GroupSize(
+            users=each.users,
+            epsilon=each.epsilon,
+            delta=each.delta,
+            gaussian_mu=each.gaussian_mu,
+            gaussian_epsilon=each.gaussian_epsilon,
+            gaussian_delta=each.gaussian_delta,
+        )
+        for each in group_sizes(epsilon=plan.epsilon, delta=plan.delta, gaussian=noise)
+    ]
 
 
 def _meanings(given: Section | Sequence[Section]) -> dict[str, str]:

@@ -23,6 +23,8 @@ from beam_dpne.elements.rows import (
     ROW_SCHEMA,
     Rows,
     escape_item,
+    in_release,
+    one_line,
     pieces,
     unescape_item,
     unguard,
@@ -40,8 +42,15 @@ _TEXTS = pa.schema([(name, pa.string()) for name in ("ngram", "item", "group")])
 _PLAIN = (ROW_SCHEMA, COUNTED_ROW_SCHEMA, ITEM_SCHEMA, COUNTED_ITEM_SCHEMA, PROBABILITY_SCHEMA)
 _GROUPED = [each.insert(1, GROUP_FIELD) for each in (ROW_SCHEMA, COUNTED_ROW_SCHEMA)]
 _HEADS = {tuple(each.names) for each in (*_PLAIN, *_GROUPED)}
-_WRITERS = {each: f"{each}/1" for each in OUTPUT_FORMATS}
-_WRITERS["parquet"] += f"/{pa.__version__}"
+# Since version 2, what ends a line for some readers is escaped in jsonl and tsv.
+_WRITERS = {
+    "jsonl": "jsonl/2",
+    "csv": "csv/1",
+    "tsv": "tsv/2",
+    "parquet": f"parquet/1/{pa.__version__}",
+}
+# What ends a line for `str.splitlines` and in JavaScript, though not in JSON, and how JSON escapes it.
+_JSON_ENDS = tuple((end.encode(), f"\\u{ord(end):04x}".encode()) for end in "\x85\u2028\u2029")
 
 
 class Program(NamedTuple):
@@ -50,8 +59,8 @@ class Program(NamedTuple):
     Attributes:
       stem: Beginning of the names of the parts.
       noun: Name of the released rows, in the plural.
-      text: Name of the column of text. N-grams are one line in every format, see `join_tokens`, and so
-        are their groups; items may have tabs and line ends, which tsv escapes.
+      text: Name of the column of text. N-grams have no tab and no line feed in any format, see
+        `join_tokens`, and neither have their groups; items may have them, and tsv escapes them.
     """
 
     stem: str
@@ -59,7 +68,7 @@ class Program(NamedTuple):
     text: str
 
     def lines(self, rows: pa.Table, name: str) -> list[str]:
-        """Returns a column's values as they are written in tsv."""
+        """Returns a column's values as lines, of which digests are made."""
         is_number = rows.schema.field(name).type != pa.string()
         form = repr if is_number else escape_item if name == "item" else str
         return list(map(form, rows.column(name).to_pylist()))
@@ -162,13 +171,19 @@ def _rows_hash(program: Program, rows: Rows, first_line: str) -> str:
 def _write_jsonl(_: Program, schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:
     encoder = msgspec.json.Encoder()
     # A list, since msgspec 0.22 never frees the rows that it takes from another iterable.
-    return b"".join(encoder.encode_lines(piece.to_pylist()) for piece in rows)
+    data = b"".join(encoder.encode_lines(piece.to_pylist()) for piece in rows)
+    # Outside of its texts, JSON has ASCII characters only.
+    for end, escaped in _JSON_ENDS:
+        data = data.replace(end, escaped)
+    return data
 
 
 def _write_tsv(program: Program, schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:
     written = ["\t".join(schema.names) + "\n"]
     for piece in rows:
         columns = [program.lines(piece, name) for name in schema.names]
+        place = schema.get_field_index(program.text)
+        columns[place] = list(map(one_line, columns[place]))
         written.append("".join("\t".join(line) + "\n" for line in zip(*columns, strict=True)))
     return "".join(written).encode()
 
@@ -219,11 +234,11 @@ def _parse_csv(_: Program, data: bytes, schema: pa.Schema) -> pa.Table:
 
 
 def _parse_tsv(_: Program, data: bytes, schema: pa.Schema) -> pa.Table:
-    return _with_plain_items(parse_delimited(data, "tsv", schema))
+    return _as_released(parse_delimited(data, "tsv", schema))
 
 
-def _with_plain_items(rows: pa.Table, *, is_guarded: bool = False) -> pa.Table:
-    """Returns rows with items that are not escaped, and without the guards of an export."""
+def _as_released(rows: pa.Table, *, is_guarded: bool = False) -> pa.Table:
+    """Returns rows with the texts of the release, without the escapes of tsv and the guards of csv."""
     for place, field in enumerate(rows.schema):
         if field.type != pa.string():
             continue
@@ -232,6 +247,8 @@ def _with_plain_items(rows: pa.Table, *, is_guarded: bool = False) -> pa.Table:
             texts = [unguard(text) for text in texts]
         if field.name == "item":
             texts = [unescape_item(text) for text in texts]
+        if field.name == "ngram":
+            texts = [in_release(text) for text in texts]
         rows = rows.set_column(place, field, pa.array(texts, pa.string()))
     return rows
 
@@ -255,7 +272,7 @@ def parse_copied(data: bytes, kind: str) -> pa.Table:
     is_quoted = data.removeprefix(codecs.BOM_UTF8).startswith(b'"')
     if tuple(rows.column_names) not in _HEADS or (kind == "csv" and is_quoted):
         return rows
-    return _with_plain_items(rows, is_guarded=kind == "csv")
+    return _as_released(rows, is_guarded=kind == "csv")
 
 
 def _parse_parquet(_: Program, data: bytes, schema: pa.Schema) -> pa.Table:

@@ -4,8 +4,7 @@ Each element has arrays for many users or many items.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +12,10 @@ import pyarrow as pa
 from beam_dpne.elements import arrays
 from beam_dpne.elements.arrays import hash_words, merge_hashes, merge_words, places_in
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
-from beam_dpne.elements.encoding import StoredFile, bounded_parts
+from beam_dpne.elements.encoding import bounded_parts
 from beam_dpne.elements.rows import COUNTED_ITEM_SCHEMA, ITEM_SCHEMA, in_order, with_rounded_scores
 from beam_dpne.elements.sums import sums_at
+from beam_dpne.lists.known import KnownItems
 from beam_dpne.mechanism.randomness import RunKey
 
 
@@ -75,33 +75,14 @@ class ItemSet:
         return len(self.items)
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class KnownItems:
-    """Items that are likely by what is public, as `KnownNgrams.items` gives them.
-
-    Attributes:
-      words: (n,) Arrow strings, distinct.
-      sha256: their digest, to which the run key is bound.
-      section: what the ledger says of their lists.
-      stored: the file that holds them, if they were too large for an element (`spill`).
-    """
-
-    words: pa.Array
-    sha256: str
-    section: Mapping[str, Any]
-    stored: StoredFile | None = None
-
-    def __len__(self) -> int:
-        return len(self.words)
-
-    def sums(self, run_key: RunKey) -> ItemSums:
-        """Returns them with weight 0, as if somebody had them."""
-        return ItemSums(
-            words=self.words,
-            word_hashes=hash_words(run_key.sub_key("word"), self.words),
-            sums=np.zeros(len(self), np.int64),
-            known=np.ones(len(self), np.uint8),
-        )
+def known_sums(known: KnownItems, run_key: RunKey) -> ItemSums:
+    """Returns known items with weight 0, as if somebody had them."""
+    return ItemSums(
+        words=known.words,
+        word_hashes=hash_words(run_key.sub_key("word"), known.words),
+        sums=np.zeros(len(known), np.int64),
+        known=np.ones(len(known), np.uint8),
+    )
 
 
 def items_of_users(batch: UserBatch) -> DocumentBlock:

@@ -14,28 +14,20 @@ import apache_beam as beam
 
 from beam_dpne.bayesian import steps as bayesian
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.bayesian.public_files import read_public_counts
 from beam_dpne.documents.run_keys import RunKeyFile
 from beam_dpne.documents.steps import DocumentsTransform
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.errors import UsageError
 from beam_dpne.jobs.inputs import with_rules
 from beam_dpne.jobs.made import Made, fields_in, typed_values, with_file
-from beam_dpne.jobs.parameters import (
-    Input,
-    PlanFile,
-    PublicCounting,
-    Rejecting,
-    Running,
-    Tokenizing,
-    Writing,
-)
-from beam_dpne.jobs.preparing import check_directory
+from beam_dpne.jobs.parameters import Input, PlanFile, Rejecting, Running, Tokenizing, Writing
+from beam_dpne.jobs.preparing import check_directory, large_delta_of
+from beam_dpne.lists.known import KnownNgrams, read_known
+from beam_dpne.lists.parameters import KnownLists, PublicCounting
+from beam_dpne.lists.public_counts import read_public_counts
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import steps as ngrams
-from beam_dpne.ngrams.known import KnownNgrams, read_known
-from beam_dpne.ngrams.parameters import KnownLists
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.reading.options import Grouping, ReadOptions, names_of
 from beam_dpne.release import steps as release
@@ -47,7 +39,6 @@ from beam_dpne.storage.directories import absolute_path, check_access
 from beam_dpne.validation import (
     Parameter,
     Parameters,
-    about_large_delta,
     did_you_mean,
     parameters_of,
 )
@@ -177,8 +168,7 @@ def _common(made: Made, plan: GaussianPlan, lists: KnownLists | PublicCounting) 
     fields = made[ReadOptions]
     tokenizing = made[Tokenizing]
     running = made[Running]
-    warning = about_large_delta(plan.delta)
-    if warning is not None and not plan.public_user_count:
+    if warning := large_delta_of(plan):
         _LOGGER.warning("%s: %s.", _TRANSFORMS[type(plan)], warning)
     run_key = None
     if running.run_key_file is not None:

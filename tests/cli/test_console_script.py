@@ -20,7 +20,7 @@ BUDGET = [
 ROOMS = {
     *("accounting", "airflow", "audit", "bayesian", "cli", "counts", "documents", "elements"),
     *("engines", "evaluation", "exports", "forecast", "mechanism", "ngrams", "reading", "release"),
-    *("jobs", "report", "set_union", "storage", "yaml"),
+    *("jobs", "set_union", "storage", "yaml"),
 }
 _NOT_SOURCE = shutil.ignore_patterns(".git", "build", "dist", "*.egg-info", "__pycache__", "data")
 
@@ -77,8 +77,8 @@ def test_the_wheel_holds_the_package_alone(wheel):
     others = {name for name in names if name.startswith("beam_dpne/") and name[-3:] != ".py"}
     named = {
         *("__init__.pyi", "py.typed", "yaml/provider.yaml", "forecast/titles.json"),
-        *("report/page.css", "report/report.jinja", "report/search.js"),
-        *("report/html.jinja", "report/markdown.jinja", "report/card.jinja"),
+        *("release/report/page.css", "release/report/report.jinja", "release/report/search.js"),
+        *(f"release/report/{name}.jinja" for name in ("html", "markdown", "card")),
     }
     assert others == {f"beam_dpne/{name}" for name in named}
 

@@ -241,7 +241,7 @@ class Case:
             given |= {"columns": list(crowd.FIELDS), "delimiter": "semicolon"}
         if row.is_grouped:
             given["group_field"] = crowd.FIELDS[-1]
-        return given | reading_fields()
+        return given | (crowd.NESTED if row.files == "nested" else reading_fields())
 
     def words(self) -> dict[str, Any]:
         """Returns the parameters of words, and of what is left out."""
@@ -354,7 +354,7 @@ def files_of(release: Release) -> dict[str, bytes]:
 
 
 # Keys of Beam YAML, by the transform that has them; the private transform has the others.
-READ_KEYS = ("input", "input_format", "delimiter", "columns")
+READ_KEYS = ("input", "input_format", "delimiter", "columns", "where")
 BOTH_KEYS = ("user_field", "text_field", "group_field")
 WRITE_KEYS = ("output", "output_format", "overwrite")
 

@@ -3,6 +3,7 @@ import random
 import re
 import subprocess
 import sys
+import time
 import types
 import unicodedata
 
@@ -29,20 +30,47 @@ from beam_dpne.errors import TokenizerError
 CANARY = "canary7f3a"
 UNICODE_WORDS = resolve_tokenizer("unicode_words")
 HOSTILE = "aZ09_'’‘\" \n\t\x1c\x85\u00a0\u2028éÉe\u0301İıΣςßﬁK中あ\u0300\u200d😀𝒳٣Ⅷ-"
+HOSTILE += "\u200c\u200b\u00ad\u2060\u200e\u202e\ufeff\u180eന\u0d4dẹ\u0323\u0327ﬃＡ"
+FORMS = ("NFC", "NFD")
 texts_of_rows = st.lists(st.one_of(st.text(), st.text(alphabet=HOSTILE, max_size=12)), max_size=8)
+
+
+def plain(text: str) -> str:
+    """The form of a text of which words are made, character by character."""
+    text = unicodedata.normalize("NFC", "".join(c for c in text if c not in VANISHING))
+    kept = ""
+    for i, c in enumerate(text):
+        follows = text[i + 1 : i + 2]
+        if c in JOINERS:
+            # The last one of several is judged by what stands before and after all of them.
+            before = text[:i].rstrip(JOINERS)[-1:]
+            is_inside = all(d and unicodedata.category(d)[0] in "LNM" for d in (before, follows))
+            is_shape = c == "\u200d" and unicodedata.name(before or " ", "") in VIRAMAS
+            if (follows and follows in JOINERS) or not (is_inside or is_shape):
+                continue
+        kept += c
+    return unicodedata.normalize("NFC", kept.lower()).replace("’", "'")
+
+
+JOINERS = "\u180e\u200c\u200d"
+VANISHING = (
+    "\u00ad\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff"
+)
+SCRIPTS = "DEVANAGARI BENGALI GURMUKHI GUJARATI ORIYA TAMIL TELUGU KANNADA MALAYALAM"
+VIRAMAS = {f"{script} SIGN VIRAMA" for script in SCRIPTS.split()} | {"SINHALA SIGN AL-LAKUNA"}
 
 
 def words_of(text: str) -> list[str]:
     """The definition, character by character."""
-    text = unicodedata.normalize("NFC", text).lower()
-    kinds = [unicodedata.category(c)[0] for c in text]
+    text = plain(text)
+    kinds = ["M" if c in "\u180e\u200c\u200d" else unicodedata.category(c)[0] for c in text]
     solid = [kind in "LN" for kind in kinds]
     for i, kind in enumerate(kinds):
         solid[i] = solid[i] or (kind == "M" and i > 0 and solid[i - 1])
     inside = [c == "_" or solid[i] for i, c in enumerate(text)]
     found, word, has_letter = [], "", False
     for i, c in enumerate([*text, " "]):
-        inner = c in "'’" and 0 < i < len(text) - 1 and inside[i - 1] and inside[i + 1]
+        inner = c == "'" and 0 < i < len(text) - 1 and inside[i - 1] and inside[i + 1]
         if i < len(text) and (inside[i] or inner):
             word, has_letter = word + c, has_letter or solid[i]
             continue
@@ -57,7 +85,21 @@ def words_of(text: str) -> list[str]:
         ("naïve", ["naïve"]),
         ("nai\u0308ve", ["naïve"]),
         ("Don't 'quote' rock'n'roll y''all 'tis dogs'", None),
-        ("l’été C’EST", ["l’été", "c’est"]),
+        ("l’été C’EST l'e\u0301té", ["l'été", "c'est", "l'été"]),
+        ("don't don’t don‘t", ["don't", "don't", "don", "t"]),
+        # Persian, Sinhala, Bengali and Mongolian words with joiners; two of them where one was meant.
+        ("می‌روم، می‌‌روم‌", ["می‌روم", "می‌روم"]),
+        ("ශ්\u200dරී র\u200d্যাব ᠬᠠᠨ\u180eᠠ", ["ශ්\u200dරී", "র\u200d্যাব", "ᠬᠠᠨ\u180eᠠ"]),
+        # U+200D shapes the last letter after an Indic virama, and no other one.
+        ("അവന്\u200d അവന്\u200c ab\u200d", ["അവന്\u200d", "അവന്", "ab"]),
+        ("a\u200d-\u200cb don\u200c't \u200d❤\ufe0f\u200d🔥", ["a", "b", "don't"]),
+        (
+            "co\u00adop w\u2060j \ufeffx \u200eאב\u200f \u202ea\u2069",
+            ["coop", "wj", "x", "אב", "a"],
+        ),
+        ("ภาษา\u200bไทย", ["ภาษา", "ไทย"]),
+        ("İ I\u0307 i\u0307 I ı", ["i\u0307", "i\u0307", "i\u0307", "i", "ı"]),
+        ("I\u0307\u0327 i\u0327\u0307", ["i\u0327\u0307"] * 2),
         ("", []),
         ("'", []),
         ("’", []),
@@ -78,6 +120,39 @@ def test_words_of_examples(text: str, expected: list[str] | None) -> None:
 def test_words_agree_with_the_definition(rows: list[str], kind: pa.DataType) -> None:
     expected = [words_of(text) for text in rows]
     assert tokenize(words, pa.array(rows, kind)).to_pylist() == expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.text(
+        st.one_of(st.characters(categories=["L", "M", "N", "Cf", "Zs"]), st.sampled_from(HOSTILE))
+    )
+)
+def test_composed_and_decomposed_texts_have_the_same_words(text: str) -> None:
+    forms = pa.array([unicodedata.normalize(form, text) for form in FORMS])
+    for tokenizer in (words, UNICODE_WORDS):
+        composed, decomposed = tokenize(tokenizer, forms).to_pylist()
+        assert composed == decomposed
+        assert all(unicodedata.is_normalized("NFC", word) for word in composed)
+
+
+@pytest.mark.parametrize("name", ["words", "unicode_words", "icu_words"])
+def test_all_tokenizers_of_words_take_the_same_form_of_a_text(name: str) -> None:
+    rows = ["don’t l’été", "می‌‌روم‌ co\u00adop", "I\u0307\u0327 ab\u200d"]
+    assert tokenize(resolve_tokenizer(name), pa.array(rows)).to_pylist() == list(
+        map(words_of, rows)
+    )
+
+
+def test_joiners_take_time_in_proportion_to_a_hostile_text() -> None:
+    def seconds(size: int) -> float:
+        text = pa.array(["a\u200c" * size + "\u200d" * size])
+        start = time.process_time()
+        words(text)
+        return time.process_time() - start
+
+    small, large = min(seconds(2**13) for _ in range(3)), seconds(2**17)
+    assert large < 60 * small + 0.2
 
 
 @settings(max_examples=200, deadline=None)

@@ -15,6 +15,7 @@ from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.mechanism.gaussian import (
     SIZES,
     GaussianNoise,
+    GroupGuarantee,
     gaussian_delta,
     group_delta,
     group_sizes,
@@ -38,9 +39,9 @@ def noise_of(epsilon: float, delta: float) -> GaussianNoise:
     return GaussianNoise(plan.gaussian_epsilon, plan.gaussian_delta, 1 / plan.noise_stddev)
 
 
-def row_of(noise: GaussianNoise, users: int) -> dict:
+def row_of(noise: GaussianNoise, users: int) -> GroupGuarantee:
     rows = group_sizes(epsilon=noise.epsilon, delta=noise.delta, gaussian=noise)
-    return {row["users"]: row for row in rows}[users]
+    return {row.users: row for row in rows}[users]
 
 
 @pytest.mark.parametrize("users", [1, *SIZES])
@@ -97,20 +98,20 @@ def test_the_gaussian_curve_of_a_group_is_that_of_dp_accounting(users):
             standard_deviation=1 / noise.mu, sensitivity=users
         )
         row = row_of(noise, users)
-        found = row["gaussian_delta"]
+        found = row.gaussian_delta
         expected = other.get_delta_for_epsilon(users * noise.epsilon)
         assert found == pytest.approx(expected, rel=1e-6), (epsilon, delta)
-        expected = other.get_delta_for_epsilon(row["gaussian_epsilon"])
+        expected = other.get_delta_for_epsilon(row.gaussian_epsilon)
         assert expected == pytest.approx(noise.delta, rel=1e-6), (epsilon, delta)
 
 
 def test_the_gaussian_curve_costs_more_than_one_user_and_less_than_any_mechanism_might():
     for (epsilon, delta), users in itertools.product(BUDGETS, SIZES):
         noise = noise_of(epsilon, delta)
-        exact = row_of(noise, users)["gaussian_delta"]
+        exact = row_of(noise, users).gaussian_delta
         general = group_delta(epsilon=noise.epsilon, delta=noise.delta, users=users)
         assert noise.delta < exact <= general, (epsilon, delta, users)
-        assert row_of(noise, users)["gaussian_epsilon"] > users * noise.epsilon
+        assert row_of(noise, users).gaussian_epsilon > users * noise.epsilon
 
 
 def test_users_who_spend_in_different_rounds_and_directions_cost_no_more_than_g_times_mu():
@@ -203,8 +204,8 @@ def test_probabilities_have_gaussian_noise_alone():
 
 def test_what_is_too_large_for_a_number_is_null():
     row = group_sizes(epsilon=1e308, delta=1e-7, gaussian=GaussianNoise(1e308, 1e-7, 1.0))[-1]
-    assert (row["users"], row["epsilon"], row["delta"]) == (10, None, 1.0)
-    assert row["gaussian_delta"] is None
+    assert (row.users, row.epsilon, row.delta) == (10, None, 1.0)
+    assert row.gaussian_delta is None
     json.dumps(row, allow_nan=False)
 
 

@@ -33,11 +33,12 @@ from beam_dpne.documents.steps import BatchDocuments
 from beam_dpne.elements.rows import in_order
 from beam_dpne.evaluation.corpus import index_corpus, read_corpus
 from beam_dpne.evaluation.judging import rows_of_table
+from beam_dpne.lists.known import KnownNgrams
 from beam_dpne.ngrams.decisions import merge_released
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.keys import pack_pairs, unpack_pairs
-from beam_dpne.ngrams.known import KnownNgrams
+from beam_dpne.ngrams.known import root_of
 from beam_dpne.ngrams.length_rules import rule_for
 from beam_dpne.ngrams.released_rows import ReleasedRows
 from beam_dpne.ngrams.valid import class_sizes, members
@@ -216,7 +217,7 @@ LISTS = {
 @pytest.mark.parametrize("names", [["plain"], ["of one group"], ["plain", "of one group"]])
 def test_known_ngrams_without_a_group_are_known_in_each_group(names):
     known = KnownNgrams.joined([KnownNgrams.of(LISTS[name]) for name in names])
-    root = known.root(3, is_grouped=True)
+    root = root_of(known, 3, is_grouped=True)
     listed = [gram for name in names for gram in LISTS[name]]
     words = ["x\x1fa", "x\x1fb", "y\x1fa", "y\x1fb", "y\x1fz", "z\x1fa"]
     rows = root.candidates.known

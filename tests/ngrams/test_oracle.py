@@ -35,6 +35,7 @@ from beam_dpne.documents.blocks import (
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.ngrams.elements import GramSet, word_ids
 from beam_dpne.ngrams.in_memory import InMemory
+from beam_dpne.ngrams.known import root_of
 from tests.oracle.ngrams import AdaptiveRun, adaptive_ngrams, grams_of, private_ngrams
 
 Documents = dict[str, list[list[str]]]
@@ -574,7 +575,7 @@ class Shuffled(InMemory):
 def run_kernels(documents, plan, run_key, rng, *, partitions, known=frozenset()) -> Release:
     """The run in memory, from users in random batches; shuffles are shuffles of lists."""
     run_key = run_key.bound_to(key_context(plan, "tokens", public=digest_of(known, plan)))
-    root = known_of(known).root(plan.max_length)
+    root = root_of(known_of(known), plan.max_length)
     run = Shuffled(plan=plan, run_key=run_key, histogram_ranges=partitions, rng=rng, root=root)
     batches = user_batches(documents, plan, run_key, rng, partitions)
     return Release(list(run.release(batches)), run.left, run.sent)

@@ -416,8 +416,8 @@ MISTAKES = (
     Mistake(
         "known items: other items have their threshold",
         "set_union/decisions.py",
-        "np.where(is_known, of_known.threshold_units, rule.threshold_units)",
-        "np.where(is_known.any(), of_known.threshold_units, rule.threshold_units)",
+        "np.where(is_known, of_known.evidence.threshold_units, evidence.threshold_units)",
+        "np.where(is_known.any(), of_known.evidence.threshold_units, evidence.threshold_units)",
         ("set_union/test_known_items.py",),
     ),
     Mistake(

@@ -32,6 +32,7 @@ from beam_dpne.ngrams.decisions import _known_after
 from beam_dpne.ngrams.elements import ROOT, Past
 from beam_dpne.ngrams.in_memory import InMemory
 from beam_dpne.ngrams.keys import pack_pairs, unpack_pairs
+from beam_dpne.ngrams.known import root_of
 from beam_dpne.ngrams.length_rules import counted_classes, rule_for
 from beam_dpne.ngrams.valid import class_numbers, suffix_bins
 from beam_dpne.steps import GramSet, PresentGrams
@@ -79,7 +80,7 @@ def test_removing_any_user_moves_the_sums_of_all_rounds_by_at_most_the_budget(
     corpus = {user: in_groups(own, groups) for user, own in corpus.items()}
     words = list(itertools.chain(*in_groups([[*WORDS]], groups)))
     event(f"groups of a user: {max(len({t[0][:1] for t in own if t}) for own in corpus.values())}")
-    root = root_of(known, words)
+    root = grouped_root(known, words)
     steps = steps_on_one_past(corpus, plan, seed, partitions, words, root)
     whole = steps.sent
     event(f"lengths with known classes that are counted: {sorted(known_counts(steps))}")
@@ -153,13 +154,14 @@ def test_a_user_with_open_grams_to_the_end_reaches_the_budget():
     assert closest > 0.999 * budget
 
 
-def root_of(known: list[str] | None, words: Sequence[str]) -> GramSet | None:
+def grouped_root(known: list[str] | None, words: Sequence[str]) -> GramSet | None:
     """The root of some n-grams in each group, and of words that nobody has, so that words count."""
     if known is None:
         return None
     heads = sorted({word[:-1] for word in words})
     grams = [tuple(head + word for word in gram) for head in heads for gram in known]
-    return KnownNgrams.of([*grams, *((f"unheld {number}",) for number in range(300))]).root(4)
+    known = KnownNgrams.of([*grams, *((f"unheld {number}",) for number in range(300))])
+    return root_of(known, 4)
 
 
 def known_counts(steps: "OnePast") -> set[int]:
@@ -178,7 +180,7 @@ def test_a_user_pays_for_counts_of_known_words_and_of_longer_ones():
     plan = PrivacyPlan(epsilon=25, delta=0.3, max_length=2, max_tokens_per_user=1000)
     corpus = {"ann": [list("abcdabdcbacd")], "bob": [list("dcba")]}
     pairs = ["".join(pair) for pair in itertools.product("abcd", repeat=2)]
-    root = root_of([*"abcd", *pairs], WORDS)
+    root = grouped_root([*"abcd", *pairs], WORDS)
     seen = set()
     for seed in range(20):
         steps = steps_on_one_past(corpus, plan, seed, 1, WORDS, root)

@@ -1,5 +1,6 @@
 """Paths, globs and folders stand for files; options and inputs that cannot be are refused."""
 
+import errno
 import gzip
 import os
 import pathlib
@@ -16,8 +17,9 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import yaml
 from beam_dpne.errors import InputError
-from beam_dpne.ngrams.known import KnownNgrams
+from beam_dpne.lists.known import KnownNgrams
 from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.lake_tables import refuse_lake_tables
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import check_fields, plan_reads
 from beam_dpne.reading.steps import ReadDocuments
@@ -68,20 +70,57 @@ class ShelfFileSystem(LocalFileSystem):
         return FileMetadata(path, local.stat().st_size if local.is_file() else 0)
 
 
+class StrictFileSystem(ShelfFileSystem):
+    """Fails if it is to list a folder that is not there, as that of Hadoop does."""
+
+    @classmethod
+    def scheme(cls) -> str:
+        return "strict"
+
+    def _list(self, dir_or_prefix: str):
+        return iter(
+            [FileMetadata(f"strict:/{each}", 1) for each in os.scandir(_local(dir_or_prefix))]
+        )
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(_local(path))
+
+
+class ClosedFileSystem(StrictFileSystem):
+    """Has no folders, and fails if it is to list what has a certain name."""
+
+    @classmethod
+    def scheme(cls) -> str:
+        return "closed"
+
+    def has_dirs(self) -> bool:
+        return False
+
+    def _list(self, dir_or_prefix: str):
+        if CANARY in dir_or_prefix:
+            raise PermissionError(errno.EACCES, CANARY)
+        return iter([])
+
+
+def _local(path: str) -> str:
+    return path.partition(":/")[2]
+
+
 @pytest.mark.parametrize("scheme", ["", "shelf:/"])
 @pytest.mark.parametrize("slash", ["", "/"])
-def test_a_folder_stands_for_its_files(tmp_path, scheme: str, slash: str) -> None:
+def test_a_folder_stands_for_its_files_and_those_below(tmp_path, scheme: str, slash: str) -> None:
     line = '{"user":"%s","text":"t"}\n'
     write(tmp_path / "b.jsonl", line % "b")
     write(tmp_path / "a.ndjson.gz", gzip.compress((line % "a").encode()))
     for name in ("_SUCCESS", ".a.jsonl.crc", "._hidden", "_metadata"):
         write(tmp_path / name, CANARY)
-    (tmp_path / "deeper").mkdir()
-    write(tmp_path / "deeper" / "c.jsonl", line % "c")
+    for below, name in (("deeper/still", "c"), ("_delta", "d"), (".cache/deeper", "e")):
+        (tmp_path / below).mkdir(parents=True)
+        write(tmp_path / below / f"{name}.jsonl", line % name)
     given = f"{scheme}{tmp_path}{slash}"
     names = [file.path.rpartition("/")[2] for file in match_inputs([given])]
-    assert names == ["a.ndjson.gz", "b.jsonl"]
-    assert read([given]) == ([("a", "t"), ("b", "t")], [])
+    assert names == ["a.ndjson.gz", "b.jsonl", "c.jsonl"]
+    assert read([given]) == ([("a", "t"), ("b", "t"), ("c", "t")], [])
     ReadDocuments(inputs=[given])
 
 
@@ -116,6 +155,9 @@ def lake(tmp_path):
 def test_files_of_a_lake_table_are_refused(lake, scheme: str, below: str, kind: str) -> None:
     """Its files hold rows that were deleted, perhaps of erased people."""
     table = lake(LAKES[kind])
+    if kind == "Delta" and not scheme and below in ("", "/"):
+        # The library finds out whether it is one.
+        below = "/part-0.parquet"
     with pytest.raises(InputError, match=f"of a {kind} table.*deleted.*Export"):
         match_inputs([f"{scheme}{table}{below}"])
 
@@ -133,6 +175,20 @@ def test_links_to_files_of_a_lake_table_are_refused_and_files_beside_one_are_not
     write(tmp_path / "metadata" / "notes.json", "{}")
     write(tmp_path / "a.csv", "user,text\n")
     assert len(match_inputs([str(tmp_path / "*.csv")])) == 1
+
+
+def test_a_look_up_of_a_lake_table_that_fails_is_not_taken_for_none(tmp_path) -> None:
+    """But a file system that fails to list what is not there says that nothing is there."""
+    (tmp_path / "metadata").symlink_to("metadata")
+    (tmp_path / CANARY / "metadata").mkdir(parents=True)
+    (tmp_path / "unlisted").mkdir()
+    (tmp_path / "unlisted" / "_delta_log").touch()
+    closed = (str(tmp_path), f"closed:/{tmp_path}/{CANARY}", f"strict:/{tmp_path}/unlisted")
+    for folder in closed:
+        with pytest.raises(InputError, match=r"cannot be looked up .*deleted.* Try again"):
+            refuse_lake_tables("input", [f"{folder}/part-0.parquet"])
+    for folder in (f"strict:/{tmp_path}/{CANARY}", f"closed:/{tmp_path}"):
+        refuse_lake_tables("input", [f"{folder}/part-0.parquet"])
 
 
 def read_all(read_documents: beam.PTransform) -> None:
@@ -222,7 +278,7 @@ def test_a_delimiter_is_not_named_where_the_header_may_be_split_rightly(tmp_path
 
 
 REMEDIES = (
-    "from the field within it",
+    "the field within it",
     "one document for each",
     "to text before",
 )
@@ -231,10 +287,10 @@ REMEDIES = (
 @pytest.mark.parametrize(
     ("column", "kind", "remedy"),
     [
-        ("user", pa.struct([("id", pa.string())]), "from the field within it"),
+        ("user", pa.struct([("id", pa.string())]), "the field within it"),
         ("user", pa.list_(pa.string()), "one document for each"),
         ("user", pa.bool_(), "to text before"),
-        ("text", pa.struct([("body", pa.string())]), "from the field within it"),
+        ("text", pa.struct([("body", pa.string())]), "the field within it"),
         ("text", pa.list_(pa.int64()), "to text before"),
         ("text", pa.int64(), "to text before"),
     ],
@@ -276,7 +332,8 @@ def test_an_unreadable_file_or_folder_is_an_error(named: str) -> None:
 OF_TEXT = {"csv", "tsv", "json", "jsonl", "sequences"}
 DELIMITED = {"csv", "tsv"}
 OBJECTS = {"json", "jsonl", "parquet"}
-FIELDS = DELIMITED | OBJECTS
+FIELDS = DELIMITED | OBJECTS | {"mbox"}
+EACH = OF_TEXT | {"parquet", "mbox"}
 BELONGS: dict[str, tuple[Any, set[str]]] = {
     "user_field": ("who", FIELDS),
     "text_field": ("said", FIELDS),
@@ -286,12 +343,14 @@ BELONGS: dict[str, tuple[Any, set[str]]] = {
     "delimiter": ("pipe", DELIMITED),
     "quoting": ("quoted", DELIMITED),
     "columns": (["user", "text"], DELIMITED),
-    "max_record_bytes": (1000, OF_TEXT | {"parquet"}),
+    "max_record_bytes": (1000, EACH),
+    "records": ("list", {"json"}),
+    "where": ("land=dk", FIELDS),
     "text_is_tokens": (True, OBJECTS),
     "group_field": ("land", FIELDS),
     "fields": (["land"], FIELDS),
-    "block_bytes": (1000, OF_TEXT | {"parquet"}),
-    "split_bytes": (1000, OF_TEXT | {"parquet"}),
+    "block_bytes": (1000, EACH),
+    "split_bytes": (1000, EACH),
 }
 
 
@@ -302,7 +361,7 @@ def names_of_formats(kind: str) -> dict[str, Any]:
     return {"inputs": [f"a.{kind}"]}
 
 
-@pytest.mark.parametrize("kind", sorted(OF_TEXT | {"parquet"}))
+@pytest.mark.parametrize("kind", sorted(EACH))
 @pytest.mark.parametrize("option", sorted(set(ReadOptions.__dataclass_fields__) - {"input_format"}))
 def test_an_option_is_for_the_formats_that_it_names(option: str, kind: str) -> None:
     value, own = BELONGS[option]
@@ -312,8 +371,8 @@ def test_an_option_is_for_the_formats_that_it_names(option: str, kind: str) -> N
         assert option in refused
 
 
-@pytest.mark.parametrize("named", ["csv", "tsv", "json", "jsonl", "parquet", "seq"])
-@pytest.mark.parametrize("kind", sorted(OF_TEXT | {"parquet"}))
+@pytest.mark.parametrize("named", ["csv", "tsv", "json", "jsonl", "parquet", "mbox", "seq"])
+@pytest.mark.parametrize("kind", sorted(EACH))
 def test_input_format_is_one_that_the_name_of_a_file_may_mean(kind: str, named: str) -> None:
     alike = ({"csv", "tsv"}, {"json", "jsonl"}, {kind, "seq"}, {kind})
     refused = refusal(ReadDocuments, inputs=[f"a.{named}"], input_format=kind)
@@ -343,7 +402,7 @@ def test_a_character_between_fields_is_not_for_csv_and_tsv_at_once(tmp_path) -> 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"inputs": []}, "at least one"),
     ({"inputs": "a.csv"}, "list"),
-    ({"inputs": ["a.txt"]}, "jsonl, csv, tsv, parquet, sequences"),
+    ({"inputs": ["a.txt"]}, "jsonl, csv, tsv, parquet, mbox, sequences"),
     ({"inputs": ["a.parquet.gz"]}, "but for Parquet"),
     ({"inputs": ["a.csv.zip"]}, "Unpack an archive"),
     ({"input_format": "xml"}, "input_format='xml'"),

@@ -11,8 +11,10 @@ import pytest
 from beam_dpne import (
     BayesianPlan,
     PrivacyPlan,
+    PrivateNgrams,
     ReleaseNotes,
     SetUnionPlan,
+    TextRules,
 )
 from beam_dpne.documents import tokenizers
 from beam_dpne.documents.tokenizers import tokenizer_name
@@ -21,7 +23,8 @@ from beam_dpne.mechanism.gaussian import gaussian_delta
 from beam_dpne.ngrams.ledger import reported_contents
 from beam_dpne.reading.options import InputDescription, ReadOptions
 from beam_dpne.release.ledger import input_section, ledger_bytes, whole_ledger
-from beam_dpne.release.reading import ledger_path, read_ledger
+from beam_dpne.release.places import ledger_path
+from beam_dpne.release.reading import read_ledger
 from beam_dpne.set_union.plan import POLICIES
 from tests.support.releases import ledger_of, length_of, run_of
 
@@ -161,6 +164,21 @@ class Callable:
 )
 def test_a_tokenizer_has_its_own_name_or_that_of_where_it_was_defined(tokenizer, name):
     assert tokenizer_name(tokenizer) == name
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "version"),
+    [
+        ("words", "words 3, Unicode"),
+        (TextRules(tokenizer="unicode_words", mask=("emails",)), "unicode_words 3, regex"),
+        (Callable(), None),
+    ],
+)
+def test_a_ledger_names_the_version_of_a_tokenizer_of_this_package(tokenizer, version):
+    rows = beam.Pipeline() | beam.Create([("ann", "to be")])
+    run = (rows | PrivateNgrams(plan=ADAPTIVE, tokenizer=tokenizer)).run
+    stated = reported(ADAPTIVE, tokenizer_version=run.tokenizer_version)["versions"]
+    assert stated.get("tokenizer", "None").startswith(str(version))
 
 
 def test_equal_ledgers_have_equal_bytes_whatever_the_order_of_the_reports():

@@ -14,6 +14,7 @@ import tempfile
 from typing import ClassVar
 
 import apache_beam as beam
+import pyarrow as pa
 import pytest
 from apache_beam.io.filesystem import FileMetadata, FileSystem
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -567,7 +568,17 @@ def test_a_release_gives_its_ledger_and_its_rows(folder):
     assert release.table().schema.equals(ITEM_SCHEMA)
     assert dict(release.to_pandas().itertuples(index=False, name=None)) == THREE
     assert "canary" not in repr(release)
+    assert pa.table(release).equals(release.table())
     release.verify()
+
+
+def test_a_stream_of_rows_reads_one_file_at_a_time(folder):
+    release = read_release(str(folder))
+    (folder / release.parts[1].name).unlink()
+    stream = pa.RecordBatchReader.from_stream(release)
+    assert len(stream.read_next_batch()) == 2
+    with pytest.raises(pa.ArrowInvalid, match=r"incomplete: part items-.* is missing"):
+        stream.read_next_batch()
 
 
 @pytest.mark.parametrize("ending", ["", "/", "/ledger.json"])

@@ -5,6 +5,7 @@ import hashlib
 import json
 import pathlib
 import re
+import unicodedata
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -211,6 +212,7 @@ def test_the_public_facts_of_a_run_are_those_of_the_transform():
         commitment=fresh.run.commitment,
         bound_commitment=fresh.run.bound_commitment,
         described=InputDescription(user_field="account", text_fields=("subject", "body")),
+        tokenizer_version=f"whitespace 1, Unicode {unicodedata.unidata_version}",
     )
     given = rows | "Given" >> PrivateNgrams(plan=NGRAMS, run_key=KEY, **fields)
     assert given.run.run_key_given

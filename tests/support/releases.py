@@ -195,11 +195,13 @@ def _publish(
     plan,
     *,
     tokenizer: str = "words",
+    tokenizer_version: str | None = None,
     notes: ReleaseNotes = NOTES,
     described: InputDescription = DESCRIBED,
     **settings,
 ) -> Any:
-    run = run_of(plan, tokenizer=tokenizer, described=described)
+    facts = {"tokenizer": tokenizer, "tokenizer_version": tokenizer_version}
+    run = run_of(plan, described=described, **facts)
     if "score" in table.column_names:
         table = with_rounded_scores(table)
     rows = in_order(table)

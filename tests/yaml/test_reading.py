@@ -56,6 +56,34 @@ def run_and_compare(cases):
             assert_that(users, equal_to([row.user for row in wanted]), label=f"{name}: users only")
 
 
+def test_fields_within_fields_have_names_without_signs_in_rows(tmp_path):
+    records = [{"by": {"id": "ann"}, "turns": [{"text": "to be"}, {"text": "or not"}]}]
+    given = {"input": lines(tmp_path / "a.jsonl", records), "fields": ["by.age"]}
+    given |= {"user_field": "by.id", "text_field": "turns[].text"}
+    wanted = [beam.Row(by_id="ann", turns_text=text, by_age=None) for text in ("to be", "or not")]
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        assert_that(pipeline | yaml.ReadDocuments(**given), equal_to(wanted))
+    with pytest.raises(UsageError, match="different names in rows, got 'by_id' for two"):
+        _ = beam.Pipeline(runner=FnApiRunner()) | yaml.ReadDocuments(
+            **{**given, "fields": ["by_id"]}
+        )
+
+
+@pytest.mark.parametrize("named", [("by.id", "turns[].text"), ("by_id", "turns_text")])
+def test_a_private_transform_behind_the_reader_may_name_the_paths(tmp_path, named):
+    records = [{"by": {"id": f"p{n}"}, "turns": [{"text": "to be"}]} for n in range(300)]
+    path = lines(tmp_path / "a.jsonl", records)
+    privacy = {"epsilon": 8, "delta": 1e-4, "max_length": 2}
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        rows = pipeline | yaml.ReadDocuments(
+            input=path, user_field="by.id", text_field="turns[].text"
+        )
+        user, text = named
+        out = rows | yaml.PrivateNgrams(user_field=user, text_field=text, **privacy)
+        released = out["rows"] | beam.Map(lambda row: row.ngram)
+        assert_that(released, equal_to(["be", "to", "to be"]))
+
+
 def test_rows_have_the_values_of_their_fields_in_every_format(tmp_path):
     fields = ["country", "age"]
     (tmp_path / "a.csv").write_text(
