@@ -34,7 +34,7 @@ EXAMPLES = {
     "plan": (("gs://bucket/plan.json",), (*PATHS, "gs://bucket/*.json")),
     "run_key_file": (("gs://bucket/secret/run.key",), (*PATHS, "gs://bucket/*.key")),
     "tokenizer": (("words", "package.module:function"), ("", "letters", "module:", "1m:f")),
-    "user_field": (("user", "User id", "naïve"), ("", 'a"b', "a\\b", "a\tb")),
+    "user_field": (("user", "User id", "naïve", 'a "b"', "tenant,id"), ("", "a\tb")),
     "epsilon": (("4", "0.5", ".5", "1e-3"), ("", " 1", "+1", "1_0", "nan", "inf", "1,5", "0x1")),
     "max_length": (("1", "10"), ("", " 5", "5.0", "1e3", "1_000", "٥", "five", "5\n")),
     "columns": (("user", 'user,"text, long"'), ("", "user\ntext")),

@@ -39,7 +39,7 @@ from beam_dpne.documents.tokenizers import (
 from beam_dpne.documents.tokenizers import tokens as tokens_as_they_are
 from beam_dpne.documents.words import plain_text
 from beam_dpne.errors import TokenizerError
-from beam_dpne.reading.columns import is_text
+from beam_dpne.reading.ids import is_text
 from beam_dpne.validation import check_choice
 
 # Letters, with the marks on them, and digits; the scripts without blanks between words; and what ends a

@@ -147,7 +147,7 @@ class _Common(NamedTuple):
     """What the keys give that all private transforms have.
 
     Attributes:
-      user_field: the name of the field with the user.
+      user_field: the name of the field with the user, or several names.
       text_field: the name of the field with the text, or several names.
       tokenizer: the tokenizer with its rules.
       partitions: the number of parts of the users.
@@ -155,7 +155,7 @@ class _Common(NamedTuple):
       keys: the keys that name files.
     """
 
-    user_field: str
+    user_field: str | Sequence[str]
     text_field: str | Sequence[str]
     tokenizer: str | Tokenizer
     partitions: int

@@ -351,7 +351,7 @@ def test_rows_of_the_library_have_groups(count_share):
     assert {row[1] for row in found[0]} == set(GROUPS)
 
 
-WRONG = [None, "", "a\x1fb", "a\nb", "x" * 257, 1.5, True, b"canary"]
+WRONG = [None, "", "a\x1fb", "a\nb", "x" * 257, 1.5, True, b"canary\xff"]
 
 
 @pytest.mark.parametrize("group", WRONG)
