@@ -294,9 +294,9 @@ class TextFile:
         while stop is None or self.offset < stop:
             size = min(self.block, stop - self.offset) if stop else self.block
             start = self.offset
-            text = _bytes(self._lines.read(size))
+            text = as_utf8(self._lines.read(size))
             self.offset += len(text)
-            while text[-1:] not in (b"", b"\n") and (rest := _bytes(self._lines.readline(most))):
+            while text[-1:] not in (b"", b"\n") and (rest := as_utf8(self._lines.readline(most))):
                 # The beginning is enough to see that the line is too long.
                 text = text[: 4 * size + most] + rest
                 self.offset += len(rest)
@@ -329,7 +329,7 @@ def lines_of(start: int, block: bytes, limit: int) -> Iterator[tuple[int, str, s
         start += len(data)
 
 
-def _bytes(text: str | bytes) -> bytes:
+def as_utf8(text: str | bytes) -> bytes:
     """Returns a text as UTF-8, and what could not be decoded as a byte that is not UTF-8."""
     return text if isinstance(text, bytes) else text.encode(errors="surrogateescape")
 
@@ -339,7 +339,7 @@ def size_of(text: str) -> tuple[int, str]:
     try:
         return len(text.encode()), ""
     except UnicodeEncodeError:
-        return len(_bytes(text)), NOT_DECODED
+        return len(as_utf8(text)), NOT_DECODED
 
 
 def line_blocks(path: str) -> Iterator[list[str]]:

@@ -278,7 +278,6 @@ def test_a_delimiter_is_not_named_where_the_header_may_be_split_rightly(tmp_path
 
 
 REMEDIES = (
-    "integers floats",
     "the field within it",
     "one document for each",
     "to text before",
@@ -288,10 +287,9 @@ REMEDIES = (
 @pytest.mark.parametrize(
     ("column", "kind", "remedy"),
     [
-        ("user", pa.float64(), "integers floats"),
         ("user", pa.struct([("id", pa.string())]), "the field within it"),
         ("user", pa.list_(pa.string()), "one document for each"),
-        ("user", pa.date32(), "to text before"),
+        ("user", pa.bool_(), "to text before"),
         ("text", pa.struct([("body", pa.string())]), "the field within it"),
         ("text", pa.list_(pa.int64()), "to text before"),
         ("text", pa.int64(), "to text before"),
@@ -339,6 +337,8 @@ EACH = OF_TEXT | {"parquet", "mbox"}
 BELONGS: dict[str, tuple[Any, set[str]]] = {
     "user_field": ("who", FIELDS),
     "text_field": ("said", FIELDS),
+    "normalize_users": (True, FIELDS),
+    "record_is_user": (True, FIELDS),
     "encoding": ("ascii", OF_TEXT),
     "delimiter": ("pipe", DELIMITED),
     "quoting": ("quoted", DELIMITED),
@@ -411,16 +411,23 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"columns": ["user", "x"]}, "text_field='text' and columns"),
     ({"columns": ["user", "user", "text"]}, "columns have once"),
     ({"user_field": "text"}, "each field once"),
-    ({"text_field": 'a"b'}, "without quotes"),
+    ({"user_field": ["a", "a"]}, "each field once"),
+    ({"user_field": []}, "user_field must be"),
+    ({"record_is_user": True, "user_field": "a"}, "record_is_user must be"),
+    ({"record_is_user": True, "normalize_users": True}, "record_is_user must be"),
+    ({"text_field": "a\tb"}, "without control characters"),
     ({"text_field": []}, "text_field must be"),
     ({"text_field": ["text", "text"]}, "each field once"),
-    ({"text_field": ["text", ""]}, "without quotes"),
+    ({"text_field": ["text", ""]}, "without control characters"),
     ({"fields": "land"}, "fields must be"),
     ({"fields": ["user"]}, "each field once"),
-    ({"inputs": ["a"], "input_format": "sequences", "fields": []}, "group_field and fields"),
+    (
+        {"inputs": ["a"], "input_format": "sequences", "fields": []},
+        "group_field, fields, normalize_users",
+    ),
     ({"max_record_bytes": 0}, "max_record_bytes=0"),
     *(({"delimiter": sign}, "delimiter must be") for sign in ('"', "\r", "\0", "", ",,", "é")),
-    ({"quoting": "maybe"}, "quoting must be one of auto, quoted, none"),
+    ({"quoting": "maybe"}, "quoting must be one of auto, quoted, backslash, none"),
 ]
 
 
