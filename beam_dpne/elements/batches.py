@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.elements.arrays import (
-    merge_words,
     offsets_of,
     ranges,
     run_ends,
     used_words,
 )
+from beam_dpne.elements.dictionaries import merge_words
 from beam_dpne.elements.sums import add_at, sums_of_runs
 
 NO_GRAM = -1

@@ -16,6 +16,7 @@ from beam_dpne.documents import tokenizers
 from beam_dpne.documents.blocks import EncodedTokens, encode_tokens, with_group
 from beam_dpne.elements import arrays, progress
 from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.dictionaries import merge_words
 from beam_dpne.elements.rows import split_ngram
 from beam_dpne.errors import InputError
 from beam_dpne.mechanism.randomness import RunKey
@@ -179,7 +180,7 @@ def _gathered(
             "the files, with all documents of the users in it."
         )
     names, user_of_piece = _joined(users)
-    merged = arrays.merge_words(each.words for each in encoded)
+    merged = merge_words(each.words for each in encoded)
     distinct = merged.words
     codes = np.concatenate(merged.codes([each.codes for each in encoded]))
     # (w,) the codes in the order of the words' bytes, and the rank of each code in it.
