@@ -1,10 +1,12 @@
 """`beam-dpne ngrams`: real files, real runs, what is printed and what is on disk."""
 
+import fcntl
 import json
 import os
 import pathlib
 import pty
 import random
+import shutil
 import signal
 import time
 
@@ -182,6 +184,28 @@ def test_a_second_run_to_one_directory_is_refused_while_the_first_is_at_work(
         assert release("--quiet", output="new/other")[0].status == 0
     assert not place.exists()
     assert program.run(*given, "--output", place).status == 0
+
+
+def test_the_release_of_a_run_that_has_just_ended_is_not_taken_for_ones_own(
+    release, tmp_path, monkeypatch
+):
+    """Else a run that is interrupted would end as if it had published."""
+    (tmp_path / "interrupted.py").write_text(
+        SLOW.replace("time.sleep(60)", "raise KeyboardInterrupt")
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    _, other = release("--quiet", output="other")
+    lock = fcntl.flock
+
+    def lock_after_another_run(handle, how):
+        monkeypatch.setattr(fcntl, "flock", lock)
+        shutil.copytree(other, tmp_path / "out", dirs_exist_ok=True)
+        lock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", lock_after_another_run)
+    ended, place = release("--tokenizer", "interrupted:splits", "--workers", 1)
+    assert (ended.status, "published:" in ended.err) == (130, False), ended.err
+    assert files_of(place) == files_of(other)
 
 
 def test_a_run_that_publishes_nothing_leaves_no_folder(tmp_path):
