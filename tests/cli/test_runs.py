@@ -238,9 +238,14 @@ def test_rejects_are_counted_listed_and_limited(cli, data, tmp_path):
     ] * 2
     inside = cli(*given, "--overwrite", "--rejects", tmp_path / "out" / "rejects")
     assert (inside.status, "rejects must be outside every release" in inside.err) == (2, True)
-    ended = cli(*given[:4], tmp_path / "no", *RUN, "--max_rejected", 0)
-    assert ended.status == 1
-    assert not (tmp_path / "no" / "ledger.json").exists()
+    for how in ((), ("--runner", "FnApiRunner")):
+        shutil.rmtree(tmp_path / "rejects")
+        more = ("--max_rejected", 0, "--rejects", tmp_path / "rejects")
+        ended = cli(*given[:4], tmp_path / "no", *RUN, *more, *how)
+        assert ended.status == 1
+        assert not (tmp_path / "no").exists()
+        # The list says what is to be corrected, above all if the run has failed for it.
+        assert len(listed.read_text().splitlines()) == 2
 
 
 def test_an_input_without_records_is_refused_if_it_is_empty_and_noticed_if_not(cli, tmp_path):
