@@ -23,6 +23,7 @@ from beam_dpne.elements.rows import escape_tokens, split_ngram
 from beam_dpne.errors import InputError
 from beam_dpne.lists.counting import codes_of_documents, codes_of_texts
 from beam_dpne.reading.columns import group_column, group_fault, group_faults, json_text
+from beam_dpne.reading.compression import decompressed
 from beam_dpne.reading.files import TextFile, guarded, line_blocks, open_raw
 from beam_dpne.reading.ids import id_text
 from beam_dpne.reading.lake_tables import refuse_lake_tables
@@ -202,10 +203,7 @@ def _columns(name: str, path: str, kind: str) -> pa.Table:
     extension = extension_of(path)
     codec = codec_of(path)
     with guarded(path), open_raw(path) as raw:
-        source: Any = pa.PythonFile(raw, mode="r")
-        if codec:
-            source = pa.CompressedInputStream(source, codec)
-        data = source.read()
+        data = (decompressed(raw, codec, path) if codec else raw).read()
         if extension == ".jsonl":
             return _rows_of_json(data)
         if extension == ".parquet":

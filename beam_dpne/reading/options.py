@@ -41,6 +41,7 @@ ENCODINGS = (
 VERSION_OF_DELTA = re.compile(r"(.+)@v([0-9]{1,18})")
 VERSION_OF_ICEBERG = re.compile(r".+/metadata/[^/]+\.metadata\.json")
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
+_CODECS |= {".xz": "xz", ".zip": "zip"}
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "colon": ":", "space": " "}
 _DELIMITERS["\\t"] = "\t"
 _MEBIBYTE = 2**20

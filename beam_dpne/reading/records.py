@@ -25,6 +25,7 @@ from beam_dpne.reading.columns import (
     row_group_ranges,
     users_of_records,
 )
+from beam_dpne.reading.compression import SIGNATURE_BYTES, refuse_unnamed
 from beam_dpne.reading.files import BrokenText, InputFile, TextFile, guarded, open_raw
 from beam_dpne.reading.ids import joined_ids
 from beam_dpne.reading.json_lists import beginning_of, prefix_of
@@ -307,11 +308,18 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecor
     documents = list[pa.RecordBatch]()
     for item in items[:_CHECKED_FILES]:
         beginning = dataclasses.replace(options, block_bytes=_CHECKED_BYTES)
-        with contextlib.closing(read_item(item, beginning)) as batches:
-            for batch in itertools.islice(batches, 1):
-                usable += batch.usable
-                documents.append(batch.documents)
-                reasons.update(reason for _, reason in batch.rejects)
+        try:
+            batch = _first_batch(item, beginning)
+        except InputError:
+            _refuse_compressed(item)
+            raise
+        if batch is None:
+            continue
+        if not batch.usable:
+            _refuse_compressed(item)
+        usable += batch.usable
+        documents.append(batch.documents)
+        reasons.update(reason for _, reason in batch.rejects)
     if not usable:
         _require_list(items[0], reasons, options)
     why = "which its first records do not have"
@@ -336,6 +344,18 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecor
         pa.concat_arrays([each.column(place) for each in documents]) for place in range(2)
     )
     return FirstRecords(users, texts)
+
+
+def _first_batch(item: WorkItem, options: ReadOptions) -> Batch | None:
+    with contextlib.closing(read_item(item, options)) as batches:
+        return next(batches, None)
+
+
+def _refuse_compressed(item: WorkItem) -> None:
+    """Refuses a text that cannot be read since it is compressed, which its name does not say."""
+    if item.kind != "parquet" and codec_of(item.file.path) is None:
+        with open_raw(item.file.path) as raw:
+            refuse_unnamed(item.file.path, raw.read(SIGNATURE_BYTES))
 
 
 def _require_list(item: WorkItem, reasons: set[str], options: ReadOptions) -> None:

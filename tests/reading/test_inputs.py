@@ -303,14 +303,26 @@ def test_a_column_of_a_wrong_type_has_the_one_remedy_of_its_mistake(tmp_path, co
     assert [each for each in REMEDIES if each in str(told.value)] == [remedy]
 
 
-def test_inputs_that_are_no_files_are_refused(tmp_path) -> None:
-    for named, message in (
-        ("none.csv", "no such file"),
-        ("*.csv", "matches none"),
-        ("/dev/stdin", "can be read several times"),
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("none.csv", "there is no such file"),
+        ("*.csv", "the glob matches none"),
+        ("pipe", "it is a pipe or a device, which can be read only once"),
+        ("/dev/null", "it is a pipe or a device, which can be read only once"),
+        ("link.csv", "it is a link that leads to no file"),
+        ("empty", "the folder has no file"),
+    ],
+)
+def test_inputs_that_are_no_files_are_refused(tmp_path, named: str, message: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "gone.csv")
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "empty" / "_SUCCESS", "")
+    with pytest.raises(
+        FileNotFoundError, match=f"{named.strip('*')}: {message}".replace(".", "\\.")
     ):
-        with pytest.raises(FileNotFoundError, match=message):
-            match_inputs([str(tmp_path / named)])
+        match_inputs([str(tmp_path / named)])
 
 
 @pytest.mark.parametrize("named", ["", "a.csv"])
@@ -404,7 +416,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"inputs": "a.csv"}, "list"),
     ({"inputs": ["a.txt"]}, "jsonl, csv, tsv, parquet, mbox, sequences"),
     ({"inputs": ["a.parquet.gz"]}, "but for Parquet"),
-    ({"inputs": ["a.csv.zip"]}, "Unpack an archive"),
+    ({"inputs": ["a.csv.7z"]}, "Unpack an archive"),
     ({"input_format": "xml"}, "input_format='xml'"),
     ({"text_is_tokens": True}, "text_is_tokens"),
     ({"inputs": ["a"], "input_format": "tsv", "text_is_tokens": True}, "text_is_tokens"),
@@ -423,7 +435,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"fields": ["user"]}, "each field once"),
     (
         {"inputs": ["a"], "input_format": "sequences", "fields": []},
-        "group_field, fields, normalize_users",
+        "group_field, fields, where, normalize_users",
     ),
     ({"max_record_bytes": 0}, "max_record_bytes=0"),
     *(({"delimiter": sign}, "delimiter must be") for sign in ('"', "\r", "\0", "", ",,", "é")),

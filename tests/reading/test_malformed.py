@@ -425,7 +425,7 @@ def test_a_malformed_array_fails_the_run_without_text(tmp_path, data: Any) -> No
         assert CANARY not in str(caught.value)
 
 
-@pytest.mark.parametrize("codec", [".gz", ".bz2", ".zst"])
+@pytest.mark.parametrize("codec", [".gz", ".bz2", ".zst", ".xz", ".zip"])
 def test_a_truncated_file_fails_the_run_by_name(tmp_path, codec: str) -> None:
     data = "".join(f'{{"user": {i}, "text": "{CANARY} {i}"}}\n' for i in range(3000)).encode()
     packed = COMPRESS[codec](data)
