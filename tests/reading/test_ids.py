@@ -69,7 +69,7 @@ VALUES: list[tuple[str | None, Any]] = [
         (None, value)
         for value in (True, 7.5, 2.0**53, float("nan"), float("inf"), b"\xff", [7], 10**5000)
     ),
-    *((None, value) for value in (decimal.Decimal("7.5"), decimal.Decimal("NaN"))),
+    *((None, decimal.Decimal(value)) for value in ("7.5", "NaN", "Infinity", "1e80")),
 ]
 
 

@@ -401,8 +401,25 @@ def test_a_text_or_user_that_is_not_utf8_is_one_reject(tmp_path, kind: pa.DataTy
         ({"user": ["a", "b", "c"], "text": bad}, [("b", "ok"), ("c", "x")], rejects.NOT_DECODED),
         ({"user": bad, "text": ["a", "b", "c"]}, [("ok", "b"), ("x", "c")], rejects.BAD_USER),
     ):
-        pq.write_table(pa.table(columns), path)
+        table = pa.table({**columns, "role": ["x", "x", "x"]})
+        pq.write_table(table, path)
         assert read([path]) == (rows, [(0, "row", reason)])
+        assert read([path], where="role=x") == (rows, [(0, "row", reason)])
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
+def test_what_is_not_utf8_in_a_list_or_a_condition_is_one_reject(tmp_path, kind: Any) -> None:
+    bad = pa.array([b"ok", LATIN, b"x"], pa.binary())
+    bad = bad.view(kind) if kind == pa.string() else bad
+    lists = pa.ListArray.from_arrays([0, 1, 2, 3], bad.view(pa.string()))
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"user": ["a", "b", "c"], "text": lists, "role": bad}), path)
+    found = [(1, "row", rejects.NOT_DECODED)]
+    assert read([path], text_field="text[]") == ([("a", "ok"), ("c", "x")], found)
+    assert read([path], text_is_tokens=True) == ([("a", ["ok"]), ("c", ["x"])], found)
+    if kind == pa.string():
+        where = {"user_field": "user", "text_field": "text[]", "where": "role=x"}
+        assert read([path], **where) == ([("c", "x")], found)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Texts within records, and fields of paths, are the same documents in each format."""
 
+import datetime
+import decimal
 import json
 import pathlib
 from typing import Any
@@ -373,3 +375,19 @@ def test_an_object_as_user_or_text_has_the_remedy_of_a_path(tmp_path) -> None:
             check_fields(files, ReadOptions())
         with pytest.raises(InputError, match=r"text_field=message\.text"):
             check_fields(files, ReadOptions(user_field="user.id", text_field="said"))
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ([decimal.Decimal("7.00"), decimal.Decimal("7.50")], "7"),
+        ([b"user", b"bot"], "user"),
+        ([datetime.datetime(2026, 1, 5, 12, 0, 0, 500_000), None], "2026-01-05 12:00:00.5"),
+    ],
+)
+def test_a_condition_names_a_value_by_the_text_that_an_id_of_its_type_has(
+    tmp_path, values: list[Any], named: str
+) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"user": ["a", "b"], "text": ["to", "be"], "of": values}), path)
+    assert read([path], where=f"of={named}")[0] == [("a", "to")]
