@@ -169,7 +169,6 @@ def test_no_text_with_escaped_quotes_becomes_a_record_of_another_user(
         ("a,", ""),
         ('a,""', ""),
         ('a,5" pipe', '5" pipe'),
-        ('a,"doubled "" quotes"', rejects.NOT_CSV),
         ('a,"text" behind', rejects.NOT_CSV),
         ("a,b,c", rejects.RAGGED),
         ("\\N,b", rejects.NO_USER),
@@ -187,6 +186,17 @@ def test_quotes_that_backslashes_escape_are_read_if_that_is_said(
     assert [documents.get("a"), *(reason for *_, reason in found)].count(expected) == 1
     with pytest.raises(InputError, match="ends inside a quoted field"):
         read([write(tmp_path / "b.csv", data + '\ny,"open\\"')], quoting="backslash")
+
+
+@pytest.mark.parametrize("text", ['say ""hi"" now\nvic,mine', 'doubled ""', '""'])
+def test_a_file_whose_quotes_are_doubled_is_not_read_as_one_with_backslashes(
+    tmp_path, text
+) -> None:
+    """The text of one user, here of ann, would become a record of another."""
+    path = write(tmp_path / "a.csv", f'user,text\nann,"{text}"\nbob,x\n')
+    with pytest.raises(InputError, match="quoting=quoted"):
+        read([path], quoting="backslash", max_record_bytes=99)
+    assert read([path], quoting="quoted")[0] == [("ann", text.replace('""', '"')), ("bob", "x")]
 
 
 GOOD = b'{"user":"u","text":"t"}'
