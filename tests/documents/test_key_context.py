@@ -27,7 +27,7 @@ from beam_dpne.cli.main import main
 from beam_dpne.documents import run_keys as contexts
 from beam_dpne.documents.run_keys import key_context, tokenizer_identity
 from beam_dpne.documents.tokenizers import words
-from beam_dpne.reading.options import InputDescription
+from beam_dpne.reading.options import InputDescription, ReadOptions
 from beam_dpne.reading.steps import ReadDocuments
 from beam_dpne.release.reading import read_ledger
 from beam_dpne.release.steps import WriteRelease
@@ -132,6 +132,27 @@ def test_another_version_of_the_mechanism_draws_other_noise(before, monkeypatch)
 def test_records_read_in_another_way_draw_other_noise(before):
     after = scores(InputDescription(user_field="customer", format="csv"))
     assert (differences(before, after) != 0).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"where": "role=user"},
+        {"records": "statuses"},
+        {"normalize_users": True},
+        {"record_is_user": True},
+        {"quoting": "backslash"},
+        {"max_record_bytes": 99},
+        {"user_field": ["tenant", "id"]},
+        {"user_field": "tenant,id"},
+        {"group_field": "country"},
+    ],
+)
+def test_each_way_to_read_records_has_a_context_of_its_own(settings):
+    plain = ReadOptions().description
+    described = [ReadOptions(**settings).description, ReadOptions(user_field="id").description]
+    found = {context("ngrams", described=each) for each in (plain, *described)}
+    assert len(found) == 3
 
 
 def test_the_programs_bind_the_key_to_how_files_are_read(tmp_path):
