@@ -35,7 +35,7 @@ _WRONG = 2
 _SIGNALLED = 128
 _ONE_SIGNAL_SECONDS = 1.0
 # The modules of this package that log. Others may have loggers whose names begin with beam_dpne.
-_LOGGERS = ("beam_dpne.storage.directories",)
+_LOGGERS = ("beam_dpne.storage.directories", "beam_dpne.yaml.transforms")
 _CHECK_LEDGER = "the release is complete only if its ledger.json is there."
 # While an engine runs a job, the launcher does not know which stage it has reached.
 _MAY_HAVE_PUBLISHED = ("publish", "engine")

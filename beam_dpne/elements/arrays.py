@@ -78,6 +78,15 @@ def run_starts(ordered: np.ndarray) -> np.ndarray:
     return np.flatnonzero(begins)
 
 
+def run_ends(ordered: np.ndarray) -> np.ndarray:
+    """Returns the place of the last value of each run of equal values: (number of runs,) int64."""
+    if ordered.size == 0:
+        return np.zeros(0, np.int64)
+    differs = ordered[1:] != ordered[:-1]
+    ends = np.append(differs, True)
+    return np.flatnonzero(ends)
+
+
 def distinct(
     columns: Sequence[np.ndarray], sizes: Sequence[int]
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
@@ -411,30 +420,6 @@ def join_words(parts: Iterable[pa.Array]) -> pa.Array:
     if not arrays:
         return pa.array([], pa.string())
     return pa.concat_arrays(arrays)
-
-
-def merge_words(parts: Iterable[pa.Array]) -> tuple[pa.Array, np.ndarray]:
-    """Merges several dictionaries into one.
-
-    Returns:
-      The distinct words, in the order in which they first occur; and the place of each word of the
-      parts among these, (n,) int32, part by part.
-    """
-    encoded = join_words(parts).dictionary_encode()
-    return encoded.dictionary, encoded.indices.to_numpy()
-
-
-def merge_hashes(parts: Sequence[np.ndarray], places: np.ndarray, size: int) -> np.ndarray:
-    """Returns the keyed hashes of merged words: (size, 2) uint64.
-
-    Args:
-      parts: (m, 2) uint64 each, the hashes of each part's words.
-      places: (n,) integers, from `merge_words`; equal words have equal hashes.
-      size: the size of the merged dictionary.
-    """
-    hashes = np.empty((size, 2), dtype=np.uint64)
-    hashes[places] = np.concatenate(parts)
-    return hashes
 
 
 def used_words(size: int, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 
 from beam_dpne.documents.blocks import EncodedTokens, encode_tokens, with_group
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize
-from beam_dpne.elements.arrays import merge_words
 from beam_dpne.elements.batches import NO_GRAM
+from beam_dpne.elements.dictionaries import merge_words
 from beam_dpne.elements.rows import EMPTY_TOKEN, SEPARATOR, unescape_item
 
 
@@ -43,10 +43,8 @@ def codes_of_documents(
         words.append(encoded.words)
         # A null is a border as well.
         codes.append(np.insert(encoded.codes, encoded.offsets[1:], NO_GRAM))
-    merged, places = merge_words(words)
-    pieces = np.split(places, np.cumsum([len(own) for own in words])[:-1])
-    whole = [np.append(own, NO_GRAM)[part] for own, part in zip(pieces, codes, strict=True)]
-    return merged, np.concatenate(whole)
+    merged = merge_words(words)
+    return merged.words, np.concatenate(merged.codes(codes))
 
 
 def codes_of_ngrams(ngrams: Iterable[Sequence[str]]) -> EncodedTokens:

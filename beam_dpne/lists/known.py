@@ -9,7 +9,6 @@ import collections
 import dataclasses
 import functools
 import hashlib
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,8 @@ import pyarrow.compute as pc
 
 from beam_dpne.documents.blocks import EncodedTokens, with_group, without_groups
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize, tokenizer_name
-from beam_dpne.elements.arrays import byte_order, byte_ranks, merge_words, used_words
+from beam_dpne.elements.arrays import byte_order, byte_ranks, used_words
+from beam_dpne.elements.dictionaries import merge_words
 from beam_dpne.elements.encoding import StoredFile
 from beam_dpne.elements.rows import split_ngram
 from beam_dpne.errors import UsageError
@@ -188,15 +188,11 @@ class KnownNgrams:
         """Returns the n-grams of several lists together."""
         if len(lists) == 1:
             return lists[0]
-        words, places = merge_words(own.words for own in lists)
-        starts = itertools.accumulate((len(own.words) for own in lists), initial=0)
-        grams = [
-            places[start + rows]
-            for start, own in zip(starts, lists, strict=False)
-            for rows in own.grams
-        ]
+        merged = merge_words(own.words for own in lists)
+        places = merged.codes([np.arange(len(own.words)) for own in lists])
+        grams = [each[rows] for each, own in zip(places, lists, strict=True) for rows in own.grams]
         described = tuple(each for own in lists for each in own.lists)
-        return dataclasses.replace(cls.of_codes(words, grams), lists=described)
+        return dataclasses.replace(cls.of_codes(merged.words, grams), lists=described)
 
     @classmethod
     def _of_encoded(cls, ngrams: EncodedTokens) -> "KnownNgrams":
@@ -318,7 +314,7 @@ class KnownNgrams:
     @property
     def items(self) -> KnownItems:
         """Its distinct words, without groups, as `PrivateSetUnion` takes them."""
-        words, _ = merge_words([without_groups(self.words)])
+        words = pc.call_function("unique", [without_groups(self.words)])
         return KnownItems(words=words, sha256=self.sha256, section=self.section)
 
 

@@ -57,7 +57,7 @@ class PublicCounting(Parameters):
     public: Annotated[
         str,
         Parameter(
-            "Public n-grams, never from the private data: a text, one document a line; lines "
+            "Public n-grams, never from the private data. They are a text, one document a line; lines "
             "ngram<TAB>count, or a table with columns ngram and count (csv, tsv, jsonl, parquet); or "
             "the directory of a release.",
             path="file",

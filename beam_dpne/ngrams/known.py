@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from beam_dpne.documents.blocks import without_groups
-from beam_dpne.elements.arrays import merge_words
+from beam_dpne.elements.dictionaries import merge_words
 from beam_dpne.lists.known import KnownNgrams
 from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet, known_candidates
 
@@ -23,8 +23,9 @@ def root_of(known: KnownNgrams, max_length: int, *, is_grouped: bool = False) ->
     plain = without_groups(known.words)
     grams = list(known.grams[:max_length])
     if not is_grouped and plain != known.words:
-        words, places = merge_words([plain])
-        return root_of(KnownNgrams.of_codes(words, [places[rows] for rows in grams]), max_length)
+        merged = merge_words([plain])
+        rows = [merged.places[each] for each in grams]
+        return root_of(KnownNgrams.of_codes(merged.words, rows), max_length)
     if is_grouped and grams:
         has_group = pc.call_function("not_equal", [plain, known.words])
         grams[0] = grams[0][has_group.to_numpy(zero_copy_only=False)[grams[0][:, 0]]]

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.elements import arrays
-from beam_dpne.elements.arrays import hash_words, merge_hashes, merge_words, places_in
+from beam_dpne.elements.arrays import hash_words, places_in
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
+from beam_dpne.elements.dictionaries import merge_words
 from beam_dpne.elements.encoding import bounded_parts
 from beam_dpne.elements.rows import COUNTED_ITEM_SCHEMA, ITEM_SCHEMA, in_order, with_rounded_scores
 from beam_dpne.elements.sums import sums_at
@@ -160,14 +161,15 @@ def merge_sums(parts: Iterable[ItemSums]) -> ItemSums:
         zeros = np.zeros(0, np.int64)
         hashes = np.zeros((0, 2), np.uint64)
         return ItemSums(words=pa.array([], pa.string()), word_hashes=hashes, sums=zeros)
-    words, codes = merge_words(part.words for part in parts)
-    sums = sums_at(codes, np.concatenate([part.sums for part in parts]), len(words))
+    merged = merge_words(part.words for part in parts)
+    size = len(merged.words)
+    sums = sums_at(merged.places, np.concatenate([part.sums for part in parts]), size)
     is_known = np.concatenate([part.is_known for part in parts])
-    known = np.zeros(len(words), np.uint8)
-    known[codes[is_known]] = 1
+    known = np.zeros(size, np.uint8)
+    known[merged.places[is_known]] = 1
     return ItemSums(
-        words=words,
-        word_hashes=merge_hashes([part.word_hashes for part in parts], codes, len(words)),
+        words=merged.words,
+        word_hashes=merged.hashes([part.word_hashes for part in parts]),
         sums=sums,
         known=known if known.any() else None,
     )

@@ -448,6 +448,27 @@ MISTAKES = (
         "return epsilon",
         ("mechanism/test_finite_noise.py", "ngrams/test_plan.py"),
     ),
+    Mistake(
+        "local driver: each block is a partition, so that a user is several",
+        "documents/cutting.py",
+        "partitions.setdefault(number, []).append(block)",
+        "partitions.setdefault(len(partitions), []).append(block)",
+        ("documents/test_cutting.py",),
+    ),
+    Mistake(
+        "local driver: users of set unions and probabilities have no limit of tokens",
+        "documents/cutting.py",
+        "limit = cutting.max_tokens_per_user",
+        "limit = 10**9",
+        ("documents/test_cutting.py",),
+    ),
+    Mistake(
+        "local driver: two forks have the same users",
+        "ngrams/in_memory.py",
+        "range(first, len(partitions), most) for first",
+        "range(first, len(partitions), most - 1) for first",
+        ("documents/test_cutting.py",),
+    ),
 )
 
 
