@@ -15,6 +15,7 @@ from beam_dpne.storage.private import private_file
 
 NOT_DECODED = "not valid in its encoding (UTF-8 by default)"
 NOT_JSON = "malformed JSON"
+LONE_SURROGATE = "half of a character, which is no Unicode text, as a cut emoji leaves it"
 TOO_DEEP = "JSON of more than 500 levels"
 NOT_OBJECT = "not a JSON object"
 NOT_CSV = "malformed CSV"
@@ -23,7 +24,7 @@ RAGGED = "wrong number of columns"
 TOO_LONG = "longer than max_record_bytes"
 NO_USER = "user is null or missing"
 EMPTY_USER = "user is empty"
-BAD_USER = "user is not text or an integer"
+BAD_USER = "user is neither text nor an exact whole number: write ids as text"
 NO_TEXT = "text is null or missing"
 BAD_TEXT = "text is not a string"
 BAD_TOKENS = "text is not a list of texts"
@@ -32,8 +33,9 @@ BAD_GROUP = "group is neither an integer nor at most 256 characters without cont
 # What is to be done about texts of the other kind.
 OF_LISTS = (
     "Lists of words or items need the tokenizer tokens; where each member is a text, write [] after "
-    "the name of the field."
+    "the name of the field. Text in an object has a path, e.g. text_field=message.text."
 )
+OF_OBJECTS = "An id in an object has a path, e.g. user_field=user.id."
 OF_TEXTS = "Take another tokenizer than tokens, such as words, for plain text."
 _NAME = "rejects-00000-of-00001.jsonl"
 

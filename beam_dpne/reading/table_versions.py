@@ -9,7 +9,6 @@ since their columns have numbers and not names, and rows may be deleted by furth
 import functools
 import importlib
 import os
-import urllib.parse
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,10 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from beam_dpne.errors import InputError, kind_of
+from beam_dpne.reading.nested import as_text
 from beam_dpne.reading.options import VERSION_OF_DELTA, VERSION_OF_ICEBERG
 from beam_dpne.storage.paths import is_local
 
 if TYPE_CHECKING:
+    from pyarrow.dataset import ParquetFileFragment
     from pyiceberg.table import FileScanTask, StaticTable
 
 
@@ -86,13 +87,11 @@ def files_of(version: str) -> list[TableFile]:
     folder, number = _of_delta(version)
     deltalake = _library("deltalake", "delta", "Delta", folder)
     try:
-        table = deltalake.DeltaTable(folder, version=number)
         # It refuses a table with features that change what a file's rows are, such as deletion vectors.
-        schema = table.to_pyarrow_dataset().schema
-        actions = pa.table(table.get_add_actions(flatten=True))
+        rows = deltalake.DeltaTable(folder, version=number).to_pyarrow_dataset()
     except Exception as error:
         raise _unreadable("Delta", folder, error) from None
-    return [_file_of_delta(folder, action, schema) for action in _as_texts(actions).to_pylist()]
+    return [_file_of_delta(folder, fragment, rows.schema) for fragment in rows.get_fragments()]
 
 
 def _of_delta(version: str) -> tuple[str, int]:
@@ -100,28 +99,19 @@ def _of_delta(version: str) -> tuple[str, int]:
     return folder, int(number)
 
 
-_PARTITION = "partition."
-
-
-def _as_texts(actions: pa.Table) -> pa.Table:
-    """Returns path and partitions of each file as text."""
-    names = [name for name in actions.column_names if name.startswith(_PARTITION)]
-    columns = {name: actions[name].cast(pa.string()) for name in ("path", *names)}
-    return pa.table(columns)
-
-
-def _file_of_delta(folder: str, action: dict[str, str | None], schema: pa.Schema) -> TableFile:
+def _file_of_delta(folder: str, fragment: "ParquetFileFragment", schema: pa.Schema) -> TableFile:
     """Returns a file of a table of Delta; a column that is newer than the file is null in its rows."""
+    import pyarrow.dataset as ds
     import pyarrow.parquet as pq
 
-    path = os.path.join(folder, urllib.parse.unquote(action["path"] or ""))
-    given = {name.removeprefix(_PARTITION): action[name] for name in action if name != "path"}
+    path = os.path.join(folder, fragment.path)
     try:
         stored = pq.read_schema(path).names
         size = os.path.getsize(path)
     except (OSError, pa.ArrowInvalid) as error:
         raise _unreadable("Delta", folder, error) from None
-    fields = {name: given.get(name) for name in schema.names if name not in stored}
+    given = ds.get_partition_keys(fragment.partition_expression)
+    fields = {name: as_text(given.get(name)) for name in schema.names if name not in stored}
     return TableFile(path, size, tuple(sorted(fields.items())))
 
 

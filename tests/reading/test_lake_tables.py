@@ -1,5 +1,6 @@
 """Tables of Delta and Iceberg are read at one version; rows that were deleted are not there."""
 
+import datetime
 import json
 import pathlib
 import sys
@@ -33,7 +34,7 @@ def delta(folder: pathlib.Path, rows: pa.Table = ROWS) -> str:
     """Makes a table without bob; returns the path by which it is read."""
     path = str(folder / "v1.2 of_delta.d")
     write_deltalake(path, rows, partition_by=["country"])
-    DeltaTable(path).delete("user = 'bob'")
+    DeltaTable(path).delete("text = 'or not'")
     return path
 
 
@@ -79,7 +80,7 @@ def test_a_version_stays_the_same_one_when_the_table_changes(tmp_path, make) -> 
     patterns = set(patterns_of(files))
     if make is delta:
         assert patterns == {f"{path}@v1"}
-        DeltaTable(path).delete("user = 'eve'")
+        DeltaTable(path).delete("text = 'good day'")
         assert sorted(read([path])[0]) == [LEFT[0], LEFT[2]]
     else:
         assert patterns == {path}
@@ -95,6 +96,16 @@ def test_a_column_that_is_newer_than_a_file_of_delta_is_null_in_it(tmp_path) -> 
     assert (sorted(rows), rejects) == (sorted([*LEFT, ("new", "glad"), ("new", "x")]), [])
     rows, rejects = read([path], text_field="mood")
     assert (rows, len(rejects)) == ([("new", "glad")], 3)
+
+
+def test_partitions_of_delta_are_text_as_in_folders_of_other_data(tmp_path) -> None:
+    days = pa.array([datetime.date(2026, 1, 5), None])
+    columns = {"user": ["ann", "bob"], "text": ["to be"] * 2, "n": [7, 8], "day": days}
+    path = str(tmp_path / "table")
+    write_deltalake(path, pa.table(columns), partition_by=["n", "day"])
+    assert read([path], user_field="n", where="text=to be")[0] == [("7", "to be"), ("8", "to be")]
+    rows, rejects = read([path], user_field="day")
+    assert (rows, len(rejects)) == ([("2026-01-05", "to be")], 1)
 
 
 def test_features_of_delta_that_are_not_read_are_refused(tmp_path) -> None:
@@ -135,7 +146,11 @@ def test_versions_that_do_not_exist_and_folders_of_iceberg_are_refused(tmp_path)
 @pytest.mark.parametrize("make", TABLES.values(), ids=TABLES)
 def test_a_table_gives_one_release_on_this_machine_and_on_beam(cli, tmp_path, make) -> None:
     people = ["bob", *[f"p{n}" for n in range(399)]]
-    columns = {"user": people, "text": ["good morning"] * 400, "country": ["dk", "se"] * 200}
+    columns = {
+        "user": people,
+        "text": ["or not", *["good morning"] * 399],
+        "country": ["dk", "se"] * 200,
+    }
     path = make(tmp_path, pa.table(columns))
     write(tmp_path / "run.key", "5eed" * 16)
     given = ("--epsilon", "10", "--delta", "1e-4", "--run_key_file", tmp_path / "run.key")

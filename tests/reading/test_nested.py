@@ -346,3 +346,30 @@ def test_a_run_reads_the_same_on_this_machine_and_on_beam_and_joins_no_two_texts
     assert json.loads(details["where"]) == ["turns.role=user", "country=dk,se"]
     judged = cli("evaluate", "--release", releases[0], "--input", tmp_path / "chats")
     assert judged.status == 0, judged.err
+
+
+def test_check_names_a_text_field_that_no_record_has(cli, tmp_path):
+    """The other one has texts, so that a run goes on without it."""
+    path = write_records(tmp_path, CHATS, "jsonl")
+    fields = ("--user_field", "by.id", "--text_field", "language", "--text_field")
+    for text, is_told in (("turns.contents", True), ("turns.content", False)):
+        said = cli("check", "ngrams", "--input", path, *fields, text).out
+        assert ("None of the first records has the text_field turns.contents" in said) == is_told
+
+
+def test_conditions_name_columns_also_without_a_header(tmp_path) -> None:
+    path = write(tmp_path / "a.csv", "ann,to be,note\nbob,or not,call\n")
+    columns = ["user", "text", "kind"]
+    assert read([path], columns=columns, where="kind=note") == ([("ann", "to be")], [])
+    with pytest.raises(InputError, match="where must name a field"):
+        read([path], columns=columns, where="sort=note")
+
+
+def test_an_object_as_user_or_text_has_the_remedy_of_a_path(tmp_path) -> None:
+    records = [{"user": {"id": "ann"}, "text": "to be", "said": {"text": "x"}}]
+    for kind in FORMATS:
+        files = match_inputs([str(write_records(tmp_path, records, kind))])
+        with pytest.raises(InputError, match=r"user_field=(user\.id|message\.user)"):
+            check_fields(files, ReadOptions())
+        with pytest.raises(InputError, match=r"text_field=message\.text"):
+            check_fields(files, ReadOptions(user_field="user.id", text_field="said"))
