@@ -5,7 +5,7 @@ from beam_dpne.bayesian.plan import BayesianPlan as BayesianPlan
 from beam_dpne.bayesian.steps import BayesianCounts as BayesianCounts
 from beam_dpne.bayesian.steps import BayesianCountsResult as BayesianCountsResult
 from beam_dpne.lists.public_counts import PublicCounts as PublicCounts
-from beam_dpne.ngrams.plan import PrivacyPlan as PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan as NgramsPlan
 from beam_dpne.ngrams.steps import PrivateNgrams as PrivateNgrams
 from beam_dpne.ngrams.steps import PrivateNgramsResult as PrivateNgramsResult
 from beam_dpne.set_union.plan import SetUnionPlan as SetUnionPlan
@@ -54,4 +54,6 @@ from beam_dpne.documents.run_keys import RunKeyFile as RunKeyFile
 from beam_dpne.lists.known import KnownNgrams as KnownNgrams
 from beam_dpne.mechanism.randomness import RunKey as RunKey
 
+# The former name of NgramsPlan.
+PrivacyPlan = NgramsPlan
 __version__: str

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -17,6 +17,9 @@ from rich.table import Table
 from beam_dpne.elements import progress
 from beam_dpne.jobs.showing import Showing
 from beam_dpne.release.wording import number
+
+if TYPE_CHECKING:
+    from beam_dpne.release.reading import Release
 
 _REFRESH_SECONDS = 0.2
 _LOG_SECONDS = 10.0
@@ -127,12 +130,12 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def print_release(ledger: Mapping[str, Any], output: str, seconds: float, *, quiet: bool) -> None:
+def print_release(release: "Release", output: str, seconds: float, *, quiet: bool) -> None:
     """Prints how many rows a run released, from its ledger, and the directory.
 
     If it is quiet, it only warns of a release without rows.
     """
-    total = sum(part["rows"] for part in ledger["parts"])
+    total = release.num_rows
     if not total:
         print_notice(
             f"warning: the release is EMPTY: {output} has a ledger and no row. Too few "
@@ -141,12 +144,12 @@ def print_release(ledger: Mapping[str, Any], output: str, seconds: float, *, qui
         )
     if quiet:
         return
-    rows = ledger.get("lengths")
-    if rows is None:
-        mechanism = ledger["mechanism"]
+    rows = release.lengths
+    if not rows:
+        mechanism = release.ledger["mechanism"]
         rows = [{**mechanism, **mechanism.get("rounds", [{}])[-1]}]
     names = ["length", "policy", "released", *_MEANINGS]
-    if ledger["plan"].get("strategy") == "adaptive":
+    if release.ledger["plan"].get("strategy") == "adaptive":
         names.remove("noise_stddev")  # It is 1, since the weights carry the budget.
     print_table("Released", rows, names)
     shown = [name for name in names if any(row.get(name) for row in rows)]

@@ -27,7 +27,7 @@ from beam_dpne.jobs.preparing import warn_of_large_delta
 from beam_dpne.jobs.showing import Showing
 from beam_dpne.lists.known import KnownNgrams, read_known
 from beam_dpne.lists.parameters import KnownLists
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions, names_of
 from beam_dpne.release.publishing import write_file
@@ -59,7 +59,7 @@ def plan(made: Made, _beam_arguments: list[str]) -> None:
         )
     if plans:
         _forecast(made, plans)
-    elif isinstance(one, PrivacyPlan):
+    elif isinstance(one, NgramsPlan):
         _print_needs(one)
     elif isinstance(one, SetUnionPlan):
         rounds = [each._asdict() for each in one.union_rounds]
@@ -92,7 +92,7 @@ def _plan_of(made: Made, program: str) -> Any:
     return made[kind]
 
 
-def _plans_to_forecast(whole: Any, asked: Planning) -> list[PrivacyPlan]:
+def _plans_to_forecast(whole: Any, asked: Planning) -> list[NgramsPlan]:
     """Returns the plan of a release for each ε of the forecast; none if there is no forecast."""
     if asked.like is None:
         if asked.users or asked.documents_per_user or asked.epsilons or asked.known:
@@ -111,7 +111,7 @@ def _plans_to_forecast(whole: Any, asked: Planning) -> list[PrivacyPlan]:
     return [plan_of_each(plan, asked.releases or 1) for plan in plans]
 
 
-def _forecast(made: Made, plans: Sequence[PrivacyPlan]) -> None:
+def _forecast(made: Made, plans: Sequence[NgramsPlan]) -> None:
     """Forecasts, and prints the table and its notes."""
     asked = made[Planning]
     like = names_of(made[Planning].like or "")
@@ -174,7 +174,7 @@ def _known(
     asked = made[Planning]
     lists = KnownLists(known=asked.known, known_min_count=asked.known_min_count)
     try:
-        longest = made[PrivacyPlan].max_length
+        longest = made[NgramsPlan].max_length
         return read_known(lists, longest, tokenizer, like, reading=reading)
     except UsageError:
         raise UsageError(
@@ -185,7 +185,7 @@ def _known(
         raise UsageError(str(error)) from None
 
 
-def _print_needs(plan: PrivacyPlan) -> None:
+def _print_needs(plan: NgramsPlan) -> None:
     """Prints how many users an n-gram needs if its holders have 10, 100 or 1,000 n-grams each."""
     needs = {number: typical_needs(plan, number) for number in NUMBERS}
     rows = [
@@ -208,7 +208,7 @@ def _print_needs(plan: PrivacyPlan) -> None:
 
 
 def _print_forecast(
-    users: int, plans: Sequence[PrivacyPlan], forecasts: Sequence[Sequence[LengthForecast]]
+    users: int, plans: Sequence[NgramsPlan], forecasts: Sequence[Sequence[LengthForecast]]
 ) -> None:
     """Prints the table of a forecast, and below it the meaning of each column."""
     numbers = {x.users for lengths in forecasts for each in lengths for x in each.widths}

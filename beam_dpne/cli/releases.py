@@ -173,17 +173,21 @@ def _print_evaluation(
         display.print_line(f"· {note}")
 
 
+def _given_or_stated(given: Any, rules: Mapping[str, Any], name: str) -> Any:
+    return rules.get(name) if given is None else given
+
+
 def _released_tokenizer(
     tokenizing: Tokenizing, name: str, rules: Mapping[str, Any]
 ) -> str | Tokenizer:
     """Returns a tokenizer with the rules of a release, whose list of words the operator gives again."""
-    separator = tokenizing.item_separator
-    if separator is None:
-        separator = rules.get("item_separator")
-    mask = tokenizing.mask
-    if mask is None:
-        mask = rules.get("mask")
-    released = dataclasses.replace(tokenizing, item_separator=separator, mask=mask)
+    released = dataclasses.replace(
+        tokenizing,
+        item_separator=_given_or_stated(tokenizing.item_separator, rules, "item_separator"),
+        mask=_given_or_stated(tokenizing.mask, rules, "mask"),
+        fold=_given_or_stated(tokenizing.fold, rules, "fold"),
+        keep=_given_or_stated(tokenizing.keep, rules, "keep"),
+    )
     tokenizer = with_rules(released, name)
     if (found := getattr(tokenizer, "rules", {})) != rules:
         wrong = next(key for key in {**rules, **found} if rules.get(key) != found.get(key))

@@ -2,8 +2,6 @@
 
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from beam_dpne.cli import display, streams
 from beam_dpne.documents.tokenizers import Tokenizer
@@ -14,12 +12,12 @@ from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Quiet, Rejecting, Writing
 from beam_dpne.jobs.preparing import prepare
 from beam_dpne.jobs.running import run as run_job
-from beam_dpne.release.reading import read_ledger
+from beam_dpne.release.reading import Release, read_release
 
 
 def run(
     made: Made, beam_arguments: list[str], tokenizer: Tokenizer | None = None
-) -> Mapping[str, Any] | None:
+) -> Release | None:
     """Releases what the parameters ask for, and prints it.
 
     Args:
@@ -28,7 +26,7 @@ def run(
       tokenizer: replaces the one that the parameters name.
 
     Returns:
-      The ledger of the release, or None if only a template was written, or the ledger cannot be read.
+      The release, or None if only a template was written, or the release cannot be read.
 
     Raises:
       RunError: if the run failed; a release is complete only if its ledger is there.
@@ -41,12 +39,12 @@ def run(
     if ended.is_template:
         return None
     output = made[Writing].output
-    ledger = None
+    release = None
     try:
         if ended.records is not None:
             _report_records(ended.records, made[Rejecting].rejects, quiet=quiet)
-        ledger = read_ledger(output)
-        display.print_release(ledger, output, time.monotonic() - started, quiet=quiet)
+        release = read_release(output)
+        display.print_release(release, output, time.monotonic() - started, quiet=quiet)
         sys.stdout.flush()
     except BaseException as error:
         # Whoever repeated this run would spend its budget twice, so its display cannot fail it.
@@ -54,7 +52,7 @@ def run(
         streams.say_whole(f"It could not be shown ({kind_of(error)}).")
     if not quiet:
         streams.say_published(output)
-    return ledger
+    return release
 
 
 def _report_records(records: ReadRecords, directory: str | None, *, quiet: bool) -> None:

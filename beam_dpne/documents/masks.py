@@ -1,4 +1,6 @@
-"""What a tokenizer leaves out of texts: addresses, numbers, mentions, and words of the operator's list.
+"""Rules beside a tokenizer: what is left out of texts, what is folded, and what stays one word.
+
+Addresses, numbers, mentions, HTML, and words of the operator's list are left out.
 
 Arrow finds patterns by RE2, which takes time in proportion to the text, whatever the text is. What is
 left out is a border, so that a release has only n-grams that stand in the texts as they are.
@@ -8,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,16 +18,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_dpne.documents.folding import (
+    ENDING_TAG,
+    FOLD_VERSION,
+    FOLDS,
+    HTML,
+    folded,
+    without_entities,
+    without_tags_within,
+)
 from beam_dpne.documents.run_keys import require_identified, tokenizer_identity
 from beam_dpne.documents.tokenizers import (
+    BOUNDARIES,
     Tokenizer,
     item,
     resolve_tokenizer,
     tokenize,
     tokenizer_name,
 )
+from beam_dpne.documents.tokenizers import tokens as tokens_as_they_are
+from beam_dpne.documents.words import plain_text
 from beam_dpne.errors import TokenizerError
-from beam_dpne.reading.columns import is_text
+from beam_dpne.reading.ids import is_text
 from beam_dpne.validation import check_choice
 
 # Letters, with the marks on them, and digits; the scripts without blanks between words; and what ends a
@@ -32,35 +47,70 @@ from beam_dpne.validation import check_choice
 _WORD = r"\p{L}\p{M}\p{N}"
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _NOT_IN_URLS = rf"\s\p{{Z}}<>\"{_UNSPACED}\p{{Hangul}}\x{{3000}}-\x{{303F}}\x{{FF00}}-\x{{FFEF}}"
-# Where two masks begin at one place, the first one counts. The version changes with any of this.
-_VERSION = 1
+# Full-width forms of letters, digits and signs of addresses.
+_WIDE = "Ａ-Ｚａ-ｚ０-９"
+_AT = "[@＠﹫]"
+_IN_LOCAL = r"\p{L}\p{N}._%+'\-．＿％＋＇－"
+_IN_HOST = rf"{_WORD}.\-．－"
+_IN_WIDE_URL = rf"!#-;=?-~{_WIDE}！＃＄％＆＊＋．／－：；＝？＠＿～"
+# What a mark may follow, so that no mask begins within an emoji.
+_IN_NUMBER = r"\p{Latin}\p{Greek}\p{Cyrillic}\p{N}_"
+# Where two masks begin at one place, the first one counts. The version changes with any of this. Since
+# version 2 they know full-width signs, begin with no mark, and there is `html`.
+_VERSION = 2
 # Since version 2, no n-gram with a phrase of the list is released, also where its words are.
 _STOP_VERSION = 2
 MASKS = {
     "urls": rf"(?:[A-Za-z][A-Za-z0-9+.\-]*://|[Ww]{{3}}\.|(?:[A-Za-z0-9\-]+\.)+[A-Za-z]{{2,}}/)"
-    rf"[^{_NOT_IN_URLS}]+",
-    "emails": rf"[{_WORD}._%+'\-]+@[{_WORD}.\-]+",
-    "mentions": rf"\B@[{_WORD}_][{_WORD}_.\-]*(?:@[{_WORD}.\-]+)?",
-    "numbers": r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{M}\p{N}_]*\p{N}"
-    r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{M}\p{N}_]*",
+    rf"[^{_NOT_IN_URLS}]+"
+    rf"|(?:[A-Za-zＡ-Ｚａ-ｚ]+[:：](?://|／／)|[WwＷｗ]{{3}}[.．])[{_IN_WIDE_URL}]+",
+    "emails": rf"[{_IN_LOCAL}][{_IN_LOCAL}\p{{M}}]*{_AT}[{_IN_HOST}]+",
+    "mentions": rf"\B{_AT}[\p{{L}}\p{{N}}_＿][{_WORD}_.\-＿．－]*(?:{_AT}[{_IN_HOST}]+)?",
+    "numbers": rf"(?:[{_IN_NUMBER}][{_IN_NUMBER}\p{{M}}]*)?\p{{N}}[{_IN_NUMBER}\p{{M}}]*",
 }
+# It is no pattern of what is left out alone, since entities are decoded.
+HTML_MASK = "html"
+MASK_NAMES = (*MASKS, HTML_MASK)
+# What stays one word, if the operator chooses so. The version changes with any of this.
+_KEEP_VERSION = 1
+_PICTURE = (
+    r"[\x{231A}\x{231B}\x{2328}\x{23CF}\x{23E9}-\x{23F3}\x{23F8}-\x{23FA}\x{24C2}\x{25AA}\x{25AB}\x{25B6}"
+    r"\x{25C0}\x{25FB}-\x{25FE}\x{2600}-\x{27BF}\x{2934}\x{2935}\x{2B05}-\x{2B07}\x{2B1B}\x{2B1C}\x{2B50}"
+    r"\x{2B55}\x{1F000}-\x{1F1E5}\x{1F200}-\x{1FAFF}]"
+)
+_ONE_EMOJI = rf"{_PICTURE}(?:\x{{FE0F}}|[\x{{1F3FB}}-\x{{1F3FF}}])?"
+_ONE_EMOJI += r"(?:[\x{E0020}-\x{E007E}]+\x{E007F})?"
+KEPT = {
+    "emoji": rf"{_ONE_EMOJI}(?:\x{{200D}}{_ONE_EMOJI})*|[\x{{1F1E6}}-\x{{1F1FF}}]{{2}}"
+    r"|[0-9#*]\x{FE0F}?\x{20E3}",
+    "hashtags": r"\B[#＃][\p{N}_]*\p{L}[\p{L}\p{M}\p{N}_\x{200C}\x{200D}]*",
+    "mentions": MASKS["mentions"],
+}
+_WIDE_SIGNS = {ord("＃"): "#", ord("＠"): "@", ord("﹫"): "@"}
+_MARK = "\0"
 _NULL = pa.scalar(None, pa.string())
+# Texts of which at least this share has tags or entities are named to the operator.
+_SHARE_OF_HTML = 0.01
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextRules:
-    """A tokenizer that cuts texts into items at a separator, or leaves out parts of them.
+    """A tokenizer that cuts texts into items at a separator, folds them, or leaves out parts of them.
 
-    Each text is treated alone. With a tokenizer of words, a match of a mask is cut out of the text, and
-    what stands before and after it are tokenized as two texts. With a separator, and with `item` and
-    `tokens`, an item is left out as a whole if it has a match. Then the words and phrases of the list
-    are left out, which the same tokenizer has split. No n-gram goes over what is left out.
+    Each text is treated alone, and folded first. With a tokenizer of words, a match of a mask is cut
+    out of the text, and what stands before and after it are tokenized as two texts. With a separator,
+    and with `item` and `tokens`, an item is left out as a whole if it has a match. Then the words and
+    phrases of the list are left out, which the same tokenizer has split. No n-gram goes over what is
+    left out.
 
     Attributes:
       tokenizer: Name of the tokenizer, or the function.
       item_separator: Text between items; then `tokenizer` is `item`. Blanks around an item do not
         belong to it, and empty items are none.
-      mask: Names of `MASKS`.
+      mask: Names of `MASKS`, and `html`, which goes with a tokenizer of words. Tags are left out before
+        anything else; those within sentences leave no border. Entities are decoded.
+      fold: Names of `folding.FOLDS`.
+      keep: Names of `KEPT`: what stays one word of a tokenizer of words.
       stop_list: Words and phrases that are left out. It is public, and only its SHA-256 is in ledgers.
 
     Raises:
@@ -75,11 +125,24 @@ class TextRules:
     tokenizer: str | Tokenizer = "words"
     item_separator: str | None = None
     mask: Sequence[str] = ()
+    fold: Sequence[str] = ()
+    keep: Sequence[str] = ()
     stop_list: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for name in self.mask:
-            check_choice("mask", name, tuple(MASKS))
+            check_choice("mask", name, MASK_NAMES)
+        for name in self.fold:
+            check_choice("fold", name, FOLDS)
+        for name in self.keep:
+            check_choice("keep", name, tuple(KEPT))
+        if self._takes_items and (HTML_MASK in self.mask or self.keep):
+            raise ValueError(
+                "mask html and keep must be given with a tokenizer of words, got tokenizer="
+                f"{self.tokenizer_name}. Leave them out."
+            )
+        if "mentions" in self.keep and "mentions" in self.mask:
+            raise ValueError("keep and mask must not both have mentions. Leave one out.")
         if self.item_separator is not None and self.tokenizer_name != "item":
             raise ValueError(
                 "item_separator must be given with the tokenizer item, got tokenizer="
@@ -95,11 +158,17 @@ class TextRules:
     def rules(self) -> dict[str, Any]:
         """The rules as the ledger states them."""
         entries = "\n".join(sorted(set(self.stop_list))).encode()
-        masks = [name for name in MASKS if name in self.mask]
+        masks = [name for name in MASK_NAMES if name in self.mask]
+        folds = [name for name in FOLDS if name in self.fold]
+        kept = [name for name in KEPT if name in self.keep]
         rules = {
             "item_separator": self.item_separator,
             "mask": masks,
             "mask_version": masks and _VERSION,
+            "fold": folds,
+            "fold_version": folds and FOLD_VERSION,
+            "keep": kept,
+            "keep_version": kept and _KEEP_VERSION,
             "stop_list_sha256": hashlib.sha256(entries).hexdigest() if entries else None,
         }
         return {name: value for name, value in rules.items() if value}
@@ -118,6 +187,8 @@ class TextRules:
             return None
         of_tokenizer = tokenizer_identity(self.tokenizer)["version"]
         version = f"{of_tokenizer}; pyarrow {pa.__version__}; {json.dumps(self.rules)}"
+        if self.fold:
+            version = f"{version}; Unicode {unicodedata.unidata_version}"
         return f"{version}; stop list {_STOP_VERSION}" if self.stop_list else version
 
     @functools.cached_property
@@ -134,23 +205,75 @@ class TextRules:
         """The tokens of each entry of the list."""
         if not self.stop_list:
             return []
-        split = item if self._takes_items else resolve_tokenizer(self.tokenizer)
-        return tokenize(split, pa.array(self.stop_list, pa.string())).to_pylist()
+        entries = folded(pa.array(self.stop_list, pa.string()), self.fold)
+        return (item(entries) if self._takes_items else self._with_kept(entries)).to_pylist()
 
     def __call__(self, texts: pa.Array) -> pa.ListArray:
         """Returns the tokens of each text, with a null for each place where something is left out."""
-        cuts = bool(self.pattern) and not self._takes_items
-        tokens = self._cut(texts) if cuts else self._split(texts)
-        left_out = np.zeros(len(tokens.values), bool)
-        if self.pattern and not cuts:
-            pattern = pc.MatchSubstringOptions(self.pattern)
-            found = pc.call_function("match_substring_regex", [tokens.values], pattern)
-            left_out |= found.to_numpy(zero_copy_only=False)
+        if self._takes_items:
+            tokens = self._split(self._folded_items(texts))
+            left_out = self._matches(tokens.values)
+        else:
+            tokens = self._of_markup(texts) if HTML_MASK in self.mask else self._of_text(texts)
+            left_out = np.zeros(len(tokens.values), bool)
         self._find_phrases(tokens, left_out)
         if not left_out.any():
             return tokens
         values = pc.call_function("if_else", [pa.array(left_out), _NULL, tokens.values])
         return pa.ListArray.from_arrays(tokens.offsets, values)
+
+    def _folded_items(self, texts: pa.Array) -> pa.Array:
+        """Returns texts, or lists of tokens, with folded letters and signs."""
+        if not self.fold or is_text(texts.type):
+            return folded(texts, self.fold)
+        lists = tokenize(tokens_as_they_are, texts)
+        return pa.ListArray.from_arrays(lists.offsets, folded(lists.values, self.fold))
+
+    def _matches(self, items: pa.Array) -> np.ndarray:
+        """Marks the items in which a mask has a match: (items,) bool."""
+        if not self.pattern:
+            return np.zeros(len(items), bool)
+        pattern = pc.MatchSubstringOptions(self.pattern)
+        found = pc.call_function("match_substring_regex", [items], pattern)
+        return found.to_numpy(zero_copy_only=False)
+
+    def _of_markup(self, texts: pa.Array) -> pa.ListArray:
+        """Returns the tokens of texts in HTML, with a null for each tag that ends a text."""
+        parts = _divided("split_pattern_regex", without_tags_within(texts), ENDING_TAG)
+        return _joined(parts, self._of_text(without_entities(parts.values)))
+
+    def _of_text(self, texts: pa.Array) -> pa.ListArray:
+        """Returns the tokens of what stands between matches of masks, with a null for each match."""
+        plain = folded(texts, self.fold)
+        if not self.pattern:
+            return self._with_kept(plain)
+        parts = _divided("split_pattern_regex", plain, self.pattern)
+        return _joined(parts, self._with_kept(parts.values))
+
+    def _with_kept(self, texts: pa.Array) -> pa.ListArray:
+        """Returns the tokens of texts, in which what is kept is one token."""
+        if not self.keep:
+            return self._split(texts)
+        pattern = "|".join(KEPT[name] for name in KEPT if name in self.keep)
+        blank = pc.ReplaceSubstringOptions(_MARK, " ")
+        around = pc.ReplaceSubstringOptions(f"({pattern})", rf"{_MARK}\1{_MARK}")
+        texts = pc.call_function("replace_substring", [texts], blank)
+        marked = pc.call_function("replace_substring_regex", [texts], around)
+        parts = _divided("split_pattern", marked, _MARK)
+        # Each second part of a text is kept.
+        first = parts.offsets.to_numpy()
+        place = np.arange(len(parts.values)) - np.repeat(first[:-1], np.diff(first))
+        is_kept = place % 2 == 1
+        kept = parts.values.filter(pa.array(is_kept)).to_pylist()
+        others = pc.call_function("if_else", [pa.array(is_kept), pa.scalar(""), parts.values])
+        added = pa.array(map(self._kept_word, kept), pa.string())
+        return _inserted(self._split(others), first, is_kept, added)
+
+    def _kept_word(self, text: str) -> str:
+        """Returns a kept part of a text in the form of the words of the tokenizer."""
+        if self.tokenizer_name not in ("words", *BOUNDARIES) or text[0] not in "#＃@＠﹫":
+            return text
+        return plain_text(text).translate(_WIDE_SIGNS)
 
     def _split(self, texts: pa.Array) -> pa.ListArray:
         if self.item_separator is None:
@@ -162,21 +285,6 @@ class TextRules:
         places = np.append(0, np.cumsum(filled, dtype=np.int32))
         offsets = pa.array(places[parts.offsets.to_numpy()])
         return pa.ListArray.from_arrays(offsets, items.filter(pa.array(filled)))
-
-    def _cut(self, texts: pa.Array) -> pa.ListArray:
-        """Returns the tokens of what stands between matches, with a null for each match."""
-        parts = _divided("split_pattern_regex", texts, self.pattern)
-        tokens = self._split(parts.values)
-        # (rows + 1,) the first part of each text, and (parts + 1,) the first token of each part. A null
-        # goes before each part that is not the first one of its text.
-        first = parts.offsets.to_numpy()
-        starts = tokens.offsets.to_numpy()
-        is_later = np.ones(len(starts), bool)
-        is_later[first] = False
-        places = np.insert(np.arange(len(tokens.values)), starts[is_later], -1)
-        offsets = starts[first] + first - np.arange(len(first))
-        values = tokens.values.take(pa.array(places, mask=places < 0))
-        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
 
     def _find_phrases(self, tokens: pa.ListArray, found: np.ndarray) -> None:
         """Marks the tokens that are part of an entry of the list."""
@@ -202,6 +310,37 @@ class TextRules:
                 stop = place + len(coded)
                 if stop <= end and (codes[place:stop] == coded).all():
                     found[place:stop] = True
+
+
+def _joined(parts: pa.ListArray, tokens: pa.ListArray) -> pa.ListArray:
+    """Returns the tokens of the parts of texts as those of the texts, with a null between two parts."""
+    first = parts.offsets.to_numpy()
+    is_later = np.ones(len(tokens), bool)
+    is_later[first[:-1]] = False
+    borders = pa.nulls(int(is_later.sum()), pa.string())
+    return _inserted(tokens, first, is_later, borders)
+
+
+def _inserted(
+    tokens: pa.ListArray, first: np.ndarray, marked: np.ndarray, added: pa.Array
+) -> pa.ListArray:
+    """Returns the tokens of parts as those of texts, with one more token before each marked part.
+
+    Args:
+      tokens: The tokens of each part, (parts,) lists.
+      first: (texts + 1,) the first part of each text, which has one at least.
+      marked: (parts,) bool.
+      added: The tokens that are added, one for each marked part.
+    """
+    starts = tokens.offsets.to_numpy()
+    count = len(tokens.values)
+    numbers = np.arange(count, count + len(added))
+    places = np.insert(np.arange(count), starts[:-1][marked], numbers)
+    # (parts + 1,) how many tokens are added before each part.
+    before = np.append(0, np.cumsum(marked))
+    offsets = pa.array(starts[first] + before[first], pa.int32())
+    values = pa.concat_arrays([tokens.values, added]).take(pa.array(places, pa.int64()))
+    return pa.ListArray.from_arrays(offsets, values)
 
 
 def _divided(function: str, texts: pa.Array, pattern: str) -> pa.ListArray:
@@ -230,6 +369,12 @@ URLs, or --mask urls to leave them out.']
         notes.append(
             f"Most of the first texts are URLs, which {tokenizer} cuts at each sign. Take --tokenizer "
             "item for whole URLs, or --mask urls to leave them out."
+        )
+    markup = pc.call_function("match_substring_regex", [texts], pc.MatchSubstringOptions(HTML))
+    if markup.to_numpy(zero_copy_only=False).mean() >= _SHARE_OF_HTML:
+        notes.append(
+            "Some of the first texts have tags or entities of HTML, whose names become words (br, amp, "
+            "nbsp, …). Take --mask html to drop tags and decode entities."
         )
     options = pc.MatchSubstringOptions(f"[{_UNSPACED}]")
     unspaced = pc.call_function("count_substring_regex", [texts], options).to_numpy().sum()

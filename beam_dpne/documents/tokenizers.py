@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from beam_dpne.documents.words import plain_text, whitespace, words
 from beam_dpne.errors import TokenizerError, kind_of
-from beam_dpne.reading.columns import is_list, is_text
+from beam_dpne.reading.columns import is_list
+from beam_dpne.reading.ids import is_text
 
 Tokenizer = Callable[[pa.Array], pa.ListArray]
 

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.elements.arrays import (
-    merge_words,
     offsets_of,
     ranges,
     run_ends,
     used_words,
 )
-from beam_dpne.elements.sums import sums_of_runs
+from beam_dpne.elements.dictionaries import merge_words
+from beam_dpne.elements.sums import add_at, sums_of_runs
 
 NO_GRAM = -1
 MAX_WAITING = 4_000_000
@@ -147,7 +147,7 @@ def table_of_sums(parts: Iterable[RowSums], size: int) -> np.ndarray:
     """Returns the sums of all rows, added up over parts: (size,) int64."""
     table = np.zeros(size, np.int64)
     for part in parts:
-        np.add.at(table, part.rows, part.sums)
+        add_at(table, part.rows, part.sums)
     return table
 
 

@@ -16,11 +16,12 @@ from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Input, Rejecting, Writing
 from beam_dpne.jobs.preparing import prepare
 from beam_dpne.jobs.showing import Showing
-from beam_dpne.reading.columns import is_text
 from beam_dpne.reading.files import InputFile
+from beam_dpne.reading.ids import is_text, normalized
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import fields_nowhere
 from beam_dpne.reading.rejects import Reject, write_rejects
+from beam_dpne.reading.text_formats import NULLS
 from beam_dpne.storage.directories import absolute_path
 
 _FEW_USERS = 1000
@@ -122,23 +123,51 @@ def problems(
     most = documents.max() / documents.sum()
     if most > 0.1:
         found.append(f"One user has {most:.0%} of the documents. Does the user field name people?")
-    if is_text(corpus.users.type):
+    if is_text(corpus.users.type) and not reading.record_is_user:
         if documents.max() == 1 and users > 1:
             found.append(f"All records {OF_RECORDS}")
         elif are_of_records(documents.sum(), users, reading):
             found.append(f"Nearly all records {OF_RECORDS}")
-        if alike := spellings(corpus.users):
-            found.append(
-                f"{alike:,} ids of users are other spellings of an id, by blanks at the ends, capital "
-                "letters, forms of Unicode, or .0 after a whole number. If they are of the same "
-                "people, each is protected less: bring ids to one spelling before the run."
-            )
+        found += _about_spellings(corpus.users)
     are_words = pc.call_function("match_substring_regex", [words], pc.MatchSubstringOptions(_WORD))
     times = np.bincount(corpus.codes[corpus.codes >= 0], minlength=len(words))
     strange = times[~np.asarray(are_words.to_numpy(zero_copy_only=False), bool)].sum() / times.sum()
     if tokenizer not in ("item", "tokens") and strange > 0.3:
         found.append(f"{strange:.0%} of the words are not letters alone, as numbers and codes are.")
     return found or ["Nothing looks wrong."]
+
+
+def _about_spellings(users: pa.Array) -> list[str]:
+    """Returns sentences about ids of which several may be of one person."""
+    found: list[str] = []
+    shown = _shown(users)
+    unseen = len(users) - len(shown)
+    other = spellings(shown)
+    if unseen:
+        found.append(
+            f"{unseen:,} ids of users are another id but for blanks at the ends, composed letters "
+            "or decomposed ones, or invisible format characters. If they are of the same people, each "
+            "is protected less: --normalize_users makes such ids one."
+        )
+    if other:
+        found.append(
+            f"{other:,} ids of users are other spellings of an id, by capital letters, forms of "
+            "Unicode, or .0 after a whole number. If they are of the same people, each is protected "
+            "less: bring ids to one spelling before the run."
+        )
+    if missing := sum(user in NULLS for user in users.to_pylist()):
+        found.append(
+            f"{missing:,} ids of users are words for a missing value, as nan and None are. All "
+            "unknown people are one user then: leave such ids empty, or null."
+        )
+    return found
+
+
+def _shown(users: pa.Array) -> pa.Array:
+    """Returns the distinct ids that are left if `normalize_users` is given."""
+    # The values of several columns are normalized one by one.
+    ids = {",".join(map(normalized, user.split(","))) for user in users.to_pylist()}
+    return pa.array(sorted(ids), pa.string())
 
 
 def spellings(users: pa.Array) -> int:

@@ -15,9 +15,16 @@ from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Input, Tokenizing
 from beam_dpne.jobs.showing import Showing
 from beam_dpne.lists.left_out import read_stop_list
-from beam_dpne.reading.columns import is_text
 from beam_dpne.reading.files import InputFile, match_inputs
-from beam_dpne.reading.options import FORMATS, Grouping, ReadOptions, extension_of, names_of
+from beam_dpne.reading.ids import is_text
+from beam_dpne.reading.options import (
+    FORMATS,
+    Grouping,
+    ReadOptions,
+    extension_of,
+    names_of,
+    one_or_several,
+)
 from beam_dpne.reading.records import FirstRecords, check_fields, names_without_wanted
 from beam_dpne.validation import made_from, parameters_of
 
@@ -28,6 +35,8 @@ OF_RECORDS = (
     "have a user of their own. If --user_field names records and not people, each record would be its "
     "own user, and no person would be protected."
 )
+# Details of a ledger's input that are not texts.
+_OF_JSON = {"columns", "where", "max_record_bytes", "normalize_users", "record_is_user"}
 SECRET = "This line is for the operator only; it is as secret as the data."
 
 
@@ -51,10 +60,19 @@ def with_rules(tokenizing: Tokenizing, tokenizer: str | Tokenizer) -> str | Toke
     """
     separator = tokenizing.item_separator
     mask = tokenizing.mask or ()
+    fold = tokenizing.fold or ()
+    keep = tokenizing.keep or ()
     stop_list = read_stop_list(tokenizing.stop_list) if tokenizing.stop_list else ()
-    if not (separator or mask or stop_list):
+    if not (separator or mask or fold or keep or stop_list):
         return tokenizer
-    return TextRules(tokenizer=tokenizer, item_separator=separator, mask=mask, stop_list=stop_list)
+    return TextRules(
+        tokenizer=tokenizer,
+        item_separator=separator,
+        mask=mask,
+        fold=fold,
+        keep=keep,
+        stop_list=stop_list,
+    )
 
 
 def with_cause(tokenizer: str | Tokenizer) -> str | Tokenizer:
@@ -123,7 +141,7 @@ def are_of_records(documents: int, users: int, reading: ReadOptions) -> bool:
 
 def has_users_of_records(first: FirstRecords, reading: ReadOptions) -> bool:
     """Whether the first records have nearly as many users as records; sequences never count."""
-    if not is_text(first.users.type):
+    if reading.record_is_user or not is_text(first.users.type):
         return False
     return are_of_records(len(first.users), len(first.users.unique()), reading)
 
@@ -143,8 +161,11 @@ def as_released(made: Made, ledger: Mapping[str, Any]) -> tuple[ReadOptions, str
         resolve_tokenizer(ledger["tokenizer"])
         decided["tokenizer"] = ledger["tokenizer"]
     if told["format"] not in ("rows", "sequences"):
-        stated |= {"user_field": reading.user_field, "text_field": reading.text_fields}
-        decided |= {"user_field": told["user_field"], "text_field": tuple(told["text_fields"])}
+        stated["text_field"] = reading.text_fields
+        decided["text_field"] = tuple(told["text_fields"])
+        if told["user_field"] is not None:
+            stated["user_field"] = one_or_several(reading.user_fields)
+            decided["user_field"] = one_or_several(names_of(told["user_field"]))
     for name in made.given & decided.keys():
         if stated[name] != decided[name]:
             raise UsageError(
@@ -152,7 +173,7 @@ def as_released(made: Made, ledger: Mapping[str, Any]) -> tuple[ReadOptions, str
                 "Leave it out."
             )
     usual = dict(told["details"])
-    for name in usual.keys() & {"columns", "max_record_bytes", "where"}:
+    for name in usual.keys() & _OF_JSON:
         usual[name] = json.loads(usual[name])
     is_named = all(map(extension_of, names_of(made[Input].input)))
     if told["format"] == "sequences" or (told["format"] in FORMATS and not is_named):

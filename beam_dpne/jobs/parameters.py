@@ -11,8 +11,10 @@ from beam_dpne.validation import Parameter, Parameters
 
 # Far more processes than cores only take memory.
 MOST_WORKERS = 256
-# The names of `masks.MASKS`.
-MASKS = ("urls", "emails", "mentions", "numbers")
+# The names of `masks.MASK_NAMES`, `folding.FOLDS` and `masks.KEPT`.
+MASKS = ("urls", "emails", "mentions", "numbers", "html")
+FOLDS = ("apostrophes", "width", "compatibility", "case")
+KEPT = ("emoji", "hashtags", "mentions")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 
 
@@ -59,8 +61,26 @@ class Tokenizing(Parameters):
     mask: Annotated[
         tuple[str, ...] | None,
         Parameter(
-            "What is left out of each text: emails, urls, numbers, mentions, or several with commas.",
+            "What is left out of each text: emails, urls, numbers, mentions, html (tags; entities are "
+            "decoded), or several with commas.",
             choices=MASKS,
+        ),
+    ] = None
+    fold: Annotated[
+        tuple[str, ...] | None,
+        Parameter(
+            "What is made one in each text: apostrophes (all signs for one), width (full-width forms), "
+            "compatibility (Unicode's form KC), case (full folding), or several with commas.",
+            choices=FOLDS,
+            in_short_help=False,
+        ),
+    ] = None
+    keep: Annotated[
+        tuple[str, ...] | None,
+        Parameter(
+            "What stays one word: emoji, hashtags, mentions, or several with commas.",
+            choices=KEPT,
+            in_short_help=False,
         ),
     ] = None
     stop_list: Annotated[

@@ -50,7 +50,7 @@ class Program:
 _PROGRAMS = (
     Program(
         name="ngrams",
-        plan="ngrams.plan:PrivacyPlan",
+        plan="ngrams.plan:NgramsPlan",
         more=("reading.options:Grouping", "lists.parameters:KnownLists"),
     ),
     Program(

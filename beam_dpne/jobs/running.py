@@ -49,12 +49,11 @@ def run(made: Made, prepared: Prepared, showing: Showing) -> Ended:
     if private is None:
         raise UsageError("epsilon and delta must be given.")
     output = made[Writing].output
-    before = _ledger_in(output)
     ended = Ended()
     with (
         only_run_to(output),
         kept_budget(made, private, showing),
-        _not_failed_once_published(output, before, showing),
+        _not_failed_once_published(output, showing),
     ):
         ended.records = _run(made, prepared, private, showing)
         ended.is_template = ended.records is None
@@ -69,19 +68,18 @@ def _ledger_in(output: str) -> bytes | None:
 
 
 @contextlib.contextmanager
-def _not_failed_once_published(
-    output: str, before: bytes | None, showing: Showing
-) -> Iterator[None]:
+def _not_failed_once_published(output: str, showing: Showing) -> Iterator[None]:
     """Lets a run that has published end well, whatever happens after its ledger is in place.
 
     Whoever repeated the run would spend its budget twice. An error of ours is raised before the ledger
     is written, so that a new ledger is then that of another run to the same directory.
 
     Args:
-      output: the directory of the release.
-      before: the ledger that was there before the run.
+      output: the directory of the release, which is reserved for this run, so that no other run has
+        written a ledger since this begins.
       showing: how the operator is told that something went wrong.
     """
+    before = _ledger_in(output)
     try:
         yield
     except BaseException as error:

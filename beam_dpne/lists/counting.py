@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 
 from beam_dpne.documents.blocks import EncodedTokens, encode_tokens, with_group
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize
-from beam_dpne.elements.arrays import merge_words
 from beam_dpne.elements.batches import NO_GRAM
+from beam_dpne.elements.dictionaries import merge_words
 from beam_dpne.elements.rows import EMPTY_TOKEN, SEPARATOR, unescape_item
 
 

@@ -23,7 +23,9 @@ from beam_dpne.elements.rows import escape_tokens, split_ngram
 from beam_dpne.errors import InputError
 from beam_dpne.lists.counting import codes_of_documents, codes_of_texts
 from beam_dpne.reading.columns import group_column, group_fault, group_faults, json_text
+from beam_dpne.reading.compression import decompressed
 from beam_dpne.reading.files import TextFile, guarded, line_blocks, open_raw
+from beam_dpne.reading.ids import id_text
 from beam_dpne.reading.lake_tables import refuse_lake_tables
 from beam_dpne.reading.options import codec_of, extension_of
 from beam_dpne.release.parts import parse_copied
@@ -201,10 +203,7 @@ def _columns(name: str, path: str, kind: str) -> pa.Table:
     extension = extension_of(path)
     codec = codec_of(path)
     with guarded(path), open_raw(path) as raw:
-        source: Any = pa.PythonFile(raw, mode="r")
-        if codec:
-            source = pa.CompressedInputStream(source, codec)
-        data = source.read()
+        data = (decompressed(raw, codec, path) if codec else raw).read()
         if extension == ".jsonl":
             return _rows_of_json(data)
         if extension == ".parquet":
@@ -255,7 +254,7 @@ def _rows_of_json(data: bytes) -> pa.Table:
             columns[name] = pa.array(values, pa.float64())
         elif name == GROUP:
             # As in inputs; a row whose group cannot be used has none.
-            groups = [None if group_fault(value) else str(value) for value in values]
+            groups = [None if group_fault(value) else id_text(value) for value in values]
             columns[name] = pa.array(groups, pa.string())
         else:
             columns[name] = pa.array(map(json_text, values), pa.string())
@@ -272,8 +271,8 @@ def _listed(name: str, table: pa.Table) -> Listed:
     is_usable = texts.is_valid().to_numpy(zero_copy_only=False)
     groups = None
     if has_ngrams and GROUP in table.column_names:
-        groups = group_column(table[GROUP].combine_chunks(), GROUP)
-        faults = [found for found, _ in group_faults(groups)]
+        groups, fault = group_column(table[GROUP].combine_chunks(), GROUP)
+        faults = [found for found, _ in (fault, *group_faults(groups))]
         is_usable = is_usable & groups.is_valid().to_numpy(zero_copy_only=False)
         is_usable = is_usable & ~np.logical_or.reduce(faults)
     column = next((each for each in _NUMBERS if each in table.column_names), None)

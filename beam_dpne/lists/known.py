@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from beam_dpne.documents.blocks import EncodedTokens, with_group, without_groups
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize, tokenizer_name
-from beam_dpne.elements.arrays import byte_order, byte_ranks, merge_words, used_words
+from beam_dpne.elements.arrays import byte_order, byte_ranks, used_words
+from beam_dpne.elements.dictionaries import merge_words
 from beam_dpne.elements.encoding import StoredFile
 from beam_dpne.elements.rows import split_ngram
 from beam_dpne.errors import UsageError

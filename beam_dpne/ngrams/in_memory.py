@@ -31,7 +31,7 @@ from beam_dpne.ngrams.elements import (
     PresentGrams,
 )
 from beam_dpne.ngrams.length_rules import counted_classes, held_sums, rule_for
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.ngrams.released_rows import GramRows
 from beam_dpne.ngrams.spending import RoundOfLength, contribute
 from beam_dpne.ngrams.spurious import sample_spurious
@@ -41,7 +41,7 @@ Piece = tuple[int, HistogramShard]
 
 
 def release_ngrams(
-    users: Iterable[UserBatch], plan: PrivacyPlan, run_key: RunKey, *, is_grouped: bool = False
+    users: Iterable[UserBatch], plan: NgramsPlan, run_key: RunKey, *, is_grouped: bool = False
 ) -> tuple[GramSet, ...]:
     """Releases S_1, …, S_T of users in memory: the mechanism of `PrivateNgrams` without Beam.
 
@@ -57,7 +57,7 @@ def release_ngrams(
       ...     length=0, size=2, users=np.arange(400, dtype=np.uint64).reshape(-1, 2),
       ...     offsets=np.arange(0, 603, 3), ids=np.tile([0, 1, -1], 200).astype(np.int32),
       ...     words=pa.array(["a", "b"]), word_hashes=np.eye(2, dtype=np.uint64))
-      >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, spurious_fraction=1e-9)
+      >>> plan = NgramsPlan(epsilon=10, delta=1e-4, max_length=2, spurious_fraction=1e-9)
       >>> words, bigrams = release_ngrams([crowd], plan, RunKey(bytes(32)))
       >>> words.words.to_pylist(), (bigrams.keys >> 32, bigrams.keys & 0xFFFFFFFF)
       (['a', 'b'], (array([0]), array([1])))
@@ -91,7 +91,7 @@ class InMemory:
       workers: the number of threads that work on hash ranges; it changes no release.
     """
 
-    plan: PrivacyPlan
+    plan: NgramsPlan
     run_key: RunKey = dataclasses.field(repr=False)
     root: GramSet | None = None
     left_out: LeftOut | None = None

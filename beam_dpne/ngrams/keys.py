@@ -17,12 +17,12 @@ from beam_dpne.elements.arrays import (
     byte_order,
     hash_words,
     join_words,
-    merge_words,
     places_among,
     places_in,
     run_ends,
     used_words,
 )
+from beam_dpne.elements.dictionaries import merge_words
 from beam_dpne.elements.sums import sums_at, sums_of_runs
 from beam_dpne.mechanism import randomness
 

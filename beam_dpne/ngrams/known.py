@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from beam_dpne.documents.blocks import without_groups
-from beam_dpne.elements.arrays import merge_words
+from beam_dpne.elements.dictionaries import merge_words
 from beam_dpne.lists.known import KnownNgrams
 from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet, known_candidates
 

@@ -39,7 +39,7 @@ from beam_dpne.mechanism.rules import (
 from beam_dpne.ngrams import adaptive, tolerances
 from beam_dpne.ngrams.contributions import SUM_BITS, Counted, counted_of
 from beam_dpne.ngrams.elements import ROOT, GramSet, HistogramShard
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.ngrams.tolerances import LEAST_ESTIMATE, TALLY_BITS, Group
 from beam_dpne.ngrams.valid import class_sizes, estimate_valid_kgrams
 
@@ -137,7 +137,7 @@ def estimate(noisy: float, stddev: float) -> float:
 
 
 def rule_for(
-    plan: PrivacyPlan,
+    plan: NgramsPlan,
     previous: GramSet = ROOT,
     run_key: RunKey | None = None,
     held: Iterable[Sequence[int]] = (),
@@ -175,7 +175,7 @@ def rule_for(
 
 
 def _with_known_words(
-    rule: LengthRule, plan: PrivacyPlan, known: int, held: Sequence[Sequence[int]], run_key: RunKey
+    rule: LengthRule, plan: NgramsPlan, known: int, held: Sequence[Sequence[int]], run_key: RunKey
 ) -> LengthRule:
     """Returns the rule of words with a second class, of known ones.
 
@@ -215,7 +215,7 @@ def _with_known_words(
 
 
 def rule_of_sizes(
-    plan: PrivacyPlan,
+    plan: NgramsPlan,
     length: int,
     *,
     released: int,

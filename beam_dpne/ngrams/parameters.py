@@ -28,7 +28,7 @@ _MIN_SHARE = 1e-9
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NgramsParameters(GaussianPlan):
-    """The fields of `PrivacyPlan`, complete and checked one against another.
+    """The fields of `NgramsPlan`, complete and checked one against another.
 
     Raises:
       ValueError: naming the parameter, its requirement and the value.

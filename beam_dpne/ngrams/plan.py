@@ -1,4 +1,4 @@
-"""PrivacyPlan: every public parameter of a run, its checks, and the noise that follows from it."""
+"""NgramsPlan: every public parameter of a run, its checks, and the noise that follows from it."""
 
 import dataclasses
 import functools
@@ -41,7 +41,7 @@ class LengthPlan:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PrivacyPlan(NgramsParameters):
+class NgramsPlan(NgramsParameters):
     """The public parameters of a run of DPNE: frozen, checked, and never chosen from private data.
 
     A run under a plan is user-level (ε, δ)-differentially private: neighbouring inputs differ in one
@@ -52,11 +52,11 @@ class PrivacyPlan(NgramsParameters):
       ValueError: naming the parameter, its requirement and the value.
 
     Example:
-      >>> plan = PrivacyPlan(
+      >>> plan = NgramsPlan(
       ...     epsilon=1, delta=1e-7, max_length=6, max_contributions=10, strategy="one_round")
       >>> [round(length.noise_stddev, 3) for length in plan.lengths][:2]
       [12.789, 12.789]
-      >>> PrivacyPlan.from_json(plan.to_json()) == plan
+      >>> NgramsPlan.from_json(plan.to_json()) == plan
       True
 
     References: DPNE Theorem 2.1.

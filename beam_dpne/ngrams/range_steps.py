@@ -26,7 +26,7 @@ from beam_dpne.ngrams.histogram import (
     sum_pieces,
 )
 from beam_dpne.ngrams.length_rules import counted_classes, held_sums, rule_for
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.validation import check_integer
 
@@ -86,25 +86,26 @@ class WeightedHistogram(beam.PTransform):
         """Sums within bundles, shuffles by hash range, sums over bundles."""
         keyed = tuple[int, HistogramShard]
         ranges = self.histogram_ranges
-        meets = self.open_pieces
+        # What the sums of users join: n-grams that are open, or an empty piece of every range.
+        others = self.open_pieces
         if self.previous is not None:
             every = beam.FlatMap(empty_ranges, ranges)
-            meets = apply(self.previous, "EveryRange", every, keyed)
+            others = apply(self.previous, "EveryRange", every, keyed)
         sum_bundle = SumBundle(
-            sum_batch=functools.partial(_checked_sums, meets_others=meets is not None),
+            sum_batch=functools.partial(_checked_sums, has_others=others is not None),
             merge=sum_pieces,
             cut=functools.partial(cut_by_hash_range, ranges=ranges),
         )
         pieces = apply(contributions, "SumBundle", beam.ParDo(sum_bundle), keyed)
-        if meets is not None:
-            pieces = apply((pieces, meets), "Meet", beam.Flatten(), keyed)
+        if others is not None:
+            pieces = apply((pieces, others), "Meet", beam.Flatten(), keyed)
         grouped = pieces | "ByHashRange" >> beam.GroupByKey()
         merge = beam.MapTuple(lambda number, pieces: merge_shards(pieces, (number, ranges)))
         return apply(grouped, "SumShard", merge, HistogramShard)
 
 
-def _checked_sums(element: Contributions, *, meets_others: bool) -> HistogramShard:
-    if element.length * element.round > 1 and not meets_others:
+def _checked_sums(element: Contributions, *, has_others: bool) -> HistogramShard:
+    if element.length * element.round > 1 and not has_others:
         raise ValueError(
             "WeightedHistogram needs previous=… at length 2 and more, so that spurious n-grams are "
             "drawn for every hash range, and in later rounds open_pieces=… of DecideRound."
@@ -142,9 +143,9 @@ class SampleSpurious(UnhintedTransform):
     Example:
       >>> import numpy as np
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import PrivacyPlan, RunKey, SampleSpurious
+      >>> from beam_dpne import NgramsPlan, RunKey, SampleSpurious
       >>> from beam_dpne.steps import GramSet
-      >>> plan = PrivacyPlan(epsilon=1, delta=1e-7, strategy="one_round", spurious_fraction=0.5)
+      >>> plan = NgramsPlan(epsilon=1, delta=1e-7, strategy="one_round", spurious_fraction=0.5)
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     vocabulary = pipeline | beam.Create([GramSet(
       ...         length=1, keys=np.arange(99), scores=np.ones(99), vocabulary_size=99)])
@@ -155,7 +156,7 @@ class SampleSpurious(UnhintedTransform):
     References: DPNE appendix A, Algorithm 1, "Add spurious k-grams"; Poisson thinning.
     """
 
-    plan: PrivacyPlan
+    plan: NgramsPlan
     run_key: RunKey = dataclasses.field(repr=False)
     histogram: PCollection[HistogramShard] | None = None
 
@@ -301,9 +302,9 @@ class DecideRound(_Decision):
       >>> import numpy as np
       >>> import pyarrow as pa
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import PrivacyPlan, RunKey
+      >>> from beam_dpne import NgramsPlan, RunKey
       >>> from beam_dpne.steps import DecideRound, HistogramShard, rule_for
-      >>> plan = PrivacyPlan(epsilon=1, delta=1e-7)
+      >>> plan = NgramsPlan(epsilon=1, delta=1e-7)
       >>> shard = HistogramShard(
       ...     length=1, keys=np.arange(2), weights=np.array([0, 90]) << 32,
       ...     words=pa.array(["a", "b"]), word_hashes=np.array([[1, 2], [3, 4]], np.uint64))
@@ -351,7 +352,7 @@ def _held(shard: HistogramShard, previous: GramSet, *, stddev: float) -> str:
 
 
 def _draw(
-    previous: GramSet, counts: Iterable[str] = (), *, plan: PrivacyPlan, run_key: RunKey
+    previous: GramSet, counts: Iterable[str] = (), *, plan: NgramsPlan, run_key: RunKey
 ) -> HistogramShard:
     rule = rule_for(plan, previous, run_key, [json.loads(part) for part in counts])
     return sample_spurious(previous, rule=rule, run_key=run_key)

@@ -12,17 +12,17 @@ from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet
 from beam_dpne.ngrams.in_memory import InMemory, release_partitions
 from beam_dpne.ngrams.known import root_of
 from beam_dpne.ngrams.ledger import ngrams_contents
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.ngrams.released_rows import ReleasedRows
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.described import Form
 
 
-def _row_type(plan: PrivacyPlan) -> type[ReleasedNgram] | type[CountedNgram]:
+def _row_type(plan: NgramsPlan) -> type[ReleasedNgram] | type[CountedNgram]:
     return CountedNgram if plan.count_share else ReleasedNgram
 
 
-def _grouped_row_type(plan: PrivacyPlan) -> type[GroupedNgram] | type[CountedGroupedNgram]:
+def _grouped_row_type(plan: NgramsPlan) -> type[GroupedNgram] | type[CountedGroupedNgram]:
     return CountedGroupedNgram if plan.count_share else GroupedNgram
 
 
@@ -34,7 +34,7 @@ GROUPED_NGRAMS = Form(_grouped_row_type, ReleasedRows.of, ngrams_contents)
 class NgramsRun(PrivateRun):
     """The parameters of a release of n-grams; `PrivateNgrams` documents them for its users."""
 
-    plan: PrivacyPlan
+    plan: NgramsPlan
     known: KnownNgrams | None = None
     group_field: str | None = None
 

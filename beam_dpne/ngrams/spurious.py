@@ -63,6 +63,7 @@ def _sample_words(root: GramSet, rule: LengthRule, run_key: RunKey) -> Histogram
 
 
 def _nothing(rule: LengthRule) -> HistogramShard:
+    """Returns the result where nothing is drawn, which has the rule of the length all the same."""
     nothing = np.zeros(0)
     return _with_cells(no_keys(rule.length), nothing, nothing, ClassRule(rounds=()), rule)
 

@@ -103,8 +103,8 @@ class PrivateNgrams(NgramsRun, DocumentsTransform):
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import PrivacyPlan, PrivateNgrams
-      >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2,
+      >>> from beam_dpne import NgramsPlan, PrivateNgrams
+      >>> plan = NgramsPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2,
       ...                    spurious_fraction=1e-9)
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])

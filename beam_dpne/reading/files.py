@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
-import pyarrow as pa
-
 from beam_dpne.errors import InputError, kind_of
+from beam_dpne.reading.compression import decompressed
 from beam_dpne.reading.lake_tables import refuse_lake_tables, refuse_listed_tables
 from beam_dpne.reading.options import canonical_encoding, codec_of
 from beam_dpne.reading.partitions import fields_of_path
@@ -116,13 +115,26 @@ def _match(pattern: str, named: str) -> dict[str, int]:
             data = {path: size for path, size in inside.items() if _is_data(path[len(folder) :])}
             found = data if inside else found
     if not found:
-        cause = "the glob matches none" if has_glob(named) else "there is no such file"
         raise FileNotFoundError(
-            f"input must name existing files that can be read several times, got {named}: {cause}."
+            "input must name existing files that can be read several times, got "
+            f"{named}: {_why_none(pattern)}."
         )
     # A remote folder was listed at once; to ask for each folder below would take a request for each.
     refuse_lake_tables("input", [f"{folder}/"] if folder else found)
     return found
+
+
+def _why_none(pattern: str) -> str:
+    """Returns why a pattern stands for no file."""
+    if not is_local(pattern):
+        return "the glob matches none" if has_glob(pattern) else "there is no such file"
+    if os.path.isdir(pattern):
+        return "the folder has no file whose name begins with neither . nor _"
+    if os.path.exists(pattern):
+        return "it is a pipe or a device, which can be read only once; write it into a file"
+    if os.path.islink(pattern):
+        return "it is a link that leads to no file"
+    return "the glob matches none" if has_glob(pattern) else "there is no such file"
 
 
 def _local(paths: Sequence[str]) -> dict[str, int]:
@@ -253,32 +265,35 @@ class TextFile:
           start: First byte that is read, of a plain file.
         """
         self._raw = open_raw(path)
-        codec = codec_of(path)
-        source: Any = self._raw
-        if codec:
-            source = pa.CompressedInputStream(pa.PythonFile(self._raw, mode="r"), codec)
-        data = io.BufferedReader(source, _BUFFER)
-        if start:
-            data.seek(start)
-        self._start = self.offset = start
-        self.block = 1
-        peeked = data.peek(1)
-        if codec and not peeked and not self.taken:
-            raise EOFError("a compressed file has no bytes")
-        name = canonical_encoding(encoding or "utf-8").removesuffix("-sig")
-        if encoding is None and has_mark and peeked[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            name = "utf-16"
-        self.is_plain = name == "utf-8" and not codec
-        self.head = peeked.decode(name, "replace")
-        if not start and self.head.startswith("\ufeff"):
-            data.read(len("\ufeff".encode(name)))
-            self.offset = len(codecs.BOM_UTF8)
-            self.head = self.head[1:]
-        errors = "surrogateescape" if name == "utf-8" else _UNKNOWN_BYTES
-        self._text = io.TextIOWrapper(data, name, errors, newline)
-        self.read = self._text.read
-        self.readline = self._text.readline
-        self._lines: Any = data if name == "utf-8" else self._text
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(self._raw.close)
+            codec = codec_of(path)
+            source: Any = self._raw
+            if codec:
+                source = decompressed(self._raw, codec, path)
+            data = io.BufferedReader(source, _BUFFER)
+            if start:
+                data.seek(start)
+            self._start = self.offset = start
+            self.block = 1
+            peeked = data.peek(1)
+            if codec and not peeked and not self.taken:
+                raise EOFError("a compressed file has no bytes")
+            name = canonical_encoding(encoding or "utf-8").removesuffix("-sig")
+            if encoding is None and has_mark and peeked[:2] in (b"\xff\xfe", b"\xfe\xff"):
+                name = "utf-16"
+            self.is_plain = name == "utf-8" and not codec
+            self.head = peeked.decode(name, "replace")
+            if not start and self.head.startswith("\ufeff"):
+                data.read(len("\ufeff".encode(name)))
+                self.offset = len(codecs.BOM_UTF8)
+                self.head = self.head[1:]
+            errors = "surrogateescape" if name == "utf-8" else _UNKNOWN_BYTES
+            self._text = io.TextIOWrapper(data, name, errors, newline)
+            self.read = self._text.read
+            self.readline = self._text.readline
+            self._lines: Any = data if name == "utf-8" else self._text
+            on_error.pop_all()
 
     @property
     def taken(self) -> int:
@@ -296,9 +311,9 @@ class TextFile:
         while stop is None or self.offset < stop:
             size = min(self.block, stop - self.offset) if stop else self.block
             start = self.offset
-            text = _bytes(self._lines.read(size))
+            text = as_utf8(self._lines.read(size))
             self.offset += len(text)
-            while text[-1:] not in (b"", b"\n") and (rest := _bytes(self._lines.readline(most))):
+            while text[-1:] not in (b"", b"\n") and (rest := as_utf8(self._lines.readline(most))):
                 # The beginning is enough to see that the line is too long.
                 text = text[: 4 * size + most] + rest
                 self.offset += len(rest)
@@ -331,7 +346,7 @@ def lines_of(start: int, block: bytes, limit: int) -> Iterator[tuple[int, str, s
         start += len(data)
 
 
-def _bytes(text: str | bytes) -> bytes:
+def as_utf8(text: str | bytes) -> bytes:
     """Returns a text as UTF-8, and what could not be decoded as a byte that is not UTF-8."""
     return text if isinstance(text, bytes) else text.encode(errors="surrogateescape")
 
@@ -341,7 +356,7 @@ def size_of(text: str) -> tuple[int, str]:
     try:
         return len(text.encode()), ""
     except UnicodeEncodeError:
-        return len(_bytes(text)), NOT_DECODED
+        return len(as_utf8(text)), NOT_DECODED
 
 
 def line_blocks(path: str) -> Iterator[list[str]]:

@@ -41,12 +41,13 @@ ENCODINGS = (
 VERSION_OF_DELTA = re.compile(r"(.+)@v([0-9]{1,18})")
 VERSION_OF_ICEBERG = re.compile(r".+/metadata/[^/]+\.metadata\.json")
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
+_CODECS |= {".xz": "xz", ".zip": "zip"}
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "colon": ":", "space": " "}
 _DELIMITERS["\\t"] = "\t"
 _MEBIBYTE = 2**20
 _DEFAULT_RECORD_BYTES = 16 * _MEBIBYTE
-_FIELD = r"[^\x00-\x1f\"\\]+"
-_FIELD_NAME = "a name without quotes, backslashes and control characters"
+_FIELD = r"[^\x00-\x1f]+"
+_FIELD_NAME = "a name without control characters"
 
 
 def codec_of(path: str) -> str | None:
@@ -109,13 +110,18 @@ def _may_be(named: str, wanted: str) -> bool:
     return named == wanted or any(named in alike and wanted in alike for alike in _ALIKE)
 
 
-def names_of(text_field: str | Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of the text fields as a tuple, from one name or several.
+def names_of(named: str | Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of fields as a tuple, from one name or several.
 
     >>> names_of("text"), names_of(["subject", "body"])
     (('text',), ('subject', 'body'))
     """
-    return (text_field,) if isinstance(text_field, str) else tuple(text_field)
+    return (named,) if isinstance(named, str) else tuple(named)
+
+
+def one_or_several(names: tuple[str, ...]) -> str | tuple[str, ...]:
+    """Returns the one name, or the names if there are several: the inverse of `names_of`."""
+    return names[0] if len(names) == 1 else names
 
 
 def canonical_encoding(name: str) -> str:
@@ -146,7 +152,8 @@ class InputDescription:
     noise.
 
     Attributes:
-      user_field: Name of the field that holds the user; it defines the privacy unit.
+      user_field: Name of the field that holds the user, or names of several that do so together; it
+        defines the privacy unit.
       text_fields: Names of the fields that hold text; each text is a document of the user.
       group_field: Name of the field that holds the group of a document, or None without groups.
       format: Format of the files (see `FORMATS`), "auto" for the format of their extension, or "rows"
@@ -160,7 +167,7 @@ class InputDescription:
       {'user_field': 'customer', 'text_fields': ['subject', 'body'], 'format': 'rows', 'details': {}}
     """
 
-    user_field: str = "user"
+    user_field: str | tuple[str, ...] = "user"
     text_fields: tuple[str, ...] = ("text",)
     group_field: str | None = None
     format: str = "rows"
@@ -168,8 +175,9 @@ class InputDescription:
 
     def to_dict(self) -> dict[str, object]:
         """Returns the description as JSON types, without a group if there is none."""
+        users = self.user_field
         described: dict[str, object] = {
-            "user_field": self.user_field,
+            "user_field": users if isinstance(users, str) else list(users),
             "text_fields": list(self.text_fields),
         }
         if self.group_field is not None:
@@ -203,13 +211,16 @@ class ReadOptions(Parameters):
         ),
     ] = "auto"
     user_field: Annotated[
-        str,
+        str | Sequence[str],
         Parameter(
             pattern=_FIELD,
             requirement=_FIELD_NAME,
             essential=True,
+            commas=True,
             help="Field with the user of a record. All records with one value are protected together, "
-            "so it must identify a person.",
+            "so it must identify a person. Several fields with commas between them are one user by "
+            "all of their values, e.g. tenant,id; with a period, as in user,month, a person is "
+            "protected within each period.",
         ),
     ] = "user"
     text_field: Annotated[
@@ -222,6 +233,22 @@ class ReadOptions(Parameters):
             "user, and a text that is null or missing is skipped.",
         ),
     ] = "text"
+    normalize_users: Annotated[
+        bool,
+        Parameter(
+            in_short_help=False,
+            help="Makes ids of users one that differ only in blanks at their ends, in composed or "
+            "decomposed letters (NFC), or in invisible format characters. Otherwise ids are exact.",
+        ),
+    ] = False
+    record_is_user: Annotated[
+        bool,
+        Parameter(
+            in_short_help=False,
+            help="Makes each record a user of its own, where there are no ids. A record is protected "
+            "then, and a person with several records is not.",
+        ),
+    ] = False
     encoding: Annotated[
         str | None,
         Parameter(
@@ -245,11 +272,12 @@ class ReadOptions(Parameters):
     quoting: Annotated[
         str,
         Parameter(
-            choices=("auto", "quoted", "none"),
+            choices=("auto", "quoted", "backslash", "none"),
             in_short_help=False,
             help="Whether fields of CSV or TSV files may be enclosed in quotes; auto is quoted for "
             "CSV and none for TSV. quoted says that quotes in fields are doubled, also where a field "
-            "ends with a backslash.",
+            "ends with a backslash; backslash says that they are escaped by backslashes, as Spark, "
+            "Hive and MySQL do.",
         ),
     ] = "auto"
     columns: Annotated[
@@ -283,7 +311,7 @@ class ReadOptions(Parameters):
     where: Annotated[
         str | Sequence[str] | None,
         Parameter(
-            pattern=r"[^\x00-\x1f\"\\=]+=[^\x00-\x1f]+",
+            pattern=r"[^\x00-\x1f=]+=[^\x00-\x1f]+",
             requirement="a field, then =, then values with commas between them",
             value="FIELD=VALUES",
             in_short_help=False,
@@ -305,7 +333,12 @@ class ReadOptions(Parameters):
             self.check_kind(self.input_format)
         if isinstance(self.fields, str):
             raise ValueError(f"fields must be a list of names, got fields={self.fields!r}.")
-        names = [name for _, name in self.wanted_fields]
+        if self.record_is_user and (self.normalize_users or self.user_field != "user"):
+            raise ValueError(
+                "record_is_user must be given without user_field and normalize_users, since no id is "
+                f"read then, got user_field={self.user_field!r}."
+            )
+        names = [name for _, name in self.column_fields]
         for option, name in self.wanted_fields:
             if names.count(name) > 1 or (self.columns and list(self.columns).count(name) != 1):
                 raise ValueError(
@@ -319,12 +352,29 @@ class ReadOptions(Parameters):
         return names_of(self.text_field)
 
     @property
+    def user_fields(self) -> tuple[str, ...]:
+        """Names of the columns of users: one, or several whose values are a user together."""
+        return names_of(self.user_field)
+
+    @property
+    def has_plain_users(self) -> bool:
+        """Whether users are the values of their fields as they are."""
+        return not (self.record_is_user or self.normalize_users)
+
+    @property
+    def column_fields(self) -> tuple[tuple[str, str], ...]:
+        """The wanted fields, with that of the user in front also if it is not read."""
+        named = self.wanted_fields
+        return (("user_field", "user"), *named) if self.record_is_user else named
+
+    @property
     def wanted_fields(self) -> tuple[tuple[str, str], ...]:
         """Pairs of a parameter and its field: the user's, the texts', the group's, the others."""
+        users = () if self.record_is_user else (("user_field", name) for name in self.user_fields)
         texts = (("text_field", name) for name in self.text_fields)
         group = (("group_field", name) for name in (self.group_field,) if name is not None)
         others = (("fields", name) for name in self.fields or ())
-        return (("user_field", self.user_field), *texts, *group, *others)
+        return (*users, *texts, *group, *others)
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -349,7 +399,7 @@ class ReadOptions(Parameters):
     def is_quoted(self, kind: str) -> bool:
         """Returns whether the fields of a format may be enclosed in quotes, as in CSV and TSV."""
         return kind in DELIMITED and (
-            self.quoting == "quoted" or (self.quoting == "auto" and kind == "csv")
+            self.quoting in ("quoted", "backslash") or (self.quoting == "auto" and kind == "csv")
         )
 
     @property
@@ -368,10 +418,12 @@ class ReadOptions(Parameters):
             "where": self.where and json.dumps(self.conditions),
             # A further field may be the reason why a record is rejected.
             "fields": self.fields and json.dumps(list(self.fields)),
+            "normalize_users": "true" if self.normalize_users else None,
+            "record_is_user": "true" if self.record_is_user else None,
             "max_record_bytes": None if size == _DEFAULT_RECORD_BYTES else str(size),
         }
         return InputDescription(
-            user_field=self.user_field,
+            user_field=one_or_several(self.user_fields),
             text_fields=self.text_fields,
             group_field=self.group_field,
             format=self.input_format,
@@ -424,11 +476,11 @@ class ReadOptions(Parameters):
             )
         usual = (("user_field", ReadOptions.user_field), ("text_field", ReadOptions.text_field))
         is_usual = self.wanted_fields == usual and self.fields is None and self.where is None
-        if kind == "sequences" and not is_usual:
+        if kind == "sequences" and not (is_usual and self.has_plain_users):
             raise InputError(
-                "a file of sequences must be read without user_field, text_field, group_field and "
-                "fields, and without where, since each line is a user with one text. Name the format "
-                "with input_format."
+                "a file of sequences must be read without user_field, text_field, group_field, fields, "
+                "where, normalize_users and record_is_user, since each line is a user with one text. "
+                "Name the format with input_format."
             )
 
 

@@ -18,9 +18,16 @@ import pyarrow.parquet as pq
 
 from beam_dpne.elements import progress
 from beam_dpne.errors import InputError
-from beam_dpne.reading import mailboxes, text_formats
-from beam_dpne.reading.columns import NAMED_USER, interleaved, row_group_ranges
+from beam_dpne.reading import json_formats, mailboxes, text_formats
+from beam_dpne.reading.columns import (
+    NAMED_USER,
+    interleaved,
+    row_group_ranges,
+    users_of_records,
+)
+from beam_dpne.reading.compression import SIGNATURE_BYTES, refuse_unnamed
 from beam_dpne.reading.files import BrokenText, InputFile, TextFile, guarded, open_raw
+from beam_dpne.reading.ids import joined_ids
 from beam_dpne.reading.json_lists import beginning_of, prefix_of
 from beam_dpne.reading.nested import conditions_of, has, paths_in
 from beam_dpne.reading.options import DELIMITED, ReadOptions, codec_of, format_of
@@ -171,11 +178,12 @@ def read_item(item: WorkItem, options: ReadOptions) -> Generator[Batch, None, No
 def _documents(columns: Sequence[pa.Array], options: ReadOptions) -> pa.RecordBatch:
     """Returns a document for each text of usable records, or rows if further fields are wanted."""
     if options.fields is not None:
-        names = [name for _, name in options.wanted_fields]
+        names = [name for _, name in options.column_fields]
         return pa.RecordBatch.from_arrays(list(columns), names=names)
-    last_text = 1 + len(options.text_fields)
+    users = len(options.user_fields)
+    last_text = users + len(options.text_fields)
     group = None if options.group_field is None else columns[last_text]
-    return interleaved(columns[0], columns[1:last_text], group)
+    return interleaved(joined_ids(columns[:users]), columns[users:last_text], group)
 
 
 def _read_parquet(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
@@ -185,7 +193,8 @@ def _read_parquet(item: WorkItem, options: ReadOptions) -> Generator[_Part, None
         groups = range(item.start, item.stop or file.metadata.num_row_groups)
         size_of_row = item.file.size / max(1, file.metadata.num_rows)
         counts = [file.metadata.row_group(group).num_rows for group in range(groups.start)]
-        for rows in read_row_groups(file, groups, options, dict(item.file.fields)):
+        given = dict(item.file.fields)
+        for rows in read_row_groups(file, groups, options, given, item.file.number):
             done = int((rows.end - sum(counts)) * size_of_row)
             yield _Part(rows.columns, rows.rejects, "row", done, rows.further)
 
@@ -194,7 +203,7 @@ def _read_iceberg(item: WorkItem, options: ReadOptions) -> Generator[_Part, None
     file = IcebergFile.of(item.file.version, item.file.path)
     _require_fields(file.schema.names, item, options, file.schema)
     size_of_row = item.file.size / max(1, file.num_rows)
-    for rows in read_iceberg(file, options):
+    for rows in read_iceberg(file, options, item.file.number):
         yield _Part(rows.columns, rows.rejects, "row", int(rows.end * size_of_row), rows.further)
 
 
@@ -252,19 +261,23 @@ def _parts(
         reading = text_formats.read_delimited(into, names, item.kind, item.stop)
     elif item.kind == "mbox":
         reading = text_formats.read_mbox(into)
+    elif is_array and options.records is not None:
+        reading = json_formats.read_json_list(into)
     elif is_array:
-        reading = text_formats.read_json_array(into)
+        reading = json_formats.read_json_array(into)
     else:
-        reading = text_formats.read_json_lines(into, item.stop)
+        reading = json_formats.read_json_lines(into, item.stop)
+    tokens = pa.list_(pa.string()) if options.text_is_tokens else pa.string()
     user = NAMED_USER if item.kind == "sequences" else pa.string()
-    text_kind = pa.list_(pa.string()) if options.text_is_tokens else pa.string()
-    others = [pa.string()] * (len(options.wanted_fields) - 1 - len(options.text_fields))
-    kinds = [user, *[text_kind] * len(options.text_fields), *others]
+    kind_of = {"user_field": user, "text_field": tokens}
+    kinds = [kind_of.get(option, pa.string()) for option, _ in options.wanted_fields]
     # The reader goes beyond the piece to the end of its last record.
     size = min(item.file.size, item.stop or item.file.size) - item.start
     # What is left after the last yield is the last batch.
     for _ in itertools.chain(reading, [None]):
         columns = [pa.array(each, kind) for each, kind in zip(into.columns, kinds, strict=True)]
+        if options.record_is_user:
+            columns.insert(0, users_of_records(item.file.number, into.places))
         unit = "row" if is_array else "byte"
         yield _Part(columns, into.rejects, unit, min(text.taken, size), into.further)
         into.clear()
@@ -295,11 +308,18 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecor
     documents = list[pa.RecordBatch]()
     for item in items[:_CHECKED_FILES]:
         beginning = dataclasses.replace(options, block_bytes=_CHECKED_BYTES)
-        with contextlib.closing(read_item(item, beginning)) as batches:
-            for batch in itertools.islice(batches, 1):
-                usable += batch.usable
-                documents.append(batch.documents)
-                reasons.update(reason for _, reason in batch.rejects)
+        try:
+            batch = _first_batch(item, beginning)
+        except InputError:
+            _refuse_compressed(item)
+            raise
+        if batch is None:
+            continue
+        if not batch.usable:
+            _refuse_compressed(item)
+        usable += batch.usable
+        documents.append(batch.documents)
+        reasons.update(reason for _, reason in batch.rejects)
     if not usable:
         _require_list(items[0], reasons, options)
     why = "which its first records do not have"
@@ -324,6 +344,18 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecor
         pa.concat_arrays([each.column(place) for each in documents]) for place in range(2)
     )
     return FirstRecords(users, texts)
+
+
+def _first_batch(item: WorkItem, options: ReadOptions) -> Batch | None:
+    with contextlib.closing(read_item(item, options)) as batches:
+        return next(batches, None)
+
+
+def _refuse_compressed(item: WorkItem) -> None:
+    """Refuses a text that cannot be read since it is compressed, which its name does not say."""
+    if item.kind != "parquet" and codec_of(item.file.path) is None:
+        with open_raw(item.file.path) as raw:
+            refuse_unnamed(item.file.path, raw.read(SIGNATURE_BYTES))
 
 
 def _require_list(item: WorkItem, reasons: set[str], options: ReadOptions) -> None:
@@ -395,7 +427,8 @@ def _option_without_field(item: WorkItem, reasons: set[str], options: ReadOption
     """
     missing = {NO_USER: "user_field", NO_TEXT: "text_field", NO_GROUP: "group_field"}
     if len(reasons) == 1:
-        return missing.get(next(iter(reasons)), "")
+        named = missing.get(next(iter(reasons)), "")
+        return named if named in dict(options.wanted_fields) else ""
     if reasons or item.kind not in ("json", "jsonl"):
         return ""
     # Conditions have left out all that was read, perhaps since their own fields are not there.
@@ -455,11 +488,19 @@ def _records_of(item: WorkItem, options: ReadOptions) -> list[dict[str, object]]
         lines = text.lines(options.max_record_bytes)
         records = (json.loads(line) for _, line, _ in lines if line.strip())
         if _is_array(text, item.kind, options):
-            records = itertools.chain.from_iterable(
-                text_formats.elements(text, prefix_of(options.records))
-            )
+            records = _elements_of(text, options)
         found.extend(itertools.islice(records, _SHOWN))
     return [record for record in found if isinstance(record, dict)]
+
+
+def _elements_of(text: TextFile, options: ReadOptions) -> Iterator[object]:
+    """Yields the elements of the list of records of a text."""
+    if options.records is not None:
+        for found in json_formats.listed_elements(text, prefix_of(options.records)):
+            yield from found
+        return
+    for piece in json_formats.elements(text, options.max_record_bytes):
+        yield from map(json.loads, piece.each())
 
 
 def _require_fields(

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from beam_dpne.reading.columns import checked_columns
+from beam_dpne.reading.columns import checked_columns, users_of_records
 from beam_dpne.reading.nested import Finder, conditions_of, step
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.table_versions import IcebergFile
@@ -109,7 +109,11 @@ def _all_fields(
 
 
 def read_row_groups(
-    file: pq.ParquetFile, groups: range, options: ReadOptions, given: Mapping[str, str | None]
+    file: pq.ParquetFile,
+    groups: range,
+    options: ReadOptions,
+    given: Mapping[str, str | None],
+    number: int,
 ) -> Iterator[Rows]:
     """Yields the rows of row groups, some at a time.
 
@@ -118,10 +122,12 @@ def read_row_groups(
       groups: Numbers of the row groups.
       options: How the file is read.
       given: Fields of all rows, which the path of the file has.
+      number: Number of the file, for records that are users.
     """
     row = sum(file.metadata.row_group(group).num_rows for group in range(groups.start))
     schema = file.schema_arrow
-    columns = _Columns(schema, options, {n: x for n, x in given.items() if n not in schema.names})
+    others = {name: value for name, value in given.items() if name not in schema.names}
+    columns = _Columns(schema, options, others, number)
     read = columns.stored_in(file)
     for group in groups:
         found = file.metadata.row_group(group)
@@ -132,9 +138,9 @@ def read_row_groups(
             row += batch.num_rows
 
 
-def read_iceberg(file: IcebergFile, options: ReadOptions) -> Iterator[Rows]:
+def read_iceberg(file: IcebergFile, options: ReadOptions, number: int) -> Iterator[Rows]:
     """Yields the rows of a file of Iceberg, some at a time."""
-    columns = _Columns(file.schema, options, {})
+    columns = _Columns(file.schema, options, {}, number)
     row = 0
     for batch in file.batches(columns.outer):
         yield columns.checked(batch, row)
@@ -145,9 +151,14 @@ class _Columns:
     """Makes the wanted columns of batches of one schema."""
 
     def __init__(
-        self, schema: pa.Schema, options: ReadOptions, given: Mapping[str, str | None]
+        self,
+        schema: pa.Schema,
+        options: ReadOptions,
+        given: Mapping[str, str | None],
+        number: int,
     ) -> None:
         self._options = options
+        self._number = number
         self._given = given
         self._has_paths = options.needs_paths({*schema.names, *given})
         self._finder = Finder(options, given)
@@ -182,7 +193,8 @@ class _Columns:
         end = first + batch.num_rows
         if not self._has_paths:
             plain = [self._column(batch, name) for _, name in self._options.wanted_fields]
-            columns, faults, _ = checked_columns(*plain, options=self._options)
+            columns, faults, kept = checked_columns(plain, options=self._options)
+            columns = self._with_users(columns, first + kept)
             return Rows(columns, [(first + row, reason) for row, reason in faults], 0, end)
         texts, rows = self._texts(batch)
         wanted = list[pa.Array]()
@@ -191,9 +203,16 @@ class _Columns:
                 wanted.append(texts[name])
             else:
                 wanted.append(self._column(batch, name).take(pa.array(rows, pa.int64())))
-        columns, faults, kept = checked_columns(*wanted, options=self._options, records=rows)
+        columns, faults, kept = checked_columns(wanted, options=self._options, records=rows)
+        columns = self._with_users(columns, first + kept)
         further = kept.size - np.unique(kept).size
         return Rows(columns, [(first + row, reason) for row, reason in faults], further, end)
+
+    def _with_users(self, columns: list[pa.Array], records: np.ndarray) -> list[pa.Array]:
+        """Returns columns with that of users in front, if each record is one."""
+        if not self._options.record_is_user:
+            return columns
+        return [users_of_records(self._number, records.tolist()), *columns]
 
     def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
         """Returns a field of each row; a list on the way to it is returned as it is."""

@@ -83,6 +83,7 @@ class ReadDocuments(UnhintedTransform):
         reject is a line of JSON; `tally` waits for it. It is as private as the data, and on a local
         file system only its owner can read it.
       input_format, user_field, text_field, encoding: As in `ReadOptions`.
+      normalize_users, record_is_user: As in `ReadOptions`.
       delimiter, quoting, columns, max_record_bytes, records, where: As in `ReadOptions`.
       text_is_tokens, group_field, block_bytes, split_bytes: As in `ReadOptions`. With a group_field the
         batches have a third column `group` (string).
@@ -111,8 +112,10 @@ class ReadDocuments(UnhintedTransform):
 
     inputs: Sequence[str]
     input_format: str = ReadOptions.input_format
-    user_field: str = ReadOptions.user_field
+    user_field: str | Sequence[str] = ReadOptions.user_field
     text_field: str | Sequence[str] = ReadOptions.text_field
+    normalize_users: bool = ReadOptions.normalize_users
+    record_is_user: bool = ReadOptions.record_is_user
     encoding: str | None = ReadOptions.encoding
     delimiter: str | None = ReadOptions.delimiter
     quoting: str = ReadOptions.quoting

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.errors import UsageError
+from beam_dpne.reading.options import names_of
 from beam_dpne.release.reading import Release
 from beam_dpne.release.schema import plain_unit
 from beam_dpne.release.wording import number, shown
@@ -210,11 +211,16 @@ def _text_fields(release: Release) -> str | None:
     return None if names is None else ", ".join(names)
 
 
+def _user_field(release: Release) -> str | None:
+    named = release.ledger["input"].get("user_field")
+    return None if named is None else ", ".join(names_of(named))
+
+
 # What may differ between two ledgers that are compared, and is named then: the part of a report to
 # which it belongs, and its value.
 _NAMED: dict[str, tuple[str, Callable[[Release], str | None]]] = {
     "unit": ("unit", _unit),
-    "user field": ("fields", lambda release: release.ledger["input"].get("user_field")),
+    "user field": ("fields", _user_field),
     "text field": ("fields", _text_fields),
     # Ledgers of older versions have none.
     "version of the tokenizer": (

@@ -35,7 +35,7 @@ from beam_dpne.documents.run_keys import (
 from beam_dpne.documents.tokenizers import BOUNDARIES, TOKENIZERS, Tokenizer, tokenizer_name
 from beam_dpne.elements.rows import ORDER
 from beam_dpne.mechanism.gaussian import GaussianNoise, group_sizes
-from beam_dpne.reading.options import InputDescription
+from beam_dpne.reading.options import InputDescription, names_of
 from beam_dpne.release import schema
 from beam_dpne.release.parts import PROGRAMS
 from beam_dpne.release.schema import (
@@ -340,12 +340,24 @@ def user_sentence(described: InputDescription | None) -> str:
 
     >>> user_sentence(InputDescription(user_field="customer_email", format="csv"))
     'each value of the field "customer_email" is one user'
+    >>> user_sentence(InputDescription(user_field=("user", "month")))
+    'each combination of the values of the fields "user" and "month" is one user'
     """
     if described is None:
         return "as the input of the pipeline names them"
     if described.format == "sequences":
         return f"each line of a file{_IS_ONE_USER}"
-    return f'each value of the field "{described.user_field}"{_IS_ONE_USER}'
+    details = dict(described.details)
+    if "record_is_user" in details:
+        return f"each record of a file{_IS_ONE_USER}"
+    names = [f'"{name}"' for name in names_of(described.user_field)]
+    values = f"each value of the field {names[0]}"
+    if len(names) > 1:
+        listed = f"{', '.join(names[:-1])} and {names[-1]}"
+        values = f"each combination of the values of the fields {listed}"
+    if "normalize_users" in details:
+        values += ", composed and without format characters and blanks at its ends,"
+    return f"{values}{_IS_ONE_USER}"
 
 
 def input_section(described: InputDescription | None) -> dict[str, Any]:
@@ -353,6 +365,8 @@ def input_section(described: InputDescription | None) -> dict[str, Any]:
     if described is None or described.format == "sequences":
         without_fields = {"user_field": None, "text_fields": None}
         return (described or InputDescription()).to_dict() | without_fields
+    if "record_is_user" in dict(described.details):
+        return described.to_dict() | {"user_field": None}
     return described.to_dict()
 
 

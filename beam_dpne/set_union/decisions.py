@@ -14,20 +14,39 @@ same as without a list. The comparison is with the run that finds only items of 
 positive weight in H, the histogram without the user.
 
 How low ρ may be follows from L and from what the rounds before have shown of it, so that it spends
-nothing. Let noise alone be above `KNOWN_CUT` with probability q. Let C be the number of members that a
-round has below it, C_u and B the numbers of those that nobody has below and above it, and T what is
-tolerated of spurious ones. (The border is that of a cell, up to σ/64 higher: q is lower then, and so is
-all that follows from it.) The next round finds each open member that nobody has with probability
-E_r T/N. If the round before closes what is below, at most B of these are left, and
-N = (C + 1) q/(1 − q). Else they are B + C_u, and N = (C + 1)/(1 − q). For binomial B and any f ≥ 0,
-E[f(C) B/(C_u + 1)] ≤ q/(1 − q) · E[f(C − 1)]. So E_r E[T'] of them are found in
-the mean, at most, where T' is T with one less below.
+nothing. Let noise alone be above `KNOWN_CUT` with probability q. (The border is that of a cell, up to
+σ/64 higher: q is lower then, and so is all that follows from it.) In a round
 
-T is the larger of min(1, η|L|) and η(|L| − (C_1 + √|L|)/(1 − q)). Without the root, the bracket
-estimates h, the number of members that users have: its mean is at most h, and its standard deviation is
-at most s = √|L|/(2(1 − q)). The root subtracts 2s, and the mean of what is above 0 is then at most
-h + s/8, as x − 2s ≤ x²/(8s). So all rounds together find at most min(1, η|L|) + η(h + 0.18 √|L| + 3)
-spurious items in the mean.
+    C    members are below it,
+    C_u  of these nobody has,
+    B    members are above it that nobody has,
+
+and T is what is tolerated of spurious ones. The next round finds each open member that nobody has with
+probability E_r T/N. If the round before closes what is below, at most B of these are left, and
+
+    N = (C + 1) q/(1 − q).
+
+Else they are B + C_u, and
+
+    N = (C + 1)/(1 − q).
+
+For binomial B and any f ≥ 0,
+
+    E[f(C) B/(C_u + 1)] ≤ q/(1 − q) · E[f(C − 1)].
+
+So E_r E[T'] of them are found in the mean, at most, where T' is T with one less below.
+
+T is the larger of two numbers,
+
+    min(1, η|L|)  and  η(|L| − (C_1 + √|L|)/(1 − q)).
+
+Without the root, the bracket estimates h, the number of members that users have: its mean is at most h,
+and its standard deviation is at most s = √|L|/(2(1 − q)). The root subtracts 2s, and the mean of what
+is above 0 is then at most h + s/8, as x − 2s ≤ x²/(8s). So all rounds together find in the mean at most
+
+    min(1, η|L|) + η(h + 0.18 √|L| + 3)
+
+spurious items.
 
 A descent policy has one cutoff Γ, that of items outside L. The sensitivity, and the decisions that may
 depend on a user, are as without a list: members that nobody has are decided alike with the user and

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.elements import arrays
-from beam_dpne.elements.arrays import hash_words, merge_words, places_in
+from beam_dpne.elements.arrays import hash_words, places_in
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
+from beam_dpne.elements.dictionaries import merge_words
 from beam_dpne.elements.encoding import bounded_parts
 from beam_dpne.elements.rows import COUNTED_ITEM_SCHEMA, ITEM_SCHEMA, in_order, with_rounded_scores
 from beam_dpne.elements.sums import sums_at

@@ -85,7 +85,7 @@ class ReadRows(beam.PTransform):
         read = root | "Read" >> ReadFiles(inputs=paths, rejects=self.rejects, options=options)
         names = _row_names(options)
         batches = read.documents
-        if names != [name for _, name in options.wanted_fields]:
+        if names != [name for _, name in options.column_fields]:
             named = beam.Map(lambda batch: batch.rename_columns(names))
             batches = batches | "Names" >> named.with_output_types(pa.RecordBatch)
         if self.max_rejected < 1:
@@ -104,7 +104,7 @@ def _row_names(options: ReadOptions) -> list[str]:
     Raises:
       UsageError: Two fields would have one name.
     """
-    names = [_NO_NAME.sub("_", name).strip("_") or name for _, name in options.wanted_fields]
+    names = [_NO_NAME.sub("_", name).strip("_") or name for _, name in options.column_fields]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(
@@ -131,7 +131,7 @@ def _row_type(options: ReadOptions) -> Any:
     if len(options.text_fields) > 1:
         text = text | None
     kinds = {"user_field": str, "text_field": text, "group_field": str, "fields": str | None}
-    of_options = zip(_row_names(options), options.wanted_fields, strict=True)
+    of_options = zip(_row_names(options), options.column_fields, strict=True)
     fields: Any = [(name, kinds[option]) for name, (option, _) in of_options]
     return RowTypeConstraint.from_fields(fields)
 
@@ -203,22 +203,25 @@ class PrivateRows(beam.PTransform):
         group_field = transform.row_description.group_field
         names = checked_names(transform.user_field, transform.text_field, group_field)
         # Batches, which are checked while they are read only, have the fields of the rows.
-        check_known_fields(rows.element_type, names, group_field is not None)
+        users = names_of(transform.user_field)
+        check_known_fields(rows.element_type, names, group_field is not None, len(users))
         readers = _readers_before(rows)
-        if any(transform.user_field in (each.options.fields or ()) for each in readers):
+        further = {name for each in readers for name in each.options.fields or ()}
+        if not further.isdisjoint(users):
             raise UsageError(
                 "user_field must not be one of the further fields of ReadDocuments, got user_field="
                 f"{transform.user_field!r}: only its own user_field is checked, so that 7, 7.0 and [7] "
-                f"would be three users. Give ReadDocuments user_field: {transform.user_field}."
+                f"would be three users. Give ReadDocuments user_field: {', '.join(users)}."
             )
         for each in readers:
             self._refuse_inputs(each)
         records = step.inputs[0] if is_straight else rows
         read = reader.options if is_straight else ReadOptions()
-        of_options = zip(_row_names(read), read.wanted_fields, strict=True)
+        of_options = zip(_row_names(read), read.column_fields, strict=True)
         documents = tuple(name for name, (option, _) in of_options if option != "fields")
         is_grouped_alike = (read.group_field is None) == (group_field is None)
-        if is_straight and is_grouped_alike and documents == names:
+        is_read_alike = is_grouped_alike and len(read.user_fields) == len(users)
+        if is_straight and is_read_alike and documents == names:
             batch = BatchDocuments(
                 user_field=transform.user_field,
                 text_field=transform.text_field,
@@ -234,11 +237,11 @@ class PrivateRows(beam.PTransform):
 
 def _by_row_names(transform: DocumentsTransform, read: ReadOptions) -> DocumentsTransform:
     """Returns a transform that names fields as rows do, instead of by the paths of the reader."""
-    fields = [field for _, field in read.wanted_fields]
+    fields = [field for _, field in read.column_fields]
     names = dict(zip(fields, _row_names(read), strict=True))
     renamed = dataclasses.replace(
         transform,
-        user_field=names.get(transform.user_field, transform.user_field),
+        user_field=[names.get(name, name) for name in names_of(transform.user_field)],
         text_field=[names.get(name, name) for name in names_of(transform.text_field)],
     )
     if isinstance(renamed, PrivateNgrams) and renamed.group_field is not None:

@@ -28,7 +28,7 @@ from beam_dpne.lists.public_counts import read_public_counts
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import steps as ngrams
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.reading.options import Grouping, ReadOptions, names_of
 from beam_dpne.release import steps as release
 from beam_dpne.release.publishing import check_output
@@ -47,7 +47,7 @@ from beam_dpne.yaml.rows import PrivateRows, ReadRows, WriteRows
 _LOGGER = logging.getLogger(__name__)
 # The name of the transform that has a plan.
 _TRANSFORMS = {
-    PrivacyPlan: "PrivateNgrams",
+    NgramsPlan: "PrivateNgrams",
     SetUnionPlan: "PrivateSetUnion",
     BayesianPlan: "BayesianCounts",
 }
@@ -147,7 +147,7 @@ class _Common(NamedTuple):
     """What the keys give that all private transforms have.
 
     Attributes:
-      user_field: the name of the field with the user.
+      user_field: the name of the field with the user, or several names.
       text_field: the name of the field with the text, or several names.
       tokenizer: the tokenizer with its rules.
       partitions: the number of parts of the users.
@@ -155,7 +155,7 @@ class _Common(NamedTuple):
       keys: the keys that name files.
     """
 
-    user_field: str
+    user_field: str | Sequence[str]
     text_field: str | Sequence[str]
     tokenizer: str | Tokenizer
     partitions: int
@@ -238,7 +238,7 @@ def ReadDocuments(made: Made) -> beam.PTransform:
     )
 
 
-@_keys({**_private_keys(PrivacyPlan), Grouping: (), KnownLists: ()})
+@_keys({**_private_keys(NgramsPlan), Grouping: (), KnownLists: ()})
 def PrivateNgrams(made: Made) -> beam.PTransform:
     """Releases n-grams of up to max_length words that many users share.
 
@@ -263,7 +263,7 @@ def PrivateNgrams(made: Made) -> beam.PTransform:
       ...         lambda row: print(row.ngram))
       good morning
     """
-    plan = made[PrivacyPlan]
+    plan = made[NgramsPlan]
     known = _known(made, plan.max_length)
     common = _common(made, plan, made[KnownLists])
     transform = ngrams.PrivateNgrams(

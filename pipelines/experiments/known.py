@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_dpne import KnownNgrams, PrivacyPlan
+from beam_dpne import KnownNgrams, NgramsPlan
 from beam_dpne.cli.display import print_table
 from beam_dpne.elements.arrays import places_in
 from beam_dpne.evaluation.corpus import Corpus, codes_of_sets, index_corpus, read_corpus
@@ -33,7 +33,7 @@ from beam_dpne.steps import GramSet
 from pipelines.experiments.studies import NOTICE, fixed_key
 
 MSNBC = "pipelines/data/msnbc990928.seq.gz"
-PLAN = PrivacyPlan(epsilon=1, delta=1e-7, count_share=0)
+PLAN = NgramsPlan(epsilon=1, delta=1e-7, count_share=0)
 NOTHING = "nothing"
 ONE_ROUND = "nothing, by one_round"
 _DEFAULTS = ("max_contributions", "vocabulary_delta_share", "rounds", "favour")
@@ -50,7 +50,7 @@ class World:
     """Users with their texts, and the plan of their releases."""
 
     corpus: Corpus
-    plan: PrivacyPlan = PLAN
+    plan: NgramsPlan = PLAN
 
     def release(self, known: KnownNgrams, key: int, **changed: Any) -> tuple[GramSet, ...]:
         """Returns what a run under a numbered key releases."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_dpne.ngrams.adaptive import AHEAD
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.set_union.plan import DESCENT_POLICIES, SetUnionPlan
 from pipelines.experiments import baselines, paper_tables, union_policies
 from pipelines.experiments import printed as papers
@@ -91,7 +91,7 @@ def all_experiments(scale: Scale) -> list[Experiment]:
 
 
 def _ngrams(label: str, keys: tuple[int, ...], at: Any = None, /, **plan: Any) -> Row:
-    return Row(label=label, plan=PrivacyPlan(**plan, count_share=0.0), keys=keys, at=at)
+    return Row(label=label, plan=NgramsPlan(**plan, count_share=0.0), keys=keys, at=at)
 
 
 def _compared(

@@ -86,8 +86,8 @@ def test_the_wheel_holds_the_package_alone(wheel):
 DATA_FRAME = """
 import apache_beam as beam
 from apache_beam.dataframe.convert import to_dataframe
-from beam_dpne import PrivacyPlan, PrivateNgrams
-plan = PrivacyPlan(epsilon=8, delta=1e-5, max_length=1)
+from beam_dpne import NgramsPlan, PrivateNgrams
+plan = NgramsPlan(epsilon=8, delta=1e-5, max_length=1)
 with beam.Pipeline() as pipeline:
     rows = (pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(300)])
             | PrivateNgrams(plan=plan)).rows

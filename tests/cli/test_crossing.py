@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 from covertable import make
 
-from beam_dpne import PrivacyPlan, SetUnionPlan, read_release, split_ngram
+from beam_dpne import NgramsPlan, SetUnionPlan, read_release, split_ngram
 from beam_dpne.accounting.budget import open_budget
 from beam_dpne.accounting.expense import expense_of_plan
 from beam_dpne.release.reading import Release
@@ -32,6 +32,8 @@ FACTORS: dict[str, list[Any]] = {
         *("tokens", "item", "separator", "own"),
     ],
     "masks": [(), ("numbers",), ("urls", "emails", "mentions", "numbers")],
+    # Of forms that no text of the crowd has, so that nothing else is released.
+    "fold": [(), ("apostrophes", "width", "compatibility")],
     "stop_list": [False, True],
     "known": ["none", "text", "table", "release"],
     "is_grouped": [False, True],
@@ -80,6 +82,7 @@ class Row:
     mechanism: str = "adaptive"
     tokenizer: str = "words"
     masks: tuple[str, ...] = ()
+    fold: tuple[str, ...] = ()
     stop_list: bool = False
     known: str = "none"
     is_grouped: bool = False
@@ -255,6 +258,8 @@ class Case:
             given["tokenizer"] = row.tokenizer
         if row.masks:
             given["mask"] = list(row.masks)
+        if row.fold:
+            given["fold"] = list(row.fold)
         if row.stop_list:
             (self.folder / "stop.txt").write_text("\n".join(crowd.STOP_LIST))
             given["stop_list"] = str(self.folder / "stop.txt")
@@ -392,7 +397,7 @@ def counted_run(case: Case, given: Mapping[str, Any], runner: str = "1") -> Rele
     if row.budget == "run":
         return case.run("out", {**given, "budget": path}, runner)
     if row.budget == "settle":
-        make_plan = SetUnionPlan if row.is_union else PrivacyPlan
+        make_plan = SetUnionPlan if row.is_union else NgramsPlan
         expense = expense_of_plan(make_plan(**case.plan()))
         open_budget(path).check_and_note(expense, program=row.program, output=place)
     release = case.run("out", given, runner)

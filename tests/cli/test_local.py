@@ -13,7 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, ReadDocuments, RunKeyFile, WriteRelease
+from beam_dpne import NgramsPlan, PrivateNgrams, ReadDocuments, RunKeyFile, WriteRelease
+from beam_dpne.errors import RunError
+from beam_dpne.jobs.job import Job
+from beam_dpne.jobs.local import run_here
+from beam_dpne.ngrams.run import NgramsRun
+from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.options import ReadOptions
+from beam_dpne.release.schema import ReleaseNotes
 from tests.conftest import ROOT
 from tests.engines.conftest import release_bytes
 
@@ -122,7 +129,7 @@ def test_the_transforms_in_a_pipeline_of_ones_own_write_the_same_release(cli, fo
     given = (*INPUTS, "--epsilon", 10, "--delta", 1e-4, "--max_length", 3)
     ended = cli("ngrams", *given, "--run_key_file", "run.key", "--output", "here")
     assert ended.status == 0, ended.err
-    plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=3)
+    plan = NgramsPlan(epsilon=10, delta=1e-4, max_length=3)
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         read = pipeline | ReadDocuments(inputs=FILES)
         private = PrivateNgrams(
@@ -130,3 +137,29 @@ def test_the_transforms_in_a_pipeline_of_ones_own_write_the_same_release(cli, fo
         )
         _ = read.documents | private | WriteRelease(output="own", tally=read.tally)
     assert release_bytes(folder / "own") == release_bytes(folder / "here")
+
+
+def quotes_the_text(texts):
+    raise KeyError(f"cannot split {texts[0]}")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_process_is_left_when_a_run_has_failed(folder, tmp_path, workers):
+    """Also while the error, whose traceback holds what was running, is there."""
+    plan = NgramsPlan(epsilon=10, delta=1e-4)
+    job = Job(
+        private=NgramsRun(plan=plan, tokenizer=quotes_the_text),
+        files=match_inputs([str(folder / file) for file in FILES]),
+        reading=ReadOptions(),
+        output=str(tmp_path / "out"),
+        output_format="jsonl",
+        overwrite=False,
+        notes=ReleaseNotes(),
+        rejects=None,
+        max_rejected=1,
+    )
+    with pytest.raises(RunError) as caught:
+        run_here(job, workers)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    assert "Good morning" not in str(caught.value)

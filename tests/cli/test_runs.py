@@ -1,10 +1,12 @@
 """`beam-dpne ngrams`: real files, real runs, what is printed and what is on disk."""
 
+import fcntl
 import json
 import os
 import pathlib
 import pty
 import random
+import shutil
 import signal
 import time
 
@@ -184,6 +186,28 @@ def test_a_second_run_to_one_directory_is_refused_while_the_first_is_at_work(
     assert program.run(*given, "--output", place).status == 0
 
 
+def test_the_release_of_a_run_that_has_just_ended_is_not_taken_for_ones_own(
+    release, tmp_path, monkeypatch
+):
+    """Else a run that is interrupted would end as if it had published."""
+    (tmp_path / "interrupted.py").write_text(
+        SLOW.replace("time.sleep(60)", "raise KeyboardInterrupt")
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    _, other = release("--quiet", output="other")
+    lock = fcntl.flock
+
+    def lock_after_another_run(handle, how):
+        monkeypatch.setattr(fcntl, "flock", lock)
+        shutil.copytree(other, tmp_path / "out", dirs_exist_ok=True)
+        lock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", lock_after_another_run)
+    ended, place = release("--tokenizer", "interrupted:splits", "--workers", 1)
+    assert (ended.status, "published:" in ended.err) == (130, False), ended.err
+    assert files_of(place) == files_of(other)
+
+
 def test_a_run_that_publishes_nothing_leaves_no_folder(tmp_path):
     (tmp_path / "empty").mkdir()
     for place in (tmp_path / "new" / "deep" / "out", tmp_path / "empty"):
@@ -214,9 +238,14 @@ def test_rejects_are_counted_listed_and_limited(cli, data, tmp_path):
     ] * 2
     inside = cli(*given, "--overwrite", "--rejects", tmp_path / "out" / "rejects")
     assert (inside.status, "rejects must be outside every release" in inside.err) == (2, True)
-    ended = cli(*given[:4], tmp_path / "no", *RUN, "--max_rejected", 0)
-    assert ended.status == 1
-    assert not (tmp_path / "no" / "ledger.json").exists()
+    for how in ((), ("--runner", "FnApiRunner")):
+        shutil.rmtree(tmp_path / "rejects")
+        more = ("--max_rejected", 0, "--rejects", tmp_path / "rejects")
+        ended = cli(*given[:4], tmp_path / "no", *RUN, *more, *how)
+        assert ended.status == 1
+        assert not (tmp_path / "no").exists()
+        # The list says what is to be corrected, above all if the run has failed for it.
+        assert len(listed.read_text().splitlines()) == 2
 
 
 def test_an_input_without_records_is_refused_if_it_is_empty_and_noticed_if_not(cli, tmp_path):

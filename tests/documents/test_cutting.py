@@ -4,7 +4,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_dpne import BayesianPlan, PrivacyPlan, PublicCounts, RunKey, SetUnionPlan
+from beam_dpne import BayesianPlan, NgramsPlan, PublicCounts, RunKey, SetUnionPlan
 from beam_dpne.bayesian.run import BayesianRun
 from beam_dpne.documents import blocks, cutting
 from beam_dpne.jobs.engine import transform_of
@@ -22,9 +22,9 @@ _PAIRS = [(f"w{first}", f"w{last}") for first in range(9) for last in range(9)]
 PUBLIC = PublicCounts.of(_PAIRS, [1] * len(_PAIRS))
 # Limits that some users are above.
 RUNS = {
-    "adaptive": NgramsRun(plan=PrivacyPlan(**LONG), **PARTS),
-    "one_round": NgramsRun(plan=PrivacyPlan(**LONG, strategy="one_round"), **PARTS),
-    "n-grams of giants": NgramsRun(plan=PrivacyPlan(**LONG, max_tokens_per_user=40), **PARTS),
+    "adaptive": NgramsRun(plan=NgramsPlan(**LONG), **PARTS),
+    "one_round": NgramsRun(plan=NgramsPlan(**LONG, strategy="one_round"), **PARTS),
+    "n-grams of giants": NgramsRun(plan=NgramsPlan(**LONG, max_tokens_per_user=40), **PARTS),
     "items of giants": SetUnionRun(
         plan=SetUnionPlan(**BUDGET, max_items_per_user=20), tokenizer="words", **PARTS
     ),

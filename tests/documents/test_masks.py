@@ -6,23 +6,25 @@ import hashlib
 import json
 import pickle
 import time
+import unicodedata
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_dpne.documents.masks import MASKS, TextRules
+from beam_dpne.documents.folding import FOLDS
+from beam_dpne.documents.masks import KEPT, MASK_NAMES, MASKS, TextRules, advice
 from beam_dpne.documents.run_keys import key_context, require_identified, tokenizer_identity
 from beam_dpne.documents.tokenizers import cut_at_borders, tokenize, whitespace
 from beam_dpne.errors import InputError, TokenizerError, UsageError
 from beam_dpne.jobs import parameters
 from beam_dpne.lists.left_out import read_stop_list
 from beam_dpne.lists.public_counts import count_text
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.release.reading import read_ledger, read_release
 
-PLAN = PrivacyPlan(epsilon=8, delta=1e-5, max_length=3)
+PLAN = NgramsPlan(epsilon=8, delta=1e-5, max_length=3)
 ALL = tuple(MASKS)
 PRONE = "a@.1-_:/w é東@。'%+ \n"
 
@@ -46,12 +48,110 @@ def pieces_of(rules: TextRules, text: str) -> list[list[str]]:
         ("numbers", "call +1 (555) 123-4567 now", [["call"], ["now"]]),
         ("numbers", "covid19 x2 3fa9c1d Größe2 ½ １２３ ok", [["ok"]]),
         ("numbers", "在2024年 twenty", [["在"], ["年", "twenty"]]),
+        ("emails", "至 ａｎｎ＠ｅｘａｍｐｌｅ．ｏｒｇ，bob@ｘ.org now", [["至"], ["now"]]),
+        ("mentions", "谢谢＠ann 和 ＠小明", [["谢谢"], ["和"]]),
+        (
+            "urls",
+            "见ｈｔｔｐｓ：／／ｅｘ．ｏｒｇ／ａ，谢谢 ｗｗｗ．ｘ．ｏｒｇ end",
+            [["见"], ["谢谢"], ["end"]],
+        ),
+        ("html", "a <b>fi</b>ne<br/>day<p class='x > y'>AT&amp;T &#x1F600; don&rsquo;t", None),
+        ("html", "x <3 y, a < b <!-- c --> d <script>e()</script>f<!doctype html>g <i", None),
+        ("html", "&lt;br&gt; mail &#97;nn@x.org", [["br", "mail", "ann", "x", "org"]]),
     ],
 )
 def test_each_mask_leaves_out_what_the_page_says(mask, text, expected):
     if expected is None:
-        expected = [["on"], ["or", "example", "org", "or", "v1", "2", "x"]]
+        expected = {
+            "on": [["on"], ["or", "example", "org", "or", "v1", "2", "x"]],
+            "a": [["a", "fine"], ["day"], ["at", "t", "don't"]],
+            "x": [["x", "3", "y", "a", "b"], ["d"], ["f"], ["g", "i"]],
+        }[text.split()[0]]
     assert pieces_of(TextRules(mask=(mask,)), text) == expected
+
+
+EMOJI = [
+    "❤\ufe0f",
+    "👩\u200d👩\u200d👧",
+    "👍🏽",
+    "🇩🇰",
+    "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
+    "❤",
+]
+
+
+@pytest.mark.parametrize("name", ["words", "unicode_words", "icu_words", "whitespace"])
+def test_emoji_stay_one_word_and_no_mask_breaks_them(name):
+    rules = TextRules(tokenizer=name, keep=("emoji",), mask=ALL)
+    text = "so".join(EMOJI)
+    expected = [each for emoji in EMOJI for each in (emoji, "so")][:-1]
+    assert pieces_of(rules, text) == [expected]
+    # Numbers, addresses and mentions stand right beside them.
+    for beside in ("2nd", "ann@x.org", "@ann", "www.x.org/a"):
+        masked = [pieces_of(rules, f"{emoji}{beside} {emoji}") for emoji in EMOJI]
+        assert masked == [[[emoji], [emoji]] for emoji in EMOJI]
+    assert pieces_of(TextRules(tokenizer=name, keep=("emoji",)), "1\ufe0f\u20e3\0a") == [
+        ["1\ufe0f\u20e3", "a"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rules", "text", "expected"),
+    [
+        ({}, "#Tea @Ann", [["tea", "ann"]]),
+        (
+            {"keep": ("hashtags",)},
+            "#Cafe\u0301Zu! C#x #1 ＃茶 @Ann",
+            [["#cafézu", "c", "x", "1", "#茶", "ann"]],
+        ),
+        ({"keep": ("mentions",)}, "ask @Ann.B, ＠bob; a@b", [["ask", "@ann.b", "@bob", "a", "b"]]),
+        ({"keep": ("hashtags",), "tokenizer": "whitespace"}, "(#Tea) b", [["(", "#Tea", ")", "b"]]),
+        ({"keep": ("hashtags",), "mask": ("mentions",)}, "#a @b #c", [["#a"], ["#c"]]),
+        ({"keep": ("hashtags",), "stop_list": ("#a", "b c")}, "#A d b #a b c", [["d", "b"]]),
+        ({"fold": ("apostrophes",)}, "don´t don`t don‘t donʼt don＇t don’t", [["don't"] * 6]),
+        ({"fold": ("width",)}, "ＡＢ　１ ｶﾞ ²ﬁ", [["ab", "1", "ガ", "²ﬁ"]]),
+        ({"fold": ("compatibility",)}, "ＡＢ１ ﬁsh x² ㎏", [["ab1", "fish", "x2", "kg"]]),
+        ({"fold": ("case",)}, "Straße STRASSE ΌΔΟΣ", [["strasse", "strasse", "όδοσ"]]),
+        ({"fold": ("width",), "mask": ("emails",), "tokenizer": "item"}, "ａ＠ｂ．ｃ", []),
+        (
+            {"fold": ("case",), "tokenizer": "item", "item_separator": ";"},
+            "Tea; TEA",
+            [["tea", "tea"]],
+        ),
+        ({"fold": ("case",), "stop_list": ("STRASSE",)}, "eine Straße", [["eine"]]),
+    ],
+)
+def test_the_operator_chooses_what_is_folded_and_what_stays_one_word(rules, text, expected):
+    assert pieces_of(TextRules(**rules), text) == expected
+
+
+def test_lists_of_tokens_are_folded_too():
+    lists = pa.array([["ＡＢ", "Don´t"], []])
+    rules = TextRules(tokenizer="tokens", fold=FOLDS)
+    assert tokenize(rules, lists.slice(0)).to_pylist() == [["ab", "don't"], []]
+
+
+@given(st.text(st.characters(categories=["L", "M", "N", "P", "S", "Zs", "Cf"])))
+def test_a_text_and_its_compatibility_forms_have_the_same_folded_words(text):
+    rules = TextRules(fold=("compatibility",))
+    forms = [unicodedata.normalize(form, text) for form in ("NFC", "NFD", "NFKC", "NFKD")]
+    first, *others = tokenize(rules, pa.array(forms)).to_pylist()
+    assert others == [first] * 3
+
+
+def test_check_names_tags_and_entities_and_quotes_none():
+    plain = ["a < b > c", "x <3 y", "AT&T", "R&D; x", "no &such thing"] * 20
+    assert advice(pa.array(plain), "words") == []
+    for markup in (
+        "canary<br>",
+        "canary &amp; b",
+        "<p class='x'>canary",
+        "caf&eacute;",
+        "it&#39;s",
+    ):
+        (note,) = advice(pa.array([*plain[:99], markup]), "words")
+        assert "--mask html" in note
+        assert "canary" not in note
 
 
 def test_the_first_of_the_masks_that_begin_at_one_place_counts():
@@ -71,13 +171,17 @@ def test_texts_are_masked_alone_and_nothing_that_is_left_has_a_match(texts, name
 
 
 @pytest.mark.parametrize(
-    "unit", ["a", "a@", "@a", "www.", "a://", "1a", "a.", "@a@b", "x.y/", "a1 "]
+    "unit",
+    [
+        *("a", "a@", "@a", "www.", "a://", "1a", "a.", "@a@b", "x.y/", "a1 "),
+        *("<a ", "<a x='", "<!--", "<i><!--", "</a", "<script>", "&", "&#x", "❤\u200d", "#1", "＠"),
+    ],
 )
 def test_masks_take_time_in_proportion_to_a_hostile_text(unit):
     def seconds(size: int) -> float:
         text = pa.array([(unit * size)[:size]])
         start = time.process_time()
-        TextRules(mask=ALL)(text)
+        TextRules(mask=MASK_NAMES, keep=("emoji", "hashtags"), fold=FOLDS)(text)
         return time.process_time() - start
 
     seconds(2**12)
@@ -133,6 +237,11 @@ def test_keys_are_bound_to_all_rules_and_to_the_tokenizer():
         TextRules(mask=ALL, stop_list=("b",)),
         TextRules(tokenizer="item", item_separator=";"),
         TextRules(tokenizer="item", item_separator=","),
+        TextRules(mask=MASK_NAMES),
+        TextRules(fold=("width",)),
+        TextRules(fold=("case",)),
+        TextRules(keep=("emoji",)),
+        TextRules(keep=("emoji", "hashtags")),
     ]
     contexts = {key_context(PLAN, rules) for rules in ["words", *each]}
     assert len(contexts) == 1 + len(each)
@@ -156,6 +265,17 @@ def test_keys_are_bound_to_all_rules_and_to_the_tokenizer():
     ("rules", "said"),
     [
         ({"mask": ("names",)}, "mask must be one of"),
+        ({"fold": ("accents",)}, "fold must be one of"),
+        ({"keep": ("names",)}, "keep must be one of"),
+        (
+            {"mask": ("html",), "tokenizer": "item"},
+            "mask html and keep must be given with a tokenizer of",
+        ),
+        (
+            {"keep": ("emoji",), "tokenizer": "tokens"},
+            "mask html and keep must be given with a tokenizer of",
+        ),
+        ({"keep": ("mentions",), "mask": ("mentions",)}, "must not both have mentions"),
         ({"item_separator": ";"}, "item_separator must be given with the tokenizer item"),
         ({"stop_list": ("a", "...")}, "stop_list must have a word and no line's end in each entry"),
         # Else it would have the digest of two entries, and one key the noise of both.
@@ -182,7 +302,9 @@ def test_a_list_is_read_line_by_line_and_must_be_text(tmp_path):
 
 
 def test_a_run_and_its_evaluation_leave_out_the_same(cli, tmp_path):
-    assert sorted(parameters.MASKS) == sorted(MASKS)
+    assert parameters.MASKS == MASK_NAMES
+    assert parameters.FOLDS == FOLDS
+    assert tuple(KEPT) == parameters.KEPT
     text = "please write to Max@mustermann.de or ask John Smith about invoice 17"
     lines = [json.dumps({"user": f"u{i}", "text": text}) for i in range(300)]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
@@ -201,6 +323,7 @@ def test_a_run_and_its_evaluation_leave_out_the_same(cli, tmp_path):
     )
     given = ("--input", tmp_path / "a.jsonl")
     rules = ("--mask", "numbers,emails", "--stop_list", tmp_path / "stop.txt")
+    rules += ("--fold", "apostrophes", "--keep", "emoji")
     own = ("--stop_list", tmp_path / "a.jsonl")
     ended = cli("ngrams", *given, *budget, *own, "--output", tmp_path / "out")
     assert ended.status == 2
@@ -214,7 +337,11 @@ def test_a_run_and_its_evaluation_leave_out_the_same(cli, tmp_path):
     assert ledger["tokenizer"] == "words"
     assert ledger["text_rules"] == {
         "mask": ["emails", "numbers"],
-        "mask_version": 1,
+        "mask_version": 2,
+        "fold": ["apostrophes"],
+        "fold_version": 1,
+        "keep": ["emoji"],
+        "keep_version": 1,
         "stop_list_sha256": hashlib.sha256(b"john smith").hexdigest(),
     }
     judge = ("evaluate", *given, "--release", tmp_path / "out", "--quiet")

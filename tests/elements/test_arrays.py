@@ -20,7 +20,6 @@ from beam_dpne.elements.arrays import (
     hash_words,
     join_words,
     map_in_threads,
-    merge_words,
     offsets_of,
     outside_limit,
     places_among,
@@ -30,6 +29,7 @@ from beam_dpne.elements.arrays import (
     used_words,
 )
 from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.dictionaries import merge_words
 from beam_dpne.elements.sums import sums_at, sums_of_rows
 from beam_dpne.mechanism.randomness import keyed_hashes
 

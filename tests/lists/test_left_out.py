@@ -14,7 +14,7 @@ from beam_dpne import (
     BayesianCounts,
     BayesianPlan,
     KnownNgrams,
-    PrivacyPlan,
+    NgramsPlan,
     PrivateNgrams,
     PrivateSetUnion,
     PublicCounts,
@@ -35,9 +35,9 @@ WORDS = "abcdefgh"
 # Nobody says two words in a row, so that every longer n-gram of these words comes of noise.
 APART = [(f"user {number}", word) for number in range(60) for word in WORDS]
 PHRASES = [f"{one} {two}" for one in WORDS for two in WORDS if one < two] + ["h g f", "b a h"]
-ADAPTIVE = PrivacyPlan(epsilon=20, delta=1e-3, max_length=3, spurious_fraction=0.5, count_share=0.0)
+ADAPTIVE = NgramsPlan(epsilon=20, delta=1e-3, max_length=3, spurious_fraction=0.5, count_share=0.0)
 SINGLE, BOTH = (
-    PrivacyPlan(
+    NgramsPlan(
         epsilon=20,
         delta=1e-3,
         max_length=3,
@@ -48,7 +48,7 @@ SINGLE, BOTH = (
     )
     for pruning in ("single", "both")
 )
-COUNTED = PrivacyPlan(epsilon=20, delta=1e-3, max_length=3, spurious_fraction=0.5)
+COUNTED = NgramsPlan(epsilon=20, delta=1e-3, max_length=3, spurious_fraction=0.5)
 
 
 def has_phrase(text: str) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_mechanism
 from scipy import special
 
-from beam_dpne import PrivacyPlan
+from beam_dpne import NgramsPlan
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.mechanism.gaussian import (
     SIZES,
@@ -25,8 +25,8 @@ from tests.support.releases import ledger_of
 
 BUDGET = {"epsilon": 1, "delta": 1e-7}
 PLANS = [
-    PrivacyPlan(**BUDGET, max_length=2, strategy="one_round"),
-    PrivacyPlan(**BUDGET, max_length=2),
+    NgramsPlan(**BUDGET, max_length=2, strategy="one_round"),
+    NgramsPlan(**BUDGET, max_length=2),
     SetUnionPlan(**BUDGET),
     BayesianPlan(**BUDGET),
 ]
@@ -35,7 +35,7 @@ BUDGETS = list(itertools.product((0.01, 0.1, 1.0, 4.0, 10.0), (1e-12, 1e-7, 1e-3
 
 @functools.cache
 def noise_of(epsilon: float, delta: float) -> GaussianNoise:
-    plan = PrivacyPlan(epsilon=epsilon, delta=delta, max_tokens_per_user=1000, strategy="one_round")
+    plan = NgramsPlan(epsilon=epsilon, delta=delta, max_tokens_per_user=1000, strategy="one_round")
     return GaussianNoise(plan.gaussian_epsilon, plan.gaussian_delta, 1 / plan.noise_stddev)
 
 
@@ -128,7 +128,7 @@ def test_users_who_spend_in_different_rounds_and_directions_cost_no_more_than_g_
 @pytest.mark.parametrize("users", SIZES)
 def test_a_word_of_one_persons_ids_may_pass_the_threshold_that_hides_one_users(users):
     """One round, one word, g ids: its exact probability of release is above δ_T, below δ of g."""
-    plan = PrivacyPlan(
+    plan = NgramsPlan(
         epsilon=2, delta=1e-6, max_length=1, max_contributions=1, strategy="one_round"
     )
     (length,) = plan.lengths

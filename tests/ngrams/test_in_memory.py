@@ -4,7 +4,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne import NgramsPlan, PrivateNgrams, RunKey
 from beam_dpne.documents import cutting
 from beam_dpne.elements import batches as elements
 from beam_dpne.ngrams.elements import Past
@@ -21,7 +21,7 @@ from tests.support.pipelines import keep
 from tests.support.tickets import tickets
 
 KEY = RunKey(bytes(range(32)))
-PLAN = PrivacyPlan(epsilon=8, delta=1e-5, max_length=3)
+PLAN = NgramsPlan(epsilon=8, delta=1e-5, max_length=3)
 
 
 def released(documents, **fields) -> list:
@@ -46,8 +46,8 @@ def documents():
     "plan",
     [
         PLAN,
-        PrivacyPlan(epsilon=8, delta=1e-5, max_length=3, strategy="one_round", count_share=0),
-        PrivacyPlan(epsilon=8, delta=1e-5, max_length=3, strategy="one_round", pruning="single"),
+        NgramsPlan(epsilon=8, delta=1e-5, max_length=3, strategy="one_round", count_share=0),
+        NgramsPlan(epsilon=8, delta=1e-5, max_length=3, strategy="one_round", pruning="single"),
     ],
     ids=["default", "one_round", "single"],
 )
@@ -93,7 +93,7 @@ def test_few_sums_wait_and_none_is_lost(documents, monkeypatch):
 def test_the_rule_of_a_length_is_known_also_if_no_hash_range_has_anything_left(workers):
     """It follows from a noisy count of held candidates, which cannot be made again; here it is 0."""
     documents = [(f"user {number}", f"word{number % 20}") for number in range(1200)]
-    plan = PrivacyPlan(epsilon=8, delta=1e-5, max_length=2, spurious_fraction=1e-6)
+    plan = NgramsPlan(epsilon=8, delta=1e-5, max_length=2, spurious_fraction=1e-6)
     if workers is None:
         with beam.Pipeline(runner=FnApiRunner()) as pipeline:
             private = PrivateNgrams(plan=plan, run_key=KEY, partitions=3)

@@ -15,7 +15,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import KnownNgrams, PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne import KnownNgrams, NgramsPlan, PrivateNgrams, RunKey
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import GROUP_FIELD, ITEM_SCHEMA, ROW_SCHEMA, join_tokens
@@ -37,7 +37,7 @@ from beam_dpne.steps import GramSet
 from tests.ngrams.test_oracle import shared_phrases, words_of
 from tests.support.pipelines import keep
 
-PLAN = PrivacyPlan(epsilon=8, delta=1e-4, max_length=3, count_share=0.0)
+PLAN = NgramsPlan(epsilon=8, delta=1e-4, max_length=3, count_share=0.0)
 KEY = RunKey(bytes(range(32)))
 NGRAMS = [
     ("to",),
@@ -244,7 +244,7 @@ def test_a_list_binds_the_run_key():
 
 
 def test_only_adaptive_takes_lists():
-    one_round = PrivacyPlan(epsilon=1, delta=1e-6, strategy="one_round")
+    one_round = NgramsPlan(epsilon=1, delta=1e-6, strategy="one_round")
     with pytest.raises(ValueError, match="known must be left out"):
         PrivateNgrams(known=KnownNgrams.of(NGRAMS), plan=one_round)
 

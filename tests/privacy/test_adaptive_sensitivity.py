@@ -17,7 +17,7 @@ import pyarrow as pa
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import KnownNgrams, PrivacyPlan, RunKey
+from beam_dpne import KnownNgrams, NgramsPlan, RunKey
 from beam_dpne.documents.blocks import (
     encode_documents,
     hash_users,
@@ -48,8 +48,8 @@ Sent = dict[Place, dict[User, dict[object, int]]]
 
 
 @st.composite
-def plans(draw) -> PrivacyPlan:
-    return PrivacyPlan(
+def plans(draw) -> NgramsPlan:
+    return NgramsPlan(
         epsilon=draw(st.sampled_from([0.5, 4.0, 25.0])),
         delta=draw(st.sampled_from([1e-6, 0.3])),
         max_length=draw(st.integers(1, 4)),
@@ -133,7 +133,7 @@ def in_groups(texts: list[list[str]], groups: int) -> list[list[str]]:
 
 def test_a_user_with_open_grams_to_the_end_reaches_the_budget():
     """So that the bound above is not one that nobody comes near, over words and longer n-grams."""
-    plan = PrivacyPlan(
+    plan = NgramsPlan(
         epsilon=4,
         delta=0.3,
         max_length=3,
@@ -177,7 +177,7 @@ def known_counts(steps: "OnePast") -> set[int]:
 
 def test_a_user_pays_for_counts_of_known_words_and_of_longer_ones():
     """So that the bound above is one on something."""
-    plan = PrivacyPlan(epsilon=25, delta=0.3, max_length=2, max_tokens_per_user=1000)
+    plan = NgramsPlan(epsilon=25, delta=0.3, max_length=2, max_tokens_per_user=1000)
     corpus = {"ann": [list("abcdabdcbacd")], "bob": [list("dcba")]}
     pairs = ["".join(pair) for pair in itertools.product("abcd", repeat=2)]
     root = grouped_root([*"abcd", *pairs], WORDS)
@@ -206,7 +206,7 @@ def held_of(tallied: dict[User, dict[int, tuple[int, int]]], counted: Counted) -
     return held
 
 
-def farthest_move(own: dict[int, tuple[int, int]], counted: Counted, plan: PrivacyPlan) -> Fraction:
+def farthest_move(own: dict[int, tuple[int, int]], counted: Counted, plan: NgramsPlan) -> Fraction:
     """Σ_G (t·n_G/s)², the square of the farthest that a user can move the counts, exactly."""
     alone = held_of({(0, 0): own}, counted)
     return sum((Fraction(held, 2**40) ** 2 for held in alone), Fraction()) / (
@@ -216,7 +216,7 @@ def farthest_move(own: dict[int, tuple[int, int]], counted: Counted, plan: Priva
 
 def steps_on_one_past(
     corpus: Corpus,
-    plan: PrivacyPlan,
+    plan: NgramsPlan,
     seed: int,
     partitions: int,
     words: Sequence[str] = WORDS,

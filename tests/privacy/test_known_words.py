@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_dpne import KnownNgrams, PrivacyPlan, RunKey
+from beam_dpne import KnownNgrams, NgramsPlan, RunKey
 from beam_dpne.evaluation.corpus import corpus_of
 from beam_dpne.mechanism.rules import KNOWN_CLASS
 from beam_dpne.ngrams import decisions, tolerances
@@ -27,7 +27,7 @@ from beam_dpne.ngrams.valid import class_sizes
 from beam_dpne.steps import GramSet, NextCandidates
 
 FALSE_FAILURE = 1e-7
-PLAN = PrivacyPlan(epsilon=4, delta=1e-5, max_length=2, spurious_fraction=0.5, count_share=0.0)
+PLAN = NgramsPlan(epsilon=4, delta=1e-5, max_length=2, spurious_fraction=0.5, count_share=0.0)
 HELD = [f"held {number:03}" for number in range(200)]
 UNHELD = [f"unheld {number:04}" for number in range(2000)]
 # Each word of HELD has 40 users, and each of these users has 5 of them.
@@ -47,7 +47,7 @@ def root_of_words(words: list[str]) -> GramSet:
     return root
 
 
-def release(root: GramSet, number: int, plan: PrivacyPlan = PLAN) -> tuple[GramSet, ...]:
+def release(root: GramSet, number: int, plan: NgramsPlan = PLAN) -> tuple[GramSet, ...]:
     key = run_key(number)
     return InMemory(plan=plan, run_key=key, root=root).release([corpus_of(TEXTS).batch(key)])
 

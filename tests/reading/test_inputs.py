@@ -308,7 +308,6 @@ def test_a_delimiter_is_not_named_where_the_header_may_be_split_rightly(tmp_path
 
 
 REMEDIES = (
-    "integers floats",
     "the field within it",
     "one document for each",
     "to text before",
@@ -318,10 +317,9 @@ REMEDIES = (
 @pytest.mark.parametrize(
     ("column", "kind", "remedy"),
     [
-        ("user", pa.float64(), "integers floats"),
         ("user", pa.struct([("id", pa.string())]), "the field within it"),
         ("user", pa.list_(pa.string()), "one document for each"),
-        ("user", pa.date32(), "to text before"),
+        ("user", pa.bool_(), "to text before"),
         ("text", pa.struct([("body", pa.string())]), "the field within it"),
         ("text", pa.list_(pa.int64()), "to text before"),
         ("text", pa.int64(), "to text before"),
@@ -335,14 +333,26 @@ def test_a_column_of_a_wrong_type_has_the_one_remedy_of_its_mistake(tmp_path, co
     assert [each for each in REMEDIES if each in str(told.value)] == [remedy]
 
 
-def test_inputs_that_are_no_files_are_refused(tmp_path) -> None:
-    for named, message in (
-        ("none.csv", "no such file"),
-        ("*.csv", "matches none"),
-        ("/dev/stdin", "can be read several times"),
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("none.csv", "there is no such file"),
+        ("*.csv", "the glob matches none"),
+        ("pipe", "it is a pipe or a device, which can be read only once"),
+        ("/dev/null", "it is a pipe or a device, which can be read only once"),
+        ("link.csv", "it is a link that leads to no file"),
+        ("empty", "the folder has no file"),
+    ],
+)
+def test_inputs_that_are_no_files_are_refused(tmp_path, named: str, message: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "gone.csv")
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "empty" / "_SUCCESS", "")
+    with pytest.raises(
+        FileNotFoundError, match=f"{named.strip('*')}: {message}".replace(".", "\\.")
     ):
-        with pytest.raises(FileNotFoundError, match=message):
-            match_inputs([str(tmp_path / named)])
+        match_inputs([str(tmp_path / named)])
 
 
 @pytest.mark.parametrize("named", ["", "a.csv"])
@@ -369,6 +379,8 @@ EACH = OF_TEXT | {"parquet", "mbox"}
 BELONGS: dict[str, tuple[Any, set[str]]] = {
     "user_field": ("who", FIELDS),
     "text_field": ("said", FIELDS),
+    "normalize_users": (True, FIELDS),
+    "record_is_user": (True, FIELDS),
     "encoding": ("ascii", OF_TEXT),
     "delimiter": ("pipe", DELIMITED),
     "quoting": ("quoted", DELIMITED),
@@ -434,23 +446,30 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"inputs": "a.csv"}, "list"),
     ({"inputs": ["a.txt"]}, "jsonl, csv, tsv, parquet, mbox, sequences"),
     ({"inputs": ["a.parquet.gz"]}, "but for Parquet"),
-    ({"inputs": ["a.csv.zip"]}, "Unpack an archive"),
+    ({"inputs": ["a.csv.7z"]}, "Unpack an archive"),
     ({"input_format": "xml"}, "input_format='xml'"),
     ({"text_is_tokens": True}, "text_is_tokens"),
     ({"inputs": ["a"], "input_format": "tsv", "text_is_tokens": True}, "text_is_tokens"),
     ({"columns": ["user", "x"]}, "text_field='text' and columns"),
     ({"columns": ["user", "user", "text"]}, "columns have once"),
     ({"user_field": "text"}, "each field once"),
-    ({"text_field": 'a"b'}, "without quotes"),
+    ({"user_field": ["a", "a"]}, "each field once"),
+    ({"user_field": []}, "user_field must be"),
+    ({"record_is_user": True, "user_field": "a"}, "record_is_user must be"),
+    ({"record_is_user": True, "normalize_users": True}, "record_is_user must be"),
+    ({"text_field": "a\tb"}, "without control characters"),
     ({"text_field": []}, "text_field must be"),
     ({"text_field": ["text", "text"]}, "each field once"),
-    ({"text_field": ["text", ""]}, "without quotes"),
+    ({"text_field": ["text", ""]}, "without control characters"),
     ({"fields": "land"}, "fields must be"),
     ({"fields": ["user"]}, "each field once"),
-    ({"inputs": ["a"], "input_format": "sequences", "fields": []}, "group_field and fields"),
+    (
+        {"inputs": ["a"], "input_format": "sequences", "fields": []},
+        "group_field, fields, where, normalize_users",
+    ),
     ({"max_record_bytes": 0}, "max_record_bytes=0"),
     *(({"delimiter": sign}, "delimiter must be") for sign in ('"', "\r", "\0", "", ",,", "é")),
-    ({"quoting": "maybe"}, "quoting must be one of auto, quoted, none"),
+    ({"quoting": "maybe"}, "quoting must be one of auto, quoted, backslash, none"),
 ]
 
 

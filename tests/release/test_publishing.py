@@ -21,7 +21,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, Release, RunKey, split_ngram
+from beam_dpne import NgramsPlan, PrivateNgrams, Release, RunKey, split_ngram
 from beam_dpne.elements.rows import (
     COUNTED_ITEM_SCHEMA,
     ITEM_SCHEMA,
@@ -230,7 +230,7 @@ def test_names_tell_contents_cuts_and_formats_apart(tmp_path):
 
 def test_nothing_of_place_key_host_or_bundles_is_in_a_release(tmp_path):
     key = bytes(range(32))
-    plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2)
+    plan = NgramsPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2)
     for place, repeat in (("canaryPath", 0), ("elsewhere", 2)):
         with beam.Pipeline(runner=FnApiRunner(bundle_repeat=repeat)) as pipeline:
             documents = pipeline | beam.Create([(f"canaryUser{i}", "Good day") for i in range(99)])

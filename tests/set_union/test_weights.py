@@ -166,6 +166,9 @@ def test_cells_are_the_places_of_noisy_weights_above_the_threshold():
     noisy = whole + fractions / 2**18 + randomness.normals(bits) * only.noise_stddev * 2**32
     noise = thresholds.evidence_noise([bits], rule, only.noise_stddev)
     cells = thresholds.noisy_cells([whole], noise, rule, fractions=fractions / 2**18)
+    ends = np.full(2, rule.threshold_units)
+    fine = np.array([0, 2.0**-18])
+    assert thresholds.noisy_cells([ends], 0 * fine, rule, fractions=fine).tolist() == [-1, 0]
     expected = np.ceil((noisy - rule.threshold_units) / rule.cell_units) - 1
     assert np.mean(cells == expected) > 0.999
     assert np.array_equal(cells >= 0, noisy > rule.threshold_units)

@@ -14,6 +14,9 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from beam_dpne import PrivateNgrams, yaml
 from beam_dpne.errors import InputError, UsageError
+from beam_dpne.reading import rejects as reasons
+from beam_dpne.steps import BatchDocuments
+from tests.reading.files import read
 
 CANARY = "CANARY zebra 4711"
 RECORDS = [
@@ -151,9 +154,7 @@ def test_too_many_rejected_records_fail_the_run_before_any_row_is_passed_on(reje
         (listed,) = (tmp_path / "rejects").iterdir()
         found = [json.loads(line) for line in listed.read_text().splitlines()]
         assert len(found) == 7
-        assert {"user is not text or an integer", "user is null or missing"} < {
-            each["reason"] for each in found
-        }
+        assert {reasons.BAD_USER, "user is null or missing"} < {each["reason"] for each in found}
         assert CANARY not in listed.read_text()
 
 
@@ -308,3 +309,31 @@ def test_a_public_file_that_is_one_of_the_rows_is_refused_also_behind_other_step
     with pytest.raises(UsageError, match=f"{key} must not be private data"):
         _ = rows | "copy" >> getattr(yaml, name)(**given, **{key: several})
     _ = rows | "public" >> getattr(yaml, name)(**given, **{key: "other.txt"})
+
+
+@pytest.mark.parametrize(
+    ("keys", "users"),
+    [
+        ({"user_field": ["id", "month"]}, ["a\\,b,1", "a,2", "a ,1"]),
+        ({"user_field": ["id", "month"], "normalize_users": True}, ["a\\,b,1", "a,2", "a,1"]),
+        ({"record_is_user": True}, ["0:0", "0:41", "0:80"]),
+    ],
+)
+@pytest.mark.parametrize("steps", [(), (beam.Filter(bool),)])
+def test_users_of_several_fields_and_records_are_those_of_the_program(tmp_path, keys, users, steps):
+    """Straight from files and through other steps, and as the reader without Beam gives them."""
+    ids = [("a,b", "1"), ("a", "2"), ("a ", "1")]
+    records = [{"id": one, "month": month, "text": "x"} for one, month in ids]
+    path = lines(tmp_path / "a.jsonl", records)
+    assert [user for user, _ in read([path], **keys)[0]] == users
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        rows = pipeline | yaml.ReadDocuments(input=path, **keys)
+        for step in steps:
+            rows |= step
+        fields = {"user_field": keys.get("user_field", "user")}
+        batches = rows | BatchDocuments(**fields)
+        assert_that(
+            batches | beam.FlatMap(lambda batch: batch["user"].to_pylist()), equal_to(users)
+        )
+        described = inner_description(rows, **fields)
+        assert described.user_field == (("id", "month") if "user_field" in keys else "user")
