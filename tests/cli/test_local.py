@@ -32,7 +32,7 @@ PROGRAMS = {
     "ngrams": ("--max_length", "3"),
     "ngrams with groups": ("--group_field", "team", "--max_length", "2"),
     "set-union": ("--tokenizer", "words"),
-    "bayesian": ("--public", "public.tsv", "--length", "2"),
+    "bayesian": ("--public", "public.tsv", "--length", "2", "--stop_list", "stop"),
 }
 FILES = ("notes.jsonl", "more.csv.gz", "last.parquet")
 INPUTS = tuple(itertools.chain.from_iterable(("--input", file) for file in FILES))
@@ -61,6 +61,7 @@ def folder(tmp_path_factory):
     table = pa.Table.from_pylist([*rows[::-1], {"user": None, "text": "x", "team": "a"}])
     pq.write_table(table, path / "last.parquet")
     (path / "run.key").write_text("5eed" * 16)
+    (path / "stop").write_text("there\n")
     (path / "public.tsv").write_text("good morning\t9\nmorning you\t5\nyou there\t2\n")
     return path
 
