@@ -26,7 +26,9 @@ RUNS = {
     "one_round": NgramsRun(plan=NgramsPlan(**LONG, strategy="one_round"), **PARTS),
     "n-grams of giants": NgramsRun(plan=NgramsPlan(**LONG, max_tokens_per_user=40), **PARTS),
     "items of giants": SetUnionRun(
-        plan=SetUnionPlan(**BUDGET, max_items_per_user=20), tokenizer="words", **PARTS
+        plan=SetUnionPlan(**BUDGET, max_items_per_user=20, max_contributions=5),
+        tokenizer="words",
+        **PARTS,
     ),
     "probabilities of giants": BayesianRun(
         plan=BayesianPlan(**BUDGET, length=2, max_tokens_per_user=40), public=PUBLIC, **PARTS
