@@ -21,12 +21,16 @@ def _homes() -> dict[str, str]:
 
 
 _HOME = _homes()
+# Former names, which still work and are listed nowhere.
+_FORMER = {"PrivacyPlan": "NgramsPlan"}
 
 
 def __getattr__(name: str) -> Any:
     """Imports a public name from its module."""
     if name == "__all__":
         return sorted(_HOME)
+    if name in _FORMER:
+        return __getattr__(_FORMER[name])
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME[name]), name)

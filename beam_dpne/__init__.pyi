@@ -2,10 +2,10 @@
 
 # Transforms of whole programs, their plans and results.
 from beam_dpne.bayesian.plan import BayesianPlan as BayesianPlan
-from beam_dpne.bayesian.public_counts import PublicCounts as PublicCounts
 from beam_dpne.bayesian.steps import BayesianCounts as BayesianCounts
 from beam_dpne.bayesian.steps import BayesianCountsResult as BayesianCountsResult
-from beam_dpne.ngrams.plan import PrivacyPlan as PrivacyPlan
+from beam_dpne.lists.public_counts import PublicCounts as PublicCounts
+from beam_dpne.ngrams.plan import NgramsPlan as NgramsPlan
 from beam_dpne.ngrams.steps import PrivateNgrams as PrivateNgrams
 from beam_dpne.ngrams.steps import PrivateNgramsResult as PrivateNgramsResult
 from beam_dpne.set_union.plan import SetUnionPlan as SetUnionPlan
@@ -51,7 +51,9 @@ from beam_dpne.ngrams.user_steps import PruneInvalid as PruneInvalid
 # isort: split
 # Known n-grams, and keys.
 from beam_dpne.documents.run_keys import RunKeyFile as RunKeyFile
+from beam_dpne.lists.known import KnownNgrams as KnownNgrams
 from beam_dpne.mechanism.randomness import RunKey as RunKey
-from beam_dpne.ngrams.known import KnownNgrams as KnownNgrams
 
+# The former name of NgramsPlan.
+PrivacyPlan = NgramsPlan
 __version__: str

@@ -9,7 +9,13 @@ from beam_dpne.documents.steps import BatchDocuments, GroupByUser
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
 from beam_dpne.elements.encoding import SetStore
 from beam_dpne.mechanism.rules import LengthRule, RoundRule, length_rule
-from beam_dpne.ngrams.elements import Contributions, GramSet, HistogramShard, PresentGrams
+from beam_dpne.ngrams.elements import (
+    Contributions,
+    GramSet,
+    HistogramShard,
+    NextCandidates,
+    PresentGrams,
+)
 from beam_dpne.ngrams.length_rules import rule_for
 from beam_dpne.ngrams.plan import LengthPlan
 from beam_dpne.ngrams.range_steps import (
@@ -44,6 +50,7 @@ __all__ = [
     "LengthPlan",
     "LengthRule",
     "LimitContributions",
+    "NextCandidates",
     "NgramProbabilities",
     "NoisyThreshold",
     "PresentGrams",

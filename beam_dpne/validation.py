@@ -42,6 +42,8 @@ class Parameter:
       in_short_help: whether `--help` has a line about it; `--help-all` shows every parameter.
       essential: whether it is among the first in a command's help, as are all without a default.
       value: the word for a value in help, where its kind and its name do not give a good one.
+      commas: whether one text gives several names with commas between them, also where mostly one is
+        given.
       path: "files" or "file" for files to read, "directory" for one to write, else "".
       name, kind, single, several, optional, required, default: what `parameters_of` reads from the
         field: its name; int, float, str or bool; whether it may be one such value, or a tuple of them;
@@ -61,6 +63,7 @@ class Parameter:
     in_short_help: bool = True
     essential: bool = False
     value: str = ""
+    commas: bool = False
     path: str = ""
     name: str = ""
     kind: type = str
@@ -102,11 +105,11 @@ class Parameter:
         """Whether one text gives a whole list, with commas between its members.
 
         Paths, and names of which there is mostly one, may have commas in them: of these a list is given
-        by one text for each member.
+        by one text for each member, unless the parameter says otherwise (`commas`).
         """
         is_list_of_names = not self.single and not self.path
         return self.several and (
-            self.kind in (int, float) or bool(self.choices) or is_list_of_names
+            self.kind in (int, float) or bool(self.choices) or is_list_of_names or self.commas
         )
 
     def parse(self, text: str) -> Any:
@@ -135,6 +138,8 @@ class Parameter:
         >>> Parameter(name="input", several=True, path="files").texts(["a.csv", "b.csv"])
         ['a.csv', 'b.csv']
         """
+        if self.commas and isinstance(value, str):
+            value = [value]
         if not isinstance(value, list | tuple):
             return [_text(value)]
         members = [_text(each) for each in value]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from beam_dpne import PrivacyPlan
+from beam_dpne import NgramsPlan
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.forecast.forecasting import Forecaster, LengthForecast, Width, with_documents
 from beam_dpne.forecast.profiles import WIDTHS
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     reading = ReadOptions(input_format="sequences")
     crowd = read_corpus(match_inputs([parsed.text]), reading, "words")
     crowd = with_documents(crowd, DOCUMENTS_PER_USER, np.random.default_rng(0))
-    budgets = [1 / PrivacyPlan(epsilon=each, delta=DELTA).noise_stddev for each in EPSILONS]
+    budgets = [1 / NgramsPlan(epsilon=each, delta=DELTA).noise_stddev for each in EPSILONS]
     fields = {
         "text": TEXT,
         "public_users": len(crowd.users),
@@ -75,7 +75,7 @@ def _table(
 ) -> list[list[list[list[float | None]]]]:
     """Returns the forecasts at all points of the grid."""
     plans = [
-        PrivacyPlan(epsilon=epsilon, delta=DELTA, max_length=max_length) for epsilon in EPSILONS
+        NgramsPlan(epsilon=epsilon, delta=DELTA, max_length=max_length) for epsilon in EPSILONS
     ]
     rows = []
     for users in all_users:

@@ -21,11 +21,14 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from beam_dpne.elements.rows import SEPARATOR
 from beam_dpne.errors import BeamDpneError, ExportError
-from beam_dpne.exports.source import Source, is_unbroken
-from beam_dpne.exports.writing import write_file
+from beam_dpne.exports.language import is_unbroken
+from beam_dpne.exports.writing import rows_of_group, title_of
+from beam_dpne.release.publishing import write_file
+from beam_dpne.release.reading import Release, read_release
 
 # Of a completion field.
 _REFUSED = re.compile("[\x00\x1e\x1f]")
@@ -46,11 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--group", help="Group of a word list, if there are groups.")
     given = parser.parse_args(arguments)
     try:
-        source = Source.read(given.release)
+        release = read_release(given.release)
         if given.locale is None:
-            text, left_out = suggestions(source)
+            text, left_out = suggestions(release)
         else:
-            text, left_out = word_list(source.of_group(given.group), given.locale)
+            rows = rows_of_group(release, given.group)
+            text, left_out = word_list(release, rows, given.locale)
         write_file(given.output, text.encode(), release=given.release, overwrite=False)
     except BeamDpneError as error:
         parser.error(str(error))
@@ -59,11 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def word_list(source: Source, locale: str) -> tuple[str, Mapping[str, int]]:
+def word_list(release: Release, rows: pa.Table, locale: str) -> tuple[str, Mapping[str, int]]:
     """Returns the word list, and how many rows the format cannot hold, by the reason.
 
     Args:
-      source: A release of n-grams or items, or one group of it.
+      release: A release of n-grams or items.
+      rows: Its rows, or those of one group.
       locale: Locale of the keyboard, e.g. "pt_BR".
 
     Raises:
@@ -74,7 +79,8 @@ def word_list(source: Source, locale: str) -> tuple[str, Mapping[str, int]]:
     left_out: Counter[str] = Counter()
     words: dict[str, float] = {}
     followers: defaultdict[str, dict[str, float]] = defaultdict(dict)
-    for tokens, weight in zip(map(list, source.tokens), source.weights.tolist(), strict=True):
+    weights = release.weights(rows).tolist()
+    for tokens, weight in zip(map(list, release.words(rows)), weights, strict=True):
         if len(tokens) > 2:
             left_out["n-grams of more than two words"] += 1
         elif not all(map(_is_word, tokens)):
@@ -87,7 +93,7 @@ def word_list(source: Source, locale: str) -> tuple[str, Mapping[str, int]]:
         else:
             left_out["n-grams with a word that was not released"] += 1
     frequencies = _frequencies(words)
-    lines = [_header(source, locale)]
+    lines = [_header(release, locale)]
     for word, frequency in _by_frequency(frequencies):
         lines.append(f" word={word},f={frequency}")
         # LatinIME takes a pair's f as at least that of its second word.
@@ -97,12 +103,12 @@ def word_list(source: Source, locale: str) -> tuple[str, Mapping[str, int]]:
     return "".join(f"{line}\n" for line in lines), left_out
 
 
-def _header(source: Source, locale: str) -> str:
+def _header(release: Release, locale: str) -> str:
     # A reader splits the header at commas, equals signs and colons.
-    title = "".join(" " if sign in ",=:" else sign for sign in source.title)
+    title = "".join(" " if sign in ",=:" else sign for sign in title_of(release))
     return (
         f"dictionary=main:{locale.lower()},locale={locale},description={' '.join(title.split())},"
-        f"date=0,version=1,ledger_sha256={source.ledger_sha256}"
+        f"date=0,version=1,ledger_sha256={release.ledger_sha256}"
     )
 
 
@@ -123,20 +129,20 @@ def _by_frequency(frequencies: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(frequencies.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
-def suggestions(source: Source) -> tuple[str, Mapping[str, int]]:
+def suggestions(release: Release) -> tuple[str, Mapping[str, int]]:
     """Returns two lines for each row: an action with the row's id, and the document."""
     left_out: Counter[str] = Counter()
     lines = []
-    rows = source.rows.to_pylist()
-    for row, text, tokens, weight in zip(
-        rows, source.texts, source.tokens, _suggestion_weights(source), strict=True
-    ):
+    words = release.words(release.rows)
+    weights = _suggestion_weights(release, list(map(len, words)))
+    for row, tokens, weight in zip(release.rows.to_pylist(), words, weights, strict=True):
+        text = row[release.text_column]
         typed = SEPARATOR.join(tokens)
         if not typed.strip() or _REFUSED.search(typed):
             left_out["rows of blanks or with a character that a completion field refuses"] += 1
             continue
         suggestion = {"input": typed, "weight": weight}
-        document = {"suggest": suggestion, **row, "ledger_sha256": source.ledger_sha256}
+        document = {"suggest": suggestion, **row, "ledger_sha256": release.ledger_sha256}
         # The id depends on the group and the text alone, so that sending a file again adds nothing.
         named = f"{row['group']}\x1f{text}" if "group" in row else text
         row_id = hashlib.sha256(named.encode()).hexdigest()[:32]
@@ -144,13 +150,14 @@ def suggestions(source: Source) -> tuple[str, Mapping[str, int]]:
     return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines), left_out
 
 
-def _suggestion_weights(source: Source) -> list[int]:
+def _suggestion_weights(release: Release, lengths: Sequence[int]) -> list[int]:
     """Returns the users of each row, or else millionths of the largest weight of its length."""
-    weights = source.weights
-    if source.value_column != "users":
-        largest = np.zeros(int(source.lengths.max(initial=0)) + 1)
-        np.maximum.at(largest, source.lengths, weights)
-        weights = np.maximum(1.0, weights / largest[source.lengths] * 1e6)
+    weights = release.weights(release.rows)
+    if not release.has_counts:
+        places = np.array(lengths, np.int64)
+        largest = np.zeros(max(lengths, default=0) + 1)
+        np.maximum.at(largest, places, weights)
+        weights = np.maximum(1.0, weights / largest[places] * 1e6)
     return np.rint(weights).clip(0, _MOST_WEIGHT).astype(np.int64).tolist()
 
 

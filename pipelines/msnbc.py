@@ -11,14 +11,18 @@ import hashlib
 import json
 import pathlib
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.cli import main
-from beam_dpne.cli.commands import COMMANDS, Made
+from beam_dpne.cli.commands import COMMANDS
+from beam_dpne.jobs.made import Made
+
+if TYPE_CHECKING:
+    from beam_dpne.release.reading import Release
 
 DATA = pathlib.Path(__file__).parent / "data" / "msnbc990928.seq.gz"
 TABLE_5 = (17, 254, 1273, 1954, 2221, 2020)
@@ -96,25 +100,25 @@ def release_msnbc(argv: Sequence[str]) -> int:
 
 
 def _run(made: Made, beam_arguments: list[str]) -> None:
-    from beam_dpne.cli import parameters, programs
+    from beam_dpne.cli import runs
+    from beam_dpne.jobs.parameters import Input
     from beam_dpne.reading.options import names_of
-    from beam_dpne.release.reading import read_release
     from beam_dpne.storage.directories import check_access
 
-    inputs = names_of(made[parameters.Input].input)
+    inputs = names_of(made[Input].input)
     check_access(inputs, [])
     tokenizer = CategoryNames(category_names(inputs[-1]))
-    ledger = programs.run(made, beam_arguments, tokenizer)
-    if ledger is not None:
-        _print_comparison(ledger)
-        _print_best(read_release(made[parameters.Writing].output).table())
+    release = runs.run(made, beam_arguments, tokenizer)
+    if release is not None:
+        _print_comparison(release)
+        _print_best(release)
 
 
-def _print_comparison(ledger: Mapping[str, Any]) -> None:
+def _print_comparison(release: "Release") -> None:
     """Prints the numbers of released n-grams beside the paper's, by length."""
     from beam_dpne.cli import display
 
-    ours = {row["length"]: row["released"] for row in ledger["lengths"]}
+    ours = {row["length"]: row["released"] for row in release.lengths}
     paper = dict(enumerate(TABLE_5, start=1))
     rows = [
         {
@@ -132,14 +136,14 @@ def _print_comparison(ledger: Mapping[str, Any]) -> None:
     display.print_table("Ours beside the paper (Kim et al. 2021, Table 5, row DPNE)", rows)
 
 
-def _print_best(release: pa.Table) -> None:
+def _print_best(release: "Release") -> None:
     """Prints the first n-grams of some lengths: those with most users, or with the highest scores."""
     from beam_dpne.cli import display
 
-    counted = "users" in release.column_names
-    title, column = ("Most users", "users") if counted else ("Highest scores", "score")
+    title = "Most users" if release.has_counts else "Highest scores"
+    column = release.value_column
     for length in BEST_LENGTHS:
-        rows = release.filter(pc.field("length") == length).slice(0, BEST).to_pylist()
+        rows = release.rows.filter(pc.field("length") == length).slice(0, BEST).to_pylist()
         if rows:
             table = [{"n-gram": row["ngram"], column: row[column]} for row in rows]
             display.print_table(f"{title}, length {length}", table)

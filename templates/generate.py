@@ -14,8 +14,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from beam_dpne.cli.commands import COMMANDS
-from beam_dpne.cli.parameters import FailureLogging, Quiet
+from beam_dpne.jobs.parameters import FailureLogging, Quiet
+from beam_dpne.jobs.programs import PROGRAMS
 from beam_dpne.validation import PATTERNS, Parameter, parameters_of
 from deploy.downloads import versions
 
@@ -96,12 +96,11 @@ class Form:
         ]
 
 
-def _of_command(name: str) -> Mapping[str, Sequence[type]]:
-    """Returns the groups of a command, without those that are for its launcher alone."""
-    (command,) = (command for command in COMMANDS if command.name == name)
+def _of_program(name: str) -> Mapping[str, Sequence[type]]:
+    """Returns the groups of a program, without those that are for its launcher alone."""
     return {
         title.capitalize(): [kind for kind in kinds if kind not in _LAUNCHER_ONLY]
-        for title, kinds in command.load_groups().items()
+        for title, kinds in PROGRAMS[name].load_groups().items()
     }
 
 
@@ -111,21 +110,21 @@ FORMS = {
         title="Private n-grams",
         description="Releases the n-grams that many users share, with user-level (ε, δ)-differential "
         f"privacy. {_COMPLETE}",
-        groups=_of_command("ngrams"),
+        groups=_of_program("ngrams"),
     ),
     "set_union": Form(
         program="set_union.py",
         title="Private set union",
         description="Releases the items that many users share, such as words, names or queries, with "
         f"user-level (ε, δ)-differential privacy. {_COMPLETE}",
-        groups=_of_command("set-union"),
+        groups=_of_program("set-union"),
     ),
     "bayesian": Form(
         program="bayesian.py",
         title="Private n-gram probabilities",
         description="Estimates a probability for every n-gram of a public vocabulary, with user-level "
         f"(ε, δ)-differential privacy. {_COMPLETE}",
-        groups=_of_command("bayesian"),
+        groups=_of_program("bayesian"),
     ),
     "yaml": Form(
         program="beam_yaml.py",

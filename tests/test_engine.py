@@ -13,7 +13,7 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from beam_dpne import (
     BayesianCounts,
     BayesianPlan,
-    PrivacyPlan,
+    NgramsPlan,
     PrivateNgrams,
     PrivateSetUnion,
     PublicCounts,
@@ -23,9 +23,7 @@ from beam_dpne import (
 )
 from beam_dpne.errors import EngineError
 
-PLAN = PrivacyPlan(
-    epsilon=10, delta=1e-4, max_length=2, max_contributions=2, spurious_fraction=1e-9
-)
+PLAN = NgramsPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2, spurious_fraction=1e-9)
 # Beam's own job server, in this process; it has what an engine's has for a launcher.
 EMBED = ("--job_endpoint=embed", "--environment_type=LOOPBACK")
 DOCUMENTS = [(f"u{i}", "Good morning") for i in range(200)]

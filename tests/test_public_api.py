@@ -18,7 +18,7 @@ import beam_dpne
 from beam_dpne import (
     BayesianCounts,
     BayesianPlan,
-    PrivacyPlan,
+    NgramsPlan,
     PrivateSetUnion,
     PublicCounts,
     RunKey,
@@ -45,7 +45,7 @@ SAMPLES = {
 }
 HEADINGS = ["Input", "Output", "Privacy", "Cost", "Attributes", "Raises", "Example", "References"]
 SECRET = bytes(range(1, 33))
-PLAN = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2)
+PLAN = NgramsPlan(epsilon=1, delta=1e-7, max_length=2)
 UNION_PLAN = SetUnionPlan(epsilon=1, delta=1e-7)
 SAMPLES |= {"run_key": RunKey(SECRET), "plan": PLAN}
 OWN_SAMPLES = {
@@ -75,6 +75,11 @@ def test_all_names_have_a_home():
         value = getattr(beam_dpne, name)
         assert value is getattr(importlib.import_module(home), name)
         assert value.__module__ == home
+
+
+def test_the_former_name_of_the_plan_still_works_and_is_not_listed():
+    assert beam_dpne.PrivacyPlan is beam_dpne.NgramsPlan
+    assert "PrivacyPlan" not in dir(beam_dpne)
 
 
 def test_an_unknown_name_is_an_attribute_error():
@@ -166,7 +171,8 @@ def modules_after(statement):
             "import beam_dpne.cli.main",
             {"apache_beam", "numpy", "pyarrow", "scipy", "rich", "matplotlib"},
         ),
-        ("from beam_dpne import BayesianPlan, PrivacyPlan", {"apache_beam", "pyarrow"}),
+        ("from beam_dpne import BayesianPlan, NgramsPlan", {"apache_beam", "pyarrow"}),
+        ("import beam_dpne.yaml, beam_dpne.jobs.running", {"beam_dpne.cli"}),
     ],
 )
 def test_a_program_starts_without_what_it_does_not_need(statement, absent):

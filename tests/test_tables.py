@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, ReleasedNgram, RunKey, WriteRelease, read_release
+from beam_dpne import NgramsPlan, PrivateNgrams, ReleasedNgram, RunKey, WriteRelease, read_release
 from beam_dpne.errors import ReleaseError, UsageError
 from beam_dpne.reading.options import ReadOptions
 from pipelines.tables import avro_folder, parquet_folder
@@ -23,7 +23,7 @@ from tests.conftest import ROOT
 
 SAMPLE = ROOT / "pipelines" / "data" / "reddit_titles_sample.jsonl.gz"
 KEY = "5eed" * 16
-PLAN = PrivacyPlan(epsilon=4, delta=1e-6, max_length=2)
+PLAN = NgramsPlan(epsilon=4, delta=1e-6, max_length=2)
 BUDGET = ("--epsilon", 4, "--delta", 1e-6, "--max_length", 2)
 AVRO = {
     "type": "record",

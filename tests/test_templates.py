@@ -14,7 +14,7 @@ from apache_beam.yaml import yaml_provider
 from google.cloud import dataflow_v1beta3 as dataflow
 
 import beam_dpne.yaml
-from beam_dpne import PrivacyPlan
+from beam_dpne import NgramsPlan
 from beam_dpne.yaml.__main__ import listing
 from deploy import processes
 from deploy.downloads import versions
@@ -34,7 +34,7 @@ EXAMPLES = {
     "plan": (("gs://bucket/plan.json",), (*PATHS, "gs://bucket/*.json")),
     "run_key_file": (("gs://bucket/secret/run.key",), (*PATHS, "gs://bucket/*.key")),
     "tokenizer": (("words", "package.module:function"), ("", "letters", "module:", "1m:f")),
-    "user_field": (("user", "User id", "naïve"), ("", 'a"b', "a\\b", "a\tb")),
+    "user_field": (("user", "User id", "naïve", 'a "b"', "tenant,id"), ("", "a\tb")),
     "epsilon": (("4", "0.5", ".5", "1e-3"), ("", " 1", "+1", "1_0", "nan", "inf", "1,5", "0x1")),
     "max_length": (("1", "10"), ("", " 5", "5.0", "1e3", "1_000", "٥", "five", "5\n")),
     "columns": (("user", 'user,"text, long"'), ("", "user\ntext")),
@@ -247,7 +247,7 @@ def test_the_launcher_starts_a_program_that_is_there():
 def stored_titles(bucket):
     """Titles and a plan on an emulator of Cloud Storage."""
     bucket.put("in/titles.jsonl.gz", SAMPLE.read_bytes())
-    plan = PrivacyPlan(epsilon=4, delta=1e-6, max_length=2)
+    plan = NgramsPlan(epsilon=4, delta=1e-6, max_length=2)
     bucket.put("plan.json", plan.to_json())
     return bucket, plan
 

@@ -6,12 +6,12 @@ import json
 import pytest
 
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.validation import LARGE_DELTA, about_large_delta
 from tests.support.arguments import not_refused
 
-PLANS = (PrivacyPlan, SetUnionPlan, BayesianPlan)
+PLANS = (NgramsPlan, SetUnionPlan, BayesianPlan)
 WARNING = "beam-dpne: warning: delta="
 
 

@@ -39,7 +39,8 @@ from beam_dpne.accounting.population import (
     void_by_its_key,
 )
 from beam_dpne.errors import BudgetError
-from beam_dpne.release.reading import LEDGER_NAME, check_outside, is_ledger, real_path
+from beam_dpne.release.places import LEDGER_NAME, check_outside, real_path
+from beam_dpne.release.reading import is_ledger
 from beam_dpne.storage.directories import Directory, absolute_path, directory_at
 
 BUDGET_NAME = "budget.json"
@@ -245,7 +246,7 @@ class Budget:
             left = directory_at(output).names()
         known: set[str] = set()
         if LEDGER_NAME in left and _is_among(found := read_counted(output), runs):
-            known = {LEDGER_NAME, *(part["name"] for part in found.ledger["parts"])}
+            known = {LEDGER_NAME, *(part.name for part in found.release.parts)}
         if set(left) - known:
             raise BudgetError(
                 f"{name} must be the note of a run that has published nothing, but {output} has files. "

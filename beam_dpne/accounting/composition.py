@@ -89,9 +89,9 @@ def compose(expenses: Sequence[Expense], *, delta: float | None = None) -> Total
       BudgetError: There is no release, or δ is not in (0, 1).
 
     Example:
-      >>> from beam_dpne import PrivacyPlan
+      >>> from beam_dpne import NgramsPlan
       >>> from beam_dpne.accounting.expense import expense_of_plan
-      >>> spent = expense_of_plan(PrivacyPlan(epsilon=4, delta=1e-6))
+      >>> spent = expense_of_plan(NgramsPlan(epsilon=4, delta=1e-6))
       >>> round(compose([spent] * 2).epsilon, 2), compose([spent] * 2).sum_epsilon
       (5.75, 8.0)
 
@@ -180,8 +180,8 @@ def plan_of_each(whole: _P, releases: int) -> _P:
       UsageError: No release is possible within the budget.
 
     Example:
-      >>> from beam_dpne import PrivacyPlan
-      >>> year = PrivacyPlan(epsilon=8, delta=1.2e-6)
+      >>> from beam_dpne import NgramsPlan
+      >>> year = NgramsPlan(epsilon=8, delta=1.2e-6)
       >>> month = plan_of_each(year, 12)
       >>> month.epsilon, f"{month.delta:g}"
       (2.197, '1e-07')

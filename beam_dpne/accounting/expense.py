@@ -30,13 +30,13 @@ from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.errors import BudgetError
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.gaussian import usable_delta, usable_epsilon
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.release.reading import as_release_error
 from beam_dpne.set_union.plan import SetUnionPlan
 
-Plan = PrivacyPlan | SetUnionPlan | BayesianPlan
-PLANS: Mapping[str, type[PrivacyPlan] | type[SetUnionPlan] | type[BayesianPlan]] = {
-    kind.program: kind for kind in (PrivacyPlan, SetUnionPlan, BayesianPlan)
+Plan = NgramsPlan | SetUnionPlan | BayesianPlan
+PLANS: Mapping[str, type[NgramsPlan] | type[SetUnionPlan] | type[BayesianPlan]] = {
+    kind.program: kind for kind in (NgramsPlan, SetUnionPlan, BayesianPlan)
 }
 # Stated and recomputed noise may differ by this much, relatively; plans raise noise by 1e-10.
 _TOLERANCE = 1e-6
@@ -57,8 +57,8 @@ class Expense(msgspec.Struct, frozen=True, kw_only=True):
       remainder: The part of δ, at ε, that pays for events outside the slack.
 
     Example:
-      >>> from beam_dpne import PrivacyPlan
-      >>> spent = expense_of_plan(PrivacyPlan(epsilon=4, delta=1e-7))
+      >>> from beam_dpne import NgramsPlan
+      >>> spent = expense_of_plan(NgramsPlan(epsilon=4, delta=1e-7))
       >>> round(spent.mu, 4), f"{spent.lone_delta:.3g}"
       (0.767, '9.95e-09')
     """

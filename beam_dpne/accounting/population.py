@@ -20,9 +20,10 @@ import msgspec
 from beam_dpne.accounting.composition import Total, compose
 from beam_dpne.accounting.expense import Expense, as_budget_error, expense_of_ledger
 from beam_dpne.errors import BudgetError
-from beam_dpne.ngrams.parameters import KnownLists
+from beam_dpne.lists.parameters import KnownLists
 from beam_dpne.reading.options import names_of
-from beam_dpne.release.reading import is_release, ledger_path, parse_ledger, read_ledger_bytes
+from beam_dpne.release.places import is_release, ledger_path
+from beam_dpne.release.reading import Release, described_release, read_ledger_bytes
 from beam_dpne.release.schema import plain_unit
 from beam_dpne.storage.directories import directory_at
 from beam_dpne.storage.paths import split
@@ -74,40 +75,40 @@ class CountedLedger:
     Attributes:
       path: Path of the file.
       data: Its bytes.
-      ledger: The ledger as JSON types.
+      release: The release that it describes, whose files may be elsewhere or gone.
       expense: The expense that it states.
     """
 
     path: str
     data: bytes = dataclasses.field(repr=False)
-    ledger: Mapping[str, Any] = dataclasses.field(repr=False)
+    release: Release = dataclasses.field(repr=False)
     expense: Expense
 
     @property
     def sha256(self) -> str:
         """SHA-256 of the file, hexadecimal."""
-        return hashlib.sha256(self.data).hexdigest()
+        return self.release.ledger_sha256
 
     @property
     def program(self) -> str:
         """Program of the run."""
-        return self.ledger["program"]
+        return self.release.program
 
     @property
     def unit(self) -> str | None:
         """The operator's noun for one user, or None."""
-        return self.ledger.get("notes", {}).get("unit")
+        return self.release.unit
 
     @property
     def same_people(self) -> tuple[str, ...]:
         """SHA-256 of the ledgers of those known releases that are about the same people."""
-        lists = self.ledger.get("known", {}).get("lists", ())
+        lists = self.release.known_lists
         return tuple(each["sha256"] for each in lists if each.get("same_people"))
 
     @property
     def run_key(self) -> KeyDigests | None:
         """The commitments to the run key; None in ledgers of older versions."""
-        key = self.ledger["run_key"]
+        key = self.release.ledger["run_key"]
         if "commitment" not in key or "bound_commitment" not in key:
             return None
         return KeyDigests(commitment=key["commitment"], bound_commitment=key["bound_commitment"])
@@ -115,7 +116,7 @@ class CountedLedger:
     @property
     def released(self) -> list[Any]:
         """Everything that was released: the digest of the rows, and the numbers of the ledger."""
-        return [self.ledger.get(name) for name in _RELEASED]
+        return [self.release.ledger.get(name) for name in _RELEASED]
 
     @property
     def is_one_run(self) -> bool:
@@ -123,7 +124,7 @@ class CountedLedger:
 
         Two runs of older versions that released nothing may have equal ledgers.
         """
-        return self.run_key is not None or any(part["rows"] for part in self.ledger["parts"])
+        return self.run_key is not None or self.release.num_rows > 0
 
 
 Counted = Note | CountedLedger
@@ -241,10 +242,9 @@ def counted_ledger(data: bytes, path: str) -> CountedLedger:
       ReleaseError: It is not a whole ledger of a readable schema.
       BudgetError: Its numbers contradict each other.
     """
-    ledger = parse_ledger(data, path)
-    return CountedLedger(
-        path=path, data=data, ledger=ledger, expense=expense_of_ledger(ledger, path)
-    )
+    release = described_release(data, path, folder=split(path)[0])
+    expense = expense_of_ledger(release.ledger, path)
+    return CountedLedger(path=path, data=data, release=release, expense=expense)
 
 
 def read_counted(path: str) -> CountedLedger:

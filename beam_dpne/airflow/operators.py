@@ -7,26 +7,20 @@ programs refuse a directory with files of another run.
 import hashlib
 import sys
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from airflow.providers.apache.beam.hooks.beam import BeamHook
 from airflow.sdk import Asset, AssetAlias, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from beam_dpne.cli.commands import COMMANDS
-from beam_dpne.cli.parameters import read_parameters
 from beam_dpne.jobs.arguments import LOCAL
-from beam_dpne.validation import Parameter, Parameters, made_from
+from beam_dpne.jobs.made import Made, fields_in, typed_values, with_file
+from beam_dpne.jobs.programs import PROGRAMS
 
-_PROGRAMS = ("ngrams", "set-union", "bayesian")
-_Group = TypeVar("_Group", bound=Parameters)
-
-
-def parameters_of_program(program: str) -> dict[str, Parameter]:
-    """Returns the parameters of a program by name; it loads no Beam."""
-    (command,) = (command for command in COMMANDS if command.name == program)
-    return command.parameters
+if TYPE_CHECKING:
+    from beam_dpne.accounting.expense import Plan
+    from beam_dpne.release.reading import Release as Published
 
 
 class Release(BaseOperator):
@@ -51,11 +45,11 @@ class Release(BaseOperator):
     template_fields = ("releases", "budget", "options")
 
     def __init__(self, *, program: str, releases: str, budget: str | None = None, **kwargs: Any):
-        if program not in _PROGRAMS:
-            raise ValueError(f"program must be one of {', '.join(_PROGRAMS)}, got {program!r}.")
+        if program not in PROGRAMS:
+            raise ValueError(f"program must be one of {', '.join(PROGRAMS)}, got {program!r}.")
         if refused := sorted(set(kwargs) & {"output", "overwrite"}):
             raise ValueError(f"{refused[0]} must be left out: each run writes to a new directory.")
-        names = set(parameters_of_program(program)) & set(kwargs)
+        names = set(PROGRAMS[program].parameters) & set(kwargs)
         given = {name: kwargs.pop(name) for name in sorted(names)}
         super().__init__(**kwargs)
         self.program = program
@@ -67,7 +61,7 @@ class Release(BaseOperator):
 
     def arguments(self, context: Mapping[str, Any]) -> dict[str, list[str]]:
         """Returns the texts of the options of this run by name; those without a value are left out."""
-        known = parameters_of_program(self.program)
+        known = PROGRAMS[self.program].parameters
         given = {**self._given, "output": self.directory(context)}
         return {name: known[name].texts(value) for name, value in given.items()}
 
@@ -100,49 +94,37 @@ class Release(BaseOperator):
         """Publishes the release of this run, unless an earlier try has; returns its facts.
 
         Raises:
+          UsageError, ValueError: A parameter is wrong, or is given in the plan file, too.
           BudgetError: The cap does not allow the run, the budget lacks a known release about the same
             people, or it cannot be read.
         """
         from beam_dpne.accounting.budget import open_budget
-        from beam_dpne.accounting.expense import expense_of_plan
-        from beam_dpne.accounting.population import known_same_people
-        from beam_dpne.ngrams.parameters import KnownLists
-        from beam_dpne.release.reading import has_ledger
-        from beam_dpne.release.schema import ReleaseNotes
+        from beam_dpne.jobs.budgets import checked_note
+        from beam_dpne.release.places import has_ledger
 
         directory = self.directory(context)
+        # A wrong parameter is refused here, before anything starts.
+        made = self._made(directory)
         if has_ledger(directory):
             self.log.info("An earlier try has published the release of this run.")
         else:
             if self.budget is not None:
-                open_budget(self.budget).check_and_note(
-                    expense_of_plan(self._plan()),
-                    program=self.program,
-                    output=directory,
-                    unit=self._group(ReleaseNotes).unit,
-                    same_people=known_same_people(self._group(KnownLists)),
-                    again=True,
-                )
+                checked_note(open_budget(self.budget), made, self._plan(made), again=True)
             self.start(context)
         return self.finish(context)
 
-    def _plan(self) -> Any:
-        """Returns the privacy parameters of the run."""
+    def _made(self, directory: str) -> Made:
+        """Returns the parameters of a run, from the operator's arguments and its plan file."""
+        program = PROGRAMS[self.program]
+        groups = program.load_groups()
+        given = typed_values({**self._given, "output": directory}, program.parameters)
+        return Made(groups, with_file(given, fields_in(groups)))
+
+    def _plan(self, made: Made) -> "Plan":
+        """Returns the privacy parameters of a run."""
         from beam_dpne.accounting.expense import PLANS
 
-        return self._group(PLANS[self.program])
-
-    def _group(self, kind: type[_Group]) -> _Group:
-        """Returns a group of parameters of the run, from the operator's arguments and its plan file."""
-        known = parameters_of_program(self.program)
-        # A template of Airflow gives a text, which the program would parse.
-        given = {
-            name: known[name].parse(value) if isinstance(value, str) else value
-            for name, value in self._given.items()
-        }
-        if "plan" in given:
-            given |= read_parameters(given["plan"], set(known))
-        return made_from(kind, given)
+        return made[PLANS[self.program]]
 
     def finish(self, context: Any) -> dict[str, Any]:
         """Checks the release of this run, settles its budget, and announces its asset.
@@ -151,12 +133,11 @@ class Release(BaseOperator):
           AirflowFailException: The release is of another program or budget than the task's.
         """
         from beam_dpne.accounting.budget import open_budget
-        from beam_dpne.release.reading import read_ledger
+        from beam_dpne.release.reading import read_release
 
         directory = self.directory(context)
-        plan = self._plan()
-        ledger = read_ledger(directory)
-        facts = facts_of(directory, ledger)
+        plan = self._plan(self._made(directory))
+        facts = facts_of(directory, read_release(directory))
         wanted = {"program": self.program, "epsilon": plan.epsilon, "delta": plan.delta}
         if not wanted.items() <= facts.items():
             raise AirflowFailException(
@@ -225,20 +206,20 @@ class ReleaseOperator(Release):
             child.terminate()
 
 
-def facts_of(directory: str, ledger: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what is worth handing on of a ledger, as JSON types; it is as public as the release.
+def facts_of(directory: str, release: "Published") -> dict[str, Any]:
+    """Returns what is worth handing on of a release, as JSON types; it is as public as the release.
 
     Returns:
       `path`, `program`, `epsilon`, `delta`, `released` (the number of rows), and for n-grams `lengths`
       (the same by length).
     """
-    lengths = {str(each["length"]): each["released"] for each in ledger.get("lengths", ())}
+    lengths = {str(each["length"]): each["released"] for each in release.lengths}
     facts: dict[str, Any] = {
         "path": directory,
-        "program": ledger["program"],
-        "epsilon": ledger["guarantee"]["epsilon"],
-        "delta": ledger["guarantee"]["delta"],
-        "released": sum(part["rows"] for part in ledger["parts"]),
+        "program": release.program,
+        "epsilon": release.epsilon,
+        "delta": release.delta,
+        "released": release.num_rows,
     }
     if lengths:
         facts["lengths"] = lengths

@@ -21,14 +21,14 @@ from beam_dpne.audit.games import MECHANISM, Claim, Game, Seen, bayesian_games, 
 from beam_dpne.audit.text_games import gram_games, union_games
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.elements.processes import answers
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.set_union.plan import SetUnionPlan
 
 DEFAULT_RUNS = 20_000
 PASSED = "passed"
 EXCEEDED = "exceeded"
 WEAK = "weak"
-Plan = PrivacyPlan | SetUnionPlan | BayesianPlan
+Plan = NgramsPlan | SetUnionPlan | BayesianPlan
 _GRID = np.concatenate((np.linspace(0, 1, 201), 1 - np.geomspace(1e-4, 1e-2, 30)))
 # Bounds of a game: two directions, and the probabilities of two worlds in each.
 _PROBABILITIES = 4
@@ -191,7 +191,7 @@ class Audit:
 
 def games_of(plan: Plan) -> tuple[Game, ...]:
     """Returns all games of a plan."""
-    if isinstance(plan, PrivacyPlan):
+    if isinstance(plan, NgramsPlan):
         return gram_games(plan)
     return union_games(plan) if isinstance(plan, SetUnionPlan) else bayesian_games(plan)
 

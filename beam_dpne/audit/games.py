@@ -29,6 +29,7 @@ from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.counts.measuring import Held, measure, sum_counts
 from beam_dpne.counts.rule import CountRule, count_rule, noise_of_budget
 from beam_dpne.elements.batches import RowSums
+from beam_dpne.elements.sums import sums_at
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.randomness import RunKey
 
@@ -179,7 +180,7 @@ def _play_counts(plan: BayesianPlan, *, people: int = 1, limit: int = 0) -> Play
             counts=np.full(copies * number, 2 * plan.max_count),
         )
         limited = limit_grams(user, limiting, key)
-        table = np.bincount(limited.rows, limited.counts, copies * number).astype(np.int64)
+        table = sums_at(limited.rows, limited.counts, copies * number)
         shift = people * table
         values = noisy_values(shift * present, plan, key)
         return (shift * values.astype(float)).reshape(copies, number).sum(axis=1)

@@ -31,17 +31,19 @@ from beam_dpne.audit.games import (
 )
 from beam_dpne.documents.blocks import with_group
 from beam_dpne.elements.arrays import offsets_of, places_in
+from beam_dpne.elements.sums import add_at
 from beam_dpne.evaluation.corpus import BORDER, Corpus, codes_of_sets
+from beam_dpne.lists.known import KnownNgrams
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits
 from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet
 from beam_dpne.ngrams.in_memory import InMemory
-from beam_dpne.ngrams.known import KnownNgrams
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.known import root_of
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.set_union.elements import items_of_users
 from beam_dpne.set_union.in_memory import release_items
 from beam_dpne.set_union.plan import SetUnionPlan
 
-TextPlan = PrivacyPlan | SetUnionPlan
+TextPlan = NgramsPlan | SetUnionPlan
 # A document as numbers of words, and an n-gram.
 Words = tuple[int, ...]
 # N-grams are counted by score, two borders an octave.
@@ -84,7 +86,7 @@ class World:
         if not self.knows_words:
             return None
         rows = np.arange(len(self.corpus.words), dtype=np.int32)[:, np.newaxis]
-        return KnownNgrams.of_codes(self.corpus.words, [rows]).root(1)
+        return root_of(KnownNgrams.of_codes(self.corpus.words, [rows]), 1)
 
     @functools.cached_property
     def corpus(self) -> Corpus:
@@ -148,9 +150,9 @@ class World:
             ]
             row, copies, kinds = np.array(rows, np.int64).reshape(-1, 3).T
             powers = scores[row, np.newaxis] ** np.arange(3)
-            np.add.at(seen[..., :3], (copies, kinds), powers)
+            add_at(seen[..., :3], (copies, kinds), powers)
             near = 3 + np.searchsorted(_SCORE_BORDERS, scores[row])
-            np.add.at(seen, (copies, kinds, near), 1)
+            add_at(seen, (copies, kinds, near), 1)
         return seen.reshape(len(self.watched), -1)
 
 
@@ -161,7 +163,7 @@ def union_games(plan: SetUnionPlan) -> tuple[Game, ...]:
     return (items, *count_games(plan.count_share, plan.count_noise, claim))
 
 
-def gram_games(plan: PrivacyPlan) -> tuple[Game, ...]:
+def gram_games(plan: NgramsPlan) -> tuple[Game, ...]:
     """Returns all games of a plan of n-grams."""
     claim = Claim.of_plan(plan.epsilon, plan.delta, plan.vocabulary_delta_share or 0.0)
     games = [_words(plan, "words", claim.of_part(_part(plan, 1)))]
@@ -175,7 +177,7 @@ def gram_games(plan: PrivacyPlan) -> tuple[Game, ...]:
     return (*games, *count_games(plan.count_share, plan.count_noise, claim))
 
 
-def _part(plan: PrivacyPlan, longest: int) -> float:
+def _part(plan: NgramsPlan, longest: int) -> float:
     """Returns the part of μ² that n-grams up to a length have."""
     # Under adaptive users divide one budget among the lengths, and may spend all of it on the first.
     shares = (1.0,) if plan.is_adaptive else plan.shares
@@ -209,7 +211,7 @@ def _word_world(others: int, copies: int = 0, near: int = 2) -> World:
     )
 
 
-def _groups(plan: PrivacyPlan, claim: Claim) -> Game:
+def _groups(plan: NgramsPlan, claim: Claim) -> Game:
     """As for words, but others have eight of a user's words, and each word is alone in its group."""
 
     def build() -> World:
@@ -224,7 +226,7 @@ def _groups(plan: PrivacyPlan, claim: Claim) -> Game:
     return Game(name="words of groups", claim=claim, plays=plays)
 
 
-def _known_words(plan: PrivacyPlan, claim: Claim) -> Game:
+def _known_words(plan: NgramsPlan, claim: Claim) -> Game:
     """As for words, in a run that knows all of them; nobody has many of them without the user."""
     patient = _patient(plan)
 
@@ -244,11 +246,11 @@ def _known_words(plan: PrivacyPlan, claim: Claim) -> Game:
     )
 
 
-def _patient(plan: PrivacyPlan) -> PrivacyPlan:
+def _patient(plan: NgramsPlan) -> NgramsPlan:
     return dataclasses.replace(plan, spurious_fraction=max(plan.spurious_fraction, _MOST_SPURIOUS))
 
 
-def _alone(plan: PrivacyPlan, longest: int, claim: Claim) -> Game:
+def _alone(plan: NgramsPlan, longest: int, claim: Claim) -> Game:
     """A user has all short sequences of two common words, which nobody else has."""
     patient = _patient(plan)
     play = functools.partial(_play, lambda: _alone_world(2 * _tipping(plan), longest), patient)
@@ -278,7 +280,7 @@ def _alone_world(others: int, longest: int) -> World:
     )
 
 
-def _many(plan: PrivacyPlan, claim: Claim) -> Game:
+def _many(plan: NgramsPlan, claim: Claim) -> Game:
     """A user has two common words, in an order that others have so that it is at the threshold."""
 
     def build(others: int) -> World:

@@ -59,9 +59,9 @@ import scipy
 
 from beam_dpne.bayesian.arpa import GramTree, Order, interpolated
 from beam_dpne.bayesian.posterior import discounted
-from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.elements.arrays import byte_order, places_in
 from beam_dpne.elements.sums import sums_at
+from beam_dpne.lists.public_counts import PublicCounts
 
 _Floats = npt.NDArray[np.float64]
 _Ids = npt.NDArray[np.int64]

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from beam_dpne.bayesian import posterior
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.elements import arrays
 from beam_dpne.elements.arrays import places_in
 from beam_dpne.elements.batches import NO_GRAM, RowSums, UserBatch, table_of_sums
 from beam_dpne.elements.rows import PROBABILITY_SCHEMA, in_order, rounded_probabilities
+from beam_dpne.lists.public_counts import PublicCounts
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, normals
 

@@ -4,11 +4,11 @@ import dataclasses
 import math
 from typing import Annotated, ClassVar
 
+from beam_dpne.lists.parameters import MAX_COUNTED_LENGTH
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.plan import GaussianPlan, TokensPerUser
 from beam_dpne.validation import Parameter
 
-MAX_LENGTH = 5
 _MAX_VOCABULARY = 2**28
 _MAX_CLAMP = 2**20
 _MAX_CONTRIBUTIONS = 10_000_000
@@ -41,7 +41,7 @@ class BayesianPlan(GaussianPlan):
         int,
         Parameter(
             least=1,
-            most=MAX_LENGTH,
+            most=MAX_COUNTED_LENGTH,
             help="Number of words in an n-gram. A file of public counts may have shorter ones, too.",
         ),
     ] = 3

@@ -130,7 +130,10 @@ def _at_level(prior: _Floats, level: float) -> _Floats:
 def _fit_of_level(
     noisy: _Floats, prior: _Floats, level: float, stddev: float
 ) -> tuple[float, float]:
-    """Returns twice the log posterior of a level, and the best μ of 0, a fit, and a grid."""
+    """Returns twice the log posterior of a level, and its μ.
+
+    Of 0, the μ of least squares and those of a grid, μ is the one with the largest log posterior.
+    """
     shares = _at_level(prior, level)
     ratio = 1.0
     # The ratio of totals is fitted by least squares, in a few rounds, since the weights depend on it.

@@ -11,12 +11,12 @@ from beam_dpne.bayesian.grams import (
 )
 from beam_dpne.bayesian.ledger import bayesian_contents
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.documents.cutting import of_laid_out
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import DocumentBlock, RowSums, UserBatch
 from beam_dpne.elements.rows import NgramProbability
+from beam_dpne.lists.public_counts import PublicCounts
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.release.described import Form
 

@@ -10,7 +10,6 @@ from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from beam_dpne.bayesian.grams import NgramProbabilities, probabilities_of, sums_of_users
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.run import PROBABILITIES, BayesianRun
 from beam_dpne.documents.steps import DocumentsTransform, create_public
 from beam_dpne.elements import progress
@@ -18,6 +17,7 @@ from beam_dpne.elements.batches import RowSums, UserBatch
 from beam_dpne.elements.bundles import apply, sum_rows
 from beam_dpne.elements.coders import register_batches
 from beam_dpne.elements.rows import NgramProbability
+from beam_dpne.lists.public_counts import PublicCounts
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.release.ledger import Run
 from beam_dpne.release.steps import Result

@@ -2,65 +2,22 @@
 
 import argparse
 import dataclasses
-import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn
 
 from beam_dpne.cli.help import help_of
-from beam_dpne.cli.parameters import with_file
-from beam_dpne.errors import UsageError
 from beam_dpne.jobs.arguments import unknown_argument
-from beam_dpne.validation import Parameter, Parameters, made_from, parameters_of
-
-# The groups of parameters of a command, by the title under which its help shows them.
-Groups = Mapping[str, Sequence[type[Parameters]]]
-_Group = TypeVar("_Group", bound=Parameters)
-
-
-class Made:
-    """The groups of a command with their values; making them checks every parameter, once.
-
-    Attributes:
-      names: names of all parameters.
-      given: names of those that were given.
-    """
-
-    def __init__(self, groups: Groups, given: Mapping[str, Any], *, whole: bool = True) -> None:
-        """Makes each group from the values that are given; all others have their defaults.
-
-        Unless it must be whole, groups are left out that lack a parameter without a default.
-
-        Raises:
-          UsageError: parameters without a default are not given.
-          ValueError: a value is wrong.
-        """
-        kinds = [kind for kinds in groups.values() for kind in kinds]
-        parameters = [each for kind in kinds for each in parameters_of(kind)]
-        missing = [each for each in parameters if each.required and each.name not in given]
-        if not whole:
-            left_out = {each.name for each in missing}
-            kinds = [kind for kind in kinds if not left_out & _names(kind)]
-        elif missing:
-            raise _about_missing(missing)
-        self._made = {kind: made_from(kind, given) for kind in kinds}
-        self.names = [each.name for each in parameters]
-        self.given = frozenset(given)
-
-    def __getitem__(self, kind: type[_Group]) -> _Group:
-        """Returns the group of a class."""
-        return cast("_Group", self._made[kind])
-
-    def __contains__(self, kind: type) -> bool:
-        """Whether the command has a group."""
-        return kind in self._made
-
-
-def _about_missing(missing: Sequence[Parameter]) -> UsageError:
-    """Returns the error about parameters that must be given; of a single one it says the meaning."""
-    if len(missing) == 1:
-        return UsageError(f"{missing[0].name} must be given. {missing[0].help}")
-    *others, last = (each.name for each in missing)
-    return UsageError(f"{', '.join(others)} and {last} must be given.")
+from beam_dpne.jobs.made import (
+    Groups,
+    Made,
+    fields_in,
+    imported,
+    load_groups,
+    parameters_in,
+    with_file,
+)
+from beam_dpne.jobs.programs import FILES, PLAN_FILE, PROGRAMS, SHOWING
+from beam_dpne.validation import Parameter
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -99,16 +56,12 @@ class Command:
 
     def load_groups(self) -> Groups:
         """Returns the classes of its groups; they are loaded without Beam."""
-        return {
-            title: [_imported(f"beam_dpne.{name}") for name in names]
-            for title, names in self.groups.items()
-        }
+        return load_groups(self.groups)
 
     @property
     def parameters(self) -> dict[str, Parameter]:
         """All its parameters by name."""
-        kinds = (kind for kinds in self.load_groups().values() for kind in kinds)
-        return {each.name: each for kind in kinds for each in parameters_of(kind)}
+        return parameters_in(self.load_groups())
 
     @property
     def publishes(self) -> bool:
@@ -118,7 +71,7 @@ class Command:
     @property
     def function(self) -> Callable[[Made, list[str]], object]:
         """The function that runs it."""
-        return _imported(f"beam_dpne.cli.{self.run}") if isinstance(self.run, str) else self.run
+        return imported(f"beam_dpne.cli.{self.run}") if isinstance(self.run, str) else self.run
 
     def help(self, *, whole: bool) -> str:
         """Returns its help: what most runs need, or all of it."""
@@ -156,20 +109,7 @@ class Command:
             raise unknown_argument(others[0], parameters)
         texts = {name: value for name, value in vars(parsed).items() if value not in (None, [])}
         given = {name: _value(parameters[name], text) for name, text in texts.items()}
-        if _PLAN_FILE not in [name for names in self.groups.values() for name in names]:
-            return given, others
-        kinds = [kind for kinds in self.load_groups().values() for kind in kinds]
-        known = set().union(*map(_names, kinds)) - {"plan"}
-        return with_file(given, given.pop("plan", None), known), others
-
-
-def _imported(name: str) -> Any:
-    module, _, attribute = name.partition(":")
-    return getattr(importlib.import_module(module), attribute)
-
-
-def _names(kind: type[Parameters]) -> set[str]:
-    return {field.name for field in dataclasses.fields(kind)}
+        return with_file(given, fields_in(self.load_groups())), others
 
 
 def _value(each: Parameter, given: str | list[str]) -> Any:
@@ -181,25 +121,15 @@ def _value(each: Parameter, given: str | list[str]) -> Any:
     return values[0] if each.single and len(values) == 1 else values
 
 
-_PLAN_FILE = "cli.parameters:PlanFile"
-_FILES = ("reading.options:ReadOptions", "cli.parameters:Tokenizing")
-_SHOWING = ("cli.parameters:FailureLogging", "cli.parameters:Quiet")
-
-
-def _releasing(name: str, plan: str, description: str, example: str, *more: str) -> Command:
-    """Returns a command that publishes a release."""
+def _releasing(name: str, description: str, example: str) -> Command:
+    """Returns the command of a program, which publishes a release."""
     return Command(
         name=name,
         example=f"beam-dpne {name} --input messages.csv --user_field customer_id {example} "
         "--epsilon 4 --delta 1e-6",
         description=f"{description}, with user-level (ε, δ)-differential privacy.",
-        groups={
-            "reading": ("cli.parameters:Input", *_FILES, "cli.parameters:Rejecting", *more),
-            "privacy": (plan, _PLAN_FILE),
-            "writing": ("cli.parameters:Writing", "release.schema:ReleaseNotes"),
-            "running": ("cli.parameters:Running", *_SHOWING),
-        },
-        run="programs:run",
+        groups=PROGRAMS[name].groups,
+        run="runs:run",
         takes_beam=True,
     )
 
@@ -221,25 +151,18 @@ def _reading(
 COMMANDS = (
     _releasing(
         "ngrams",
-        "ngrams.plan:PrivacyPlan",
         "Releases n-grams of many users",
         "--text_field message --output release/messages",
-        "reading.options:Grouping",
-        "ngrams.parameters:KnownLists",
     ),
     _releasing(
         "set-union",
-        "set_union.plan:SetUnionPlan",
         "Releases the items that many users share (words, names, queries, whole records)",
         "--text_field city --tokenizer item --output release/cities",
-        "ngrams.parameters:KnownLists",
     ),
     _releasing(
         "bayesian",
-        "bayesian.plan:BayesianPlan",
         "Estimates a probability for every n-gram of a public vocabulary from users' texts",
         "--text_field message --public public.txt --output release/probabilities",
-        "cli.parameters:PublicCounting",
     ),
     Command(
         name="plan",
@@ -248,9 +171,9 @@ COMMANDS = (
         "forecasts a release. It never reads private data.",
         example="beam-dpne plan ngrams --epsilon 4 --delta 1e-7 --users 30000 --like titles",
         groups={
-            "privacy": ("ngrams.plan:PrivacyPlan", _PLAN_FILE),
-            "planning": ("cli.settings:Planning", "cli.parameters:Quiet"),
-            "reading the public text": _FILES,
+            "privacy": PROGRAMS["ngrams"].groups["privacy"],
+            "planning": ("cli.settings:Planning", "jobs.parameters:Quiet"),
+            "reading the public text": FILES,
         },
         run="plans:plan",
         positional="program",
@@ -261,8 +184,8 @@ COMMANDS = (
         "output is NOT private. The data must fit in memory: 2 GB for 10 million words, 9 lengths.",
         example="beam-dpne evaluate --release release/messages --input messages.csv",
         groups={
-            "reading": ("cli.parameters:Input", *_FILES, _PLAN_FILE),
-            "evaluating": ("cli.settings:Evaluating", *_SHOWING),
+            "reading": ("jobs.parameters:Input", *FILES, PLAN_FILE),
+            "evaluating": ("cli.settings:Evaluating", *SHOWING),
         },
         run="releases:evaluate_release",
     ),
@@ -273,7 +196,7 @@ COMMANDS = (
         example="beam-dpne check ngrams --input messages.csv --user_field customer_id --text_field "
         "message",
         groups={"check": ("cli.settings:Checking",)},
-        run="checking:check",
+        run="checks:check",
         positional="program",
     ),
     _reading(
@@ -309,7 +232,7 @@ COMMANDS = (
         example="beam-dpne audit ngrams --epsilon 4 --delta 1e-6",
         groups={
             "auditing": ("cli.settings:Auditing",),
-            "privacy": ("ngrams.plan:PrivacyPlan", _PLAN_FILE),
+            "privacy": PROGRAMS["ngrams"].groups["privacy"],
         },
         run="plans:audit",
         positional="program",

@@ -3,14 +3,14 @@
 import pyarrow as pa
 
 from beam_dpne.cli import display
-from beam_dpne.cli.commands import Made
 from beam_dpne.cli.settings import Comparing
 from beam_dpne.errors import UsageError
 from beam_dpne.exports.writing import csv_text
+from beam_dpne.jobs.made import Made
+from beam_dpne.release.changes import compare_releases, differences, told_changes
 from beam_dpne.release.parts import PROGRAMS, render_parts
 from beam_dpne.release.publishing import write_file
 from beam_dpne.release.reading import read_release
-from beam_dpne.report.changes import compare_releases, differences, told_changes
 from beam_dpne.storage.directories import check_access
 
 _SUFFIXES = (".jsonl", ".csv", ".parquet")
@@ -40,7 +40,7 @@ def compare(made: Made, _beam_arguments: list[str]) -> None:
         display.print_line(sentence)
     if output is not None:
         write_file(output, _rendered(changes, output), release=new.path, overwrite=asked.overwrite)
-        display.print_notice(f"beam-dpne: the changes are in {output}.")
+        display.print_notice(f"the changes are in {output}.")
 
 
 def _rendered(changes: pa.Table, output: str) -> bytes:

@@ -1,12 +1,13 @@
 """The display of a run: a progress line on stderr, and tables on stdout."""
 
 import contextlib
+import functools
 import re
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -14,7 +15,11 @@ from rich.status import Status
 from rich.table import Table
 
 from beam_dpne.elements import progress
-from beam_dpne.report.facts import number
+from beam_dpne.jobs.showing import Showing
+from beam_dpne.release.wording import number
+
+if TYPE_CHECKING:
+    from beam_dpne.release.reading import Release
 
 _REFRESH_SECONDS = 0.2
 _LOG_SECONDS = 10.0
@@ -125,26 +130,26 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def print_release(ledger: Mapping[str, Any], output: str, seconds: float, *, quiet: bool) -> None:
+def print_release(release: "Release", output: str, seconds: float, *, quiet: bool) -> None:
     """Prints how many rows a run released, from its ledger, and the directory.
 
     If it is quiet, it only warns of a release without rows.
     """
-    total = sum(part["rows"] for part in ledger["parts"])
+    total = release.num_rows
     if not total:
         print_notice(
-            f"beam-dpne: warning: the release is EMPTY: {output} has a ledger and no row. Too few "
+            f"warning: the release is EMPTY: {output} has a ledger and no row. Too few "
             "users share anything under this plan; beam-dpne plan shows how many are needed. The "
             "budget is spent all the same."
         )
     if quiet:
         return
-    rows = ledger.get("lengths")
-    if rows is None:
-        mechanism = ledger["mechanism"]
+    rows = release.lengths
+    if not rows:
+        mechanism = release.ledger["mechanism"]
         rows = [{**mechanism, **mechanism.get("rounds", [{}])[-1]}]
     names = ["length", "policy", "released", *_MEANINGS]
-    if ledger["plan"].get("strategy") == "adaptive":
+    if release.ledger["plan"].get("strategy") == "adaptive":
         names.remove("noise_stddev")  # It is 1, since the weights carry the budget.
     print_table("Released", rows, names)
     shown = [name for name in names if any(row.get(name) for row in rows)]
@@ -234,10 +239,17 @@ def _widths(columns: Sequence[_Column], screen: int) -> list[int]:
     return widths
 
 
+def showing(*, quiet: bool) -> Showing:
+    """Returns how this face tells the operator of a run what happens."""
+    return Showing(
+        tell=print_notice, quiet=quiet, progress=functools.partial(progress_line, quiet=quiet)
+    )
+
+
 def print_notice(text: str) -> None:
-    """Prints one line for the operator on stderr; nothing fails if nobody can read it."""
+    """Prints one line of the program on stderr; nothing fails if nobody can read it."""
     with contextlib.suppress(OSError, ValueError):
-        print_line(text, sys.stderr)
+        print_line(f"beam-dpne: {text}", sys.stderr)
 
 
 def print_line(text: str, file: TextIO | None = None) -> None:

@@ -17,7 +17,9 @@ _COLUMN = 26
 _WIDEST = 100
 _CLAUSE = 79 - _COLUMN
 # What follows the first parameter of a sentence about parameters: others, a file, and a verb.
-_VERBS = r"(?:(?:,| and| or) [\w\-]+)*(?: \S*\.\w+)? (?:must|cannot|belongs?|needs?)\b"
+_VERBS = (
+    r"(?:(?:,| and| or) [\w\-]+)*(?: \S*\.\w+)? (?:must|cannot|belongs?|needs?|is in the file)\b"
+)
 # Where such a sentence begins.
 _BEGINNING = r"(?:^|(?<=error: )|(?<=\. )|(?<=and )|(?<=, ))"
 # Names within paths, texts and longer words are none.

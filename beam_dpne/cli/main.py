@@ -23,10 +23,11 @@ from typing import Any
 
 from beam_dpne import __version__
 from beam_dpne.cli import streams
-from beam_dpne.cli.commands import COMMANDS, Command, Made, command_of
+from beam_dpne.cli.commands import COMMANDS, Command, command_of
 from beam_dpne.cli.help import as_options, overview
 from beam_dpne.elements import progress
 from beam_dpne.errors import WITHHELD, RunError, UsageError, is_ours, kind_of
+from beam_dpne.jobs.made import Made
 from beam_dpne.validation import did_you_mean
 
 _FAILED = 1
@@ -63,7 +64,28 @@ def program(arguments: Sequence[str] | None = None) -> int:
         # Threads of a runner may still be running, and the interpreter would wait for them.
         sys.stdout.flush()
         os._exit(status)
+    _end_by_signals_with(status)
     return status
+
+
+def _end_by_signals_with(status: int) -> None:
+    """Lets signals end the process with its status from now on.
+
+    The interpreter takes a moment to end. A run that has published would else seem to have failed if a
+    signal comes then, and whoever repeated it would spend its budget twice.
+    """
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        os._exit(status)
+
+    for number in _handled_as_usual():
+        signal.signal(number, end)
+
+
+def _handled_as_usual() -> list[int]:
+    """Returns SIGINT and SIGTERM, without those that somebody handles, or that are ignored."""
+    usual = (signal.SIG_DFL, signal.default_int_handler)
+    return [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) in usual]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,22 +122,42 @@ def run_command(command: Command, arguments: Sequence[str]) -> int:
     if wanted := {"-h", "--help", "--help-all"} & {*arguments}:
         print(command.help(whole="--help-all" in wanted))
         return 0
-    # Log lines and warnings of libraries may quote data, as lines do that cannot be written; what
-    # modules of this package log as a warning is printed.
+    # Log lines and warnings of libraries may quote data, as lines do that cannot be written.
     logging.raiseExceptions = False
     logging.captureWarnings(True)
     logging.getLogger().setLevel(logging.CRITICAL + 1)
-    for name in _LOGGERS:
-        logging.getLogger(name).setLevel(logging.WARNING)
     # Prism's job server sets the level of its logger when it starts, but keeps the logger's filters.
     logging.getLogger("PrismJobServer").addFilter(lambda _: False)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     progress.reset()
-    with _remembered_signals() as received:
+    with _printed_warnings(), _remembered_signals() as received:
         status, text = _run(command, arguments, received)
     if text:
         streams.say(text.strip())
     return status
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return record.name in _LOGGERS
+
+
+@contextlib.contextmanager
+def _printed_warnings() -> Iterator[None]:
+    """Prints what modules of this package log as a warning, and nothing that others log.
+
+    A logger whose name begins with that of a module of ours takes its level, and a library may set its
+    own. Without a handler the interpreter, or Beam, would print what they log.
+    """
+    root = logging.getLogger()
+    handler = logging.StreamHandler()
+    handler.addFilter(_is_ours)
+    root.addHandler(handler)
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
 
 
 def _run(command: Command, arguments: Sequence[str], received: Sequence[int]) -> tuple[int, str]:
@@ -190,9 +232,8 @@ def _remembered_signals() -> Iterator[list[int]]:
         if not is_repeated:
             raise KeyboardInterrupt
 
-    usual = (signal.SIG_DFL, signal.default_int_handler)
     is_main = threading.current_thread() is threading.main_thread()
-    ours = [n for n in (signal.SIGINT, signal.SIGTERM) if is_main and signal.getsignal(n) in usual]
+    ours = _handled_as_usual() if is_main else []
     before = {number: signal.signal(number, receive) for number in ours}
     try:
         yield received
@@ -236,7 +277,7 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
     Raises:
       UsageError: if the file must not be at that path, or cannot be written.
     """
-    from beam_dpne.release.reading import check_outside
+    from beam_dpne.release.places import check_outside
     from beam_dpne.storage.directories import absolute_path
     from beam_dpne.storage.paths import is_local
 
@@ -264,14 +305,10 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
 
     root = logging.getLogger()
     level = root.level
-    printing = [*root.handlers]
-
-    def ours(record: logging.LogRecord) -> bool:
-        return record.name in _LOGGERS
-
-    # Beam has made a handler that prints; lines of libraries are for the file alone.
+    printing = [each for each in root.handlers if _is_ours not in each.filters]
+    # A caller may have a handler that prints; lines of libraries are for the file alone.
     for other in printing:
-        other.addFilter(ours)
+        other.addFilter(_is_ours)
     root.addHandler(handler)
     root.setLevel(logging.ERROR)
     try:
@@ -279,7 +316,7 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
     finally:
         root.removeHandler(handler)
         for other in printing:
-            other.removeFilter(ours)
+            other.removeFilter(_is_ours)
         root.setLevel(level)
         # A log that cannot be kept is no reason to fail.
         with contextlib.suppress(OSError):

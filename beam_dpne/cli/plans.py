@@ -10,21 +10,9 @@ import numpy as np
 
 from beam_dpne.accounting.composition import plan_of_each
 from beam_dpne.accounting.expense import PLANS
-from beam_dpne.audit.auditing import (
-    EXCEEDED,
-    PASSED,
-    WEAK,
-    Audit,
-    Finding,
-    audit_plan,
-    statements,
-)
+from beam_dpne.audit.auditing import EXCEEDED, PASSED, WEAK, Audit, Finding, audit_plan, statements
 from beam_dpne.audit.games import MECHANISM
 from beam_dpne.cli import display
-from beam_dpne.cli.commands import Made
-from beam_dpne.cli.inputs import read_inputs, tokenizer_name, with_rules
-from beam_dpne.cli.parameters import Quiet, Tokenizing
-from beam_dpne.cli.preparing import warn_of_large_delta
 from beam_dpne.cli.settings import Auditing, Planning
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.errors import InputError, UsageError
@@ -32,9 +20,14 @@ from beam_dpne.evaluation.corpus import read_corpus
 from beam_dpne.forecast.forecasting import MOST_REPEATS, Forecaster, LengthForecast, with_documents
 from beam_dpne.forecast.needed_users import NUMBERS, typical_needs
 from beam_dpne.forecast.profiles import PROFILES, read_profile
-from beam_dpne.ngrams.known import KnownNgrams, read_known
-from beam_dpne.ngrams.parameters import KnownLists
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.jobs.inputs import read_inputs, tokenizer_name, with_rules
+from beam_dpne.jobs.made import Made
+from beam_dpne.jobs.parameters import Quiet, Tokenizing
+from beam_dpne.jobs.preparing import warn_of_large_delta
+from beam_dpne.jobs.showing import Showing
+from beam_dpne.lists.known import KnownNgrams, read_known
+from beam_dpne.lists.parameters import KnownLists
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions, names_of
 from beam_dpne.release.publishing import write_file
@@ -53,7 +46,7 @@ def plan(made: Made, _beam_arguments: list[str]) -> None:
     """
     asked = made[Planning]
     whole = _plan_of(made, asked.program)
-    warn_of_large_delta(whole)
+    warn_of_large_delta(whole, _showing(made))
     one = plan_of_each(whole, asked.releases or 1)
     plans = _plans_to_forecast(whole, asked)
     if asked.output is not None:
@@ -66,7 +59,7 @@ def plan(made: Made, _beam_arguments: list[str]) -> None:
         )
     if plans:
         _forecast(made, plans)
-    elif isinstance(one, PrivacyPlan):
+    elif isinstance(one, NgramsPlan):
         _print_needs(one)
     elif isinstance(one, SetUnionPlan):
         rounds = [each._asdict() for each in one.union_rounds]
@@ -82,7 +75,7 @@ def plan(made: Made, _beam_arguments: list[str]) -> None:
         "1/1000 of both is kept for the imperfections of noise."
     )
     if asked.output is not None:
-        display.print_notice(f"beam-dpne: the plan is in {asked.output}.")
+        display.print_notice(f"the plan is in {asked.output}.")
 
 
 def _plan_of(made: Made, program: str) -> Any:
@@ -99,7 +92,7 @@ def _plan_of(made: Made, program: str) -> Any:
     return made[kind]
 
 
-def _plans_to_forecast(whole: Any, asked: Planning) -> list[PrivacyPlan]:
+def _plans_to_forecast(whole: Any, asked: Planning) -> list[NgramsPlan]:
     """Returns the plan of a release for each ε of the forecast; none if there is no forecast."""
     if asked.like is None:
         if asked.users or asked.documents_per_user or asked.epsilons or asked.known:
@@ -118,7 +111,7 @@ def _plans_to_forecast(whole: Any, asked: Planning) -> list[PrivacyPlan]:
     return [plan_of_each(plan, asked.releases or 1) for plan in plans]
 
 
-def _forecast(made: Made, plans: Sequence[PrivacyPlan]) -> None:
+def _forecast(made: Made, plans: Sequence[NgramsPlan]) -> None:
     """Forecasts, and prints the table and its notes."""
     asked = made[Planning]
     like = names_of(made[Planning].like or "")
@@ -132,11 +125,11 @@ def _forecast(made: Made, plans: Sequence[PrivacyPlan]) -> None:
         forecasts = [profile.forecast(plan, users) for plan in plans]
         notes = [profile.note]
     else:
-        forecaster = _forecaster(made, like)
+        showing = _showing(made)
+        forecaster = _forecaster(made, like, showing)
         forecasts = []
         for plan in plans:
-            if not made[Quiet].quiet:
-                display.print_notice(f"beam-dpne: simulations for ε = {plan.epsilon:g}")
+            showing.advise(f"simulations for ε = {plan.epsilon:g}")
             forecasts.append(forecaster.forecast(plan))
         notes = [
             f"Simulated with {len(forecaster.crowd.users):,} users of the public text, who stand for "
@@ -152,15 +145,19 @@ def _forecast(made: Made, plans: Sequence[PrivacyPlan]) -> None:
         display.print_line(note)
 
 
-def _forecaster(made: Made, like: Sequence[str]) -> Forecaster:
+def _showing(made: Made) -> Showing:
+    return display.showing(quiet=made[Quiet].quiet)
+
+
+def _forecaster(made: Made, like: Sequence[str], showing: Showing) -> Forecaster:
     """Reads the public text, and deals its documents to made-up users if that is wanted."""
     asked = made[Planning]
     name = tokenizer_name(made)
     check_access(like, [])
     try:
-        files, reading, _ = read_inputs(made[ReadOptions], like, name, quiet=made[Quiet].quiet)
+        files, reading, _ = read_inputs(made[ReadOptions], like, name, showing=showing)
         tokenizer = with_rules(made[Tokenizing], name)
-        with display.progress_line(sum(file.size for file in files), quiet=made[Quiet].quiet):
+        with showing.progress(sum(file.size for file in files)):
             crowd = read_corpus(files, reading, tokenizer)
         known = _known(made, files, reading, tokenizer) if asked.known else None
     except (InputError, FileNotFoundError) as error:
@@ -177,7 +174,7 @@ def _known(
     asked = made[Planning]
     lists = KnownLists(known=asked.known, known_min_count=asked.known_min_count)
     try:
-        longest = made[PrivacyPlan].max_length
+        longest = made[NgramsPlan].max_length
         return read_known(lists, longest, tokenizer, like, reading=reading)
     except UsageError:
         raise UsageError(
@@ -188,7 +185,7 @@ def _known(
         raise UsageError(str(error)) from None
 
 
-def _print_needs(plan: PrivacyPlan) -> None:
+def _print_needs(plan: NgramsPlan) -> None:
     """Prints how many users an n-gram needs if its holders have 10, 100 or 1,000 n-grams each."""
     needs = {number: typical_needs(plan, number) for number in NUMBERS}
     rows = [
@@ -211,7 +208,7 @@ def _print_needs(plan: PrivacyPlan) -> None:
 
 
 def _print_forecast(
-    users: int, plans: Sequence[PrivacyPlan], forecasts: Sequence[Sequence[LengthForecast]]
+    users: int, plans: Sequence[NgramsPlan], forecasts: Sequence[Sequence[LengthForecast]]
 ) -> None:
     """Prints the table of a forecast, and below it the meaning of each column."""
     numbers = {x.users for lengths in forecasts for each in lengths for x in each.widths}

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
 from beam_dpne.accounting.budget import Budget, create_budget, open_budget
 from beam_dpne.accounting.population import (
@@ -20,11 +19,7 @@ from beam_dpne.accounting.population import (
     repeated,
     total_of,
 )
-from beam_dpne.cli import display, parameters, settings
-from beam_dpne.cli.commands import Made
-from beam_dpne.cli.inputs import as_released, read_inputs, with_rules
-from beam_dpne.cli.parameters import Tokenizing
-from beam_dpne.cli.preparing import check_directory
+from beam_dpne.cli import display, settings
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.elements.arrays import places_in
 from beam_dpne.errors import UsageError
@@ -46,13 +41,16 @@ from beam_dpne.evaluation.reports import (
 )
 from beam_dpne.exports.writing import KINDS
 from beam_dpne.exports.writing import export as write_export
-from beam_dpne.ngrams.known import KnownNgrams, read_known_again
+from beam_dpne.jobs.inputs import as_released, read_inputs, with_rules
+from beam_dpne.jobs.made import Made
+from beam_dpne.jobs.parameters import Input, Quiet, Tokenizing
+from beam_dpne.jobs.preparing import check_directory
+from beam_dpne.lists.known import KnownNgrams, read_known_again
 from beam_dpne.reading.options import names_of
 from beam_dpne.release.publishing import write_file
 from beam_dpne.release.reading import Release, read_release
-from beam_dpne.report import PUBLIC
-from beam_dpne.report.document import render_report
-from beam_dpne.report.facts import Facts
+from beam_dpne.release.report import PUBLIC
+from beam_dpne.release.report.document import render_report
 from beam_dpne.storage.directories import check_access, directory_at
 
 # Numbers k of which an evaluation shows what part is released of the n-grams that k users have.
@@ -76,12 +74,11 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
       UsageError, ValueError, FileNotFoundError: if a parameter is wrong.
     """
     evaluating = made[settings.Evaluating]
-    inputs = names_of(made[parameters.Input].input)
+    inputs = names_of(made[Input].input)
     output = evaluating.output
     path = evaluating.release
     check_access([*inputs, path], [output] if output else [])
     release = read_release(path)
-    ledger = release.ledger
     if release.program == "bayesian":
         raise UsageError(
             f"release must be of beam-dpne ngrams or set-union, got release={path}, which has the "
@@ -89,27 +86,27 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
         )
     if output is not None:
         _check_output_of_evaluation(output, path)
-    quiet = made[parameters.Quiet].quiet
-    reading, name = as_released(made, ledger)
-    files, reading, _ = read_inputs(reading, inputs, name, quiet=quiet, shows_fields=True)
-    tokenizer = _released_tokenizer(made[Tokenizing], name, ledger.get("text_rules", {}))
-    longest = max((each["length"] for each in ledger.get("lengths", ())), default=1)
-    lists = ledger.get("known", {}).get("lists", ())
+    showing = display.showing(quiet=made[Quiet].quiet)
+    reading, name = as_released(made, release.ledger)
+    files, reading, _ = read_inputs(reading, inputs, name, showing=showing, shows_fields=True)
+    tokenizer = _released_tokenizer(made[Tokenizing], name, release.text_rules)
+    longest = release.max_length
     asked = names_of(evaluating.known or ())
-    known = read_known_again(asked, lists, longest, tokenizer) if asked else None
-    with display.progress_line(sum(file.size for file in files), quiet=quiet):
-        table = release.table()
+    known = None
+    if asked:
+        known = read_known_again(asked, release.known_lists, longest, tokenizer)
+    with showing.progress(sum(file.size for file in files)):
+        table = release.rows
         corpus = read_corpus(files, reading, tokenizer)
         index = index_corpus(corpus, longest)
         covered = evaluate(index, released_codes(corpus, table), k_anonymity=_LEVELS)
         rows = rows_of_table(index, table)
         counted = evaluate_counts(index, rows, top_k=evaluating.top_k)
-    noun = "n-grams" if "lengths" in ledger else "items"
     tables = tables_of(covered, counted)
     notes = _notes(release, corpus)
     if known is not None:
-        tables["families"] = _families(known, table, rows)
-    _print_evaluation(tables, noun, notes)
+        tables["families"] = _families(known, release, rows)
+    _print_evaluation(tables, release.noun, notes)
     if output is None:
         return
     read = {
@@ -119,13 +116,13 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
         "tokens": corpus.tokens,
         "rejected_reasons": dict(corpus.rejected_reasons),
     }
-    compared = {"release": path, "program": release.program, "plan": ledger["plan"]}
+    compared = {"release": path, "program": release.program, "plan": release.ledger["plan"]}
     compared |= {"input": read, "notes": notes}
     data = ", ".join(os.path.basename(name.rstrip("/")) for name in inputs)
-    named = ledger["notes"]["title"] or os.path.basename(os.path.abspath(release.path))
-    spent = f"ε = {ledger['plan']['epsilon']:g}, δ = {ledger['plan']['delta']:g}"
+    named = release.title or os.path.basename(os.path.abspath(release.path))
+    spent = f"ε = {release.epsilon:g}, δ = {release.delta:g}"
     caption = f"{spent} · data: {data} · release: {named}"
-    picture = evaluation_picture(covered, rows, caption=caption, noun=noun)
+    picture = evaluation_picture(covered, rows, caption=caption, noun=release.noun)
     for name, content in report_files(tables, compared, picture).items():
         write_file(f"{output.rstrip('/')}/{name}", content, release=path, overwrite=True)
     display.print_line(f"Files, not private either: {output}")
@@ -143,14 +140,15 @@ def _check_output_of_evaluation(output: str, release: str) -> None:
 
 
 def _families(
-    known: KnownNgrams, table: pa.Table, rows: Mapping[int, JudgedRows]
+    known: KnownNgrams, release: Release, rows: Mapping[int, JudgedRows]
 ) -> list[dict[str, Any]]:
     """Returns how many known and new rows a release has, and how many of them are real."""
-    if "item" in table.column_names:
+    table = release.rows
+    if release.program == "set-union":
         is_known = places_in(table["item"].combine_chunks(), known.items.words) >= 0
         return families_of(rows, np.ones(len(table)), is_known)
-    groups = table["group"].to_pylist() if "group" in table.column_names else None
-    is_known = known.covers(table["ngram"].to_pylist(), groups)
+    groups = table["group"].to_pylist() if release.has_groups else None
+    is_known = known.covers(release.texts(table), groups)
     return families_of(rows, table["length"].to_numpy(), is_known)
 
 
@@ -203,12 +201,12 @@ def _released_tokenizer(
 
 def _notes(release: Release, corpus: Corpus) -> list[str]:
     """Returns the notes that a reader needs to understand the figures."""
-    told = release.ledger["tokenizer"]
+    told = release.tokenizer
     notes = [
         f"The data have {corpus.tokens:,} tokens in {corpus.documents.sum():,} documents of "
         f"{len(corpus.users):,} users. All of them count, also what the run left out by its limits."
     ]
-    if "users" not in release.ledger["columns"]:
+    if not release.has_counts:
         notes.append("The release has no numbers of users, so only its scores are compared.")
     if corpus.rejected:
         reasons = ", ".join(sorted(corpus.rejected_reasons))
@@ -296,7 +294,7 @@ def _notes_on_keys(runs: Mapping[str, Counted]) -> list[str]:
         for names in of_one_key(runs)
     ]
     old = [run for run in runs.values() if isinstance(run, CountedLedger) and not run.run_key]
-    given = sum(run.ledger["run_key"]["given"] for run in old)
+    given = sum(run.release.ledger["run_key"]["given"] for run in old)
     if given > 1:
         notes.append(
             f"{given} of the runs had a run key that was given. If two used the same key on different "
@@ -349,8 +347,9 @@ def _spent(total: Any) -> str:
 def export(made: Made, _beam_arguments: list[str]) -> None:
     """Exports a release to one file, and prints where it is and what is not in it."""
     exporting = made[settings.Exporting]
+    check_access([exporting.release], [])
     rendered = write_export(
-        exporting.release,
+        read_release(exporting.release),
         exporting.to,
         exporting.output,
         overwrite=exporting.overwrite,
@@ -359,11 +358,11 @@ def export(made: Made, _beam_arguments: list[str]) -> None:
         license=exporting.license,
     )
     display.print_notice(
-        f"beam-dpne: {exporting.output} has the release with the ledger {rendered.ledger_sha256} as "
+        f"{exporting.output} has the release with the ledger {rendered.ledger_sha256} as "
         f"{KINDS[exporting.to].holds}."
     )
     for why, count in rendered.left_out.items():
-        display.print_notice(f"beam-dpne: left out: {count:,} {why}.")
+        display.print_notice(f"left out: {count:,} {why}.")
 
 
 def report(made: Made, _beam_arguments: list[str]) -> None:
@@ -379,10 +378,10 @@ def report(made: Made, _beam_arguments: list[str]) -> None:
         raise UsageError(f"output must end in .html, .htm or .md, got output={output}.")
     check_access([*filter(None, [reporting.release, reporting.since])], [])
     page = render_report(
-        Facts.read(reporting.release),
+        read_release(reporting.release),
         since=read_release(reporting.since) if reporting.since else None,
         output_format="markdown" if output.lower().endswith(".md") else "html",
         left_out={*(PUBLIC if reporting.public else ()), *(reporting.leave_out or ())},
     )
     write_file(output, page, release=reporting.release, overwrite=reporting.overwrite)
-    display.print_notice(f"beam-dpne: the report is in {output}.")
+    display.print_notice(f"the report is in {output}.")

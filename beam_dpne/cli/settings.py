@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Annotated
 
-from beam_dpne.ngrams.parameters import KNOWN_MIN_COUNT, MIN_COUNT, Known
-from beam_dpne.report import PARTS
+from beam_dpne.lists.parameters import KNOWN_MIN_COUNT, MIN_COUNT, Known
+from beam_dpne.release.report import PARTS
 from beam_dpne.validation import MAX_USERS, Parameter, Parameters
 
 _RELEASE = Parameter("Directory of the release, local or e.g. gs://bucket/out.", path="directory")

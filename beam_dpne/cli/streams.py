@@ -6,6 +6,8 @@ import io
 import os
 import sys
 
+from beam_dpne.jobs.showing import is_whole
+
 
 def prepare() -> None:
     """Opens the streams that the caller has closed, and lets stdout and stderr take every text.
@@ -43,7 +45,7 @@ def say(text: str) -> None:
 
 def say_whole(what: str) -> None:
     """Says that a release is published although something has gone wrong after that."""
-    say(f"the release is whole, and its budget is spent. {what}")
+    say(is_whole(what))
 
 
 def say_published(output: str) -> None:

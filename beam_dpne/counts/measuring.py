@@ -29,7 +29,6 @@ from beam_dpne.counts.rule import (
     count_rule,
     required_noise,
 )
-from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import (
     distinct,
     offsets_of,
@@ -78,7 +77,7 @@ class UserParts:
       lower: (n,) int64, the lower class of each user.
       numbers: (n, 2) int64, what a user sends for each row that is held, divided by the row's weight,
         to the sums of both classes.
-      masses: (n,) int64, the same for the row's mass.
+      masses: (n,) int64, the same for the row's mass, the one sum that users of all classes share.
       sizes: (n, 2) int64, what a user sends to the numbers of users of both classes.
     """
 
@@ -142,7 +141,12 @@ def sum_counts(held: Held, rule: CountRule) -> RowSums:
 def split_sums(
     pieces: Iterable[RowSums], rule: CountRule
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns numbers, (n, C), masses, (n,), and sizes, (C,) int64, of sums that are cut in any way."""
+    """Returns the sums of n rows and C classes from pieces that are cut in any way.
+
+    Returns:
+      The numbers of each row, (n, C) int64; its mass, (n,) int64; and the numbers of users of the
+      classes, (C,) int64.
+    """
     shape = rule.row_weights.size + 1, rule.bounds.size + 1
     table = table_of_sums(pieces, math.prod(shape)).reshape(shape)
     return table[:-1, :-1], table[:-1, -1], table[-1, :-1]
@@ -232,15 +236,13 @@ def sum_batches(rows: CountedRows, batches: Iterable[Any], released: Sequence[An
     sum_batch = functools.partial(sum_batch_of, rows=rows, sets=len(released))
     rule = rule_of(rows, *released)
     size = (rule.row_weights.size + 1) * (rule.bounds.size + 1)
-    with progress.counting(batches):
-        table = table_of_sums((sum_batch(batch, *released) for batch in batches), size)
+    table = table_of_sums((sum_batch(batch, *released) for batch in batches), size)
     found = np.flatnonzero(table)
     return RowSums(rows=found, sums=table[found])
 
 
 def sum_batch_of(batch: Any, *beside: Any, rows: CountedRows, sets: int) -> RowSums:
     """Counts in one batch; the released sets are the last of the side inputs."""
-    progress.enter("count")
     released = beside[len(beside) - sets :]
     return sum_counts(rows.held(batch, released), rule_of(rows, *released))
 

@@ -2,14 +2,15 @@
 
 import functools
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from beam_dpne.counts.measuring import CountedRows, estimated, sum_batch_of
 from beam_dpne.counts.rule import required_noise
-from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements import progress
+from beam_dpne.elements.batches import RowSums, UserBatch
 from beam_dpne.elements.bundles import apply, sum_rows
 from beam_dpne.engines import holds_flattens_back
 from beam_dpne.mechanism.randomness import RunKey
@@ -46,9 +47,14 @@ def count_in_beam(
         # empty side input keeps the runner from making one stage of the copy and the pass.
         users = apply(users, "Copy", beam.Map(lambda batch: batch), UserBatch)
         before = [AsIter(apply(users, "None", beam.Filter(lambda _: False), UserBatch))]
-    sum_batch = functools.partial(sum_batch_of, rows=rows, sets=len(sides))
+    sum_batch = functools.partial(_sums_of, rows=rows, sets=len(sides))
     sums = AsIter(sum_rows(users, sum_batch, *before, *sides))
     estimate = beam.FlatMap(
         estimated, sums, *sides[:-1], rows=rows, noise=required_noise(noise), run_key=run_key
     )
     return apply(released[-1], "Estimate", estimate, kind)
+
+
+def _sums_of(batch: UserBatch, *beside: Any, rows: CountedRows, sets: int) -> RowSums:
+    progress.enter("count")
+    return sum_batch_of(batch, *beside, rows=rows, sets=sets)

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import (
     group_places,
     hash_words,
@@ -58,8 +57,8 @@ def limit_documents(
     """Joins blocks; users above the limit keep their first documents in a keyed random order.
 
     Documents are ordered by a keyed hash of their tokens. The document that reaches the limit is cut in
-    the final call only, because its hash needs all of its tokens. The first documents of several blocks
-    are among the first of each block, so that blocks may be limited one by one.
+    the final call only, because its hash needs all of its tokens. Blocks may be limited one by one and
+    then together: a document that is among the first of all blocks is among the first of its own.
 
     Args:
       blocks: At least one block.
@@ -265,7 +264,6 @@ def lay_out(
     """Joins a partition's blocks, limits large users after each few, and lays out the positions."""
     _, blocks = partition
     document_key = run_key.sub_key("document")
-    progress.enter("users", None)
 
     def limited(some: list[DocumentBlock]) -> DocumentBlock:
         return limit_documents(some, max_tokens, document_key, final=False)

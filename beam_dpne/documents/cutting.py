@@ -139,6 +139,7 @@ def of_laid_out(
     def answer(number: int) -> Generator[_Out, None, None]:
         partition = (number, partitions[number])
         limit = cutting.max_tokens_per_user
+        progress.enter("users")
         for batch in lay_out(partition, max_tokens=limit, run_key=cutting.run_key):
             yield function(batch)
 

@@ -27,7 +27,6 @@ from beam_dpne.documents.folding import (
     without_entities,
     without_tags_within,
 )
-from beam_dpne.documents.left_out import LeftOut
 from beam_dpne.documents.run_keys import require_identified, tokenizer_identity
 from beam_dpne.documents.tokenizers import (
     BOUNDARIES,
@@ -39,9 +38,8 @@ from beam_dpne.documents.tokenizers import (
 )
 from beam_dpne.documents.tokenizers import tokens as tokens_as_they_are
 from beam_dpne.documents.words import plain_text
-from beam_dpne.errors import TokenizerError, UsageError
-from beam_dpne.reading.columns import is_text
-from beam_dpne.reading.files import TextFile, guarded, size_of
+from beam_dpne.errors import TokenizerError
+from beam_dpne.reading.ids import is_text
 from beam_dpne.validation import check_choice
 
 # Letters, with the marks on them, and digits; the scripts without blanks between words; and what ends a
@@ -90,7 +88,6 @@ KEPT = {
 }
 _WIDE_SIGNS = {ord("＃"): "#", ord("＠"): "@", ord("﹫"): "@"}
 _MARK = "\0"
-_LARGEST_LIST = 2**20
 _NULL = pa.scalar(None, pa.string())
 # Texts of which at least this share has tags or entities are named to the operator.
 _SHARE_OF_HTML = 0.01
@@ -151,7 +148,7 @@ class TextRules:
                 "item_separator must be given with the tokenizer item, got tokenizer="
                 f"{self.tokenizer_name}. Leave the tokenizer out."
             )
-        if not all(self._phrases) or "\n" in "".join(self.stop_list):
+        if not all(self.phrases) or "\n" in "".join(self.stop_list):
             raise ValueError(
                 "stop_list must have a word and no line's end in each entry, got one in which the "
                 f"tokenizer {self.tokenizer_name} finds none, or of several lines. Remove or cut it."
@@ -195,7 +192,8 @@ class TextRules:
         return f"{version}; stop list {_STOP_VERSION}" if self.stop_list else version
 
     @functools.cached_property
-    def _pattern(self) -> str:
+    def pattern(self) -> str:
+        """The regular expression of all masks; "" without any."""
         return "|".join(MASKS[name] for name in MASKS if name in self.mask)
 
     @property
@@ -203,24 +201,12 @@ class TextRules:
         return self.tokenizer_name in ("item", "tokens")
 
     @functools.cached_property
-    def _phrases(self) -> list[list[str]]:
+    def phrases(self) -> list[list[str]]:
         """The tokens of each entry of the list."""
         if not self.stop_list:
             return []
         entries = folded(pa.array(self.stop_list, pa.string()), self.fold)
         return (item(entries) if self._takes_items else self._with_kept(entries)).to_pylist()
-
-    @property
-    def left_out(self) -> LeftOut:
-        """What no text has after these rules, and those of the tokenizer if it has some."""
-        inner = left_out_by(self.tokenizer) or LeftOut()
-        # An entry in which the tokenizer itself leaves something out stands in no text anyway.
-        own = frozenset(tuple(phrase) for phrase in self._phrases if None not in phrase)
-        return LeftOut(
-            pattern="|".join(filter(None, (self._pattern, inner.pattern))),
-            separator=self.item_separator or inner.separator,
-            phrases=own | inner.phrases,
-        )
 
     def __call__(self, texts: pa.Array) -> pa.ListArray:
         """Returns the tokens of each text, with a null for each place where something is left out."""
@@ -245,9 +231,9 @@ class TextRules:
 
     def _matches(self, items: pa.Array) -> np.ndarray:
         """Marks the items in which a mask has a match: (items,) bool."""
-        if not self._pattern:
+        if not self.pattern:
             return np.zeros(len(items), bool)
-        pattern = pc.MatchSubstringOptions(self._pattern)
+        pattern = pc.MatchSubstringOptions(self.pattern)
         found = pc.call_function("match_substring_regex", [items], pattern)
         return found.to_numpy(zero_copy_only=False)
 
@@ -259,9 +245,9 @@ class TextRules:
     def _of_text(self, texts: pa.Array) -> pa.ListArray:
         """Returns the tokens of what stands between matches of masks, with a null for each match."""
         plain = folded(texts, self.fold)
-        if not self._pattern:
+        if not self.pattern:
             return self._with_kept(plain)
-        parts = _divided("split_pattern_regex", plain, self._pattern)
+        parts = _divided("split_pattern_regex", plain, self.pattern)
         return _joined(parts, self._with_kept(parts.values))
 
     def _with_kept(self, texts: pa.Array) -> pa.ListArray:
@@ -302,15 +288,15 @@ class TextRules:
 
     def _find_phrases(self, tokens: pa.ListArray, found: np.ndarray) -> None:
         """Marks the tokens that are part of an entry of the list."""
-        if not self._phrases:
+        if not self.phrases:
             return
-        words = pa.array(sorted({word for phrase in self._phrases for word in phrase}), pa.string())
+        words = pa.array(sorted({word for phrase in self.phrases for word in phrase}), pa.string())
         code_of = {word: code for code, word in enumerate(words.to_pylist())}
         # (n,) the code of each token that is a word of the list, else −1.
         codes = pc.call_function("index_in", [tokens.values], pc.SetLookupOptions(words))
         codes = codes.fill_null(-1).to_numpy(zero_copy_only=False)
         begins: dict[int, list[np.ndarray]] = {}
-        for phrase in self._phrases:
+        for phrase in self.phrases:
             coded = np.array([code_of[word] for word in phrase])
             begins.setdefault(coded[0], []).append(coded)
         # A phrase of one word, as most are, is found without a look at its places.
@@ -324,14 +310,6 @@ class TextRules:
                 stop = place + len(coded)
                 if stop <= end and (codes[place:stop] == coded).all():
                     found[place:stop] = True
-
-
-def left_out_by(tokenizer: str | Tokenizer) -> LeftOut | None:
-    """Returns what the rules of a tokenizer leave out of texts; None if it has no `TextRules`."""
-    function = resolve_tokenizer(tokenizer)
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function.left_out if isinstance(function, TextRules) else None
 
 
 def _joined(parts: pa.ListArray, tokens: pa.ListArray) -> pa.ListArray:
@@ -407,21 +385,3 @@ URLs, or --mask urls to leave them out.']
             "icu."
         )
     return notes
-
-
-def read_stop_list(path: str) -> tuple[str, ...]:
-    """Returns the words and phrases of a public list, one in each line; blank lines are none.
-
-    Raises:
-      UsageError: The file is empty or larger than a mebibyte.
-      InputError: It cannot be read, or is not UTF-8.
-    """
-    with guarded(path), TextFile(path) as file:
-        text = file.read(_LARGEST_LIST + 1)
-    entries = tuple(dict.fromkeys(filter(None, (line.strip() for line in text.splitlines()))))
-    if not entries or len(text) > _LARGEST_LIST or size_of(text)[1]:
-        raise UsageError(
-            f"stop_list must be a file in UTF-8 with 1 to {_LARGEST_LIST} characters, and a word or "
-            f"phrase in each line, got {path}."
-        )
-    return entries

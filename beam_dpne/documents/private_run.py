@@ -16,7 +16,7 @@ from beam_dpne.documents.run_keys import RunKeys, key_context, require_identifie
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.reading.options import InputDescription, names_of
+from beam_dpne.reading.options import InputDescription, names_of, one_or_several
 from beam_dpne.validation import check_integer
 
 # Fields whose types are checked, since another one would fail far from its cause; a type that is named
@@ -34,7 +34,7 @@ class PrivateRun(abc.ABC):
       partitions: the number of hash partitions of users, at least 1.
       run_key: the secret of the run; None for a fresh one.
       described: how records became documents, if they were read from files.
-      user_field: the name of the field with the user.
+      user_field: the name of the field with the user, or several names.
       text_field: the name of the field with the text, or several names.
     """
 
@@ -43,7 +43,7 @@ class PrivateRun(abc.ABC):
     partitions: int = 8
     run_key: RunKey | None = dataclasses.field(default=None, repr=False)
     described: InputDescription | None = None
-    user_field: str = "user"
+    user_field: str | Sequence[str] = "user"
     text_field: str | Sequence[str] = "text"
 
     def __post_init__(self):
@@ -56,6 +56,7 @@ class PrivateRun(abc.ABC):
                 name = getattr(kind, "__name__", kind)
                 raise TypeError(f"{field.name} must be {name}, got {type(value).__name__}.")
         check_integer("partitions", self.partitions, 1)
+        checked_names(self.user_field, self.text_field)
         fields = self.row_description
         checked_names(self.user_field, self.text_field, fields.group_field)
         if self.described and (self.described.group_field is None) != (fields.group_field is None):
@@ -74,7 +75,8 @@ class PrivateRun(abc.ABC):
     def row_description(self) -> InputDescription:
         """The fields by which the elements of a pipeline are read."""
         names = names_of(self.text_field)
-        return InputDescription(user_field=self.user_field, text_fields=names)
+        users = one_or_several(names_of(self.user_field))
+        return InputDescription(user_field=users, text_fields=names)
 
     @property
     def is_grouped(self) -> bool:

@@ -8,37 +8,41 @@ read by name, in any order of their fields, and only plain tuples of (user, text
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from beam_dpne.errors import kind_of
 from beam_dpne.reading.columns import (
+    NAMED_USER,
+    Fault,
     group_column,
-    group_faults,
     interleaved,
-    row_faults,
+    record_faults,
     text_column,
     user_column,
 )
+from beam_dpne.reading.ids import id_text, joined_ids
 from beam_dpne.reading.options import names_of
 
 _MISSING = object()
 
 
 def checked_names(
-    user_field: str, text_field: str | Sequence[str], group_field: str | None = None
+    user_field: str | Sequence[str],
+    text_field: str | Sequence[str],
+    group_field: str | None = None,
 ) -> tuple[str, ...]:
-    """Returns the names of the user's and the texts' fields, and last that of the group's, if any.
+    """Returns the names of the users' and the texts' fields, and last that of the group's, if any.
 
     Raises:
       ValueError: There is no text field, a name is empty or not a str, or two names are equal.
     """
     texts = names_of(text_field)
-    names = user_field, *texts, *(() if group_field is None else (group_field,))
+    users = names_of(user_field) if isinstance(user_field, str | Sequence) else (user_field,)
+    names = *users, *texts, *(() if group_field is None else (group_field,))
     are_names = all(isinstance(name, str) and name for name in names)
-    if not are_names or not texts or len(names) != len(set(names)):
+    if not are_names or not texts or not users or len(names) != len(set(names)):
         raise ValueError(
-            "user_field, every text_field and group_field must be names of different fields, got "
+            "every user_field and text_field, and group_field must be names of different fields, got "
             f"user_field={user_field!r}, text_field={text_field!r}, group_field={group_field!r}."
         )
     return names
@@ -63,12 +67,19 @@ def values_of(element: Any, names: Sequence[str], tuple_size: int = 2) -> Sequen
 
 
 def batch_of_rows(
-    rows: Sequence[Sequence[Any]], names: Sequence[str], is_grouped: bool = False
+    rows: Sequence[Sequence[Any]], names: Sequence[str], is_grouped: bool = False, users: int = 1
 ) -> pa.RecordBatch:
-    """Returns rows of a user and texts as a record batch; integers as users and groups become text."""
+    """Returns rows of users and texts as a record batch; users and groups become text.
+
+    Args:
+      rows: The values of the names of each row.
+      names: Names of the columns of users, of texts, and of groups.
+      is_grouped: Whether the last name is that of the groups' column.
+      users: Number of columns of users.
+    """
     given = [list(values) for values in zip(*rows, strict=True)]
-    for place in (0, -1) if is_grouped else (0,):
-        given[place] = [str(name) if _is_integer(name) else name for name in given[place]]
+    for place in (*range(users), -1) if is_grouped else range(users):
+        given[place] = [_as_id(name) for name in given[place]]
     columns = []
     for name, values in zip(names, given, strict=True):
         try:
@@ -81,20 +92,23 @@ def batch_of_rows(
     return pa.RecordBatch.from_arrays(columns, names=list(names))
 
 
-def _is_integer(user: Any) -> bool:
-    return isinstance(user, int | np.integer) and not isinstance(user, bool)
+def _as_id(value: Any) -> Any:
+    """Returns the text of an id, and a value that identifies nobody as it is, which is refused."""
+    text = id_text(value)
+    return value if text is None else text
 
 
 def documents_of(
-    batch: pa.RecordBatch, names: Sequence[str], is_grouped: bool = False
+    batch: pa.RecordBatch, names: Sequence[str], is_grouped: bool = False, users: int = 1
 ) -> pa.RecordBatch:
     """Returns the documents of a record batch, with columns `user`, `text` and, if any, `group`.
 
     Args:
       batch: Any record batch that has the columns.
-      names: Names of the users' column and of the texts' columns. If there are several of these, null
-        texts are left out.
+      names: Names of the users' columns, which are a user together, and of the texts' columns. If there
+        are several of these, null texts are left out.
       is_grouped: Whether the last name is that of the groups' column.
+      users: Number of columns of users.
 
     Raises:
       ValueError: A column is missing, has a wrong type, or there are two of its name, or a row has no
@@ -108,13 +122,26 @@ def documents_of(
                 "text_field."
             )
     fields = ", ".join(map(repr, names))
-    users = user_column(batch.column(names[0]), names[0])
+    ids: list[pa.Array] = []
+    faults: list[Fault] = []
+    for name in names[:users]:
+        column = batch.column(name)
+        # `ReadDocuments` gives such names to the users of sequences; they have no text.
+        if users > 1 or column.type != NAMED_USER:
+            column, fault = user_column(column, name)
+            faults.append(fault)
+        ids.append(column)
     group = None
     if is_grouped:
         *names, group_name = names
-        group = group_column(batch.column(group_name), group_name)
-    texts = [text_column(batch.column(name), name) for name in names[1:]]
-    for rows, reason in row_faults(users, texts) + ([] if group is None else group_faults(group)):
+        group, fault = group_column(batch.column(group_name), group_name)
+        faults.append(fault)
+    texts: list[pa.Array] = []
+    for name in names[users:]:
+        text, fault = text_column(batch.column(name), name)
+        texts.append(text)
+        faults.append(fault)
+    for rows, reason in (*faults, *record_faults(ids, texts, group)):
         if rows.any():
             raise ValueError(
                 f"Documents must be usable, got one with the fields {fields} whose {reason}. Drop it "
@@ -123,4 +150,4 @@ def documents_of(
     held = [each for each in texts if each.null_count < len(each)] or texts[:1]
     if len({each.type for each in held}) > 1:
         raise TypeError("Texts must be all str, or all lists of tokens, got some of each.")
-    return interleaved(users, held, group)
+    return interleaved(joined_ids(ids), held, group)

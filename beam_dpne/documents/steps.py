@@ -4,7 +4,7 @@
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import apache_beam as beam
@@ -24,6 +24,7 @@ from beam_dpne.elements.bundles import UnhintedTransform, apply
 from beam_dpne.elements.encoding import SetStore, spill
 from beam_dpne.engines import check_options
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.reading.options import names_of
 from beam_dpne.validation import check_integer
 
 # Beam 2.77 turns tables of Arrow and data frames of pandas into rows by the position of their columns:
@@ -57,7 +58,8 @@ class BatchDocuments(beam.PTransform):
     Cost: no shuffle.
 
     Attributes:
-      user_field: Name of the field that holds the user, which is the unit that the guarantee protects.
+      user_field: Name of the field that holds the user, which is the unit that the guarantee protects,
+        or names of several whose values are a user together.
       text_field: Name of the field that holds the text, or several names. Then each text is a document
         of its user, and a text that is None is left out if the row has another text.
       group_field: Name of the field that holds the group, of 1 to 256 characters without control
@@ -81,7 +83,7 @@ class BatchDocuments(beam.PTransform):
     References: none.
     """
 
-    user_field: str = USER
+    user_field: str | Sequence[str] = USER
     text_field: str | Sequence[str] = TEXT
     group_field: str | None = None
 
@@ -103,8 +105,9 @@ class BatchDocuments(beam.PTransform):
                     "change places. Read the files by name, with ReadDocuments, "
                     "ReadFromParquetBatched, or ReadFromParquet without as_rows."
                 )
-        by_position = not check_known_fields(documents.element_type, names, is_grouped)
-        batch = beam.ParDo(_Batch(names, by_position, is_grouped))
+        users = len(names_of(self.user_field))
+        by_position = not check_known_fields(documents.element_type, names, is_grouped, users)
+        batch = beam.ParDo(_Batch(names, by_position, is_grouped, users))
         return apply(documents, "Batch", batch, pa.RecordBatch)
 
 
@@ -151,7 +154,9 @@ def known_fields(element_type: Any) -> dict[str, Any]:
         return {}
 
 
-def check_known_fields(element_type: Any, names: Sequence[str], is_grouped: bool = False) -> bool:
+def check_known_fields(
+    element_type: Any, names: Sequence[str], is_grouped: bool = False, users: int = 1
+) -> bool:
     """Checks the fields of a PCollection's elements, and returns whether they are known.
 
     Plain tuples may be read by position only if they are not, since a tuple could be in the order of
@@ -163,7 +168,7 @@ def check_known_fields(element_type: Any, names: Sequence[str], is_grouped: bool
     fields = known_fields(element_type)
     for place, name in enumerate(names if fields else ()):
         is_group = is_grouped and place == len(names) - 1
-        option = "group_field" if is_group else "text_field" if place else "user_field"
+        option = "user_field" if place < users else "group_field" if is_group else "text_field"
         if name not in fields:
             raise ValueError(
                 f"{option} must name a field of the documents, got {option}={name!r}. Their fields are "
@@ -175,11 +180,12 @@ def check_known_fields(element_type: Any, names: Sequence[str], is_grouped: bool
 class _Batch(beam.DoFn):
     """Gathers the rows of a bundle in columns, and checks the columns of record batches."""
 
-    def __init__(self, names: Sequence[str], by_position: bool, is_grouped: bool):
+    def __init__(self, names: Sequence[str], by_position: bool, is_grouped: bool, users: int):
         self._names = names
         # A plain tuple has one text; no tuple has the size 0.
         of_tuples = 3 if is_grouped else 2
-        self._tuple_size = of_tuples if by_position else 0
+        self._tuple_size = of_tuples if by_position and users == 1 else 0
+        self._users = users
         self._is_grouped = is_grouped
 
     def start_bundle(self):
@@ -188,7 +194,7 @@ class _Batch(beam.DoFn):
     def process(self, element) -> Iterator[pa.RecordBatch]:
         if isinstance(element, pa.RecordBatch | pa.Table):
             for batch in element.to_batches() if isinstance(element, pa.Table) else [element]:
-                yield documents_of(batch, self._names, self._is_grouped)
+                yield documents_of(batch, self._names, self._is_grouped, self._users)
             return
         self._rows.append(values_of(element, self._names, self._tuple_size))
         if len(self._rows) >= _ROWS_IN_BATCH:
@@ -201,8 +207,8 @@ class _Batch(beam.DoFn):
     def _flush(self) -> pa.RecordBatch:
         rows = self._rows
         self._rows = []
-        batch = batch_of_rows(rows, self._names, self._is_grouped)
-        return documents_of(batch, self._names, self._is_grouped)
+        batch = batch_of_rows(rows, self._names, self._is_grouped, self._users)
+        return documents_of(batch, self._names, self._is_grouped, self._users)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -272,8 +278,15 @@ class GroupByUser(beam.PTransform):
         cut = beam.ParDo(_TokenizeAndPartition(cutting))
         blocks = apply(documents, "Tokenize", cut, tuple[int, DocumentBlock])
         grouped = blocks | "ByUser" >> beam.GroupByKey()
-        place = beam.FlatMap(lay_out, max_tokens=self.max_tokens_per_user, run_key=self.run_key)
+        place = beam.FlatMap(_laid_out, max_tokens=self.max_tokens_per_user, run_key=self.run_key)
         return apply(grouped, "LayOut", place, UserBatch)
+
+
+def _laid_out(
+    partition: tuple[int, Iterable[DocumentBlock]], *, max_tokens: int, run_key: RunKey
+) -> Iterator[UserBatch]:
+    progress.enter("users")
+    return lay_out(partition, max_tokens=max_tokens, run_key=run_key)
 
 
 class _TokenizeAndPartition(beam.DoFn):

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from beam_dpne.documents.words import plain_text, whitespace, words
 from beam_dpne.errors import TokenizerError, kind_of
-from beam_dpne.reading.columns import is_list, is_text
+from beam_dpne.reading.columns import is_list
+from beam_dpne.reading.ids import is_text
 
 Tokenizer = Callable[[pa.Array], pa.ListArray]
 
@@ -197,7 +198,7 @@ def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
     except (Exception, SystemExit) as error:
         if _is_safe(error, tokenizer):
             raise
-        # An engine reports the cause as text, so an operator must ask for it: cli.inputs.with_cause.
+        # An engine reports the cause as text, so an operator must ask for it: jobs.inputs.with_cause.
         cause = error if getattr(tokenizer, "keeps_cause", False) else None
         raise _failure_of(tokenizer, error) from cause
     is_lists = isinstance(result, pa.ListArray | pa.LargeListArray)

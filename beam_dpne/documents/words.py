@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from beam_dpne.elements.arrays import bytes_of, ranges
 from beam_dpne.errors import TokenizerError
-from beam_dpne.reading.columns import is_text
+from beam_dpne.reading.ids import is_text
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne.elements import progress
 from beam_dpne.mechanism import randomness
 
 NOT_THERE = -1
@@ -77,6 +76,15 @@ def run_starts(ordered: np.ndarray) -> np.ndarray:
     differs = ordered[1:] != ordered[:-1]
     begins = np.append(True, differs)
     return np.flatnonzero(begins)
+
+
+def run_ends(ordered: np.ndarray) -> np.ndarray:
+    """Returns the place of the last value of each run of equal values: (number of runs,) int64."""
+    if ordered.size == 0:
+        return np.zeros(0, np.int64)
+    differs = ordered[1:] != ordered[:-1]
+    ends = np.append(differs, True)
+    return np.flatnonzero(ends)
 
 
 def distinct(
@@ -153,8 +161,8 @@ def distinct_with_flag(
     found, _ = distinct((*columns, flag), (*sizes, 2))
     own = found[:-1]
     flags = found[-1]
-    # A tuple is here once or twice, without the flag before with it; the first of them says whether all
-    # copies have it.
+    # A tuple is in `found` once, or once with the flag 0 and then once with the flag 1. So its first
+    # place has the flag 1 only if no copy has the flag 0.
     is_first = _differs_from_before(own)
     return tuple(column[is_first] for column in own), flags[is_first].astype(bool)
 
@@ -414,30 +422,6 @@ def join_words(parts: Iterable[pa.Array]) -> pa.Array:
     return pa.concat_arrays(arrays)
 
 
-def merge_words(parts: Iterable[pa.Array]) -> tuple[pa.Array, np.ndarray]:
-    """Merges several dictionaries into one.
-
-    Returns:
-      The distinct words, in the order in which they first occur; and the place of each word of the
-      parts among these, (n,) int32, part by part.
-    """
-    encoded = join_words(parts).dictionary_encode()
-    return encoded.dictionary, encoded.indices.to_numpy()
-
-
-def merge_hashes(parts: Sequence[np.ndarray], places: np.ndarray, size: int) -> np.ndarray:
-    """Returns the keyed hashes of merged words: (size, 2) uint64.
-
-    Args:
-      parts: (m, 2) uint64 each, the hashes of each part's words.
-      places: (n,) integers, from `merge_words`; equal words have equal hashes.
-      size: the size of the merged dictionary.
-    """
-    hashes = np.empty((size, 2), dtype=np.uint64)
-    hashes[places] = np.concatenate(parts)
-    return hashes
-
-
 def used_words(size: int, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Finds the words of a dictionary that some code stands for, and numbers these alone.
 
@@ -475,7 +459,7 @@ def byte_ranks(words: pa.Array) -> np.ndarray:
 def map_in_threads(
     function: Callable[[_In], _Out], items: Iterable[_In], workers: int
 ) -> list[_Out]:
-    """Returns the results of a function for all items, in their order, each a part of the stage.
+    """Returns the results of a function for all items, in their order.
 
     The function has no side effects, and runs for several items at the same time in several threads.
     numpy and Arrow let go of the interpreter's lock in sorts, searches and string kernels. An error is
@@ -485,5 +469,5 @@ def map_in_threads(
       >>> map_in_threads(abs, [-1, 2, -3], workers=2)
       [1, 2, 3]
     """
-    with progress.counting(items), concurrent.futures.ThreadPoolExecutor(workers) as pool:
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         return list(pool.map(function, items))

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.elements.arrays import (
-    merge_hashes,
-    merge_words,
     offsets_of,
     ranges,
-    run_starts,
+    run_ends,
     used_words,
 )
+from beam_dpne.elements.dictionaries import merge_words
+from beam_dpne.elements.sums import add_at, sums_of_runs
 
 NO_GRAM = -1
 MAX_WAITING = 4_000_000
@@ -65,18 +65,15 @@ class DocumentBlock:
         blocks = list(blocks)
         if len(blocks) == 1:
             return blocks[0]
-        # new_codes[first[b] + c] is the code in the merged dictionary of code c in block b.
-        words, new_codes = merge_words(block.words for block in blocks)
-        first = np.cumsum([0, *(len(block.words) for block in blocks)])
-        codes = [new_codes[base + own.codes] for base, own in zip(first, blocks, strict=False)]
+        merged = merge_words(block.words for block in blocks)
         hashes = [block.word_hashes for block in blocks]
         has_hashes = any(map(len, hashes))
         return cls(
             users=np.concatenate([block.users for block in blocks]),
             offsets=offsets_of(np.concatenate([np.diff(block.offsets) for block in blocks])),
-            codes=np.concatenate(codes),
-            words=words,
-            word_hashes=merge_hashes(hashes, new_codes, len(words)) if has_hashes else hashes[0],
+            codes=np.concatenate(merged.codes([block.codes for block in blocks])),
+            words=merged.words,
+            word_hashes=merged.hashes(hashes) if has_hashes else hashes[0],
         )
 
 
@@ -142,15 +139,15 @@ def add_rows(parts: Iterable[RowSums]) -> RowSums:
     # Rows are many and those of the parts are few of them: no step goes through all rows.
     order = np.argsort(rows)
     ordered = rows[order]
-    starts = run_starts(ordered)
-    return RowSums(rows=ordered[starts], sums=np.add.reduceat(sums[order], starts))
+    last = run_ends(ordered)
+    return RowSums(rows=ordered[last], sums=sums_of_runs(sums[order], last))
 
 
 def table_of_sums(parts: Iterable[RowSums], size: int) -> np.ndarray:
     """Returns the sums of all rows, added up over parts: (size,) int64."""
     table = np.zeros(size, np.int64)
     for part in parts:
-        np.add.at(table, part.rows, part.sums)
+        add_at(table, part.rows, part.sums)
     return table
 
 

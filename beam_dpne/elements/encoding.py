@@ -1,9 +1,10 @@
 """How batches of arrays become bytes, and `spill`, which turns large sets into files.
 
 A dataclass of arrays is written as a head and the bytes of its arrays. Fields are numpy arrays, Arrow
-arrays, a `LengthRule`, or msgpack's types. Decoded arrays are read-only. A value whose field `stored`
-is set is written as the address of the file that holds it. Arrays of values that are never stored
-travel in the fewest bytes that hold their integers, since a runner copies them several times.
+arrays, `Columns` of them, a `LengthRule`, or msgpack's types. Decoded arrays are read-only. A value
+whose field `stored` is set is written as the address of the file that holds it. Arrays of values that
+are never stored travel in the fewest bytes that hold their integers, since a runner copies them several
+times.
 
 A side input of 100 MB that travels through a runner is copied several times in every worker process.
 A mapped file is one copy for all bundles of a process, in pages that the system can take back. A file
@@ -38,6 +39,13 @@ from beam_dpne.storage.paths import is_local, open_file
 _T = TypeVar("_T")
 
 _COPIED_AT_ONCE = 1 << 22
+
+
+class Columns:
+    """Base of dataclasses of arrays that are one field of a batch.
+
+    Such a field has a default, which names its class.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,28 +170,53 @@ def encode(value: Any) -> bytes:
     # `_narrow`; Arrow arrays have the size alone.
     arrays: list[tuple[str, str | None, tuple[int, ...], int, int, str | None]] = []
     contents: list[Any] = []
-    for field in dataclasses.fields(value):
-        item = getattr(value, field.name)
+    for name, item in _fields(value):
         if isinstance(item, np.ndarray):
-            kind = item.dtype.str
-            shape = item.shape
-            item = np.ascontiguousarray(item)
-            least, item = (0, item) if hasattr(value, "stored") else _narrow(item)
-            narrow = item.dtype.str
+            least, narrow = 0, np.ascontiguousarray(item)
+            if not hasattr(value, "stored"):
+                least, narrow = _narrow(narrow)
+            size = narrow.nbytes
+            arrays.append((name, item.dtype.str, item.shape, size, least, narrow.dtype.str))
+            contents += [narrow, bytes(-size % _ALIGNMENT)]
         elif isinstance(item, pa.Array):
-            kind = None
-            shape = ()
-            least = 0
-            narrow = None
-            item = _arrow_stream(item)
+            stream = _arrow_stream(item)
+            arrays.append((name, None, (), stream.nbytes, 0, None))
+            contents += [stream, bytes(-stream.nbytes % _ALIGNMENT)]
         else:
-            scalars[field.name] = item
-            continue
-        arrays.append((field.name, kind, shape, item.nbytes, least, narrow))
-        contents += [item, bytes(-item.nbytes % _ALIGNMENT)]
+            scalars[name] = item
     head = msgspec.msgpack.encode((scalars, arrays), enc_hook=operator.methodcaller("item"))
     size = len(head).to_bytes(_ALIGNMENT, "little")
     return b"".join((size, head, bytes(-len(head) % _ALIGNMENT), *contents))
+
+
+def _fields(value: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the fields of a batch and of its columns, whose names have a point in them."""
+    for field in dataclasses.fields(value):
+        item = getattr(value, field.name)
+        if isinstance(item, Columns):
+            yield from _fields(item, f"{field.name}.")
+        else:
+            yield before + field.name, item
+
+
+def _made(batch_type: type, fields: dict[str, Any]) -> Any:
+    """Returns the batch that has these fields, by the names of `_fields`."""
+    own = {name: item for name, item in fields.items() if "." not in name}
+    for field in dataclasses.fields(batch_type):
+        if isinstance(field.default, Columns):
+            start = f"{field.name}."
+            columns = {
+                name.removeprefix(start): item
+                for name, item in fields.items()
+                if name.startswith(start)
+            }
+            own[field.name] = _with_fields(type(field.default), columns)
+    return _with_fields(batch_type, own)
+
+
+def _with_fields(kind: Callable[..., _T], fields: dict[str, Any]) -> _T:
+    """Returns an object by the names of its fields, as they were written."""
+    return kind(**fields)
 
 
 def decode(batch_type: type, encoded: bytes) -> Any:
@@ -192,7 +225,7 @@ def decode(batch_type: type, encoded: bytes) -> Any:
     A stored value is mapped into memory, and is the same object for all bundles of a process.
     """
     if encoded.startswith(_NO_HEAD):
-        return _stored_batch(batch_type, StoredFile(**json.loads(encoded[_ALIGNMENT:])))
+        return _stored_batch(batch_type, _with_fields(StoredFile, json.loads(encoded[_ALIGNMENT:])))
     value = _decode_buffer(batch_type, pa.py_buffer(encoded))
     # Its arrays hold the bytes in any case, and changed values are other objects.
     vars(value)["_encoded"] = encoded
@@ -218,7 +251,7 @@ def _decode_buffer(batch_type: type, buffer: pa.Buffer) -> Any:
                 array.setflags(write=False)
             fields[name] = array.reshape(shape)
         start += size + -size % _ALIGNMENT
-    return batch_type(**fields)
+    return _made(batch_type, fields)
 
 
 def _narrow(array: np.ndarray) -> tuple[int, np.ndarray]:
@@ -247,7 +280,7 @@ def _stored_batch(batch_type: type, file: StoredFile) -> Any:
 
 def array_bytes(batch: Any) -> int:
     """Returns the size of a batch's arrays, in bytes; it encodes to little more."""
-    values = (getattr(batch, field.name) for field in dataclasses.fields(batch))
+    values = (item for _, item in _fields(batch))
     return sum(value.nbytes for value in values if isinstance(value, np.ndarray | pa.Array))
 
 

@@ -10,6 +10,7 @@ use Beam, whose threads hold some.
 """
 
 import contextlib
+import ctypes
 import gc
 import os
 import pickle
@@ -31,6 +32,8 @@ from beam_dpne.errors import RunError
 _ALIGNMENT = 64
 # What a fork sends: a value of its answer, the end of the answer, an error, progress.
 _VALUE, _END, _ERROR, _PROGRESS = b"VEX."
+# PR_SET_PDEATHSIG of Linux.
+_END_WITH_PARENT = 1
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
@@ -86,22 +89,33 @@ class Processes:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # A signal must not end a fork in what its parent does at its end.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-        fork = os.fork()
+        parent = os.getpid()
+        try:
+            fork = os.fork()
+        except OSError as error:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            ours.close()
+            theirs.close()
+            raise RunError(
+                f"The system does not start another process of this run ({error.strerror}). Give a "
+                "smaller number of workers."
+            ) from None
         if fork == 0:
             try:
+                _end_with(parent)
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-                # A fork sees that its parent has ended when nobody holds the parent's end.
                 ours.close()
                 # No garbage is collected among what the parent holds, whose pages are shared.
                 gc.freeze()
                 _serve(theirs, self._answer)
             finally:
                 os._exit(0)
+        # A signal that waits is raised when `close` knows the fork.
+        self._forks[ours] = fork
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         theirs.close()
-        self._forks[ours] = fork
         return ours
 
     def _send(self, forks: list[socket.socket], request: Any) -> None:
@@ -184,17 +198,28 @@ def answers(
             yield from values
 
 
+def _end_with(parent: int) -> None:
+    """Has the system end this fork with its parent, also in the middle of a computation.
+
+    Else what it holds of the data would stay for so long, and so would the locks of the run. Closed
+    sockets alone do not tell it: forks that were made later hold the parent's ends, too.
+    """
+    ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
 def _serve(parent: socket.socket, answer: Callable[[Any], Iterable[Any]]) -> None:
     """Answers requests until the parent has ended."""
     progress.forward_to(lambda step: parent.send(bytes([_PROGRESS]) + pickle.dumps(step)))
     while files := socket.recv_fds(parent, 1, 1)[1]:
-        is_used = True
+        is_done = True
         try:
             for value in answer(_read(files[0])):
-                # It has been computed while the one before was used.
-                is_used = is_used or bool(parent.recv(1))
+                # The parent says when it is done with a value; the next one is computed meanwhile.
+                is_done = is_done or bool(parent.recv(1))
                 _say(parent, _VALUE, value)
-                is_used = False
+                is_done = False
         except BaseException as error:
             # The parent raises it, and its traceback of this process would be lost.
             note = "".join(traceback.format_exception(error))
@@ -204,7 +229,7 @@ def _serve(parent: socket.socket, answer: Callable[[Any], Iterable[Any]]) -> Non
             raised.add_note(note)
             _say(parent, _ERROR, raised)
         else:
-            is_used = is_used or bool(parent.recv(1))
+            is_done = is_done or bool(parent.recv(1))
             parent.send(bytes([_END]))
 
 

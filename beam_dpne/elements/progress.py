@@ -1,4 +1,7 @@
-"""The progress of a run on this machine, which its drivers report and the display reads.
+"""The progress of a run on this machine: its drivers say it, and the display reads it.
+
+Only drivers, Beam's steps and readers of files say something; a pure function that takes long is given
+a callback (`advancing`).
 
 It holds only sizes, the names of stages and how many of their parts are done; it never holds a user or
 an n-gram. How many parts there are, and how fast they are done, may follow from the number of users: so
@@ -9,7 +12,9 @@ import contextlib
 import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+_Item = TypeVar("_Item")
 
 
 class Snapshot(NamedTuple):
@@ -118,6 +123,24 @@ def enter(stage: str, length: int | None = None, round_number: int = 0) -> None:
     Where that is the stage already, its next part has begun, and one more is done.
     """
     _say(Step(place=(stage, length, round_number)))
+
+
+def parts(
+    items: Iterable[_Item], stage: str, length: int | None = None, round_number: int = 0
+) -> Iterator[_Item]:
+    """Yields the items; each is a part of a stage, which it enters."""
+    with counting(items):
+        for item in items:
+            enter(stage, length, round_number)
+            yield item
+
+
+def advancing(items: Iterable[_Item]) -> Iterator[_Item]:
+    """Yields the items; each is a part of the stage that has begun."""
+    with counting(items):
+        for item in items:
+            yield item
+            advance()
 
 
 @contextlib.contextmanager

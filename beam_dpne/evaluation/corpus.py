@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.documents import tokenizers
-from beam_dpne.documents.blocks import with_group
+from beam_dpne.documents.blocks import EncodedTokens, encode_tokens, with_group
 from beam_dpne.elements import arrays, progress
 from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.dictionaries import merge_words
 from beam_dpne.elements.rows import split_ngram
 from beam_dpne.errors import InputError
 from beam_dpne.mechanism.randomness import RunKey
@@ -151,7 +152,7 @@ def _gathered(
     """Returns the corpus of documents; those without words are left out."""
     function = tokenizers.resolve_tokenizer(tokenizer)
     # The words and users of each batch as codes of its own dictionary, and numbers of words.
-    words = []
+    encoded: list[EncodedTokens] = []
     users = []
     lengths = [np.zeros(0, np.int64)]
     authors: list[pa.DictionaryArray] = []
@@ -162,7 +163,7 @@ def _gathered(
             tokens = with_group(batch.column("group"), tokens)
         names, tokens = tokenizers.cut_at_borders(batch.column("user"), tokens)
         sizes = np.diff(tokens.offsets.to_numpy()).astype(np.int64)
-        words.append(tokens.flatten().dictionary_encode())
+        encoded.append(encode_tokens(tokens))
         users.append(names.filter(pa.array(sizes > 0)).dictionary_encode())
         lengths.append(sizes[sizes > 0])
     sizes = np.concatenate(lengths)
@@ -179,7 +180,9 @@ def _gathered(
             "the files, with all documents of the users in it."
         )
     names, user_of_piece = _joined(users)
-    distinct, codes = _joined(words)
+    merged = merge_words(each.words for each in encoded)
+    distinct = merged.words
+    codes = np.concatenate(merged.codes([each.codes for each in encoded]))
     # (w,) the codes in the order of the words' bytes, and the rank of each code in it.
     by_bytes = arrays.byte_order(distinct)
     ranks = arrays.byte_ranks(distinct).astype(np.int32)

@@ -11,23 +11,23 @@ probabilities come with public counts, of which their model is made; see `beam_d
 The public counts are given again, and must be those of the release.
 """
 
-import contextlib
 import io
 import json
+import unicodedata
 from collections.abc import Mapping
 from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from beam_dpne.bayesian.arpa import weighted_model, write_orders
 from beam_dpne.bayesian.backoff import PublicGrams, adapted_model
-from beam_dpne.bayesian.public_counts import PublicCounts, from_codes
-from beam_dpne.bayesian.public_files import read_public_counts
 from beam_dpne.documents.words import JOINERS, VANISHING, VIRAMAS
 from beam_dpne.elements.rows import escape_token
-from beam_dpne.errors import ExportError, PublicCountsError
-from beam_dpne.exports.source import Source, is_unbroken
+from beam_dpne.errors import ExportError
+from beam_dpne.lists.public_counts import PublicCounts, from_codes, read_counts_of_lengths
+from beam_dpne.release.reading import Release
 
 # Letters or digits with their marks and joiners, underscores, and single apostrophes between two of
 # these; at least one letter or digit. See `beam_dpne.documents.words`.
@@ -57,13 +57,22 @@ _BROKEN = "rows with white space or control characters that no escape covers"
 _Ids = npt.NDArray[np.int64]
 
 
-def tokenizer(source: Source) -> str:
-    """Returns the file; `tokenizers.Tokenizer.from_file` reads it."""
-    words, phrases = _vocabulary(source)
+def is_unbroken(word: str) -> bool:
+    r"""Returns whether a word has no white space and no control character of Unicode.
+
+    >>> is_unbroken("naïve"), is_unbroken("New York"), is_unbroken("a\x00")
+    (True, False, False)
+    """
+    return not any(sign.isspace() or unicodedata.category(sign) == "Cc" for sign in word)
+
+
+def tokenizer(release: Release, rows: pa.Table) -> str:
+    """Returns the file with these rows of a release; `tokenizers.Tokenizer.from_file` reads it."""
+    words, phrases = _vocabulary(release, rows)
     ids = {text: number for number, text in enumerate(dict.fromkeys([*_SPECIALS, *words]))}
     added = [_added(number, text, special=True) for number, text in enumerate(_SPECIALS)]
     added += [_added(number, text, special=False) for number, text in enumerate(phrases, len(ids))]
-    normalizer, pre_tokenizer = _splitting(source.ledger["tokenizer"])
+    normalizer, pre_tokenizer = _splitting(release.tokenizer)
     whole = {
         "version": "1.0",
         "truncation": None,
@@ -78,13 +87,15 @@ def tokenizer(source: Source) -> str:
     return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
 
 
-def _vocabulary(source: Source) -> tuple[list[str], list[str]]:
+def _vocabulary(release: Release, rows: pa.Table) -> tuple[list[str], list[str]]:
     """Returns the texts that a text is split into, and those that span several pieces of a text."""
-    spans = source.lengths > 1
-    if source.program == "set-union":
-        spans = np.array([len(item.split()) > 1 for item in source.texts], bool)
-    texts = np.array(source.texts, object)
-    return texts[~spans].tolist(), texts[spans].tolist()
+    pieces: list[str] = []
+    phrases: list[str] = []
+    for text, words in zip(release.texts(rows), release.words(rows), strict=True):
+        # An item is one word, and may have blanks all the same.
+        spans_pieces = len(words) > 1 or (release.row_noun == "item" and len(text.split()) > 1)
+        (phrases if spans_pieces else pieces).append(text)
+    return pieces, phrases
 
 
 def _added(number: int, text: str, *, special: bool) -> dict[str, Any]:
@@ -115,11 +126,14 @@ def _splitting(tokenizer: str) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     return _BLANKS if tokenizer == "whitespace" else None, {"type": "WhitespaceSplit"}
 
 
-def arpa(source: Source, public: str | None = None) -> tuple[str, Mapping[str, int]]:
+def arpa(
+    release: Release, rows: pa.Table, public: str | None = None
+) -> tuple[str, Mapping[str, int]]:
     """Returns the file, and the number of rows that it cannot hold, by the reason.
 
     Args:
-      source: The release.
+      release: The release.
+      rows: Those of its rows of which the model is made.
       public: Path of the public counts; only for probabilities, which need it.
 
     Raises:
@@ -128,35 +142,37 @@ def arpa(source: Source, public: str | None = None) -> tuple[str, Mapping[str, i
       PublicCountsError, InputError, FileNotFoundError, ReleaseError: The public counts cannot be read.
     """
     stream = io.StringIO(newline="")
-    if source.program == "bayesian":
+    if release.program == "bayesian":
         if public is None:
             raise ExportError(
                 "A model of a release of beam-dpne bayesian needs its public counts: set public to "
                 "their path."
             )
-        missing = _write_probabilities(stream, source, public)
+        missing = _write_probabilities(stream, release, rows, public)
     else:
         if public is not None:
             raise ExportError(
                 "public must be left out for a release of n-grams, whose model is made of the release "
                 "alone; only releases of beam-dpne bayesian have public counts."
             )
-        missing = _write_weights(stream, source)
+        missing = _write_weights(stream, release, rows)
     return stream.getvalue(), {_BROKEN: missing} if missing else {}
 
 
-def _write_probabilities(stream: TextIO, source: Source, public: str) -> int:
+def _write_probabilities(stream: TextIO, release: Release, rows: pa.Table, public: str) -> int:
     """Writes the model of n-gram probabilities; returns how many of them no line can hold."""
-    plan = source.ledger["plan"]
-    used = source.ledger["mechanism"]["public"]
-    tokenizer_name = source.ledger["tokenizer"]
-    longest = read_public_counts(public, length=plan["length"], tokenizer=tokenizer_name)
+    plan = release.ledger["plan"]
+    used = release.ledger["mechanism"]["public"]
+    texts = release.texts(rows)
+    lengths = range(1, 1 + plan["length"])
+    # A file of counts has no counts of shorter n-grams, and a release may have none of a length.
+    *shorter, longest = read_counts_of_lengths(public, lengths, release.tokenizer)
     if (longest.grams < 0).any():
         raise ExportError("public must have n-grams of one length for arpa, got several lengths.")
     released = longest.most_frequent(plan["vocabulary_size"])
-    if "text_rules" in source.ledger:
+    if release.text_rules:
         # The vocabulary is without what the rules leave out, which the ledger does not list.
-        kept = np.isin(longest.texts().to_pylist(), source.texts)
+        kept = np.isin(longest.texts().to_pylist(), texts)
         if kept.any():
             released = from_codes(longest.words, longest.grams[kept], longest.counts[kept], None)
     if released.fingerprint() != used["sha256"]:
@@ -164,19 +180,13 @@ def _write_probabilities(stream: TextIO, source: Source, public: str) -> int:
             f"public must be the public counts of the release, got {public}, which has others or has "
             "changed. Their SHA-256 in the ledger is that of the n-grams and counts."
         )
-    counted = [longest]
-    for size in range(plan["length"] - 1, 0, -1):
-        # A file of counts has none, and a release may have none of a length.
-        with contextlib.suppress(PublicCountsError):
-            shorter = read_public_counts(public, length=size, tokenizer=tokenizer_name)
-            counted.insert(0, shorter)
-    grams = PublicGrams(list(map(_written, counted)))
-    probability = dict(zip(source.texts, source.weights.tolist(), strict=True))
+    grams = PublicGrams([_written(each) for each in (*shorter, longest)])
+    probability = dict(zip(texts, release.weights(rows).tolist(), strict=True))
     written = _written(released)
     joint = np.array([probability[text] for text in written.texts().to_pylist()])
     orders, unknown = adapted_model(grams, grams.rows_of(written), joint)
-    texts = [escape_token(word) for word in grams.words.to_pylist()]
-    write_orders(stream, orders, texts, unknown=unknown)
+    words = [escape_token(word) for word in grams.words.to_pylist()]
+    write_orders(stream, orders, words, unknown=unknown)
     return len(released) - len(written)
 
 
@@ -198,22 +208,24 @@ def _fits(word: str) -> bool:
     return is_unbroken(escape_token(word))
 
 
-def _write_weights(stream: TextIO, source: Source) -> int:
-    """Writes the model of a release of n-grams; returns how many of them no line can hold.
+def _write_weights(stream: TextIO, release: Release, rows: pa.Table) -> int:
+    """Writes the model of n-grams; returns how many of them no line can hold.
 
-    A release without rows has order 1 alone.
+    Without rows it has order 1 alone.
     """
-    fits = {word: _fits(word) for words in source.tokens for word in words}
-    kept = [row for row, words in enumerate(source.tokens) if all(fits[word] for word in words)]
-    words = sorted({word for row in kept for word in source.tokens[row]})
+    grams = release.words(rows)
+    weight_of = release.weights(rows)
+    fits = {word: _fits(word) for gram in grams for word in gram}
+    kept = [row for row, gram in enumerate(grams) if all(fits[word] for word in gram)]
+    words = sorted({word for row in kept for word in grams[row]})
     number = {word: place for place, word in enumerate(words)}
     tables = []
     weights = []
-    for size in range(1, int(source.lengths[kept].max(initial=1)) + 1):
-        rows = [row for row in kept if len(source.tokens[row]) == size]
-        ids = [[number[word] for word in source.tokens[row]] for row in rows]
+    for size in range(1, max((len(grams[row]) for row in kept), default=1) + 1):
+        own = [row for row in kept if len(grams[row]) == size]
+        ids = [[number[word] for word in grams[row]] for row in own]
         tables.append(np.array(ids, np.int64).reshape(-1, size))
-        weights.append(source.weights[rows])
+        weights.append(weight_of[own])
     orders = weighted_model(len(words), tables, weights, KEPT_BACK)
     write_orders(stream, orders, list(map(escape_token, words)))
-    return len(source.rows) - len(kept)
+    return len(rows) - len(kept)

@@ -17,11 +17,9 @@ import yaml
 
 from beam_dpne.elements.rows import escape_item, guard, one_line
 from beam_dpne.errors import ExportError
-from beam_dpne.exports.source import Source
 from beam_dpne.release.publishing import write_file
-from beam_dpne.release.reading import read_ledger
-from beam_dpne.report.document import environment
-from beam_dpne.storage.directories import check_access
+from beam_dpne.release.reading import Release
+from beam_dpne.release.report.document import environment
 
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 # A file of tabs has no quotes; 3 is `csv.QUOTE_NONE`.
@@ -77,13 +75,13 @@ class Kind:
 
     Attributes:
       holds: Description of its file, with an article.
-      make: Makes it.
+      make: Makes it of a release, of those of its rows that are exported, and of the settings.
       settings: Names of the settings that it knows.
       programs: Programs whose releases it takes.
     """
 
     holds: str
-    make: Callable[[Source, Settings], Contents]
+    make: Callable[[Release, pa.Table, Settings], Contents]
     settings: tuple[str, ...] = ()
     programs: tuple[str, ...] = ("ngrams", "set-union", "bayesian")
 
@@ -104,11 +102,11 @@ def csv_text(rows: pa.Table) -> str:
     return stream.getvalue()
 
 
-def card(source: Source, license: str | None = None) -> str:
+def card(release: Release, license: str | None = None) -> str:
     """Returns the card.
 
     Args:
-      source: A release of any program.
+      release: A release of any program.
       license: The Hub's name of the licence, or None to leave it out.
 
     Raises:
@@ -118,63 +116,67 @@ def card(source: Source, license: str | None = None) -> str:
         raise ExportError(
             f"license must be the Hub's name of a licence like cc-by-4.0, got license={license}."
         )
-    head = _front_matter(source, license)
+    head = _front_matter(release, license)
     template = environment("markdown").get_template("card.jinja")
     return template.render(
         head=yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=1000),
-        title=source.title,
-        ledger=source.ledger,
-        rows=len(source.rows),
-        noun=source.noun,
-        sha256=source.ledger_sha256,
+        title=title_of(release),
+        ledger=release.ledger,
+        rows=release.num_rows,
+        noun=release.noun,
+        sha256=release.ledger_sha256,
     )
 
 
-def _front_matter(source: Source, license_name: str | None) -> dict[str, Any]:
-    ledger = source.ledger
-    names = [part["name"] for part in ledger["parts"]]
+def title_of(release: Release) -> str:
+    """Returns the title that the operator gave the release, or else a name of its program."""
+    return release.title or f"A private release of {release.noun}"
+
+
+def _front_matter(release: Release, license_name: str | None) -> dict[str, Any]:
+    names = [part.name for part in release.parts]
     config = {"config_name": "default", "data_files": [{"split": "train", "path": names}]}
     if names[0].endswith((".csv", ".tsv")):
         # Else the words "null" and "NA" would be nothing.
         config["keep_default_na"] = False
     if names[0].endswith(".tsv"):
         config |= _TABS
-    features = [{"name": field.name, "dtype": _DTYPES[field.type]} for field in source.rows.schema]
-    head: dict[str, Any] = {"pretty_name": source.title}
+    features = [{"name": field.name, "dtype": _DTYPES[field.type]} for field in release.schema]
+    head: dict[str, Any] = {"pretty_name": title_of(release)}
     if license_name is not None:
         head["license"] = license_name
-    head["tags"] = ["differential-privacy", source.program]
+    head["tags"] = ["differential-privacy", release.program]
     head["configs"] = [config]
     # Else words that look like numbers or days would become such.
     head["dataset_info"] = {"config_name": "default", "features": features}
     head["differential_privacy"] = {
-        "epsilon": ledger["guarantee"]["epsilon"],
-        "delta": ledger["guarantee"]["delta"],
-        "unit": ledger["guarantee"]["user"],
-        "ledger_sha256": source.ledger_sha256,
+        "epsilon": release.epsilon,
+        "delta": release.delta,
+        "unit": release.ledger["guarantee"]["user"],
+        "ledger_sha256": release.ledger_sha256,
     }
     return head
 
 
-def _tokenizer(source: Source, _settings: Settings) -> Contents:
+def _tokenizer(release: Release, rows: pa.Table, _: Settings) -> Contents:
     # The models of languages are loaded by those exports alone that need them.
     from beam_dpne.exports import language
 
-    return language.tokenizer(source), {}
+    return language.tokenizer(release, rows), {}
 
 
-def _arpa(source: Source, settings: Settings) -> Contents:
+def _arpa(release: Release, rows: pa.Table, settings: Settings) -> Contents:
     from beam_dpne.exports import language
 
-    return language.arpa(source, settings.public)
+    return language.arpa(release, rows, settings.public)
 
 
-def _csv_file(source: Source, _settings: Settings) -> Contents:
-    return csv_text(source.rows), {}
+def _csv_file(_release: Release, rows: pa.Table, _: Settings) -> Contents:
+    return csv_text(rows), {}
 
 
-def _card_file(source: Source, settings: Settings) -> Contents:
-    return card(source, settings.license), {}
+def _card_file(release: Release, _rows: pa.Table, settings: Settings) -> Contents:
+    return card(release, settings.license), {}
 
 
 KINDS: Mapping[str, Kind] = {
@@ -200,7 +202,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def export(
-    release: str,
+    release: Release,
     to: str,
     output: str,
     *,
@@ -214,8 +216,7 @@ def export(
     It reads the release alone (and public counts, where a model needs them) and costs no budget.
 
     Args:
-      release: Path of the release's directory, or of its `ledger.json`; local or on any Beam file
-        system.
+      release: The release (see `read_release`).
       to: Name of the kind, see `KINDS`.
       output: Path of the file; folders that are missing are made.
       overwrite: Whether a file that exists is replaced.
@@ -224,13 +225,9 @@ def export(
       license: See `Settings`; for "card".
 
     Raises:
-      ReleaseError: The release is incomplete or damaged.
+      ReleaseError: A file of the release is missing, damaged or unreadable.
       ExportError: The kind is unknown or cannot take this release, or a setting is wrong.
       UsageError: The output exists, cannot be written, or is in a release, where only "card" may be.
-
-    >>> export("release/titles", "tokenizer", "titles.json")
-    Traceback (most recent call last):
-    beam_dpne.errors.ExportError: to must be one of tokenizers, arpa, csv, card, got to=tokenizer.
     """
     settings = Settings(group=group, public=public, license=license)
     if to not in KINDS:
@@ -238,17 +235,36 @@ def export(
     kind = KINDS[to]
     if unknown := [name for name in settings.given() if name not in kind.settings]:
         raise ExportError(f"{unknown[0]} must be left out with to={to}, which has no such setting.")
-    check_access([release], [])
-    program = read_ledger(release)["program"]
-    if program not in kind.programs:
-        others = ", ".join(name for name, each in KINDS.items() if program in each.programs)
+    if release.program not in kind.programs:
+        others = ", ".join(name for name, each in KINDS.items() if release.program in each.programs)
         raise ExportError(
-            f"to={to} cannot take a release of beam-dpne {program}. Use one of {others}."
+            f"to={to} cannot take a release of beam-dpne {release.program}. Use one of {others}."
         )
-    source = Source.read(release)
-    if "group" in kind.settings:
-        source = source.of_group(group)
-    text, left_out = kind.make(source, settings)
-    inside = to == "card"
-    write_file(output, text.encode(), release=release, overwrite=overwrite, may_be_inside=inside)
-    return Exported(source.ledger_sha256, left_out)
+    rows = rows_of_group(release, group) if "group" in kind.settings else release.rows
+    text, left_out = kind.make(release, rows, settings)
+    write_file(
+        output,
+        text.encode(),
+        release=release.path,
+        overwrite=overwrite,
+        may_be_inside=to == "card",
+    )
+    return Exported(release.ledger_sha256, left_out)
+
+
+def rows_of_group(release: Release, group: str | None) -> pa.Table:
+    """Returns the rows of one group; None stands for a release without groups.
+
+    Raises:
+      ExportError: The release has groups and none of them is named, or it has no such group.
+    """
+    if group is None and not release.has_groups:
+        return release.rows
+    if group is not None and release.has_groups:
+        rows = release.rows_of(group)
+        if len(rows):
+            return rows
+    raise ExportError(
+        "group must name a group of a release with groups, and be left out for others, got "
+        f"group={group}."
+    )

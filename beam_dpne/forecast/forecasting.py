@@ -38,9 +38,10 @@ from scipy import optimize
 
 from beam_dpne.evaluation.corpus import Corpus, index_corpus
 from beam_dpne.forecast.needed_users import UsersNeeded, needs, simulate
+from beam_dpne.lists.known import KnownNgrams
 from beam_dpne.ngrams.elements import GramSet
-from beam_dpne.ngrams.known import KnownNgrams
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.known import root_of
+from beam_dpne.ngrams.plan import NgramsPlan
 
 # For more users than 8 times the public ones, the forecast is a continued curve.
 MOST_REPEATS = 8.0
@@ -118,7 +119,7 @@ class Forecaster:
     Example:
       >>> from beam_dpne.evaluation.corpus import corpus_of
       >>> crowd = corpus_of([(f"user {i}", ["a", "b"]) for i in range(300)])
-      >>> plan = PrivacyPlan(epsilon=4, delta=1e-6, max_length=2)
+      >>> plan = NgramsPlan(epsilon=4, delta=1e-6, max_length=2)
       >>> [length.released for length in Forecaster(crowd, users=300).forecast(plan)]
       [2.0, 1.0]
     """
@@ -153,7 +154,7 @@ class Forecaster:
         """Whether the forecast continues a curve beyond all simulations."""
         return self.repeats > MOST_REPEATS
 
-    def forecast(self, plan: PrivacyPlan) -> tuple[LengthForecast, ...]:
+    def forecast(self, plan: NgramsPlan) -> tuple[LengthForecast, ...]:
         """Returns the forecast of each length of a release under a plan."""
         scales = self._scales()
         outcomes = [self._outcome(plan, float(scale)) for scale in scales]
@@ -180,7 +181,7 @@ class Forecaster:
         doublings = math.ceil(math.log2(min(self.repeats, MOST_REPEATS)))
         return 2.0 ** np.arange(1 + doublings)
 
-    def _outcome(self, plan: PrivacyPlan, repeats: float) -> _Outcome:
+    def _outcome(self, plan: NgramsPlan, repeats: float) -> _Outcome:
         """Simulates m times as many users as the public ones, and takes off the excess by chance."""
         crowds = self._crowds if repeats > 1 else self._crowds[:1]
         users = repeats * len(self.crowd.users)
@@ -208,9 +209,9 @@ class Forecaster:
             first.grams,
         )
 
-    def _run(self, plan: PrivacyPlan, crowd: Corpus, repeats: float, number: int) -> _Outcome:
+    def _run(self, plan: NgramsPlan, crowd: Corpus, repeats: float, number: int) -> _Outcome:
         """Simulates one of the crowds."""
-        root = self.known.root(plan.max_length) if self.known else None
+        root = root_of(self.known, plan.max_length) if self.known else None
         seed = self.seed * 1000 + number
         grams = simulate(crowd, plan, repeats=repeats, seed=seed, root=root)
         needed = needs(index_corpus(crowd, plan.max_length), grams, repeats)

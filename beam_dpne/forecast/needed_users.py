@@ -26,7 +26,7 @@ from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.elements import Contributions, GramSet
 from beam_dpne.ngrams.in_memory import InMemory, Piece
 from beam_dpne.ngrams.length_rules import rule_of_sizes
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 
 # A sum of weights stays below 2^63 for this many users with weights below 1 in units of 2^-32.
 MOST_USERS = 2**30
@@ -76,7 +76,7 @@ def _times(values: np.ndarray, factor: float) -> np.ndarray:
 
 
 def simulate(
-    crowd: Corpus, plan: PrivacyPlan, *, repeats: float, seed: int, root: GramSet | None = None
+    crowd: Corpus, plan: NgramsPlan, *, repeats: float, seed: int, root: GramSet | None = None
 ) -> Sequence[GramSet]:
     """Returns S_1, …, S_T of a crowd in which every user stands for `repeats` users.
 
@@ -146,7 +146,7 @@ def _crossing(logs: np.ndarray, fitted: np.ndarray, level: float) -> float | Non
     )
 
 
-def typical_needs(plan: PrivacyPlan, number: int) -> tuple[UsersNeeded, ...]:
+def typical_needs(plan: NgramsPlan, number: int) -> tuple[UsersNeeded, ...]:
     """Returns for each length the numbers of users that an n-gram needs.
 
     Args:
@@ -154,7 +154,7 @@ def typical_needs(plan: PrivacyPlan, number: int) -> tuple[UsersNeeded, ...]:
       number: g ≥ 1, the number of n-grams of each length that every holder has.
 
     Example:
-      >>> plan = PrivacyPlan(epsilon=4, delta=1e-7, max_length=2)
+      >>> plan = NgramsPlan(epsilon=4, delta=1e-7, max_length=2)
       >>> [round(needed.half) for needed in typical_needs(plan, 100)]
       [132, 138]
     """
@@ -188,7 +188,7 @@ def _users(threshold: float, stddev: float, mean: float, variance: float, level:
     return max(1.0, (half + rest) / mean**2)
 
 
-def _weights(plan: PrivacyPlan, number: int) -> Iterator[np.ndarray]:
+def _weights(plan: NgramsPlan, number: int) -> Iterator[np.ndarray]:
     """Yields for each length the square root of what a holder spends per n-gram in each round."""
     if not plan.is_adaptive:
         yield from np.full((plan.max_length, 1), 1 / math.sqrt(number))

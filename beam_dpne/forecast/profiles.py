@@ -19,7 +19,7 @@ import numpy as np
 from beam_dpne.errors import UsageError
 from beam_dpne.forecast.forecasting import LengthForecast, Width
 from beam_dpne.forecast.needed_users import UsersNeeded
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 
 PROFILES = ("titles",)
 WIDTHS = (100, 1000, 10_000, 100_000)
@@ -47,7 +47,7 @@ class Profile:
     budgets: Sequence[float]
     table: Sequence[Any]
 
-    def forecast(self, plan: PrivacyPlan, users: int) -> tuple[LengthForecast, ...]:
+    def forecast(self, plan: NgramsPlan, users: int) -> tuple[LengthForecast, ...]:
         """Returns the forecast of a release of so many users under a plan.
 
         Raises:
@@ -74,10 +74,10 @@ class Profile:
             f"From a table of simulations with {self.public_users:,} made-up users of {self.text}."
         )
 
-    def _check(self, plan: PrivacyPlan, users: int) -> None:
+    def _check(self, plan: NgramsPlan, users: int) -> None:
         remedy = "Give public text instead: --like FILE."
         # These may differ from the profile's, since μ stands for them or they change nothing.
-        usual = PrivacyPlan(
+        usual = NgramsPlan(
             max_length=self.max_length,
             epsilon=plan.epsilon,
             delta=plan.delta,

@@ -1,1 +1,9 @@
-"""Runs from parameters: on this machine without Beam (`local`), or on a runner of Beam (`engine`)."""
+"""Runs from parameters. Faces give values by name, and are told what to show.
+
+- `programs` names the groups of parameters of each program, and `parameters` defines those that are not
+  of a plan or of the reading room. `made` makes objects of values.
+- `inputs` has the files of an input, how they are read and tokenized; `preparing` all that a run checks
+  before it reads them as a whole, and `checking` what it would read.
+- `running` publishes a release and keeps its budget (`budgets`): on this machine without Beam
+  (`local`), or on a runner of Beam (`engine`). `showing` is what a face shows meanwhile.
+"""

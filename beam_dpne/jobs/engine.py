@@ -33,8 +33,9 @@ from beam_dpne.jobs.arguments import runner_of, unknown_argument
 from beam_dpne.jobs.job import Job, ReadRecords
 from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.ngrams.steps import PrivateNgrams
+from beam_dpne.reading.files import patterns_of
 from beam_dpne.reading.rejects import NO_RECORDS, REJECTED_RECORDS
-from beam_dpne.reading.steps import ReadDocuments
+from beam_dpne.reading.steps import ReadFiles
 from beam_dpne.release.steps import WriteRelease
 from beam_dpne.set_union.run import SetUnionRun
 from beam_dpne.storage import private
@@ -170,11 +171,8 @@ def _pipeline(job: Job, options: BeamOptions, store: SetStore) -> beam.Pipeline:
     The tally waits for the list of rejects, so that the list exists if the tally fails the run.
     """
     pipeline = beam.Pipeline(runner=options.runner, options=options.pipeline_options)
-    read = pipeline | "Read" >> ReadDocuments(
-        inputs=[file.path for file in job.files],
-        rejects=job.rejects,
-        **dataclasses.asdict(job.reading),
-    )
+    paths = patterns_of(job.files)
+    read = pipeline | "Read" >> ReadFiles(inputs=paths, rejects=job.rejects, options=job.reading)
     write = WriteRelease(
         output=job.output,
         output_format=job.output_format,

@@ -5,7 +5,8 @@ the release has the same bytes as one from any runner under the same run key. Pr
 share the work.
 """
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Generator
 
 import pyarrow as pa
 
@@ -46,8 +47,10 @@ def _released(job: Job, workers: int) -> ReadRecords:
     keys = private.run_keys()
     reader = Reader(work_items(job.files, job.reading), job.reading, workers)
     rejects: list[Reject] | None = None if job.rejects is None else []
-    documents = _listing_rejects(reader, rejects)
-    partitions = cut_by_partition(documents, private.cutting(keys.bound), workers)
+    cutting = private.cutting(keys.bound)
+    # After an error in what cuts the documents, the processes that read them end here, too.
+    with contextlib.closing(_listing_rejects(reader, rejects)) as documents:
+        partitions = cut_by_partition(documents, cutting, workers)
     if job.rejects is not None and rejects is not None:
         # The list is there if the tally fails the run.
         write_rejects(job.rejects, rejects)
@@ -65,11 +68,14 @@ def _released(job: Job, workers: int) -> ReadRecords:
     return ReadRecords(rejected=reader.reasons.total(), are_none=not records)
 
 
-def _listing_rejects(reader: Reader, rejects: list[Reject] | None) -> Iterator[pa.RecordBatch]:
+def _listing_rejects(
+    reader: Reader, rejects: list[Reject] | None
+) -> Generator[pa.RecordBatch, None, None]:
     """Yields all documents, and adds the rejected records to a list, if there is one."""
-    for documents in reader.batches():
-        found = reader.take_rejects()
-        if rejects is not None:
-            rejects += found
-        if documents.num_rows:
-            yield documents
+    with contextlib.closing(reader.batches()) as batches:
+        for documents in batches:
+            found = reader.take_rejects()
+            if rejects is not None:
+                rejects += found
+            if documents.num_rows:
+                yield documents

@@ -66,7 +66,7 @@ which no word is released that only the group holds, and δ_T bounds the differe
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -263,11 +263,28 @@ def group_delta(*, epsilon: float, delta: float, users: int) -> float:
     return math.exp(min(0.0, log))
 
 
-def group_sizes(*, epsilon: float, delta: float, gaussian: GaussianNoise) -> list[dict[str, Any]]:
-    """Returns the guarantee for groups of each size in `SIZES`; None is too large for a number.
+class GroupGuarantee(NamedTuple):
+    """The guarantee for a group of users; None is too large for a number.
 
-    The Gaussian columns are the exact δ of the noise for g users at gε, and its exact ε at the δ that
-    it has for one.
+    Attributes:
+      users: g, the number of users.
+      epsilon: g · ε.
+      delta: δ of the whole release at that ε (see `group_delta`).
+      gaussian_mu: g · μ of the noise.
+      gaussian_epsilon: The exact ε of the noise for g users at the δ that it has for one.
+      gaussian_delta: The exact δ of the noise for g users at g times the ε that it has for one.
+    """
+
+    users: int
+    epsilon: float | None
+    delta: float
+    gaussian_mu: float
+    gaussian_epsilon: float
+    gaussian_delta: float | None
+
+
+def group_sizes(*, epsilon: float, delta: float, gaussian: GaussianNoise) -> list[GroupGuarantee]:
+    """Returns the guarantee for groups of each size in `SIZES`.
 
     Args:
       epsilon: ε of the release for one user.
@@ -283,14 +300,14 @@ def group_sizes(*, epsilon: float, delta: float, gaussian: GaussianNoise) -> lis
         if math.isfinite(epsilon_of_noise):
             delta_of_noise = gaussian_delta(epsilon=epsilon_of_noise, noise_stddev=stddev)
         rows.append(
-            {
-                "users": users,
-                "epsilon": epsilon_of_group if math.isfinite(epsilon_of_group) else None,
-                "delta": group_delta(epsilon=epsilon, delta=delta, users=users),
-                "gaussian_mu": users * gaussian.mu,
-                "gaussian_epsilon": gaussian_epsilon(delta=gaussian.delta, noise_stddev=stddev),
-                "gaussian_delta": delta_of_noise,
-            }
+            GroupGuarantee(
+                users=users,
+                epsilon=epsilon_of_group if math.isfinite(epsilon_of_group) else None,
+                delta=group_delta(epsilon=epsilon, delta=delta, users=users),
+                gaussian_mu=users * gaussian.mu,
+                gaussian_epsilon=gaussian_epsilon(delta=gaussian.delta, noise_stddev=stddev),
+                gaussian_delta=delta_of_noise,
+            )
         )
     return rows
 

@@ -15,6 +15,7 @@ from beam_dpne.validation import (
     Parameters,
     check_choice,
     json_parameters,
+    made_from,
 )
 
 TokensPerUser = Annotated[
@@ -177,7 +178,8 @@ class GaussianPlan(Parameters):
         """
         cls = type(self)
         chosen = self.decides_defaults
-        plain = cls(**{"epsilon": 1.0, "delta": 1e-6, chosen: getattr(self, chosen)}).to_dict()
+        values = {"epsilon": 1.0, "delta": 1e-6, chosen: getattr(self, chosen)}
+        plain = made_from(cls, values).to_dict()
         default = next(field.default for field in dataclasses.fields(cls) if field.name == chosen)
         plain = plain | {"epsilon": None, "delta": None, chosen: default}
         return {
@@ -196,7 +198,7 @@ class GaussianPlan(Parameters):
         values = json_parameters(text, [field.name for field in dataclasses.fields(cls)])
         if missing := {"epsilon", "delta"} - set(values):
             raise ValueError(f"plan must have {' and '.join(sorted(missing))}, without a default.")
-        return cls(**values)
+        return made_from(cls, values)
 
     @property
     def _usable_delta(self) -> float:

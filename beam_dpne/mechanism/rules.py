@@ -26,28 +26,20 @@ KNOWN_CLASS = 2**10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RoundRule:
-    """The public numbers that decide round r of a length.
+class EvidenceRule:
+    """How weights become evidence, and in which cells a threshold divides it: of n-grams and of items.
 
     Attributes:
       loadings: ℓ_s of rounds s = 1..r, in units of 1/loading_unit: Y_r = Σ_s ℓ_s w_s.
       loading_unit: the integer by which the loadings are divided.
       evidence_stddev: the standard deviation of the noise in Y_r.
-      threshold_units: ρ_r in units of 2^-32, rounded up. An n-gram is found above it.
-      cut_cell: the lowest cell that stays open for the next round, at most 0. It is 0 in the last
-        round, after which no cell is open.
-      null_probability: P_r, the probability that an n-gram without weight is open until round r and
-        found in it.
-      score_divisor: the evidence is divided by it to give a score.
+      threshold_units: ρ_r in units of 2^-32, rounded up. What has more evidence is found.
     """
 
     loadings: tuple[int, ...] = (1,)
     loading_unit: int = 1
     evidence_stddev: float
     threshold_units: int
-    cut_cell: int = 0
-    null_probability: float
-    score_divisor: float = 1.0
 
     @property
     def threshold(self) -> float:
@@ -55,14 +47,32 @@ class RoundRule:
         return self.threshold_units / UNITS
 
     @property
-    def cut(self) -> float:
-        """The lower border b_r of the lowest open cell, in units of weight."""
-        return (self.threshold_units + self.cut_cell * self.cell_units) / UNITS
-
-    @property
     def cell_units(self) -> int:
         """The width of a cell, in units of 2^-32."""
         return cell_units(self.evidence_stddev)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RoundRule(EvidenceRule):
+    """The public numbers that decide round r of a length.
+
+    Attributes:
+      loadings, loading_unit, evidence_stddev, threshold_units: as in `EvidenceRule`.
+      cut_cell: the lowest cell that stays open for the next round, at most 0. It is 0 in the last
+        round, after which no cell is open.
+      null_probability: P_r, the probability that an n-gram without weight is open until round r and
+        found in it.
+      score_divisor: the evidence is divided by it to give a score.
+    """
+
+    cut_cell: int = 0
+    null_probability: float
+    score_divisor: float = 1.0
+
+    @property
+    def cut(self) -> float:
+        """The lower border b_r of the lowest open cell, in units of weight."""
+        return (self.threshold_units + self.cut_cell * self.cell_units) / UNITS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,7 +141,6 @@ class LengthRule:
       by_prediction: whether candidates are sorted into classes by a public prediction; else there is
         one class of all.
       pruning: "both" or "single", the rule by which n-grams are valid.
-      is_grouped: whether words have groups in front of them (k = 1, and before it).
     """
 
     length: int
@@ -140,7 +149,6 @@ class LengthRule:
     groups: tuple[GroupRule, ...] = ()
     by_prediction: bool = False
     pruning: str = "both"
-    is_grouped: bool = False
 
     @property
     def rounds(self) -> tuple[RoundRule, ...]:

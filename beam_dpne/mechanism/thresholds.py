@@ -23,7 +23,14 @@ import numpy as np
 import scipy
 
 from beam_dpne.mechanism import randomness
-from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, NOTHING_YET, UNITS, NullLaw, RoundRule
+from beam_dpne.mechanism.rules import (
+    CELLS_PER_STDDEV,
+    NOTHING_YET,
+    UNITS,
+    EvidenceRule,
+    NullLaw,
+    RoundRule,
+)
 
 GRID_BITS = 50
 EXACT_HELD = 1_000_000
@@ -118,11 +125,13 @@ def equal_weights(counts: np.ndarray) -> np.ndarray:
     return table[counts]
 
 
-def evidence_noise(bits: Sequence[np.ndarray], rule: RoundRule, noise_stddev: float) -> np.ndarray:
+def evidence_noise(
+    bits: Sequence[np.ndarray], rule: EvidenceRule, noise_stddev: float
+) -> np.ndarray:
     """Returns the noise in the evidence of a round, Σ_s ℓ_s·N(0, noise_stddev²).
 
     Args:
-      bits: for each of the rounds 1..r, (n, 2) uint64: the keyed bits of each n-gram's noise.
+      bits: for each of the rounds 1..r, (n, 2) uint64: the keyed bits of each one's noise.
       rule: the rule of round r.
       noise_stddev: the standard deviation of each round's noise, in units of weight.
 
@@ -139,10 +148,11 @@ def evidence_noise(bits: Sequence[np.ndarray], rule: RoundRule, noise_stddev: fl
 def noisy_cells(
     weights: Sequence[np.ndarray],
     noise: np.ndarray,
-    rule: RoundRule,
+    rule: EvidenceRule,
     thresholds: np.ndarray | None = None,
+    fractions: np.ndarray | float = 0.0,
 ) -> np.ndarray:
-    """Returns the cell of each n-gram's evidence: ≥ 0 exactly when Σ ℓ_s·weight_s + noise > ρ.
+    """Returns the cell of each evidence with noise: ≥ 0 exactly when Σ ℓ_s·weight_s + noise > ρ.
 
     Each weight is split exactly, in integers, into whole cells and the rest.
 
@@ -150,10 +160,11 @@ def noisy_cells(
       weights: for each of the rounds 1..r, (n,) int64, in units of 2^-32.
       noise: (n,) float64, in units of weight; see `evidence_noise`.
       rule: the rule of round r.
-      thresholds: (n,) int64, ρ of each n-gram in units of 2^-32, if they differ; by default the rule's.
+      thresholds: (n,) int64, ρ of each one in units of 2^-32, if they differ; by default the rule's.
+      fractions: (n,) float64 in [0, 1), what is added to the evidence, in units of 2^-32.
 
     Returns:
-      Shape (n,), dtype int64.
+      Shape (n,), dtype int64: the number of the cell, counted from the threshold.
 
     References: DPNE Algorithm 1, "if H_k[u] + N(0, σ_k²) > ρ_k".
     """
@@ -170,7 +181,7 @@ def noisy_cells(
             cells += more
             rest += fraction * width + loading * part
     more, rest = np.divmod(rest, width * unit)
-    return cells_above(cells + more, rest / unit, noise * UNITS, width)
+    return cells_above(cells + more, rest / unit + fractions, noise * UNITS, width)
 
 
 def null_law(rules: Sequence[RoundRule], noise_stddev: float) -> NullLaw:
@@ -255,9 +266,7 @@ def cells_above(
     return whole + np.ceil((rest + noise) / width).astype(np.int64) - 1
 
 
-def noisy_cells_of(
-    values: np.ndarray, noise: np.ndarray, width: int, *, fractions: np.ndarray | float = 0.0
-) -> np.ndarray:
+def noisy_cells_of(values: np.ndarray, noise: np.ndarray, width: int) -> np.ndarray:
     """Returns the cell of each value plus its noise: ≥ 0 exactly when the sum is positive.
 
     Whole cells are split off exactly, in integers, so that no rounding grows with the value.
@@ -266,13 +275,12 @@ def noisy_cells_of(
       values: (n,) int64, in units of 2^-32.
       noise: (n,) float64, in units of 2^-32.
       width: the width of a cell, in units of 2^-32.
-      fractions: (n,) float64 in [0, 1), what is added to the values, in units of 2^-32.
 
     Returns:
       (n,) int64.
     """
     whole, rest = np.divmod(values, width)
-    return cells_above(whole, rest + fractions, noise, width)
+    return cells_above(whole, rest, noise, width)
 
 
 def middles(cells: np.ndarray, threshold_units: int | np.ndarray, width: int) -> np.ndarray:

@@ -335,10 +335,12 @@ def _gram_cut_cell(
     later = math.fsum(each.budget_share for each in rounds[index + 1 :])
     if not later:
         return 0
-    last = -float(scipy.special.ndtri(min(0.5, CUT_BOOST * rounds[-1].error_share * fraction)))
+    chance = min(0.5, CUT_BOOST * rounds[-1].error_share * fraction)
+    quantile = -float(scipy.special.ndtri(chance))
     remaining = math.sqrt(later / rounds[0].budget_share)
     stddev = math.sqrt(information)
-    return _cut_cell(CUT_FACTOR * last * information / remaining - GRAM_HOP * stddev, units, stddev)
+    cut = CUT_FACTOR * quantile * information / remaining - GRAM_HOP * stddev
+    return _cut_cell(cut, units, stddev)
 
 
 def _cut_cell(cut: float, threshold_units: int, stddev: float) -> int:

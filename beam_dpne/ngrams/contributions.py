@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from beam_dpne.elements.arrays import outside_keyed_subset, rows_of_places
+from beam_dpne.elements.sums import sums_at
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.mechanism.thresholds import equal_weights
@@ -109,13 +110,9 @@ def tallies(
     user = rows_of_places(offsets, inside)
     size = left.size
     groups = 1 + int(counted.places.max(initial=-1))
-    # (n, groups) int64 in units of 2^-16: n_G; sums of floats are exact below 2^53.
-    sums = np.bincount(
-        user * groups + counted.places[rows],
-        weights=counted.factors[rows].astype(np.float64),
-        minlength=size * groups,
-    )
-    sums = sums.astype(np.int64).reshape(size, groups)
+    # (n, groups) int64 in units of 2^-16: n_G.
+    cells = user * groups + counted.places[rows]
+    sums = sums_at(cells, counted.factors[rows], size * groups).reshape(size, groups)
     # (n,) float64: q, group by group, since the order decides the last digits.
     squares = np.zeros(size)
     for column in (sums * 2.0**-FACTOR_BITS).T:

@@ -4,22 +4,28 @@ The decisions are plain functions of a hash range, its rule and the run key. Bot
 """
 
 import dataclasses
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from beam_dpne.documents.blocks import split_groups, without_groups
-from beam_dpne.documents.left_out import LeftOut
-from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import places_among, places_in
+from beam_dpne.lists.left_out import LeftOut
 from beam_dpne.mechanism import thresholds
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
-from beam_dpne.ngrams.elements import GramSet, HistogramShard, PresentGrams
+from beam_dpne.ngrams.elements import (
+    NO_CANDIDATES,
+    GramSet,
+    HistogramShard,
+    NextCandidates,
+    PresentGrams,
+    known_candidates,
+)
 from beam_dpne.ngrams.histogram import join_open
-from beam_dpne.ngrams.keys import keys_of_length, pack_pairs, unpack_pairs
+from beam_dpne.ngrams.keys import Pairs, Words, keys_of_length, pack_pairs, unpack_pairs
 from beam_dpne.ngrams.valid import suffix_bins
 
 
@@ -38,7 +44,6 @@ def decide(
       rule: the rule of words, if none are known; it depends on no data (k = 1).
       run_key: the secret of the run.
     """
-    progress.enter("decide", shard.length, shard.round)
     if drawn is None and (shard.length == 1 or shard.round > 1):
         rule = shard.rule or rule
         if rule is None:
@@ -179,61 +184,65 @@ def merge_released(
     Args:
       parts: the parts, each with the rule that has decided, whose last digits may differ on another
         machine.
-      previous: S_{k−1}.
+      previous: S_{k−1}; at k = 1 the root.
       rule: the rule of words, where no hash range has any.
       left_out: what the rules of texts leave out; None without rules.
     """
-    columns, words, rule = _in_order(parts, previous.length + 1, {"scores": np.float64}, rule)
+    ordered = _in_order(parts, previous.length + 1, {"scores": np.float64}, rule)
+    rule = ordered.rule
     if rule is None:
         raise ValueError("A released set needs the rule by which it was decided.")
-    progress.enter(progress.RELEASED, rule.length)
-    phrase_codes = previous.phrase_codes
+    keys = ordered.ngrams.keys
+    words = ordered.ngrams.words
+    scores = ordered.columns["scores"]
+    codes = previous.candidates.phrase_codes
+    endings = None
     if words is not None and left_out is not None and left_out.longest:
-        phrase_codes = left_out.codes(without_groups(words) if rule.is_grouped else words)
-    if left_out is not None and phrase_codes is not None:
-        columns = _without_phrases(columns, previous, rule, phrase_codes, left_out)
-    keys = columns["keys"]
+        codes = left_out.codes(without_groups(words) if previous.is_grouped else words)
+    if left_out is not None and codes is not None:
+        endings = _endings(keys, previous, rule, codes)
+        # No n-gram has a phrase elsewhere than at its end, since its prefix has none.
+        kept = ~left_out.end_in_phrase(endings)
+        keys = keys[kept]
+        scores = scores[kept]
+        endings = endings[kept, -left_out.longest :]
+    candidates = dataclasses.replace(
+        _known_after(previous, keys, words),
+        suffix_bins=suffix_bins(previous, keys) if rule.by_prediction else None,
+        phrase_codes=codes,
+        endings=endings,
+    )
     return GramSet(
         length=rule.length,
+        keys=keys,
         words=words,
         parent_size=len(previous),
         vocabulary_size=keys.size if rule.length == 1 else previous.vocabulary_size,
         rule=rule,
-        suffix_bins=suffix_bins(previous, keys) if rule.by_prediction else None,
-        phrase_codes=phrase_codes,
-        **columns,
-        **_known_after(previous, keys, words),
+        scores=scores,
+        candidates=candidates,
+        is_grouped=previous.is_grouped,
     )
 
 
-def _without_phrases(
-    columns: dict[str, np.ndarray],
-    previous: GramSet,
-    rule: LengthRule,
-    phrase_codes: np.ndarray,
-    left_out: LeftOut,
-) -> dict[str, np.ndarray]:
-    """Returns the columns of the n-grams that do not end in a phrase, with their `endings`.
-
-    No n-gram has a phrase elsewhere, since its prefix has none.
+def _endings(
+    keys: np.ndarray, previous: GramSet, rule: LengthRule, phrase_codes: np.ndarray
+) -> np.ndarray:
+    """Returns the codes of the last words of n-grams of length k: (n, m) int32.
 
     Args:
-      columns: those of S_k, with its `keys`.
+      keys: (n,) int64, the n-grams.
       previous: S_{k−1}.
-      rule: that of S_k.
-      phrase_codes: (|S_1|,) int32, as in `GramSet`.
-      left_out: what the rules of texts leave out.
+      rule: that of length k.
+      phrase_codes: (|S_1|,) int32, as in `NextCandidates`.
     """
-    if previous.endings is None:
-        endings = phrase_codes[:, np.newaxis]
-    else:
-        prefixes, seconds = unpack_pairs(columns["keys"])
-        # With "both" the second id is that of the suffix, which ends with the same word.
-        last = phrase_codes if rule.pruning == "single" else previous.endings[:, -1]
-        endings = np.column_stack((previous.endings[prefixes], last[seconds]))
-    kept = ~left_out.end_in_phrase(endings)
-    columns = {**columns, "endings": endings[:, -left_out.longest :]}
-    return {name: column[kept] for name, column in columns.items()}
+    before = previous.candidates.endings
+    if before is None:
+        return phrase_codes[:, np.newaxis]
+    prefixes, seconds = unpack_pairs(keys)
+    # With "both" the second id is that of the suffix, which ends with the same word.
+    last = phrase_codes if rule.pruning == "single" else before[:, -1]
+    return np.column_stack((before[prefixes], last[seconds]))
 
 
 def _known_rows(root: GramSet, words: pa.Array) -> list[np.ndarray]:
@@ -254,8 +263,8 @@ def _known_rows(root: GramSet, words: pa.Array) -> list[np.ndarray]:
     return tables
 
 
-def _known_after(previous: GramSet, keys: np.ndarray, words: pa.Array | None) -> dict[str, Any]:
-    """Returns the known n-grams that S_k leaves, as fields of its `GramSet`.
+def _known_after(previous: GramSet, keys: np.ndarray, words: pa.Array | None) -> NextCandidates:
+    """Returns the known n-grams among the candidates that S_k leaves.
 
     Those of k + 1 words are candidates if both of their parts are in S_k, and longer ones are kept
     while all of their parts of k words are.
@@ -265,15 +274,16 @@ def _known_after(previous: GramSet, keys: np.ndarray, words: pa.Array | None) ->
       keys: (n,) int64, the n-grams of S_k.
       words: the words of S_1 (k = 1 only).
     """
-    if previous.known_longer is None or previous.known_counts is None:
-        return {}
+    before = previous.candidates
+    if before.known_longer is None or before.known_counts is None:
+        return NO_CANDIDATES
     tables = [] if words is None else _known_rows(previous, words)
     left = []
     start = 0
-    for longer, count in enumerate(previous.known_counts.tolist()):
+    for longer, count in enumerate(before.known_counts.tolist()):
         # A known n-gram of n words has n ids at first, and n − k + 1 in S_k.
         width = longer + 2 + (previous.length > 0)
-        ids = previous.known_longer[start : start + count * width].reshape(count, width)
+        ids = before.known_longer[start : start + count * width].reshape(count, width)
         start += count * width
         if words is not None:
             found = [table[ids] for table in tables]
@@ -283,12 +293,9 @@ def _known_after(previous: GramSet, keys: np.ndarray, words: pa.Array | None) ->
             pairs = pack_pairs(ids[:, :-1].reshape(-1), ids[:, 1:].reshape(-1))
             ids = places_among(pairs, keys).reshape(count, width - 1)
         left.append(ids[(ids >= 0).all(axis=1)].astype(np.int32))
-    known = left.pop(0) if left else np.zeros((0, 2))
-    return {
-        "known": np.sort(pack_pairs(*known.T)) if len(known) else None,
-        "known_longer": np.concatenate([np.zeros(0, np.int32), *(ids.reshape(-1) for ids in left)]),
-        "known_counts": np.array([len(ids) for ids in left], np.int64),
-    }
+    pairs = left.pop(0) if left else np.zeros((0, 2), np.int32)
+    known = np.sort(pack_pairs(*pairs.T)) if len(pairs) else None
+    return known_candidates(known, left)
 
 
 def merge_present(
@@ -297,25 +304,36 @@ def merge_present(
     """Sorts the present n-grams of all hash ranges after a round into one set, which may be empty."""
     # Users look up their n-grams in this order, so it is one order for all hash ranges.
     kinds = {"cells": np.int32, "found": np.int8}
-    columns, words, rule = _in_order(parts, previous.length + 1, kinds)
+    ordered = _in_order(parts, previous.length + 1, kinds)
     return PresentGrams(
         length=previous.length + 1,
         round=round_number,
-        words=words,
+        keys=ordered.ngrams.keys,
+        words=ordered.ngrams.words,
         parent_size=len(previous),
         vocabulary_size=previous.vocabulary_size,
-        rule=rule,
-        **columns,
+        rule=ordered.rule,
+        cells=ordered.columns["cells"],
+        found=ordered.columns["found"],
+        classes=ordered.columns.get("classes"),
     )
+
+
+class _Ordered(NamedTuple):
+    """The n-grams of all parts in the order of their ids, the parts' columns, and their rule."""
+
+    ngrams: Words | Pairs
+    columns: dict[str, np.ndarray]
+    rule: LengthRule | None
 
 
 def _in_order(
     parts: Iterable[GramSet | PresentGrams],
     length: int,
-    kinds: dict[str, type],
+    kinds: Mapping[str, type],
     rule: LengthRule | None = None,
-) -> tuple[dict[str, Any], pa.Array | None, LengthRule | None]:
-    """Returns the sorted columns of all parts, their words, and the rule of the first part.
+) -> _Ordered:
+    """Sorts the n-grams of all parts, and takes the rule of the first part.
 
     The rank in this order becomes the n-gram's id at the next length. Words are sorted by UTF-8 bytes,
     which every runner sorts alike.
@@ -327,15 +345,14 @@ def _in_order(
       rule: what is returned without any part.
     """
     columns, words, rules = _joined(parts, {"keys": np.int64, **kinds})
-    ngrams = keys_of_length(length, columns.pop("keys"), words)
-    ngrams, order = ngrams.into_order()
+    ngrams, order = keys_of_length(length, columns.pop("keys"), words).into_order()
     for name, column in columns.items():
         columns[name] = column[order]
-    return {"keys": ngrams.keys, **columns}, ngrams.words, [*rules, rule][0]
+    return _Ordered(ngrams, columns, rules[0] if rules else rule)
 
 
 def _joined(
-    parts: Iterable[GramSet | PresentGrams], kinds: dict[str, type]
+    parts: Iterable[GramSet | PresentGrams], kinds: Mapping[str, type]
 ) -> tuple[dict[str, np.ndarray], list[pa.Array], list[LengthRule | None]]:
     """Returns the columns of all parts, one after the other, the parts' words, and their rules.
 

@@ -12,12 +12,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements.encoding import StoredFile
+from beam_dpne.elements.encoding import Columns, StoredFile
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams.keys import Pairs, Words, keys_of, unpack_pairs
-
-# Columns of a histogram with an entry for each n-gram; `earlier` has a row of them for each round.
-_OF_EACH_GRAM = ("weights", "classes", "tallies", "earlier", "found", "cells")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -106,17 +103,22 @@ class HistogramShard:
 
     def select(self, places: np.ndarray | slice) -> "HistogramShard":
         """Returns the shard with some of its n-grams, in this order."""
-        columns = {name: getattr(self, name) for name in _OF_EACH_GRAM}
-        chosen = {
-            name: column[..., places] for name, column in columns.items() if column is not None
-        }
+
+        def chosen(column: np.ndarray | None) -> np.ndarray | None:
+            return None if column is None else column[..., places]
+
         ngrams = self.ngrams.select(places)
         return dataclasses.replace(
             self,
             keys=ngrams.keys,
             words=ngrams.words,
             word_hashes=ngrams.word_hashes,
-            **chosen,
+            weights=self.weights[places],
+            classes=chosen(self.classes),
+            tallies=chosen(self.tallies),
+            earlier=chosen(self.earlier),
+            found=chosen(self.found),
+            cells=chosen(self.cells),
         )
 
 
@@ -171,20 +173,16 @@ class PresentGrams(SortedGrams):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class GramSet(SortedGrams):
-    """S_k: the released n-grams of one length; its rule has σ_k, ρ_k and |V_k|.
+class NextCandidates(Columns):
+    """What a released set says of the candidates of the next length, k + 1, beside its own n-grams.
 
     Attributes:
-      scores: (n,) float64, noisy weights rounded to the middles of their cells, in units of weight.
       suffix_bins: (n,) int16, the bin of the score of each n-gram's suffix (see `valid`); None at
         length 1, and where there are no classes.
-      users: (n, 3) int64, the estimated number of users who hold each n-gram, and the ends of its 95 %
-        interval; None if they are not measured, and until `CountUsers` has measured them.
-      known: (c,) int64, ascending, distinct: the keys of the known candidates of the next length. In
-        the root, whose `words` are all words of known n-grams, they are rows of `words`. None if
-        nothing is known.
-      known_longer: (m,) int32, the known n-grams that are longer than the next length, one length after
-        the other, each by the ids in this set that it consists of; in the root by rows of `words`. None
+      known: (c,) int64, ascending, distinct: the keys of the known candidates. In the root, whose
+        `words` are all words of known n-grams, they are rows of `words`. None if nothing is known.
+      known_longer: (m,) int32, the known n-grams that are longer than the candidates, one length after
+        the other, each by the ids in the set that it consists of; in the root by rows of `words`. None
         if nothing is known.
       known_counts: (l,) int64, how many of each length, from k + 2 on, `known_longer` has.
       phrase_codes: (|S_1|,) int32, the code of each word of S_1 in the phrases of the stop list
@@ -192,24 +190,54 @@ class GramSet(SortedGrams):
       endings: (n, m) int32, these codes of the last m words of each n-gram; None as above.
     """
 
-    scores: np.ndarray
     suffix_bins: np.ndarray | None = None
-    users: np.ndarray | None = None
     known: np.ndarray | None = None
     known_longer: np.ndarray | None = None
     known_counts: np.ndarray | None = None
     phrase_codes: np.ndarray | None = None
     endings: np.ndarray | None = None
 
+
+NO_CANDIDATES = NextCandidates()
+
+
+def known_candidates(known: np.ndarray | None, longer: Sequence[np.ndarray]) -> NextCandidates:
+    """Returns the known candidates of the next length.
+
+    Args:
+      known: (c,) int64, ascending, their keys; None if there are none.
+      longer: for each length after it, the known n-grams by the ids of the set that they consist of:
+        (l, w) int32 each.
+    """
+    ids = [np.zeros(0, np.int32), *(each.reshape(-1) for each in longer)]
+    return NextCandidates(
+        known=known,
+        known_longer=np.concatenate(ids),
+        known_counts=np.array([len(each) for each in longer], np.int64),
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class GramSet(SortedGrams):
+    """S_k: the released n-grams of one length; its rule has σ_k, ρ_k and |V_k|.
+
+    Attributes:
+      scores: (n,) float64, noisy weights rounded to the middles of their cells, in units of weight.
+      users: (n, 3) int64, the estimated number of users who hold each n-gram, and the ends of its 95 %
+        interval; None if they are not measured, and until `CountUsers` has measured them.
+      candidates: what the set says of the candidates of the next length.
+      is_grouped: whether words have groups in front of them.
+    """
+
+    scores: np.ndarray
+    users: np.ndarray | None = None
+    candidates: NextCandidates = NO_CANDIDATES
+    is_grouped: bool = False
+
     @property
     def pruning(self) -> str:
         """The rule by which second ids are made: suffixes with "both", last words with "single"."""
         return "both" if self.rule is None else self.rule.pruning
-
-    @property
-    def is_grouped(self) -> bool:
-        """Whether words have groups in front of them (of S_1 and the root)."""
-        return self.rule is not None and self.rule.is_grouped
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -231,14 +259,13 @@ class Past:
 
 NOTHING_RELEASED = Past()
 ROOT = GramSet(length=0, keys=np.zeros(1, np.int64), scores=np.zeros(1, np.float64))
-_BEFORE_WORDS = LengthRule(length=0, noise_stddev=0.0, classes=(), is_grouped=True)
-GROUPED_ROOT = dataclasses.replace(ROOT, rule=_BEFORE_WORDS)
+GROUPED_ROOT = dataclasses.replace(ROOT, is_grouped=True)
 
 
 def join_columns(columns: Iterable[np.ndarray | None]) -> np.ndarray | None:
-    """Joins columns, of which either all are there or none."""
+    """Joins columns, of which either all are there or none, along their last axis."""
     present = [column for column in columns if column is not None]
-    return np.concatenate(present) if present else None
+    return np.concatenate(present, axis=-1) if present else None
 
 
 def word_ids(sets: Sequence[GramSet], place: int, rows: np.ndarray) -> list[np.ndarray]:

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -21,8 +20,14 @@ def sum_contributions(contributions: Contributions) -> HistogramShard:
     """Sums the weights of one batch."""
     if contributions.weights is None:
         raise ValueError("WeightedHistogram needs weights; apply LimitContributions first.")
-    shared = ("length", "round", "keys", "weights", "classes", "tallies")
-    entries = HistogramShard(**{name: getattr(contributions, name) for name in shared})
+    entries = HistogramShard(
+        length=contributions.length,
+        round=contributions.round,
+        keys=contributions.keys,
+        weights=contributions.weights,
+        classes=contributions.classes,
+        tallies=contributions.tallies,
+    )
     return _summed(entries, contributions.ngrams)
 
 
@@ -80,8 +85,8 @@ def sum_pieces(pieces: list[HistogramShard]) -> HistogramShard | None:
         keys=ngrams.keys,
         weights=np.concatenate([piece.weights for piece in pieces]),
         # A piece without n-grams need not say whether there are classes.
-        classes=join_columns([piece.classes for piece in pieces if piece.keys.size]),
-        tallies=join_columns([piece.tallies for piece in pieces if piece.keys.size]),
+        classes=join_columns(piece.classes for piece in pieces if piece.keys.size),
+        tallies=join_columns(piece.tallies for piece in pieces if piece.keys.size),
     )
     return _summed(entries, ngrams)
 
@@ -90,19 +95,17 @@ def join_open(pieces: list[HistogramShard]) -> HistogramShard:
     """Joins decided n-grams of one hash range, with ascending keys."""
     if not pieces:
         raise ValueError("Pieces of a later round need what DecideRound left open of the last one.")
-    # One entry for each n-gram along the last axis; `earlier` has a row for each round before.
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(piece, name) for piece in pieces], axis=-1)
-        for name in ("weights", "earlier", "found", "cells")
-    }
-    columns["classes"] = join_columns([piece.classes for piece in pieces])
     ngrams = joined_keys([piece.ngrams for piece in pieces])
     whole = dataclasses.replace(
         pieces[0],
         keys=ngrams.keys,
         words=ngrams.words,
         word_hashes=ngrams.word_hashes,
-        **columns,
+        weights=np.concatenate([piece.weights for piece in pieces]),
+        classes=join_columns(piece.classes for piece in pieces),
+        earlier=join_columns(piece.earlier for piece in pieces),
+        found=join_columns(piece.found for piece in pieces),
+        cells=join_columns(piece.cells for piece in pieces),
     )
     # Pieces come in any order after a shuffle; look-ups need them in order.
     return whole.select(ngrams.look_up_order())

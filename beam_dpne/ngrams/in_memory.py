@@ -9,17 +9,16 @@ So a release in memory equals the pipeline's, bit for bit, under the same run ke
 import collections
 import contextlib
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from beam_dpne.counts import measuring
 from beam_dpne.documents.blocks import lay_out
-from beam_dpne.documents.left_out import LeftOut
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import map_in_threads
 from beam_dpne.elements.batches import DocumentBlock, RowSums, UserBatch, add_up
 from beam_dpne.elements.processes import Processes, most_forks
+from beam_dpne.lists.left_out import LeftOut
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import decisions, histogram
 from beam_dpne.ngrams.elements import (
@@ -32,7 +31,7 @@ from beam_dpne.ngrams.elements import (
     PresentGrams,
 )
 from beam_dpne.ngrams.length_rules import counted_classes, held_sums, rule_for
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.ngrams.released_rows import GramRows
 from beam_dpne.ngrams.spending import RoundOfLength, contribute
 from beam_dpne.ngrams.spurious import sample_spurious
@@ -42,7 +41,7 @@ Piece = tuple[int, HistogramShard]
 
 
 def release_ngrams(
-    users: Iterable[UserBatch], plan: PrivacyPlan, run_key: RunKey, *, is_grouped: bool = False
+    users: Iterable[UserBatch], plan: NgramsPlan, run_key: RunKey, *, is_grouped: bool = False
 ) -> tuple[GramSet, ...]:
     """Releases S_1, …, S_T of users in memory: the mechanism of `PrivateNgrams` without Beam.
 
@@ -58,7 +57,7 @@ def release_ngrams(
       ...     length=0, size=2, users=np.arange(400, dtype=np.uint64).reshape(-1, 2),
       ...     offsets=np.arange(0, 603, 3), ids=np.tile([0, 1, -1], 200).astype(np.int32),
       ...     words=pa.array(["a", "b"]), word_hashes=np.eye(2, dtype=np.uint64))
-      >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, spurious_fraction=1e-9)
+      >>> plan = NgramsPlan(epsilon=10, delta=1e-4, max_length=2, spurious_fraction=1e-9)
       >>> words, bigrams = release_ngrams([crowd], plan, RunKey(bytes(32)))
       >>> words.words.to_pylist(), (bigrams.keys >> 32, bigrams.keys & 0xFFFFFFFF)
       (['a', 'b'], (array([0]), array([1])))
@@ -92,7 +91,7 @@ class InMemory:
       workers: the number of threads that work on hash ranges; it changes no release.
     """
 
-    plan: PrivacyPlan
+    plan: NgramsPlan
     run_key: RunKey = dataclasses.field(repr=False)
     root: GramSet | None = None
     left_out: LeftOut | None = None
@@ -108,6 +107,7 @@ class InMemory:
         batches: list[UserBatch] = []
         for number in numbers:
             partition = (number, partitions[number])
+            progress.enter("users")
             batches += lay_out(partition, max_tokens=most, run_key=self.run_key)
         return batches
 
@@ -138,7 +138,7 @@ class InMemory:
         References: DPNE Algorithm 1, the body of the loop.
         """
         previous = past.released
-        after = ROOT if previous is None else previous
+        after = self.start if previous is None else previous
         shards: list[HistogramShard] = []
         last = self.plan.rounds_of(length)
         for number in range(1, last + 1):
@@ -151,9 +151,10 @@ class InMemory:
                 present = decisions.merge_present(parts, after, number)
                 # After the first round users' positions are in terms of the set of the round before.
                 past = Past(released=previous, present=present, positions=past.present)
-        rule = rule_for(self.plan, self.start) if previous is None else None
+        rule = rule_for(self.plan) if previous is None else None
         found_parts = map(decisions.released_part, shards)
         found = decisions.merge_released(found_parts, after, rule, self.left_out)
+        progress.enter(progress.RELEASED, length)
         return found, users, past.present
 
     def contribute(
@@ -163,12 +164,12 @@ class InMemory:
         this = RoundOfLength(plan=self.plan, length=length, number=number, run_key=self.run_key)
         pieces: list[Piece] = []
         left: list[UserBatch] = []
-        with progress.counting(users):
-            for batch in users:
-                contributed = contribute(batch, this, past)
-                if contributed is not None:
-                    pieces += self.sums(contributed.contributions)
-                    left.append(contributed.users)
+        shown_round = number if self.plan.is_adaptive else 0
+        for batch in progress.parts(users, "users", length, shown_round):
+            contributed = contribute(batch, this, past)
+            if contributed is not None:
+                pieces += self.sums(contributed.contributions)
+                left.append(contributed.users)
         return pieces, left
 
     def sums(self, sent: Contributions) -> list[Piece]:
@@ -195,7 +196,8 @@ class InMemory:
         def merge(number: int) -> HistogramShard:
             return histogram.merge_shards(ranges[number], (number, self.histogram_ranges))
 
-        return map_in_threads(merge, ranges, self.workers)
+        with progress.counting(ranges):
+            return map_in_threads(merge, ranges, self.workers)
 
     def draw(self, previous: GramSet, shards: list[HistogramShard]) -> HistogramShard:
         """Returns the spurious n-grams of a length, with the rule that follows from its first round."""
@@ -210,9 +212,14 @@ class InMemory:
         self, shards: list[HistogramShard], drawn: HistogramShard | None
     ) -> list[HistogramShard]:
         """Returns the n-grams of each hash range that are open or found after a round."""
-        rule = rule_for(self.plan, self.start)
-        decide = functools.partial(decisions.decide, drawn=drawn, rule=rule, run_key=self.run_key)
-        return map_in_threads(decide, shards, self.workers)
+        rule = rule_for(self.plan)
+
+        def decide(shard: HistogramShard) -> HistogramShard:
+            progress.enter("decide", shard.length, shard.round)
+            return decisions.decide(shard, drawn, rule=rule, run_key=self.run_key)
+
+        with progress.counting(shards):
+            return map_in_threads(decide, shards, self.workers)
 
     def count(self, users: list[UserBatch], released: Sequence[GramSet]) -> Sequence[GramSet]:
         """Returns the released sets with the numbers of users who hold each n-gram."""
@@ -228,7 +235,8 @@ class InMemory:
 
     def sum_counts(self, users: list[UserBatch], released: Sequence[GramSet]) -> Iterable[RowSums]:
         """Returns the exact sums over users for the released rows, in pieces."""
-        return [measuring.sum_batches(GramRows(pruning=self.plan.pruning), users, released)]
+        rows = GramRows(pruning=self.plan.pruning)
+        return [measuring.sum_batches(rows, progress.parts(users, "count"), released)]
 
 
 # Hash ranges of a histogram for each worker, so that all have about the same work.

@@ -17,13 +17,13 @@ from beam_dpne.elements.arrays import (
     byte_order,
     hash_words,
     join_words,
-    merge_hashes,
-    merge_words,
     places_among,
     places_in,
+    run_ends,
     used_words,
 )
-from beam_dpne.elements.sums import sums_at
+from beam_dpne.elements.dictionaries import merge_words
+from beam_dpne.elements.sums import sums_at, sums_of_runs
 from beam_dpne.mechanism import randomness
 
 SECOND_BITS = 32
@@ -157,11 +157,10 @@ class Words(Keys):
     @classmethod
     def merged(cls, parts: Sequence["Words"]) -> "Words":
         """Returns the words of several parts as entries of one dictionary; parts may share words."""
-        words, rows = merge_words(part.words for part in parts)
-        hashes = merge_hashes([part.hashes for part in parts], rows, len(words))
-        of_parts = np.split(rows, np.cumsum([len(part.words) for part in parts])[:-1])
-        entries = [of_part.take(part.keys) for of_part, part in zip(of_parts, parts, strict=True)]
-        return cls(np.concatenate(entries), words, hashes)
+        merged = merge_words(part.words for part in parts)
+        entries = merged.codes([part.keys for part in parts])
+        hashes = merged.hashes([part.hashes for part in parts])
+        return cls(np.concatenate(entries), merged.words, hashes)
 
     @property
     def hashes(self) -> np.ndarray:
@@ -278,7 +277,7 @@ class Pairs(Keys):
         # Equal keys become neighbours, so that one pass adds up the values of each n-gram.
         order = _ascending_order(self.keys)
         keys = self.keys.take(order)
-        ends = np.flatnonzero(np.append(keys[1:] != keys[:-1], True)[: keys.size])
+        ends = run_ends(keys)
         return PairSums(Pairs(keys.take(ends)), order, ends)
 
 
@@ -320,9 +319,8 @@ class PairSums(Sums):
     ends: np.ndarray
 
     def add_up(self, values: np.ndarray) -> np.ndarray:
-        """Returns the differences of running sums."""
-        # Sums over all entries may pass 2^63, since their differences do not.
-        return np.diff(np.cumsum(values.take(self.entry_order)).take(self.ends), prepend=0)
+        """Adds up the neighbours."""
+        return sums_of_runs(values.take(self.entry_order), self.ends)
 
     def one_of(self, values: np.ndarray) -> np.ndarray:
         """Returns the value of the last entry of each pair."""

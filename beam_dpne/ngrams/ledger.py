@@ -4,9 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import UNSET, UnsetType
+
 from beam_dpne.mechanism.rules import KNOWN_CLASS, ClassRule, GroupRule, LengthRule
 from beam_dpne.ngrams.elements import GramSet
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.release.ledger import Contents
 from beam_dpne.release.schema import Length
 
@@ -48,7 +50,7 @@ _SCORES = {
 }
 
 
-def ngrams_contents(plan: PrivacyPlan, released: Sequence[GramSet]) -> Contents:
+def ngrams_contents(plan: NgramsPlan, released: Sequence[GramSet]) -> Contents:
     """Returns the contents of the ledger of S_1, …, S_T; see `reported_contents`."""
     is_grouped = any(grams.is_grouped for grams in released)
     sections = [length_section(plan, grams) for grams in released]
@@ -56,7 +58,7 @@ def ngrams_contents(plan: PrivacyPlan, released: Sequence[GramSet]) -> Contents:
 
 
 def reported_contents(
-    plan: PrivacyPlan, reports: Sequence[Length], *, is_grouped: bool = False
+    plan: NgramsPlan, reports: Sequence[Length], *, is_grouped: bool = False
 ) -> Contents:
     """Returns the contents of the ledger of a release of n-grams.
 
@@ -66,25 +68,28 @@ def reported_contents(
       is_grouped: Whether n-grams have groups.
     """
     ordered = sorted(reports, key=lambda report: report.length)
-    grounds = {}
+    theorem: dict[str, Any] | UnsetType = UNSET
     if plan.is_adaptive:
-        argument = {"statement": _INDIVIDUAL_BUDGETS, "mu": 1 / plan.noise_stddev}
-        grounds = {"individual_budgets": {**argument, "references": list(_REFERENCES)}}
+        theorem = {
+            "statement": _INDIVIDUAL_BUDGETS,
+            "mu": 1 / plan.noise_stddev,
+            "references": list(_REFERENCES),
+        }
     return Contents(
         found=ordered,
-        spent={"composed_noise_stddev": plan.noise_stddev},
+        composed_noise_stddev=plan.noise_stddev,
         columns={
             "length": "number of words in the n-gram",
             **({"group": _GROUP} if is_grouped else {}),
             "ngram": _TEXT,
             "score": _SCORES[plan.strategy],
         },
-        grounds=grounds,
+        individual_budgets=theorem,
         found_alone="word",
     )
 
 
-def length_section(plan: PrivacyPlan, grams: GramSet) -> Length:
+def length_section(plan: NgramsPlan, grams: GramSet) -> Length:
     """Returns what the ledger says of a released set; each of the numbers may be published."""
     rule = grams.rule
     numbers = plan.lengths[grams.length - 1]

@@ -39,7 +39,7 @@ from beam_dpne.mechanism.rules import (
 from beam_dpne.ngrams import adaptive, tolerances
 from beam_dpne.ngrams.contributions import SUM_BITS, Counted, counted_of
 from beam_dpne.ngrams.elements import ROOT, GramSet, HistogramShard
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.ngrams.tolerances import LEAST_ESTIMATE, TALLY_BITS, Group
 from beam_dpne.ngrams.valid import class_sizes, estimate_valid_kgrams
 
@@ -137,7 +137,7 @@ def estimate(noisy: float, stddev: float) -> float:
 
 
 def rule_for(
-    plan: PrivacyPlan,
+    plan: NgramsPlan,
     previous: GramSet = ROOT,
     run_key: RunKey | None = None,
     held: Iterable[Sequence[int]] = (),
@@ -154,10 +154,10 @@ def rule_for(
     held = list(held)
     if length == 1:
         rule = rule_of_sizes(plan, 1, released=1, sizes={})
-        rule = dataclasses.replace(rule, is_grouped=previous.is_grouped)
-        if previous.known is None or run_key is None:
+        known = previous.candidates.known
+        if known is None or run_key is None:
             return rule
-        return _with_known_words(rule, plan, previous.known.size, held, run_key)
+        return _with_known_words(rule, plan, known.size, held, run_key)
     sizes = class_sizes(previous, plan.pruning, by_prediction=plan.is_adaptive)
     estimated_valid = None
     cells = None
@@ -175,7 +175,7 @@ def rule_for(
 
 
 def _with_known_words(
-    rule: LengthRule, plan: PrivacyPlan, known: int, held: Sequence[Sequence[int]], run_key: RunKey
+    rule: LengthRule, plan: NgramsPlan, known: int, held: Sequence[Sequence[int]], run_key: RunKey
 ) -> LengthRule:
     """Returns the rule of words with a second class, of known ones.
 
@@ -215,7 +215,7 @@ def _with_known_words(
 
 
 def rule_of_sizes(
-    plan: PrivacyPlan,
+    plan: NgramsPlan,
     length: int,
     *,
     released: int,

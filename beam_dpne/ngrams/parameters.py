@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from beam_dpne.counts.rule import COUNT_SHARE, CountShare
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.plan import GaussianPlan, TokensPerUser
-from beam_dpne.validation import Parameter, Parameters, check_count
+from beam_dpne.validation import Parameter, check_count
 
 # Defaults that depend on the strategy; a parameter that only one of them has is None with the other.
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -26,51 +26,9 @@ _MAX_ADAPTIVE_FRACTION = 0.5
 _MIN_SHARE = 1e-9
 
 
-# Also of a forecast.
-Known = Annotated[
-    str | tuple[str, ...] | None,
-    Parameter(
-        "Likely n-grams or items, which need less evidence: a public text, one document a line, a "
-        "table with a column ngram or item (csv, tsv, jsonl, parquet), or the directory of a release. "
-        "Never a sample of the private data.",
-        path="files",
-    ),
-]
-KNOWN_MIN_COUNT = 5
-MIN_COUNT = Parameter(
-    "Least count of a known n-gram: how often it stands in its text, or the number in the column "
-    "count of its table.",
-    least=1,
-    in_short_help=False,
-)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class KnownLists(Parameters):
-    """The lists of n-grams or items that a run knows."""
-
-    known: Known = None
-    known_min_count: Annotated[int, MIN_COUNT] = KNOWN_MIN_COUNT
-    known_same_people: Annotated[
-        bool,
-        Parameter(
-            "Known releases are of the same users: users of this input, so that the budgets of all "
-            "add up (beam-dpne account)."
-        ),
-    ] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.known_same_people and self.known is None:
-            raise ValueError(
-                "known_same_people must be given with known, which names the releases about the same "
-                "people."
-            )
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NgramsParameters(GaussianPlan):
-    """The fields of `PrivacyPlan`, complete and checked one against another.
+    """The fields of `NgramsPlan`, complete and checked one against another.
 
     Raises:
       ValueError: naming the parameter, its requirement and the value.

@@ -1,9 +1,8 @@
-"""PrivacyPlan: every public parameter of a run, its checks, and the noise that follows from it."""
+"""NgramsPlan: every public parameter of a run, its checks, and the noise that follows from it."""
 
 import dataclasses
 import functools
 import math
-from typing import Any
 
 from beam_dpne.counts.rule import SUMS_OF_A_ROW, SUMS_OF_A_USER, noise_of_budget
 from beam_dpne.mechanism import gaussian, thresholds
@@ -42,7 +41,7 @@ class LengthPlan:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PrivacyPlan(NgramsParameters):
+class NgramsPlan(NgramsParameters):
     """The public parameters of a run of DPNE: frozen, checked, and never chosen from private data.
 
     A run under a plan is user-level (ε, δ)-differentially private: neighbouring inputs differ in one
@@ -53,11 +52,11 @@ class PrivacyPlan(NgramsParameters):
       ValueError: naming the parameter, its requirement and the value.
 
     Example:
-      >>> plan = PrivacyPlan(
+      >>> plan = NgramsPlan(
       ...     epsilon=1, delta=1e-7, max_length=6, max_contributions=10, strategy="one_round")
       >>> [round(length.noise_stddev, 3) for length in plan.lengths][:2]
       [12.789, 12.789]
-      >>> PrivacyPlan.from_json(plan.to_json()) == plan
+      >>> NgramsPlan.from_json(plan.to_json()) == plan
       True
 
     References: DPNE Theorem 2.1.
@@ -132,14 +131,17 @@ class PrivacyPlan(NgramsParameters):
         limits = self.contribution_limits
         shares = self.shares
         stddevs = gaussian.split_noise_stddev(self.ngrams_noise_stddev, shares)
-        words: dict[str, Any] = {"delta": self.vocabulary_delta, "max_contributions": limits[0]}
         if self.is_adaptive:
             stddevs = (1.0,) * self.max_length
-            rules = adaptive.vocabulary_rounds(allotment=self.allotment, **words)
+            rules = adaptive.vocabulary_rounds(
+                allotment=self.allotment, delta=self.vocabulary_delta, max_contributions=limits[0]
+            )
             threshold = rules[-1].threshold
         else:
             rules = ()
-            threshold = thresholds.vocabulary_threshold(noise_stddev=stddevs[0], **words)
+            threshold = thresholds.vocabulary_threshold(
+                noise_stddev=stddevs[0], delta=self.vocabulary_delta, max_contributions=limits[0]
+            )
         return tuple(
             LengthPlan(
                 length=k + 1,

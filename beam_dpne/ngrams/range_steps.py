@@ -9,9 +9,10 @@ from typing import NamedTuple, TypeVar, cast
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
-from beam_dpne.documents.left_out import LeftOut
+from beam_dpne.elements import progress
 from beam_dpne.elements.bundles import SumBundle, UnhintedTransform, apply
 from beam_dpne.elements.encoding import SetStore, spill
+from beam_dpne.lists.left_out import LeftOut
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams import decisions
@@ -25,7 +26,7 @@ from beam_dpne.ngrams.histogram import (
     sum_pieces,
 )
 from beam_dpne.ngrams.length_rules import counted_classes, held_sums, rule_for
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.validation import check_integer
 
@@ -85,25 +86,26 @@ class WeightedHistogram(beam.PTransform):
         """Sums within bundles, shuffles by hash range, sums over bundles."""
         keyed = tuple[int, HistogramShard]
         ranges = self.histogram_ranges
-        meets = self.open_pieces
+        # What the sums of users join: n-grams that are open, or an empty piece of every range.
+        others = self.open_pieces
         if self.previous is not None:
             every = beam.FlatMap(empty_ranges, ranges)
-            meets = apply(self.previous, "EveryRange", every, keyed)
+            others = apply(self.previous, "EveryRange", every, keyed)
         sum_bundle = SumBundle(
-            sum_batch=functools.partial(_checked_sums, meets_others=meets is not None),
+            sum_batch=functools.partial(_checked_sums, has_others=others is not None),
             merge=sum_pieces,
             cut=functools.partial(cut_by_hash_range, ranges=ranges),
         )
         pieces = apply(contributions, "SumBundle", beam.ParDo(sum_bundle), keyed)
-        if meets is not None:
-            pieces = apply((pieces, meets), "Meet", beam.Flatten(), keyed)
+        if others is not None:
+            pieces = apply((pieces, others), "Meet", beam.Flatten(), keyed)
         grouped = pieces | "ByHashRange" >> beam.GroupByKey()
         merge = beam.MapTuple(lambda number, pieces: merge_shards(pieces, (number, ranges)))
         return apply(grouped, "SumShard", merge, HistogramShard)
 
 
-def _checked_sums(element: Contributions, *, meets_others: bool) -> HistogramShard:
-    if element.length * element.round > 1 and not meets_others:
+def _checked_sums(element: Contributions, *, has_others: bool) -> HistogramShard:
+    if element.length * element.round > 1 and not has_others:
         raise ValueError(
             "WeightedHistogram needs previous=… at length 2 and more, so that spurious n-grams are "
             "drawn for every hash range, and in later rounds open_pieces=… of DecideRound."
@@ -141,9 +143,9 @@ class SampleSpurious(UnhintedTransform):
     Example:
       >>> import numpy as np
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import PrivacyPlan, RunKey, SampleSpurious
+      >>> from beam_dpne import NgramsPlan, RunKey, SampleSpurious
       >>> from beam_dpne.steps import GramSet
-      >>> plan = PrivacyPlan(epsilon=1, delta=1e-7, strategy="one_round", spurious_fraction=0.5)
+      >>> plan = NgramsPlan(epsilon=1, delta=1e-7, strategy="one_round", spurious_fraction=0.5)
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     vocabulary = pipeline | beam.Create([GramSet(
       ...         length=1, keys=np.arange(99), scores=np.ones(99), vocabulary_size=99)])
@@ -154,7 +156,7 @@ class SampleSpurious(UnhintedTransform):
     References: DPNE appendix A, Algorithm 1, "Add spurious k-grams"; Poisson thinning.
     """
 
-    plan: PrivacyPlan
+    plan: NgramsPlan
     run_key: RunKey = dataclasses.field(repr=False)
     histogram: PCollection[HistogramShard] | None = None
 
@@ -187,6 +189,7 @@ class _Decision(UnhintedTransform):
 
     run_key: RunKey = dataclasses.field(repr=False)
     rule: LengthRule | None = None
+    root: GramSet = ROOT
     previous: PCollection[GramSet] | None = None
     spurious: PCollection[HistogramShard] | None = None
     store: SetStore | None = None
@@ -203,10 +206,10 @@ class _Decision(UnhintedTransform):
         return apply(histogram, "Decide", step, kind)
 
     def _before(self, histogram: PCollection[HistogramShard]) -> PCollection[GramSet]:
-        """Returns S_{k−1}, or at length 1 `ROOT`, the empty n-gram alone."""
+        """Returns S_{k−1}, or at length 1 the root, the empty n-gram alone."""
         if self.previous is not None:
             return self.previous
-        return cast("PCollection[GramSet]", histogram.pipeline | "Root" >> beam.Create([ROOT]))
+        return cast("PCollection[GramSet]", histogram.pipeline | "Root" >> beam.Create([self.root]))
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -232,8 +235,10 @@ class NoisyThreshold(_Decision):
     Attributes:
       run_key: the secret of the run.
       rule: the rule of words, `rule_for(plan)` (k = 1).
-      previous: PCollection of one `GramSet`, S_{k−1}, and at length 1 of `ROOT`, which is created by
-        default.
+      root: the root, where no `previous` is given (k = 1): `ROOT`, or `GROUPED_ROOT` if words have
+        groups in front of them.
+      previous: PCollection of one `GramSet`, S_{k−1}, and at length 1 the root of known n-grams, if
+        there are any.
       spurious: the output of `SampleSpurious`, which has the rule, in the first round of k ≥ 2.
       store: the folder for a set that is too large for an element; with None every set is one element.
       left_out: what the rules of texts leave out, which is never released; the same at all lengths.
@@ -291,15 +296,15 @@ class DecideRound(_Decision):
 
     Attributes:
       round_number: r ≥ 1.
-      run_key, rule, previous, spurious, store: as for `NoisyThreshold`.
+      run_key, rule, root, previous, spurious, store: as for `NoisyThreshold`.
 
     Example:
       >>> import numpy as np
       >>> import pyarrow as pa
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import PrivacyPlan, RunKey
+      >>> from beam_dpne import NgramsPlan, RunKey
       >>> from beam_dpne.steps import DecideRound, HistogramShard, rule_for
-      >>> plan = PrivacyPlan(epsilon=1, delta=1e-7)
+      >>> plan = NgramsPlan(epsilon=1, delta=1e-7)
       >>> shard = HistogramShard(
       ...     length=1, keys=np.arange(2), weights=np.array([0, 90]) << 32,
       ...     words=pa.array(["a", "b"]), word_hashes=np.array([[1, 2], [3, 4]], np.uint64))
@@ -337,6 +342,7 @@ def _decide(
     rule: LengthRule | None,
     run_key: RunKey,
 ) -> Iterable[_Out]:
+    progress.enter("decide", shard.length, shard.round)
     return then(decisions.decide(shard, drawn=drawn, rule=rule, run_key=run_key))
 
 
@@ -346,7 +352,7 @@ def _held(shard: HistogramShard, previous: GramSet, *, stddev: float) -> str:
 
 
 def _draw(
-    previous: GramSet, counts: Iterable[str] = (), *, plan: PrivacyPlan, run_key: RunKey
+    previous: GramSet, counts: Iterable[str] = (), *, plan: NgramsPlan, run_key: RunKey
 ) -> HistogramShard:
     rule = rule_for(plan, previous, run_key, [json.loads(part) for part in counts])
     return sample_spurious(previous, rule=rule, run_key=run_key)
@@ -375,4 +381,6 @@ def _merge_released(
     left_out: LeftOut | None,
     store: SetStore | None,
 ) -> GramSet:
-    return spill(decisions.merge_released(parts, previous, rule, left_out), store)
+    released = spill(decisions.merge_released(parts, previous, rule, left_out), store)
+    progress.enter(progress.RELEASED, released.length)
+    return released

@@ -1,30 +1,28 @@
 """The run that releases n-grams: its parameters, and how its users become sets in memory."""
 
 import dataclasses
-from typing import TYPE_CHECKING
 
-from beam_dpne.documents.masks import left_out_by
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.elements.rows import CountedGroupedNgram, CountedNgram, GroupedNgram, ReleasedNgram
+from beam_dpne.lists.known import KnownNgrams
+from beam_dpne.lists.left_out import left_out_by
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.elements import GROUPED_ROOT, ROOT, GramSet
 from beam_dpne.ngrams.in_memory import InMemory, release_partitions
+from beam_dpne.ngrams.known import root_of
 from beam_dpne.ngrams.ledger import ngrams_contents
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.ngrams.released_rows import ReleasedRows
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.described import Form
 
-if TYPE_CHECKING:
-    from beam_dpne.ngrams.known import KnownNgrams
 
-
-def _row_type(plan: PrivacyPlan) -> type[ReleasedNgram] | type[CountedNgram]:
+def _row_type(plan: NgramsPlan) -> type[ReleasedNgram] | type[CountedNgram]:
     return CountedNgram if plan.count_share else ReleasedNgram
 
 
-def _grouped_row_type(plan: PrivacyPlan) -> type[GroupedNgram] | type[CountedGroupedNgram]:
+def _grouped_row_type(plan: NgramsPlan) -> type[GroupedNgram] | type[CountedGroupedNgram]:
     return CountedGroupedNgram if plan.count_share else GroupedNgram
 
 
@@ -36,8 +34,8 @@ GROUPED_NGRAMS = Form(_grouped_row_type, ReleasedRows.of, ngrams_contents)
 class NgramsRun(PrivateRun):
     """The parameters of a release of n-grams; `PrivateNgrams` documents them for its users."""
 
-    plan: PrivacyPlan
-    known: "KnownNgrams | None" = None
+    plan: NgramsPlan
+    known: KnownNgrams | None = None
     group_field: str | None = None
 
     def __post_init__(self):
@@ -68,7 +66,7 @@ class NgramsRun(PrivateRun):
         """The root of the known n-grams that this run can use; None if there are none."""
         if not self.known:
             return None
-        return self.known.root(self.plan.max_length, is_grouped=self.is_grouped)
+        return root_of(self.known, self.plan.max_length, is_grouped=self.is_grouped)
 
     def public_digest(self) -> str:
         """Returns the digest of the known n-grams that decide the run; "" if there are none."""

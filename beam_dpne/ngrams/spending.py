@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import (
     distinct,
     distinct_with_flag,
@@ -38,7 +37,7 @@ from beam_dpne.ngrams.elements import (
 )
 from beam_dpne.ngrams.keys import unpack_pairs
 from beam_dpne.ngrams.length_rules import counted_classes
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.ngrams.valid import classes_of
 
 
@@ -53,7 +52,7 @@ class RoundOfLength:
       run_key: the secret of the run, bound to its parameters.
     """
 
-    plan: PrivacyPlan
+    plan: NgramsPlan
     length: int
     number: int
     run_key: RunKey = dataclasses.field(repr=False)
@@ -84,7 +83,6 @@ def contribute(
 
     References: DPNE Algorithm 1, the loop over users; under "adaptive" section 4 of its page.
     """
-    progress.enter("users", this.length, this.number if this.plan.is_adaptive else 0)
     batch = positions(batch, past, this.plan.pruning)
     if not len(batch.users):
         return None
@@ -176,7 +174,7 @@ def open_candidates(batch: UserBatch, this: RoundOfLength, past: Past) -> Candid
 
 
 def charge(
-    grams: Contributions, left: np.ndarray, released: GramSet, plan: PrivacyPlan
+    grams: Contributions, left: np.ndarray, released: GramSet, plan: NgramsPlan
 ) -> tuple[Contributions, np.ndarray]:
     """Lets users pay for the count of held candidates, to which all own candidates add, also beyond Δ.
 
@@ -265,7 +263,7 @@ def _places_apart(
 
 
 def _spent(
-    left: np.ndarray, grams: Contributions, places: np.ndarray, ahead: np.ndarray, plan: PrivacyPlan
+    left: np.ndarray, grams: Contributions, places: np.ndarray, ahead: np.ndarray, plan: NgramsPlan
 ) -> np.ndarray:
     """Returns what each user spends on the open n-grams of a round: (n,) int64 in units of 2^-56."""
     this_round = plan.lengths[grams.length - 1].rounds[grams.round - 1]

@@ -40,10 +40,10 @@ def sample_spurious(previous: GramSet, *, rule: LengthRule, run_key: RunKey) -> 
         chosen[own.number] = _chosen(size, own, rule.length, run_key)
     drawn = members(previous, chosen, rule.pruning, by_prediction=rule.by_prediction)
     parts = [_sampled_class(previous, drawn[own.number], own, rule, run_key) for own in present]
-    if previous.known is not None:
-        known = Pairs(previous.known)
+    if previous.candidates.known is not None:
+        known = Pairs(previous.candidates.known)
         bits = _bits(known, rule.length, run_key)
-        numbers = class_numbers(previous, previous.known)
+        numbers = class_numbers(previous, previous.candidates.known)
         parts += [
             _listed(known, bits, numbers == own.number, own, rule)
             for own in rule.classes
@@ -63,6 +63,7 @@ def _sample_words(root: GramSet, rule: LengthRule, run_key: RunKey) -> Histogram
 
 
 def _nothing(rule: LengthRule) -> HistogramShard:
+    """Returns the result where nothing is drawn, which has the rule of the length all the same."""
     nothing = np.zeros(0)
     return _with_cells(no_keys(rule.length), nothing, nothing, ClassRule(rounds=()), rule)
 
@@ -85,7 +86,7 @@ def _sampled_class(
     # (s,) int64: draws of the same member are merged.
     keys = np.sort(drawn)
     keys = keys[np.diff(keys, prepend=-1) != 0]
-    if previous.known is not None:
+    if previous.candidates.known is not None:
         keys = keys[class_numbers(previous, keys) == own.number]
     members_drawn = Pairs(keys)
     round_bits, noise_bits = _bits(members_drawn, rule.length, run_key)
@@ -139,6 +140,7 @@ def _with_cells(
         )
     return HistogramShard(
         length=rule.length,
+        # It joins what round 1 has decided, which round 2 takes.
         round=2,
         keys=ngrams.keys,
         words=ngrams.words,

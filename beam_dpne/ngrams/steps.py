@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, cast
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from beam_dpne.documents.masks import left_out_by
 from beam_dpne.documents.steps import DocumentsTransform, create_public
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.elements.rows import CountedNgram, ReleasedNgram
+from beam_dpne.lists.left_out import left_out_by
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.elements import Contributions, GramSet, HistogramShard, PresentGrams
 from beam_dpne.ngrams.length_rules import rule_for
@@ -103,8 +103,8 @@ class PrivateNgrams(NgramsRun, DocumentsTransform):
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import PrivacyPlan, PrivateNgrams
-      >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2,
+      >>> from beam_dpne import NgramsPlan, PrivateNgrams
+      >>> plan = NgramsPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2,
       ...                    spurious_fraction=1e-9)
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
@@ -156,7 +156,7 @@ class PrivateNgrams(NgramsRun, DocumentsTransform):
         self, length: int, users: PCollection[UserBatch], past: "_Sides", run_key: RunKey
     ) -> "_Length":
         """Releases one length in its rounds, as `InMemory.release_length` does."""
-        rule = rule_for(self.plan, self.start) if past.released is None else None
+        rule = rule_for(self.plan) if past.released is None else None
         sent, users = self._contribute(length, 1, users, past, run_key)
         after_first = users
         weighted = WeightedHistogram(histogram_ranges=self.histogram_ranges, previous=past.released)
@@ -170,6 +170,7 @@ class PrivateNgrams(NgramsRun, DocumentsTransform):
         for number in range(1, last):
             decide = DecideRound(
                 round_number=number,
+                root=self.start,
                 previous=past.released,
                 spurious=spurious,
                 rule=rule,
@@ -187,6 +188,7 @@ class PrivateNgrams(NgramsRun, DocumentsTransform):
             )
             shards = _applied(sent, f"{length}/{number + 1}/WeightedHistogram", weighted)
         release = NoisyThreshold(
+            root=self.start,
             previous=past.released,
             spurious=spurious,
             rule=rule,

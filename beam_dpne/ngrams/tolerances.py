@@ -147,7 +147,11 @@ def prediction(number: int) -> int:
 
 
 def _cap(sizes: Mapping[int, int], released: int) -> int:
-    """Returns the lowest prediction down to which at most CAP_SHARE·|S_{k−1}| candidates lie."""
+    """Returns the prediction at and above which all candidates count as equally likely.
+
+    It is the lowest one at and above which at most CAP_SHARE·|S_{k−1}| candidates lie, or the highest
+    one if there are more of that alone.
+    """
     of_prediction = Counter[int]()
     for number, size in sizes.items():
         of_prediction[prediction(number)] += size
@@ -230,6 +234,7 @@ def group_probabilities(
       tolerated: η·|S_{k−1}|.
     """
     chances: list[float] = []
+    # What the groups from this one on may release, and their shares together.
     rest = tolerated * _MARGIN
     left = sum(group.share for group in groups)
     for group, count in zip(groups, unheld, strict=True):

@@ -18,7 +18,7 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
 from beam_dpne.ngrams.contributions import limit_contributions
 from beam_dpne.ngrams.elements import Contributions, GramSet, HistogramShard, Past, PresentGrams
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.ngrams.released_rows import GramRows
 from beam_dpne.ngrams.spending import RoundOfLength, contribute
 from beam_dpne.validation import check_choice, check_integer
@@ -214,13 +214,13 @@ class SpendBudgets(UnhintedTransform):
     Example:
       >>> import numpy as np, pyarrow as pa
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import PrivacyPlan, RunKey
+      >>> from beam_dpne import NgramsPlan, RunKey
       >>> from beam_dpne.steps import SpendBudgets, UserBatch
       >>> batch = UserBatch(  # one user with the text "a b a b"
       ...     length=0, size=2, users=np.array([[1, 2]], np.uint64), words=pa.array(["a", "b"]),
       ...     word_hashes=np.array([[3, 4], [5, 6]], np.uint64),
       ...     offsets=np.array([0, 5]), ids=np.array([0, 1, 0, 1, -1], np.int32))
-      >>> plan = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2)
+      >>> plan = NgramsPlan(epsilon=1, delta=1e-7, max_length=2)
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     spent = pipeline | beam.Create([batch]) | SpendBudgets(
       ...         plan=plan, length=1, round_number=1, run_key=RunKey.generate())
@@ -230,7 +230,7 @@ class SpendBudgets(UnhintedTransform):
     References: none; the strategy is new in this project, see `adaptive`.
     """
 
-    plan: PrivacyPlan
+    plan: NgramsPlan
     length: int
     round_number: int
     run_key: RunKey = dataclasses.field(repr=False)
@@ -276,7 +276,8 @@ def _spent_by_batch(
     released: GramSet | None,
     present: PresentGrams | None,
     positions: PresentGrams | None,
-) -> Iterator[Any]:
+) -> Iterator[Contributions | TaggedOutput]:
+    progress.enter("users", this.length, this.number)
     past = Past(released=released, present=present, positions=positions)
     contributed = contribute(batch, this, past)
     if contributed is not None:
@@ -307,7 +308,7 @@ class CountUsers(UnhintedTransform):
       >>> import numpy as np
       >>> import pyarrow as pa
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import PrivacyPlan, RunKey
+      >>> from beam_dpne import NgramsPlan, RunKey
       >>> from beam_dpne.steps import CountUsers
       >>> batch = UserBatch(  # 2,000 users, each of whom says "a b"
       ...     length=0, size=2, users=np.arange(4000, dtype=np.uint64).reshape(-1, 2),
@@ -315,7 +316,7 @@ class CountUsers(UnhintedTransform):
       ...     words=pa.array(["a", "b"]), word_hashes=np.eye(2, dtype=np.uint64))
       >>> words = GramSet(length=1, keys=np.arange(2), scores=np.array([9.0, 9.5]),
       ...                 words=pa.array(["a", "b"]), vocabulary_size=2)
-      >>> plan = PrivacyPlan(epsilon=4, delta=1e-7, max_length=1)
+      >>> plan = NgramsPlan(epsilon=4, delta=1e-7, max_length=1)
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     released = (pipeline | "S_1" >> beam.Create([words]),)
       ...     counted = pipeline | beam.Create([batch]) | CountUsers(
@@ -326,7 +327,7 @@ class CountUsers(UnhintedTransform):
     References: none; `counts.rule` has the design.
     """
 
-    plan: PrivacyPlan
+    plan: NgramsPlan
     released: Sequence[PCollection[GramSet]]
     run_key: RunKey = dataclasses.field(repr=False)
     store: SetStore | None = None

@@ -9,10 +9,10 @@ words. Its class is
 the logarithm of a Markov prediction, λ_c = 2^(c/2). At k = 2 there is no middle. So classes are
 functions of released sets alone, and integers. "one_round" has class 0 alone.
 
-V_k is never enumerated. It is a union of *cells*: all candidates with one middle, one bin of the left
-side and one of the right side. A cell's candidates are all pairs from two lists of rows, and its class
-is the same for all of them, so that |V_c| is a sum of products. There are several cells for each n-gram
-of S_{k−1}, so they are made for a block of left lists at a time.
+V_k is never enumerated. It is a union of *rectangles*: all candidates with one middle, one bin of the
+left side and one of the right side. The candidates of a rectangle are all pairs from two lists of rows,
+and its class is the same for all of them, so that |V_c| is a sum of products. There are several
+rectangles for each n-gram of S_{k−1}, so they are made for a block of left lists at a time.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ from beam_dpne.ngrams.tolerances import bins_of
 
 _BIN_BITS = 16
 _LOWEST_BIN = -(1 << (_BIN_BITS - 1))
-# So many left lists have their cells in memory at a time.
+# So many left lists have their rectangles in memory at a time.
 _LISTS_AT_ONCE = 2**16
 
 
@@ -50,9 +50,10 @@ def sides_of(previous: GramSet) -> tuple[np.ndarray, np.ndarray]:
     bins = bins_of(previous.scores)
     if previous.length == 1:
         return bins, bins
-    if previous.suffix_bins is None:
+    suffixes = previous.candidates.suffix_bins
+    if suffixes is None:
         raise ValueError("A released set of two words and more must have the bins of its suffixes.")
-    return bins - previous.suffix_bins, bins
+    return bins - suffixes, bins
 
 
 def class_numbers(previous: GramSet, keys: np.ndarray) -> np.ndarray:
@@ -65,7 +66,7 @@ def class_numbers(previous: GramSet, keys: np.ndarray) -> np.ndarray:
     left, right = sides_of(previous)
     first, second = unpack_pairs(keys)
     numbers = (left[first] + right[second]).astype(np.int16)
-    if previous.known is not None:
+    if previous.candidates.known is not None:
         numbers[_known_table(previous).places(keys) >= 0] += KNOWN_CLASS
     return numbers
 
@@ -80,19 +81,20 @@ def classes_of(previous: GramSet, grams: Contributions) -> np.ndarray:
 
 @cached_for_sets(maxsize=4)
 def _known_table(previous: GramSet) -> KeyTable:
-    return KeyTable(np.zeros(0, np.int64) if previous.known is None else previous.known)
+    known = previous.candidates.known
+    return KeyTable(np.zeros(0, np.int64) if known is None else known)
 
 
 @cached_for_sets(maxsize=1)
 def known_words(root: GramSet) -> pa.Array:
     """Returns the words that are known by themselves, from the root of the known n-grams."""
-    if root.known is None or root.words is None:
+    if root.candidates.known is None or root.words is None:
         return pa.array([], pa.string())
-    return root.words.take(pa.array(root.known))
+    return root.words.take(pa.array(root.candidates.known))
 
 
 def suffix_bins(previous: GramSet, keys: np.ndarray) -> np.ndarray | None:
-    """Returns the bins of the suffixes of S_k, as the field of `GramSet`; None at k = 1.
+    """Returns the bins of the suffixes of S_k, as the field of `NextCandidates`; None at k = 1.
 
     Args:
       previous: S_{k−1}.
@@ -132,14 +134,14 @@ class Lists:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Cells:
-    """The cells of a block of left lists, by class, then by left list, then by right list.
+class _Rectangles:
+    """The rectangles of a block of left lists, by class, then by left list, then by right list.
 
     Attributes:
-      borders: for each class that has candidates, ascending: where its cells begin and end.
-      ends: (cells,) int64, the number of candidates of a class up to and with each of its cells.
-      left: (cells,) int64, the left list of each cell.
-      right: (cells,) int64, its right list.
+      borders: for each class that has candidates, ascending: where its rectangles begin and end.
+      ends: (rectangles,) int64, the number of candidates of a class up to the end of each of them.
+      left: (rectangles,) int64, the left list of each rectangle.
+      right: (rectangles,) int64, its right list.
     """
 
     borders: dict[int, tuple[int, int]]
@@ -148,8 +150,8 @@ class _Cells:
     right: np.ndarray
 
     @classmethod
-    def of(cls, left: Lists, right: Lists, start: int) -> "_Cells":
-        """Returns the cells of the left lists from `start` on, as many as are made at a time."""
+    def of(cls, left: Lists, right: Lists, start: int) -> "_Rectangles":
+        """Returns the rectangles of the left lists from `start` on, as many as are made at a time."""
         names = left.names[start : start + _LISTS_AT_ONCE]
         # Each left list meets the right lists of its middle, which are neighbours.
         middles = (names >> _BIN_BITS) << _BIN_BITS
@@ -158,7 +160,7 @@ class _Cells:
         lefts = np.repeat(np.arange(names.size), count)
         rights = np.repeat(first - np.cumsum(count) + count, count)
         rights += np.arange(rights.size)
-        # (cells,) int16: the class of each cell; the order of lists stays within a class.
+        # (rectangles,) int16: the class of each; the order of lists stays within a class.
         numbers = _bins(names)[lefts] + _bins(right.names[rights])
         order = np.argsort(numbers, kind="stable")
         numbers = numbers[order]
@@ -208,19 +210,20 @@ def class_sizes(
 
     References: DPNE section 2, "Pruning using valid k-grams"; exact count by middles.
     """
+    known = previous.candidates.known
     if previous.length == 0:
-        return {} if previous.known is None else {KNOWN_CLASS: previous.known.size}
+        return {} if known is None else {KNOWN_CLASS: known.size}
     sides = []
     total = dict[int, int]()
     for names in _names(previous, pruning, by_prediction=by_prediction):
         names.sort()
         sides.append(Lists.of(names))
-    for cells in _blocks(*sides):
-        for number, size in cells.sizes().items():
+    for rectangles in _blocks(*sides):
+        for number, size in rectangles.sizes().items():
             total[number] = total.get(number, 0) + size
-    if previous.known is not None:
-        known, counts = np.unique(class_numbers(previous, previous.known), return_counts=True)
-        for number, size in zip(known.tolist(), counts.tolist(), strict=True):
+    if known is not None:
+        numbers, counts = np.unique(class_numbers(previous, known), return_counts=True)
+        for number, size in zip(numbers.tolist(), counts.tolist(), strict=True):
             total[number] = size
             total[number - KNOWN_CLASS] -= size
     return {number: size for number, size in sorted(total.items()) if size}
@@ -235,8 +238,8 @@ def members(
 ) -> dict[int, np.ndarray]:
     """Returns members of classes by their numbers: for each class (n,) int64, packed pairs.
 
-    Classes are those of the prediction, known members included. Their members are numbered by cells,
-    then by the rows of both sides.
+    Classes are those of the prediction, known members included. Their members are numbered
+    by rectangles, then by the rows of both sides.
 
     Args:
       previous: S_{k−1}, k ≥ 2.
@@ -253,23 +256,23 @@ def members(
     orders = {number: np.argsort(own) for number, own in chosen.items()}
     keys = {number: np.zeros(own.size, np.int64) for number, own in chosen.items()}
     before = dict.fromkeys(chosen, 0)
-    for cells in _blocks(*sides):
-        for number, size in cells.sizes().items():
+    for rectangles in _blocks(*sides):
+        for number, size in rectangles.sizes().items():
             if number not in chosen:
                 continue
             # Draws of this block: their numbers are neighbours.
             borders = (before[number], before[number] + size)
             first, stop = np.searchsorted(chosen[number], borders, sorter=orders[number]).tolist()
             draws = orders[number][first:stop]
-            left, right = cells.places(number, chosen[number][draws] - before[number], *sides)
+            left, right = rectangles.places(number, chosen[number][draws] - before[number], *sides)
             keys[number][draws] = pack_pairs(rows[0][left], rows[1][right])
             before[number] += size
     return keys
 
 
-def _blocks(left: Lists, right: Lists) -> Iterator[_Cells]:
+def _blocks(left: Lists, right: Lists) -> Iterator[_Rectangles]:
     for start in range(0, left.names.size, _LISTS_AT_ONCE):
-        yield _Cells.of(left, right, start)
+        yield _Rectangles.of(left, right, start)
 
 
 def _names(previous: GramSet, pruning: str, *, by_prediction: bool) -> Iterator[np.ndarray]:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -12,6 +12,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beam_dpne.errors import InputError
+from beam_dpne.reading.ids import (
+    decoded,
+    id_column,
+    id_text,
+    is_binary,
+    may_be_text,
+    name_of_type,
+    normalized,
+    normalized_column,
+    of_within,
+    plain_type,
+    plain_values,
+)
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import (
     BAD_GROUP,
@@ -22,13 +35,13 @@ from beam_dpne.reading.rejects import (
     NO_GROUP,
     NO_TEXT,
     NO_USER,
+    NOT_DECODED,
     NOT_OBJECT,
     OF_LISTS,
     OF_TEXTS,
     TOO_LONG,
 )
 
-_MAX_ROWS = 65536
 # Type of the users of `sequences`, where each line of each file is a user: the file's index, and the
 # line's offset.
 NAMED_USER = pa.binary(16)
@@ -40,65 +53,39 @@ _LEVELS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 GROUP = re.compile(r"\A[^\x00-\x1f\x7f]{1,256}\Z")
 
 
-def is_text(kind: pa.DataType) -> bool:
-    """Returns whether a type is string or large_string; few functions of Arrow take string views."""
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
 def is_list(kind: pa.DataType) -> bool:
     """Returns whether a type is list or large_list."""
     return pa.types.is_list(kind) or pa.types.is_large_list(kind)
 
 
-def user_column(users: pa.Array, name: str) -> pa.Array:
-    """Returns users as strings, with integers as decimal digits, and keeps nulls and 16-byte names.
+# The rows that cannot be used for one reason, (n,) bool, and the reason.
+Fault = tuple[np.ndarray, str]
+
+
+def user_column(users: pa.Array, name: str) -> tuple[pa.Array, Fault]:
+    """Returns users as strings by `id_column`, and which of them identify nobody; nulls stay.
 
     Raises:
-      InputError: The column has another type.
-
-    >>> user_column(pa.array([7, -1]), "user").to_pylist()
-    ['7', '-1']
+      InputError: The column has a type that identifies nobody.
     """
-    return users if _plain(users.type) == NAMED_USER else _names(users, name, "user")
+    texts, is_bad = id_column(users, name, "user")
+    return texts, (is_bad, BAD_USER)
 
 
-def group_column(groups: pa.Array, name: str) -> pa.Array:
-    """Returns groups as strings, with integers as decimal digits, and keeps nulls.
+def group_column(groups: pa.Array, name: str) -> tuple[pa.Array, Fault]:
+    """Returns groups as strings by `id_column`, and which of them are no names; nulls stay.
 
     Raises:
-      InputError: The column has another type.
+      InputError: The column has a type that names nothing.
     """
-    return _names(groups, name, "group")
-
-
-def _names(values: pa.Array, name: str, noun: str) -> pa.Array:
-    kind = _plain(values.type)
-    if not (_may_be_text(kind) or pa.types.is_integer(kind)):
-        raise InputError(
-            f"A {noun} must be text or an integer, got {_name_of(kind)} in {name!r}. "
-            f"{_remedy_of_name(kind, noun)}"
-        )
-    return as_strings(values)
-
-
-def _remedy_of_name(kind: pa.DataType, noun: str) -> str:
-    """Returns what to do about a column of users or groups with a type that cannot be read."""
-    if pa.types.is_floating(kind):
-        return (
-            f"Drop the documents without a {noun}, and convert the rest to integers: a data frame "
-            "makes integers floats where one is missing."
-        )
-    if pa.types.is_struct(kind) or pa.types.is_map(kind):
-        return f"Copy the {noun} from the field within it into a field of the document."
-    if pa.types.is_nested(kind):
-        return f"Write one document for each {noun} of a list."
-    return "Convert the column to text before."
+    texts, is_bad = id_column(groups, name, "group")
+    return texts, (is_bad, BAD_GROUP)
 
 
 def _remedy_of_text(kind: pa.DataType) -> str:
     """Returns what to do about a column of texts with a type that cannot be read."""
     if pa.types.is_struct(kind) or pa.types.is_map(kind):
-        return "Copy the text from the field within it into a field of the document."
+        return of_within("text")
     if pa.types.is_nested(kind):
         return "Convert the members of the lists to text before."
     return (
@@ -106,24 +93,38 @@ def _remedy_of_text(kind: pa.DataType) -> str:
     )
 
 
-def group_fault(group: Any) -> str:
+def group_fault(group: object) -> str:
     """Returns the reason why a record with this group cannot be used, or ""."""
     if group is None or group == "":
         return NO_GROUP
-    is_name = isinstance(group, str | int) and not isinstance(group, bool)
-    return "" if is_name and GROUP.match(str(group)) else BAD_GROUP
+    text = id_text(group)
+    return BAD_GROUP if text is None or not GROUP.match(text) else ""
 
 
-# The rows that cannot be used for one reason, (n,) bool, and the reason.
-Fault = tuple[np.ndarray, str]
+def record_faults(
+    users: Sequence[pa.Array], texts: Sequence[pa.Array], groups: pa.Array | None = None
+) -> list[Fault]:
+    """Returns which records in columns cannot be used; `field_values` tells it of records in JSON.
+
+    Args:
+      users: the columns of users, (n,) strings each.
+      texts: the columns of texts, (n,) strings or lists of strings each.
+      groups: (n,) strings; None without groups.
+    """
+    faults: list[Fault] = []
+    for ids in users:
+        is_null = _mask(ids.is_null())
+        faults += [(is_null, NO_USER), (~is_null & (_lengths(ids) == 0), EMPTY_USER)]
+    faults.append((np.logical_and.reduce([_mask(text.is_null()) for text in texts]), NO_TEXT))
+    faults += [(_has_null_token(text), BAD_TOKENS) for text in texts if is_list(text.type)]
+    return faults if groups is None else faults + group_faults(groups)
 
 
-def row_faults(users: pa.Array, texts: Sequence[pa.Array]) -> list[Fault]:
-    """Returns which rows have no user, or no text in any of the columns of texts."""
-    no_text = np.logical_and.reduce([_mask(text.is_null()) for text in texts])
-    is_null = _mask(users.is_null())
-    is_empty = ~is_null & (_lengths(users) == 0)
-    return [(is_null, NO_USER), (no_text, NO_TEXT), (is_empty, EMPTY_USER)]
+def _has_null_token(texts: pa.Array) -> np.ndarray:
+    """Marks the lists of tokens that have a null: (n,) bool."""
+    rows = pc.call_function("list_parent_indices", [texts]).to_numpy()
+    nulls = np.bincount(rows, _mask(texts.flatten().is_null()), len(texts))
+    return nulls > 0
 
 
 def group_faults(groups: pa.Array) -> list[Fault]:
@@ -134,29 +135,36 @@ def group_faults(groups: pa.Array) -> list[Fault]:
     return [(found == reason, reason) for reason in (NO_GROUP, BAD_GROUP)]
 
 
-def text_column(texts: pa.Array, name: str) -> pa.Array:
-    """Returns texts as strings, or lists of tokens as lists of strings, and keeps nulls.
+def text_column(texts: pa.Array, name: str) -> tuple[pa.Array, Fault]:
+    """Returns texts as strings, or lists of tokens as lists of strings, and which are not UTF-8.
+
+    Nulls stay, and a text that is not UTF-8 is null.
 
     Raises:
       InputError: The column has another type.
     """
-    kind = _plain(texts.type)
-    if _may_be_text(kind):
-        return as_strings(texts)
-    if is_list(kind) and _may_be_text(_plain(kind.value_type)):
-        return texts.cast(pa.list_(pa.string()))
+    values = plain_values(texts)
+    kind = values.type
+    if may_be_text(kind) or is_binary(kind):
+        strings, is_bad = decoded(values)
+        return strings, (is_bad, NOT_DECODED)
+    if is_list(kind) and may_be_text(plain_type(kind.value_type)):
+        tokens = values.cast(pa.list_(pa.string()))
+        tokens.validate(full=True)
+        return tokens, (np.zeros(len(values), bool), NOT_DECODED)
     raise InputError(
-        f"A text must be text or a list of texts, got {_name_of(kind)} in {name!r}. "
+        f"A text must be text or a list of texts, got {name_of_type(kind)} in {name!r}. "
         f"{_remedy_of_text(kind)}"
     )
 
 
 def as_strings(values: pa.Array) -> pa.Array:
     """Casts values to string; dictionaries are decoded, and values with parts are refused."""
-    kind = _plain(values.type)
-    if pa.types.is_nested(kind):
-        raise InputError(f"Further fields must be text, numbers or times, got {_name_of(kind)}.")
-    return (values if kind == values.type else values.cast(kind)).cast(pa.string())
+    plain = plain_values(values)
+    if pa.types.is_nested(plain.type):
+        kind = name_of_type(plain.type)
+        raise InputError(f"Further fields must be text, numbers or times, got {kind}.")
+    return plain.cast(pa.string())
 
 
 def json_text(value: Any) -> str | None:
@@ -166,34 +174,42 @@ def json_text(value: Any) -> str | None:
     return json.dumps(value, ensure_ascii=False, default=float)
 
 
-def field_values(value: Any, options: ReadOptions) -> tuple[Sequence[Any], str]:
+def field_values(value: Any, options: ReadOptions) -> tuple[list[Any], str]:
     """Returns what a value in JSON has in the wanted fields, and why it cannot be used or ""."""
     if not isinstance(value, dict):
-        return (), NOT_OBJECT
-    user = value.get(options.user_field)
+        return [], NOT_OBJECT
+    users: list[str] = []
+    if not options.record_is_user:
+        for name in options.user_fields:
+            user, reason = _user_of(value.get(name), options)
+            if reason:
+                return [], reason
+            users.append(user)
     texts = [value.get(name) for name in options.text_fields]
-    reason = _user_fault(user) or _text_fault(texts, options)
+    reason = _text_fault(texts, options)
     if reason:
-        return (), reason
-    fields = [str(user), *texts]
+        return [], reason
+    fields = [*users, *texts]
     if options.group_field is not None:
         group = value.get(options.group_field)
         reason = group_fault(group)
         if reason:
-            return (), reason
-        fields.append(str(group))
+            return [], reason
+        fields.append(id_text(group))
     fields += [json_text(value.get(name)) for name in options.fields or ()]
     return fields, ""
 
 
-def _user_fault(user: Any) -> str:
-    """Returns why a value in JSON cannot be a user, or ""."""
-    if user is None:
-        return NO_USER
-    if user == "":
-        return EMPTY_USER
-    is_name = isinstance(user, str | int) and not isinstance(user, bool)
-    return "" if is_name else BAD_USER
+def _user_of(value: object, options: ReadOptions) -> tuple[str, str]:
+    """Returns the text of a user in JSON, and why it cannot be one or ""."""
+    if value is None:
+        return "", NO_USER
+    text = id_text(value)
+    if text is None:
+        return "", BAD_USER
+    if options.normalize_users:
+        text = normalized(text)
+    return text, "" if text else EMPTY_USER
 
 
 def _text_fault(texts: Sequence[Any], options: ReadOptions) -> str:
@@ -273,21 +289,6 @@ def whole_records(decoder: msgspec.json.Decoder, lines: bytes, limit: int) -> li
     return records if len(records) == starts.size else []
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """Returns the type of a dictionary's values, and other types as they are."""
-    return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
-
-
-def _may_be_text(kind: pa.DataType) -> bool:
-    """Returns whether a column's values can be cast to strings without changing their meaning."""
-    return is_text(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind)
-
-
-def _name_of(kind: pa.DataType) -> str:
-    """Returns a type's name for an error, without names of fields within it, which may be values."""
-    return str(kind).partition("<")[0]
-
-
 def interleaved(
     user: pa.Array, texts: Sequence[pa.Array], group: pa.Array | None = None
 ) -> pa.RecordBatch:
@@ -326,70 +327,83 @@ def row_group_ranges(file: pq.ParquetFile, split_bytes: int) -> list[tuple[int, 
     return ranges
 
 
-def read_row_groups(
-    file: pq.ParquetFile, groups: range, options: ReadOptions
-) -> Iterator[tuple[list[pa.Array], list[tuple[int, str]], int, int]]:
-    """Yields the columns of usable rows, the rejected rows, and the first and last row of both."""
-    row = sum(file.metadata.row_group(group).num_rows for group in range(groups.start))
-    names = [name for _, name in options.wanted_fields]
-    for group in groups:
-        found = file.metadata.row_group(group)
-        rows = options.block_bytes * found.num_rows // max(1, found.total_byte_size)
-        size = min(_MAX_ROWS, max(1, rows))
-        for batch in file.iter_batches(size, row_groups=[group], columns=names):
-            columns, faults = _checked(*map(batch.column, names), options=options)
-            rejects = [(row + place, reason) for place, reason in faults]
-            yield columns, rejects, row, row + batch.num_rows
-            row += batch.num_rows
+def users_of_records(number: int, places: Iterable[int]) -> pa.Array:
+    """Returns a user for each record of a file: the file's number, and the record's place in it."""
+    return pa.array([f"{number}:{place}" for place in places], pa.string())
 
 
-def _checked(
-    user: pa.Array, *others: pa.Array, options: ReadOptions
-) -> tuple[list[pa.Array], list[tuple[int, str]]]:
-    """Returns the columns of usable rows, and each faulty row with the first reason that applies.
+def checked_columns(
+    columns: Sequence[pa.Array], options: ReadOptions, records: np.ndarray | None = None
+) -> tuple[list[pa.Array], list[tuple[int, str]], np.ndarray]:
+    """Finds the records that can be used.
+
+    Args:
+      columns: The columns that `ReadOptions.wanted_fields` has.
+      options: How the file is read.
+      records: (rows,) int64, ascending, the number of each row's record, all of whose rows are faulty
+        if one is. None if each row is a record.
+
+    Returns:
+      The columns of usable rows; each faulty record with the first reason that applies; and the record
+      of each usable row, (rows,) int64.
 
     Raises:
       InputError: A column has a type that cannot be read.
-      pyarrow.ArrowInvalid: A text is not UTF-8, as the format demands.
+      pyarrow.ArrowInvalid: A token or a further field is not UTF-8, as the format demands.
     """
-    count = len(options.text_fields)
-    user = user_column(user, options.user_field)
-    names = zip(others, options.text_fields, strict=False)
-    texts = [text_column(column, name) for column, name in names]
+    found: dict[str, list[pa.Array]] = {}
+    faults: list[Fault] = []
+    for column, (option, name) in zip(columns, options.wanted_fields, strict=True):
+        if option == "user_field":
+            values, fault = user_column(column, name)
+            if options.normalize_users:
+                values = normalized_column(values)
+            faults.append(fault)
+        elif option == "text_field":
+            values, fault = text_column(column, name)
+            faults.append(fault)
+        elif option == "group_field":
+            values, fault = group_column(column, name)
+            faults.append(fault)
+        else:
+            values = as_strings(column)
+            values.validate(full=True)
+        found.setdefault(option, []).append(values)
+    users = found.get("user_field", [])
+    texts = found["text_field"]
     if any(is_list(text.type) != options.text_is_tokens for text in texts):
         raise InputError(
             f"The field {' and '.join(options.text_fields)} must hold lists of texts. {OF_TEXTS}"
             if options.text_is_tokens
             else f"The field {' and '.join(options.text_fields)} must hold text. {OF_LISTS}"
         )
-    further = list(others[count:])
-    if options.group_field is not None:
-        further[0] = group_column(further[0], options.group_field)
-    columns = [user, *texts, *map(as_strings, further)]
-    for column in columns:
-        column.validate(full=True)
-    faults = row_faults(user, texts)
+    (group,) = found.get("group_field", [None])
+    faults += record_faults(users, texts, group)
     # (rows,) bytes of each record.
-    length = _lengths(user)
-    for text in texts:
-        if options.text_is_tokens:
-            tokens = text.flatten()
-            rows = pc.call_function("list_parent_indices", [text]).to_numpy()
-            nulls = np.bincount(rows, _mask(tokens.is_null()), len(text))
-            faults.append((nulls > 0, BAD_TOKENS))
-            length = length + np.bincount(rows, _lengths(tokens) + 1, len(text))
-        else:
-            length = length + _lengths(text)
-    if options.group_field is not None:
-        faults += group_faults(columns[count + 1])
-    faults.append((length > options.max_record_bytes, TOO_LONG))
+    size = sum(map(_lengths, users), start=np.zeros(len(texts[0]), np.int64))
+    size = sum(map(_text_bytes, texts), start=size)
+    if records is not None:
+        size = np.bincount(records, size)[records]
+    faults.append((size > options.max_record_bytes, TOO_LONG))
     bad = np.logical_or.reduce([fault for fault, _ in faults])
-    rejects = [
-        (int(row), next(reason for fault, reason in faults if fault[row]))
-        for row in np.flatnonzero(bad)
-    ]
+    numbers = np.arange(len(texts[0])) if records is None else records
+    reasons = dict[int, str]()
+    for row in np.flatnonzero(bad):
+        reason = next(reason for fault, reason in faults if fault[row])
+        reasons.setdefault(int(numbers[row]), reason)
+    if records is not None:
+        bad = np.isin(records, list(reasons))
     keep = pa.array(~bad)
-    return [column.filter(keep) for column in columns], rejects
+    usable = [column.filter(keep) for each in found.values() for column in each]
+    return usable, list(reasons.items()), numbers[~bad]
+
+
+def _text_bytes(texts: pa.Array) -> np.ndarray:
+    """Returns the bytes of each text, of a list those of its tokens and one for each: (n,) numbers."""
+    if not is_list(texts.type):
+        return _lengths(texts)
+    rows = pc.call_function("list_parent_indices", [texts]).to_numpy()
+    return np.bincount(rows, _lengths(texts.flatten()) + 1, len(texts))
 
 
 def _mask(values: pa.Array) -> np.ndarray:

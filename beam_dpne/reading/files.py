@@ -8,14 +8,15 @@ import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple
-
-import pyarrow as pa
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from beam_dpne.errors import InputError, kind_of
-from beam_dpne.reading.lake_tables import refuse_lake_tables
+from beam_dpne.reading.compression import decompressed
+from beam_dpne.reading.lake_tables import refuse_lake_tables, refuse_listed_tables
 from beam_dpne.reading.options import canonical_encoding, codec_of
+from beam_dpne.reading.partitions import fields_of_path
 from beam_dpne.reading.rejects import NOT_DECODED, TOO_LONG
+from beam_dpne.reading.table_versions import files_of, version_at
 from beam_dpne.storage.directories import absolute_path, reason, require_file_system
 from beam_dpne.storage.paths import is_local, matching, open_file, scheme_of
 
@@ -40,11 +41,31 @@ class InputFile(NamedTuple):
       number: Index of the file among all sorted inputs.
       path: Path of the file.
       size: Bytes of the file as it is stored.
+      fields: Fields of all its records, which its path has, with their values.
+      version: Name of the version of a lake table of which it is a file, or "".
     """
 
     number: int
     path: str
     size: int
+    fields: tuple[tuple[str, str | None], ...] = ()
+    version: str = ""
+
+
+class WorkItem(NamedTuple):
+    """A file, or a part of one.
+
+    Attributes:
+      file: The file.
+      kind: Format of the file.
+      start: First byte (of a text) or row group (of Parquet) that belongs to this item.
+      stop: The byte or row group after the last one; None is the end of the file.
+    """
+
+    file: InputFile
+    kind: str
+    start: int = 0
+    stop: int | None = None
 
 
 def has_glob(pattern: str) -> bool:
@@ -52,14 +73,20 @@ def has_glob(pattern: str) -> bool:
     return any(sign in pattern for sign in "*?[")
 
 
+def patterns_of(files: Iterable[InputFile]) -> list[str]:
+    """Returns what `match_inputs` finds the same files by, also after a commit to a lake table."""
+    return list(dict.fromkeys(file.version or file.path for file in files))
+
+
 def match_inputs(patterns: Sequence[str]) -> list[InputFile]:
     """Finds the files that paths, globs and folders stand for.
 
-    A folder stands for the files in it, but not for those in its subfolders. Files whose names begin
-    with "." or "_", such as _SUCCESS, are not data and are left out.
+    A folder stands for the files in it and in the folders below. Files and folders there whose names
+    begin with "." or "_", such as _SUCCESS, are not data and are left out.
 
     Args:
-      patterns: Paths or globs of files, or paths of folders, local or on any Beam file system.
+      patterns: Paths or globs of files, or paths of folders, local or on any Beam file system, or of
+        local tables of Delta or Iceberg, or names of their versions.
 
     Returns:
       The files sorted by path, each once. Local paths are made absolute.
@@ -69,39 +96,61 @@ def match_inputs(patterns: Sequence[str]) -> list[InputFile]:
       InputError: A path cannot be read, or is of a table whose files have deleted rows.
       AccessError: Beam has no file system for a path.
     """
-    sizes: dict[str, int] = {}
+    files: dict[str, InputFile] = {}
     for named in patterns:
         path = absolute_path(named)
         require_file_system(path)
+        if version := version_at(path):
+            for file in files_of(version):
+                files[file.path] = InputFile(0, file.path, file.size, file.fields, version)
+            continue
         if os.path.isdir(path):
             # A table may have no files but those in folders below.
             refuse_lake_tables("input", [f"{path}/"])
-        found = _match(path, named)
-        refuse_lake_tables("input", found)
-        sizes.update(found)
-    paths = sorted(sizes, key=os.fsencode)
-    return [InputFile(number, path, sizes[path]) for number, path in enumerate(paths)]
+        for found, size in _match(path, named).items():
+            files[found] = InputFile(0, found, size, fields_of_path(found))
+    paths = sorted(files, key=os.fsencode)
+    return [files[path]._replace(number=number) for number, path in enumerate(paths)]
 
 
 def _match(pattern: str, named: str) -> dict[str, int]:
-    """Returns the paths and sizes of the files that one pattern stands for."""
+    """Returns the paths and sizes of the files that one pattern stands for, none of a lake table."""
+    folder = ""
     if os.path.isdir(pattern):
         with guarded(named):
-            found = _local([os.path.join(pattern, name) for name in _data(os.listdir(pattern))])
+            found = _local(list(_below(pattern)))
     elif is_local(pattern):
         found = _local([pattern]) or _local(glob.glob(pattern, recursive=True))
     else:
         found = {} if pattern.endswith("/") else _remote(pattern, named)
         # Some stores list a folder as an empty file, and others do not list it by its name.
         if not has_glob(pattern) and not any(found.values()):
-            inside = _remote(f"{pattern.rstrip('/')}/*", named)
-            found = {path: inside[path] for path in _data(inside)} if inside else found
+            folder = pattern.rstrip("/")
+            inside = _remote(f"{folder}/**", named)
+            refuse_listed_tables("input", inside)
+            data = {path: size for path, size in inside.items() if _is_data(path[len(folder) :])}
+            found = data if inside else found
     if not found:
-        cause = "the glob matches none" if has_glob(named) else "there is no such file"
         raise FileNotFoundError(
-            f"input must name existing files that can be read several times, got {named}: {cause}."
+            "input must name existing files that can be read several times, got "
+            f"{named}: {_why_none(pattern)}."
         )
+    # A remote folder was listed at once; to ask for each folder below would take a request for each.
+    refuse_lake_tables("input", [f"{folder}/"] if folder else found)
     return found
+
+
+def _why_none(pattern: str) -> str:
+    """Returns why a pattern stands for no file."""
+    if not is_local(pattern):
+        return "the glob matches none" if has_glob(pattern) else "there is no such file"
+    if os.path.isdir(pattern):
+        return "the folder has no file whose name begins with neither . nor _"
+    if os.path.exists(pattern):
+        return "it is a pipe or a device, which can be read only once; write it into a file"
+    if os.path.islink(pattern):
+        return "it is a link that leads to no file"
+    return "the glob matches none" if has_glob(pattern) else "there is no such file"
 
 
 def _local(paths: Sequence[str]) -> dict[str, int]:
@@ -125,9 +174,28 @@ def _remote(pattern: str, named: str) -> dict[str, int]:
     return {found.path: found.size_in_bytes for found in files}
 
 
-def _data(paths: Iterable[str]) -> list[str]:
-    """Returns the paths in a folder that are data."""
-    return [path for path in paths if not re.split(r"[/\\]", path)[-1].startswith((".", "_"))]
+def _below(folder: str) -> Iterator[str]:
+    """Yields the paths of the data in a local folder and below; no folder is entered twice by links."""
+    entered = {os.path.realpath(folder)}
+    # Without a function for errors, a folder that cannot be listed would be passed over.
+    for inside, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
+        # The walk goes into the folders that are left in the list.
+        folders.sort()
+        for name in list(folders):
+            real = os.path.realpath(os.path.join(inside, name))
+            if real in entered or not _is_data(name):
+                folders.remove(name)
+            entered.add(real)
+        yield from (os.path.join(inside, name) for name in names if _is_data(name))
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
+
+
+def _is_data(path: str) -> bool:
+    """Whether a file is data by its name and by those of the folders around it."""
+    return not any(part.startswith((".", "_")) for part in re.split(r"[/\\]", path))
 
 
 def open_raw(path: str) -> BinaryIO:
@@ -213,32 +281,35 @@ class TextFile:
           start: First byte that is read, of a plain file.
         """
         self._raw = open_raw(path)
-        codec = codec_of(path)
-        source: Any = self._raw
-        if codec:
-            source = pa.CompressedInputStream(pa.PythonFile(self._raw, mode="r"), codec)
-        data = io.BufferedReader(source, _BUFFER)
-        if start:
-            data.seek(start)
-        self._start = self.offset = start
-        self.block = 1
-        peeked = data.peek(1)
-        if codec and not peeked and not self.taken:
-            raise EOFError("a compressed file has no bytes")
-        name = canonical_encoding(encoding or "utf-8").removesuffix("-sig")
-        if encoding is None and has_mark and peeked[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            name = "utf-16"
-        self.is_plain = name == "utf-8" and not codec
-        self.head = peeked.decode(name, "replace")
-        if not start and self.head.startswith("\ufeff"):
-            data.read(len("\ufeff".encode(name)))
-            self.offset = len(codecs.BOM_UTF8)
-            self.head = self.head[1:]
-        errors = "surrogateescape" if name == "utf-8" else _UNKNOWN_BYTES
-        self._text = io.TextIOWrapper(data, name, errors, newline)
-        self.read = self._text.read
-        self.readline = self._text.readline
-        self._lines: Any = data if name == "utf-8" else self._text
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(self._raw.close)
+            codec = codec_of(path)
+            source: Any = self._raw
+            if codec:
+                source = decompressed(self._raw, codec, path)
+            data = io.BufferedReader(source, _BUFFER)
+            if start:
+                data.seek(start)
+            self._start = self.offset = start
+            self.block = 1
+            peeked = data.peek(1)
+            if codec and not peeked and not self.taken:
+                raise EOFError("a compressed file has no bytes")
+            name = canonical_encoding(encoding or "utf-8").removesuffix("-sig")
+            if encoding is None and has_mark and peeked[:2] in (b"\xff\xfe", b"\xfe\xff"):
+                name = "utf-16"
+            self.is_plain = name == "utf-8" and not codec
+            self.head = peeked.decode(name, "replace")
+            if not start and self.head.startswith("\ufeff"):
+                data.read(len("\ufeff".encode(name)))
+                self.offset = len(codecs.BOM_UTF8)
+                self.head = self.head[1:]
+            errors = "surrogateescape" if name == "utf-8" else _UNKNOWN_BYTES
+            self._text = io.TextIOWrapper(data, name, errors, newline)
+            self.read = self._text.read
+            self.readline = self._text.readline
+            self._lines: Any = data if name == "utf-8" else self._text
+            on_error.pop_all()
 
     @property
     def taken(self) -> int:
@@ -256,9 +327,9 @@ class TextFile:
         while stop is None or self.offset < stop:
             size = min(self.block, stop - self.offset) if stop else self.block
             start = self.offset
-            text = _bytes(self._lines.read(size))
+            text = as_utf8(self._lines.read(size))
             self.offset += len(text)
-            while text[-1:] not in (b"", b"\n") and (rest := _bytes(self._lines.readline(most))):
+            while text[-1:] not in (b"", b"\n") and (rest := as_utf8(self._lines.readline(most))):
                 # The beginning is enough to see that the line is too long.
                 text = text[: 4 * size + most] + rest
                 self.offset += len(rest)
@@ -291,7 +362,7 @@ def lines_of(start: int, block: bytes, limit: int) -> Iterator[tuple[int, str, s
         start += len(data)
 
 
-def _bytes(text: str | bytes) -> bytes:
+def as_utf8(text: str | bytes) -> bytes:
     """Returns a text as UTF-8, and what could not be decoded as a byte that is not UTF-8."""
     return text if isinstance(text, bytes) else text.encode(errors="surrogateescape")
 
@@ -301,7 +372,7 @@ def size_of(text: str) -> tuple[int, str]:
     try:
         return len(text.encode()), ""
     except UnicodeEncodeError:
-        return len(_bytes(text)), NOT_DECODED
+        return len(as_utf8(text)), NOT_DECODED
 
 
 def line_blocks(path: str) -> Iterator[list[str]]:

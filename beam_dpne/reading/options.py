@@ -7,7 +7,8 @@ import codecs
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Container, Iterable, Sequence
 from typing import Annotated
 
 from beam_dpne.errors import InputError
@@ -20,6 +21,7 @@ _EXTENSIONS = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".parquet": "parquet",
+    ".mbox": "mbox",
 }
 # Formats with columns in lines, to which the parameters delimiter, quoting and columns belong.
 DELIMITED = ("csv", "tsv")
@@ -35,13 +37,17 @@ ENCODINGS = (
     *("koi8-r", "koi8-u", "mac-roman", "cp932", "shift_jis", "euc_jp", "cp949", "euc_kr"),
     *("gb2312", "gbk", "gb18030", "big5"),
 )
+# Names of versions of lake tables, whose files are Parquet.
+VERSION_OF_DELTA = re.compile(r"(.+)@v([0-9]{1,18})")
+VERSION_OF_ICEBERG = re.compile(r".+/metadata/[^/]+\.metadata\.json")
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
+_CODECS |= {".xz": "xz", ".zip": "zip"}
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "colon": ":", "space": " "}
 _DELIMITERS["\\t"] = "\t"
 _MEBIBYTE = 2**20
 _DEFAULT_RECORD_BYTES = 16 * _MEBIBYTE
-_FIELD = r"[^\x00-\x1f\"\\]+"
-_FIELD_NAME = "a name without quotes, backslashes and control characters"
+_FIELD = r"[^\x00-\x1f]+"
+_FIELD_NAME = "a name without control characters"
 
 
 def codec_of(path: str) -> str | None:
@@ -81,6 +87,8 @@ def format_of(path: str, input_format: str = "auto") -> str:
     ('jsonl', 'csv')
     """
     named = _EXTENSIONS.get(extension_of(path))
+    if VERSION_OF_DELTA.fullmatch(path) or VERSION_OF_ICEBERG.fullmatch(path):
+        named = "parquet"
     found = named if input_format == "auto" else input_format
     if found is None or (found == "parquet" and codec_of(path)):
         raise InputError(
@@ -102,13 +110,18 @@ def _may_be(named: str, wanted: str) -> bool:
     return named == wanted or any(named in alike and wanted in alike for alike in _ALIKE)
 
 
-def names_of(text_field: str | Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of the text fields as a tuple, from one name or several.
+def names_of(named: str | Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of fields as a tuple, from one name or several.
 
     >>> names_of("text"), names_of(["subject", "body"])
     (('text',), ('subject', 'body'))
     """
-    return (text_field,) if isinstance(text_field, str) else tuple(text_field)
+    return (named,) if isinstance(named, str) else tuple(named)
+
+
+def one_or_several(names: tuple[str, ...]) -> str | tuple[str, ...]:
+    """Returns the one name, or the names if there are several: the inverse of `names_of`."""
+    return names[0] if len(names) == 1 else names
 
 
 def canonical_encoding(name: str) -> str:
@@ -139,7 +152,8 @@ class InputDescription:
     noise.
 
     Attributes:
-      user_field: Name of the field that holds the user; it defines the privacy unit.
+      user_field: Name of the field that holds the user, or names of several that do so together; it
+        defines the privacy unit.
       text_fields: Names of the fields that hold text; each text is a document of the user.
       group_field: Name of the field that holds the group of a document, or None without groups.
       format: Format of the files (see `FORMATS`), "auto" for the format of their extension, or "rows"
@@ -153,7 +167,7 @@ class InputDescription:
       {'user_field': 'customer', 'text_fields': ['subject', 'body'], 'format': 'rows', 'details': {}}
     """
 
-    user_field: str = "user"
+    user_field: str | tuple[str, ...] = "user"
     text_fields: tuple[str, ...] = ("text",)
     group_field: str | None = None
     format: str = "rows"
@@ -161,8 +175,9 @@ class InputDescription:
 
     def to_dict(self) -> dict[str, object]:
         """Returns the description as JSON types, without a group if there is none."""
+        users = self.user_field
         described: dict[str, object] = {
-            "user_field": self.user_field,
+            "user_field": users if isinstance(users, str) else list(users),
             "text_fields": list(self.text_fields),
         }
         if self.group_field is not None:
@@ -191,17 +206,21 @@ class ReadOptions(Parameters):
         Parameter(
             choices=("auto", *FORMATS),
             help="Format of the input; auto goes by the extension. jsonl has one object a line, json "
-            "that or one array of objects, sequences one user a line with tokens between blanks.",
+            "that or one array of objects, mbox messages, and sequences one user a line with tokens "
+            "between blanks.",
         ),
     ] = "auto"
     user_field: Annotated[
-        str,
+        str | Sequence[str],
         Parameter(
             pattern=_FIELD,
             requirement=_FIELD_NAME,
             essential=True,
+            commas=True,
             help="Field with the user of a record. All records with one value are protected together, "
-            "so it must identify a person.",
+            "so it must identify a person. Several fields with commas between them are one user by "
+            "all of their values, e.g. tenant,id; with a period, as in user,month, a person is "
+            "protected within each period.",
         ),
     ] = "user"
     text_field: Annotated[
@@ -214,6 +233,22 @@ class ReadOptions(Parameters):
             "user, and a text that is null or missing is skipped.",
         ),
     ] = "text"
+    normalize_users: Annotated[
+        bool,
+        Parameter(
+            in_short_help=False,
+            help="Makes ids of users one that differ only in blanks at their ends, in composed or "
+            "decomposed letters (NFC), or in invisible format characters. Otherwise ids are exact.",
+        ),
+    ] = False
+    record_is_user: Annotated[
+        bool,
+        Parameter(
+            in_short_help=False,
+            help="Makes each record a user of its own, where there are no ids. A record is protected "
+            "then, and a person with several records is not.",
+        ),
+    ] = False
     encoding: Annotated[
         str | None,
         Parameter(
@@ -237,11 +272,12 @@ class ReadOptions(Parameters):
     quoting: Annotated[
         str,
         Parameter(
-            choices=("auto", "quoted", "none"),
+            choices=("auto", "quoted", "backslash", "none"),
             in_short_help=False,
             help="Whether fields of CSV or TSV files may be enclosed in quotes; auto is quoted for "
             "CSV and none for TSV. quoted says that quotes in fields are doubled, also where a field "
-            "ends with a backslash.",
+            "ends with a backslash; backslash says that they are escaped by backslashes, as Spark, "
+            "Hive and MySQL do.",
         ),
     ] = "auto"
     columns: Annotated[
@@ -260,6 +296,29 @@ class ReadOptions(Parameters):
             help="Size in bytes above which a record is rejected; it bounds a worker's memory.",
         ),
     ] = _DEFAULT_RECORD_BYTES
+    records: Annotated[
+        str | None,
+        Parameter(
+            pattern=_FIELD,
+            requirement=_FIELD_NAME,
+            value="FIELD",
+            in_short_help=False,
+            default_text="a file is an array, or has one record a line",
+            help="List of the records in a JSON file that is one object, e.g. statuses or "
+            "chats.list[].messages.",
+        ),
+    ] = None
+    where: Annotated[
+        str | Sequence[str] | None,
+        Parameter(
+            pattern=r"[^\x00-\x1f=]+=[^\x00-\x1f]+",
+            requirement="a field, then =, then values with commas between them",
+            value="FIELD=VALUES",
+            in_short_help=False,
+            help="Condition for a text: a field beside it, or around it, has one of these values, e.g. "
+            "conversation.role=user,system. Of several all must hold.",
+        ),
+    ] = None
     text_is_tokens: bool = False
     group_field: str | None = None
     fields: Sequence[str] | None = None
@@ -274,7 +333,12 @@ class ReadOptions(Parameters):
             self.check_kind(self.input_format)
         if isinstance(self.fields, str):
             raise ValueError(f"fields must be a list of names, got fields={self.fields!r}.")
-        names = [name for _, name in self.wanted_fields]
+        if self.record_is_user and (self.normalize_users or self.user_field != "user"):
+            raise ValueError(
+                "record_is_user must be given without user_field and normalize_users, since no id is "
+                f"read then, got user_field={self.user_field!r}."
+            )
+        names = [name for _, name in self.column_fields]
         for option, name in self.wanted_fields:
             if names.count(name) > 1 or (self.columns and list(self.columns).count(name) != 1):
                 raise ValueError(
@@ -288,12 +352,38 @@ class ReadOptions(Parameters):
         return names_of(self.text_field)
 
     @property
+    def user_fields(self) -> tuple[str, ...]:
+        """Names of the columns of users: one, or several whose values are a user together."""
+        return names_of(self.user_field)
+
+    @property
+    def has_plain_users(self) -> bool:
+        """Whether users are the values of their fields as they are."""
+        return not (self.record_is_user or self.normalize_users)
+
+    @property
+    def column_fields(self) -> tuple[tuple[str, str], ...]:
+        """The wanted fields, with that of the user in front also if it is not read."""
+        named = self.wanted_fields
+        return (("user_field", "user"), *named) if self.record_is_user else named
+
+    @property
     def wanted_fields(self) -> tuple[tuple[str, str], ...]:
         """Pairs of a parameter and its field: the user's, the texts', the group's, the others."""
+        users = () if self.record_is_user else (("user_field", name) for name in self.user_fields)
         texts = (("text_field", name) for name in self.text_fields)
         group = (("group_field", name) for name in (self.group_field,) if name is not None)
         others = (("fields", name) for name in self.fields or ())
-        return (("user_field", self.user_field), *texts, *group, *others)
+        return (*users, *texts, *group, *others)
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The conditions for texts, each as a field, = and its values."""
+        return () if self.where is None else names_of(self.where)
+
+    def needs_paths(self, plain: Container[str]) -> bool:
+        """Returns whether fields must be looked for by paths, since not all have these plain names."""
+        return bool(self.conditions) or any(name not in plain for _, name in self.wanted_fields)
 
     def delimiter_of(self, kind: str) -> str:
         """Returns the character between the fields of a format, `csv` or `tsv`."""
@@ -309,7 +399,7 @@ class ReadOptions(Parameters):
     def is_quoted(self, kind: str) -> bool:
         """Returns whether the fields of a format may be enclosed in quotes, as in CSV and TSV."""
         return kind in DELIMITED and (
-            self.quoting == "quoted" or (self.quoting == "auto" and kind == "csv")
+            self.quoting in ("quoted", "backslash") or (self.quoting == "auto" and kind == "csv")
         )
 
     @property
@@ -324,12 +414,16 @@ class ReadOptions(Parameters):
             "delimiter": self.delimiter and self.delimiter_of("csv"),
             "quoting": None if self.quoting == "auto" else self.quoting,
             "columns": self.columns and json.dumps(list(self.columns)),
+            "records": self.records,
+            "where": self.where and json.dumps(self.conditions),
             # A further field may be the reason why a record is rejected.
             "fields": self.fields and json.dumps(list(self.fields)),
+            "normalize_users": "true" if self.normalize_users else None,
+            "record_is_user": "true" if self.record_is_user else None,
             "max_record_bytes": None if size == _DEFAULT_RECORD_BYTES else str(size),
         }
         return InputDescription(
-            user_field=self.user_field,
+            user_field=one_or_several(self.user_fields),
             text_fields=self.text_fields,
             group_field=self.group_field,
             format=self.input_format,
@@ -352,12 +446,13 @@ class ReadOptions(Parameters):
         for kind in kinds:
             self.check_kind(kind)
         quoting = None if self.quoting == "auto" else self.quoting
-        of_text = tuple(kind for kind in FORMATS if kind != "parquet")
+        of_text = tuple(kind for kind in FORMATS if kind not in ("parquet", "mbox"))
         for name, value, own in (
             ("delimiter", self.delimiter, DELIMITED),
             ("quoting", quoting, DELIMITED),
             ("columns", self.columns, DELIMITED),
             ("encoding", self.encoding, of_text),
+            ("records", self.records, ("json",)),
         ):
             if value is not None and not set(kinds) & set(own):
                 raise InputError(
@@ -380,10 +475,12 @@ class ReadOptions(Parameters):
                 "and Parquet). Name the format with input_format."
             )
         usual = (("user_field", ReadOptions.user_field), ("text_field", ReadOptions.text_field))
-        if kind == "sequences" and (self.wanted_fields != usual or self.fields is not None):
+        is_usual = self.wanted_fields == usual and self.fields is None and self.where is None
+        if kind == "sequences" and not (is_usual and self.has_plain_users):
             raise InputError(
-                "a file of sequences must be read without user_field, text_field, group_field and "
-                "fields, since each line is a user with one text. Name the format with input_format."
+                "a file of sequences must be read without user_field, text_field, group_field, fields, "
+                "where, normalize_users and record_is_user, since each line is a user with one text. "
+                "Name the format with input_format."
             )
 
 

@@ -1,8 +1,9 @@
 """Reading whole files: all their documents, the rejected records, and how many there were."""
 
 import collections
+import contextlib
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -48,19 +49,20 @@ class Reader:
         self.usable = 0
         self.reasons: collections.Counter[str] = collections.Counter()
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def batches(self) -> Generator[pa.RecordBatch, None, None]:
         """Yields the documents of all pieces, in any order if several processes read.
 
         Raises:
           InputError: A file is truncated or damaged, or lacks a field.
         """
         read = functools.partial(read_item, options=self._options)
-        for batch in answers(read, self._items, self._workers):
-            progress.enter("read")
-            self.usable += batch.usable
-            self.reasons.update(reason for _, reason in batch.rejects)
-            self._rejects += batch.listed()
-            yield batch.documents
+        with contextlib.closing(answers(read, self._items, self._workers)) as batches:
+            for batch in batches:
+                progress.enter("read")
+                self.usable += batch.usable
+                self.reasons.update(reason for _, reason in batch.rejects)
+                self._rejects += batch.listed()
+                yield batch.documents
 
     def take_rejects(self) -> list[Reject]:
         """Returns the records that were rejected since the last call."""

@@ -1,15 +1,12 @@
 """Records of files become batches of documents: pieces of work, formats, and checks of fields.
 
-`_parts` chooses the reader of a text format, and `_read_parquet` reads Parquet. Errors name the fields
-of a file only if they cannot be data, or are nearly what was asked for: the first line of a CSV file
-without a header line is a user's record.
+`_parts` chooses the reader of a text format, and `_read_parquet` reads Parquet.
 """
 
 import contextlib
 import dataclasses
 import itertools
 import json
-import re
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
@@ -18,23 +15,36 @@ import pyarrow.parquet as pq
 
 from beam_dpne.elements import progress
 from beam_dpne.errors import InputError
-from beam_dpne.reading import text_formats
-from beam_dpne.reading.columns import NAMED_USER, interleaved, read_row_groups, row_group_ranges
-from beam_dpne.reading.files import BrokenText, InputFile, TextFile, guarded, open_raw
+from beam_dpne.reading import json_formats, mailboxes, text_formats
+from beam_dpne.reading.columns import (
+    NAMED_USER,
+    interleaved,
+    row_group_ranges,
+    users_of_records,
+)
+from beam_dpne.reading.compression import SIGNATURE_BYTES, refuse_unnamed
+from beam_dpne.reading.field_errors import absent_field, named_fields, require_fields
+from beam_dpne.reading.files import BrokenText, InputFile, TextFile, WorkItem, guarded, open_raw
+from beam_dpne.reading.ids import joined_ids
+from beam_dpne.reading.json_lists import beginning_of, prefix_of
+from beam_dpne.reading.nested import has, paths_in
 from beam_dpne.reading.options import DELIMITED, ReadOptions, codec_of, format_of
 from beam_dpne.reading.rejects import (
     BAD_TEXT,
     BAD_TOKENS,
+    BAD_USER,
     NO_GROUP,
     NO_TEXT,
     NO_USER,
     OF_LISTS,
+    OF_OBJECTS,
     OF_TEXTS,
     Reject,
 )
+from beam_dpne.reading.row_groups import paths_of, read_iceberg, read_row_groups
+from beam_dpne.reading.table_versions import IcebergFile, is_iceberg
 from beam_dpne.validation import did_you_mean
 
-_IDENTIFIER = re.compile(r"[A-Za-z0-9_.\-]{1,64}", re.ASCII)
 _SHOWN = 30
 _CHECKED_FILES = 8
 _CHECKED_BYTES = 2**16
@@ -72,28 +82,14 @@ class _Part(NamedTuple):
       rejects: Position and reason of each record that cannot be used.
       unit: Unit of the positions: `byte` or `row`.
       done: Stored bytes of the piece of work that have been read by now.
+      further: How many rows of the columns are not the first one of their record.
     """
 
     columns: Sequence[pa.Array]
     rejects: list[tuple[int, str]]
     unit: str
     done: int
-
-
-class WorkItem(NamedTuple):
-    """A file, or a part of one.
-
-    Attributes:
-      file: The file.
-      kind: Format of the file.
-      start: First byte (of a text) or row group (of Parquet) that belongs to this item.
-      stop: The byte or row group after the last one; None is the end of the file.
-    """
-
-    file: InputFile
-    kind: str
-    start: int = 0
-    stop: int | None = None
+    further: int
 
 
 class FirstRecords(NamedTuple):
@@ -121,7 +117,7 @@ def plan_reads(file: InputFile, options: ReadOptions) -> list[WorkItem]:
     kind = format_of(file.path, options.input_format)
     options.check_kind(kind)
     whole = WorkItem(file, kind)
-    if file.size <= options.split_bytes or codec_of(file.path):
+    if file.size <= options.split_bytes or codec_of(file.path) or is_iceberg(file.version):
         return [whole]
     with guarded(file.path):
         if kind == "parquet":
@@ -130,7 +126,8 @@ def plan_reads(file: InputFile, options: ReadOptions) -> list[WorkItem]:
             return [WorkItem(file, kind, *group) for group in groups]
         with _opened(whole, options) as text:
             # Only there each line feed ends a record.
-            if not text.is_plain or options.is_quoted(kind) or _is_array(text, kind):
+            is_whole = kind == "mbox" or options.is_quoted(kind)
+            if not text.is_plain or is_whole or _is_array(text, kind, options):
                 return [whole]
     starts = range(0, file.size, options.split_bytes)
     return [WorkItem(file, kind, start, start + options.split_bytes) for start in starts]
@@ -143,6 +140,8 @@ def read_item(item: WorkItem, options: ReadOptions) -> Generator[Batch, None, No
       InputError: The file is truncated or damaged, or lacks a field.
     """
     read = _read_parquet if item.kind == "parquet" else _read_text
+    if is_iceberg(item.file.version):
+        read = _read_iceberg
     reported = 0
     with guarded(item.file.path), contextlib.closing(read(item, options)) as parts:
         for part in parts:
@@ -152,7 +151,7 @@ def read_item(item: WorkItem, options: ReadOptions) -> Generator[Batch, None, No
                 path=item.file.path,
                 documents=_documents(part.columns, options),
                 rejects=part.rejects,
-                usable=len(part.columns[0]),
+                usable=len(part.columns[0]) - part.further,
                 unit=part.unit,
             )
 
@@ -160,23 +159,33 @@ def read_item(item: WorkItem, options: ReadOptions) -> Generator[Batch, None, No
 def _documents(columns: Sequence[pa.Array], options: ReadOptions) -> pa.RecordBatch:
     """Returns a document for each text of usable records, or rows if further fields are wanted."""
     if options.fields is not None:
-        names = [name for _, name in options.wanted_fields]
+        names = [name for _, name in options.column_fields]
         return pa.RecordBatch.from_arrays(list(columns), names=names)
-    last_text = 1 + len(options.text_fields)
+    users = len(options.user_fields)
+    last_text = users + len(options.text_fields)
     group = None if options.group_field is None else columns[last_text]
-    return interleaved(columns[0], columns[1:last_text], group)
+    return interleaved(joined_ids(columns[:users]), columns[users:last_text], group)
 
 
 def _read_parquet(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
     with open_raw(item.file.path) as raw:
         file = pq.ParquetFile(raw)
-        _require_fields(file.schema_arrow.names, item, options)
+        require_fields(file.schema_arrow.names, item, options, file.schema_arrow)
         groups = range(item.start, item.stop or file.metadata.num_row_groups)
         size_of_row = item.file.size / max(1, file.metadata.num_rows)
-        first = None
-        for columns, rejects, start, stop in read_row_groups(file, groups, options):
-            first = start if first is None else first
-            yield _Part(columns, rejects, "row", int((stop - first) * size_of_row))
+        counts = [file.metadata.row_group(group).num_rows for group in range(groups.start)]
+        given = dict(item.file.fields)
+        for rows in read_row_groups(file, groups, options, given, item.file.number):
+            done = int((rows.end - sum(counts)) * size_of_row)
+            yield _Part(rows.columns, rows.rejects, "row", done, rows.further)
+
+
+def _read_iceberg(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
+    file = IcebergFile.of(item.file.version, item.file.path)
+    require_fields(file.schema.names, item, options, file.schema)
+    size_of_row = item.file.size / max(1, file.num_rows)
+    for rows in read_iceberg(file, options, item.file.number):
+        yield _Part(rows.columns, rows.rejects, "row", int(rows.end * size_of_row), rows.further)
 
 
 def _read_text(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
@@ -199,20 +208,25 @@ def _opened(item: WorkItem, options: ReadOptions, start: int = 0) -> TextFile:
     return TextFile(path, options.encoding, has_mark=has_mark, newline=newline, start=start)
 
 
-def _is_array(text: TextFile, kind: str) -> bool:
-    return kind == "json" and text.head.lstrip(" \t\r\n").startswith("[")
+def _is_array(text: TextFile, kind: str, options: ReadOptions) -> bool:
+    """Whether records are the elements of an array, which may be within an object."""
+    begins_so = text.head.lstrip(" \t\r\n").startswith("[")
+    return kind == "json" and (options.records is not None or begins_so)
 
 
 def _begin(text: TextFile, item: WorkItem, options: ReadOptions) -> Sequence[str]:
     """Reads what comes before the first record; returns the columns of CSV and TSV."""
     if item.kind == "sequences":
         text_formats.pass_header(text)
+    if item.kind == "mbox":
+        require_fields(mailboxes.FIELDS, item, options)
     if item.kind not in DELIMITED:
         return ()
     if options.columns:
+        require_fields(options.columns, item, options)
         return options.columns
     columns = text_formats.header(text, item.file.path, item.kind, options)
-    _require_fields(columns, item, options)
+    require_fields(columns, item, options)
     return columns
 
 
@@ -220,27 +234,33 @@ def _parts(
     text: TextFile, item: WorkItem, names: Sequence[str], options: ReadOptions
 ) -> Iterator[_Part]:
     """Yields the records of a text, some at a time."""
-    into = text_formats.Gathered(text, options)
-    is_array = _is_array(text, item.kind)
+    into = text_formats.Gathered(text, options, dict(item.file.fields))
+    is_array = _is_array(text, item.kind, options)
     if item.kind == "sequences":
         reading = text_formats.read_sequences(into, item.file.number, item.stop)
     elif names:
         reading = text_formats.read_delimited(into, names, item.kind, item.stop)
+    elif item.kind == "mbox":
+        reading = text_formats.read_mbox(into)
+    elif is_array and options.records is not None:
+        reading = json_formats.read_json_list(into)
     elif is_array:
-        reading = text_formats.read_json_array(into)
+        reading = json_formats.read_json_array(into)
     else:
-        reading = text_formats.read_json_lines(into, item.stop)
+        reading = json_formats.read_json_lines(into, item.stop)
+    tokens = pa.list_(pa.string()) if options.text_is_tokens else pa.string()
     user = NAMED_USER if item.kind == "sequences" else pa.string()
-    text_kind = pa.list_(pa.string()) if options.text_is_tokens else pa.string()
-    others = [pa.string()] * (len(options.wanted_fields) - 1 - len(options.text_fields))
-    kinds = [user, *[text_kind] * len(options.text_fields), *others]
+    kind_of = {"user_field": user, "text_field": tokens}
+    kinds = [kind_of.get(option, pa.string()) for option, _ in options.wanted_fields]
     # The reader goes beyond the piece to the end of its last record.
     size = min(item.file.size, item.stop or item.file.size) - item.start
     # What is left after the last yield is the last batch.
     for _ in itertools.chain(reading, [None]):
         columns = [pa.array(each, kind) for each, kind in zip(into.columns, kinds, strict=True)]
+        if options.record_is_user:
+            columns.insert(0, users_of_records(item.file.number, into.places))
         unit = "row" if is_array else "byte"
-        yield _Part(columns, into.rejects, unit, min(text.taken, size))
+        yield _Part(columns, into.rejects, unit, min(text.taken, size), into.further)
         into.clear()
     if text.taken < size and codec_of(item.file.path) is None:
         raise InputError(f"{item.file.path} is shorter than when the run began.")
@@ -269,18 +289,30 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecor
     documents = list[pa.RecordBatch]()
     for item in items[:_CHECKED_FILES]:
         beginning = dataclasses.replace(options, block_bytes=_CHECKED_BYTES)
-        with contextlib.closing(read_item(item, beginning)) as batches:
-            for batch in itertools.islice(batches, 1):
-                usable += batch.usable
-                documents.append(batch.documents)
-                reasons.update(reason for _, reason in batch.rejects)
-    missing = {"user_field": NO_USER, "text_field": NO_TEXT, "group_field": NO_GROUP}
-    for option, reason in missing.items():
-        if not usable and reasons == {reason}:
-            field = dict(reversed(options.wanted_fields))[option]
-            why = "which its first records do not have"
-            names = _common_names(items[0], options)
-            raise _absent(option, field, why, items[0], names=names, options=options)
+        try:
+            batch = _first_batch(item, beginning)
+        except InputError:
+            _refuse_compressed(item)
+            raise
+        if batch is None:
+            continue
+        if not batch.usable:
+            _refuse_compressed(item)
+        usable += batch.usable
+        documents.append(batch.documents)
+        reasons.update(reason for _, reason in batch.rejects)
+    if not usable:
+        _require_list(items[0], reasons, options)
+    why = "which its first records do not have"
+    if not usable and (option := _option_without_field(items[0], reasons, options)):
+        field = dict(reversed(named_fields(options)))[option]
+        names = _common_names(items[0], options)
+        raise absent_field(option, field, why, items[0], names=names, options=options)
+    if not usable and reasons == {BAD_USER}:
+        raise InputError(
+            f"user_field must name text or integers in {files[0].path}, got user_field="
+            f"{options.user_field!r}: {BAD_USER}. {OF_OBJECTS}"
+        )
     for reason, remedy in ((BAD_TEXT, OF_LISTS), (BAD_TOKENS, OF_TEXTS)):
         if not usable and reasons == {reason}:
             raise InputError(
@@ -295,31 +327,122 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecor
     return FirstRecords(users, texts)
 
 
+def _first_batch(item: WorkItem, options: ReadOptions) -> Batch | None:
+    with contextlib.closing(read_item(item, options)) as batches:
+        return next(batches, None)
+
+
+def _refuse_compressed(item: WorkItem) -> None:
+    """Refuses a text that cannot be read since it is compressed, which its name does not say."""
+    if item.kind != "parquet" and codec_of(item.file.path) is None:
+        with open_raw(item.file.path) as raw:
+            refuse_unnamed(item.file.path, raw.read(SIGNATURE_BYTES))
+
+
+def _require_list(item: WorkItem, reasons: set[str], options: ReadOptions) -> None:
+    """Refuses a JSON file, of which nothing is usable, if its records are in another list.
+
+    The names of its lists may be data, such as users, so that none is told but one that is nearly what
+    was asked for.
+    """
+    if item.kind not in ("json", "jsonl") or (options.records is not None and reasons):
+        return
+    path = item.file.path
+    with guarded(path), _opened(item, options) as text:
+        if options.records is None and _is_array(text, item.kind, options):
+            return
+        lists, is_one = beginning_of(text)
+    if options.records is None and lists and is_one:
+        also = "" if item.kind == "json" else " and input_format=json"
+        raise InputError(
+            f"{path} must have an object for each record, got one object that has a list of objects. "
+            f"If they are the records, name the list with records{also}: records=statuses for "
+            '{"statuses": [{…}]}, records=chats.list[].messages for {"chats": {"list": [{"messages": '
+            "[{…}]}]}}."
+        )
+    if options.records is not None and prefix_of(options.records) not in map(prefix_of, lists):
+        raise InputError(
+            f"records must name a list of objects in {path}, got records={options.records!r}, which "
+            f"its beginning does not have.{did_you_mean(options.records, lists)} A list on the way to "
+            "it has [] after its name, as in chats.list[].messages."
+        )
+
+
+def fields_nowhere(files: Sequence[InputFile], options: ReadOptions) -> list[tuple[str, str]]:
+    """Returns pairs of a parameter and its field that no first record of a JSON file has.
+
+    Such a field is refused if it leaves no record usable; one of several text fields does not. Files
+    of other formats without a field are refused.
+    """
+    found = list[tuple[str, str]]()
+    for file in files[:1]:
+        item = WorkItem(file, format_of(file.path, options.input_format))
+        if item.kind in ("json", "jsonl"):
+            found += _nowhere(item, options)
+    return found
+
+
+def _nowhere(item: WorkItem, options: ReadOptions) -> list[tuple[str, str]]:
+    given = dict(item.file.fields)
+    records = [{**given, **record} for record in _records_of(item, options)]
+    return [
+        (option, field)
+        for option, field in named_fields(options)
+        if records and not any(has(record, field) for record in records)
+    ]
+
+
+def _option_without_field(item: WorkItem, reasons: set[str], options: ReadOptions) -> str:
+    """Returns the parameter whose field the first records do not have, none of which is usable, or "".
+
+    Args:
+      item: The first file.
+      reasons: The reasons why records were rejected.
+      options: How the file is read.
+    """
+    missing = {NO_USER: "user_field", NO_TEXT: "text_field", NO_GROUP: "group_field"}
+    if len(reasons) == 1:
+        named = missing.get(next(iter(reasons)), "")
+        return named if named in dict(options.wanted_fields) else ""
+    if reasons or item.kind not in ("json", "jsonl"):
+        return ""
+    # Conditions have left out all that was read, perhaps since their own fields are not there.
+    return next((option for option, _ in _nowhere(item, options)), "")
+
+
 def names_without_wanted(files: Sequence[InputFile], options: ReadOptions) -> Sequence[str]:
     """Returns the fields of the first of the files that lacks a wanted one, as secret as the data.
 
     They are those of the header, of the Parquet file, or of the first records; none if all files have
     the wanted fields, or one cannot be read.
     """
-    wanted = {name for _, name in options.wanted_fields}
+    wanted = {name.replace("[]", "") for _, name in named_fields(options)}
     with contextlib.suppress(InputError):
         for file in files[:_CHECKED_FILES]:
             item = WorkItem(file, format_of(file.path, options.input_format))
             with guarded(file.path):
                 names = _names_in(item, options)
-            if not wanted <= set(names):
+            if not wanted <= {*names, *dict(file.fields)}:
                 return names
     return ()
 
 
 def _names_in(item: WorkItem, options: ReadOptions) -> Sequence[str]:
+    if is_iceberg(item.file.version):
+        return paths_of(IcebergFile.of(item.file.version, item.file.path).schema)
     if item.kind == "parquet":
         with open_raw(item.file.path) as raw:
-            return pq.ParquetFile(raw).schema_arrow.names
+            return paths_of(pq.ParquetFile(raw).schema_arrow)
     if item.kind in DELIMITED:
         with _opened(item, options) as text:
             return options.columns or text_formats.header(text, item.file.path, item.kind, options)
-    return sorted(set().union(*_names_of_records(item, options)))
+    if item.kind == "mbox":
+        return mailboxes.FIELDS
+    names = sorted(set().union(*_names_of_records(item, options)))
+    if names or item.kind not in ("json", "jsonl"):
+        return names
+    with _opened(item, options) as text:
+        return beginning_of(text).lists
 
 
 def _common_names(item: WorkItem, options: ReadOptions) -> Sequence[str]:
@@ -329,63 +452,27 @@ def _common_names(item: WorkItem, options: ReadOptions) -> Sequence[str]:
 
 
 def _names_of_records(item: WorkItem, options: ReadOptions) -> list[set[str]]:
-    """Returns the fields of each of the first records of a file of JSON."""
-    found: list[set[str]] = []
+    """Returns the paths of the fields of each of the first records of a file of JSON."""
+    return [paths_in(record) for record in _records_of(item, options)]
+
+
+def _records_of(item: WorkItem, options: ReadOptions) -> list[dict[str, object]]:
+    """Returns the first records of a file of JSON, up to one that is malformed."""
+    found = list[object]()
     with contextlib.suppress(ValueError, BrokenText), _opened(item, options) as text:
         lines = text.lines(options.max_record_bytes)
         records = (json.loads(line) for _, line, _ in lines if line.strip())
-        if _is_array(text, item.kind):
-            records = itertools.chain.from_iterable(text_formats.elements(text))
-        found.extend(map(set, itertools.islice(records, _SHOWN)))
-    return found
+        if _is_array(text, item.kind, options):
+            records = _elements_of(text, options)
+        found.extend(itertools.islice(records, _SHOWN))
+    return [record for record in found if isinstance(record, dict)]
 
 
-def _require_fields(names: Sequence[str], item: WorkItem, options: ReadOptions) -> None:
-    """Raises InputError unless a file's columns have each wanted field once."""
-    for option, field in options.wanted_fields:
-        if (count := names.count(field)) != 1:
-            why = f"which is there {count} times" if count else "which is absent"
-            raise _absent(option, field, why, item, names=names, options=options)
-
-
-def _absent(
-    option: str,
-    field: str,
-    why: str,
-    item: WorkItem,
-    *,
-    names: Sequence[str],
-    options: ReadOptions,
-) -> InputError:
-    """Returns the error about a field, which names the fields that are there.
-
-    The first line of CSV may be a user's record instead of a header. Of it only such fields are named
-    as are nearly what the operator has asked for.
-    """
-    if item.kind in DELIMITED and (
-        remedy := text_formats.remedy_of_delimiter(names, item.kind, options)
-    ):
-        return InputError(
-            f"{item.file.path} must have its fields apart, got a line of one. {remedy}"
-        )
-    names = [name for name in names if _IDENTIFIER.fullmatch(name)]
-    # The last part of a path may name something else: id_str of a message instead of its user's.
-    like = [name for name in names if ("." in name) == ("." in field)]
-    told = "" if field in names else did_you_mean(field, like)
-    outer, dot, _ = field.partition(".")
-    if dot and outer in names and item.kind not in DELIMITED and not told:
-        told = (
-            f" A field within the field {outer} cannot be named: copy it into a field of the record, "
-            "under a name of its own."
-        )
-    if not told and item.kind in DELIMITED:
-        told = (
-            " Its fields are not shown, since they may be data: look at its first line. Name them with "
-            "user_field and text_field. If the file has no header line, set columns to the names of "
-            "all its fields; if another sign stands between them, set delimiter to it."
-        )
-    elif not told and names:
-        told = f" It has the fields {', '.join(names[:_SHOWN])}."
-    return InputError(
-        f"{option} must name a field of {item.file.path}, got {option}={field!r}, {why}.{told}"
-    )
+def _elements_of(text: TextFile, options: ReadOptions) -> Iterator[object]:
+    """Yields the elements of the list of records of a text."""
+    if options.records is not None:
+        for found in json_formats.listed_elements(text, prefix_of(options.records)):
+            yield from found
+        return
+    for piece in json_formats.elements(text, options.max_record_bytes):
+        yield from map(json.loads, piece.each())

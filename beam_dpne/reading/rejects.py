@@ -15,21 +15,27 @@ from beam_dpne.storage.private import private_file
 
 NOT_DECODED = "not valid in its encoding (UTF-8 by default)"
 NOT_JSON = "malformed JSON"
+LONE_SURROGATE = "half of a character, which is no Unicode text, as a cut emoji leaves it"
 TOO_DEEP = "JSON of more than 500 levels"
 NOT_OBJECT = "not a JSON object"
 NOT_CSV = "malformed CSV"
+NOT_MESSAGE = "malformed message"
 RAGGED = "wrong number of columns"
 TOO_LONG = "longer than max_record_bytes"
 NO_USER = "user is null or missing"
 EMPTY_USER = "user is empty"
-BAD_USER = "user is not text or an integer"
+BAD_USER = "user is neither text nor an exact whole number: write ids as text"
 NO_TEXT = "text is null or missing"
 BAD_TEXT = "text is not a string"
 BAD_TOKENS = "text is not a list of texts"
 NO_GROUP = "group is null, missing or empty"
 BAD_GROUP = "group is neither an integer nor at most 256 characters without control characters"
 # What is to be done about texts of the other kind.
-OF_LISTS = "Lists of words or items need the tokenizer tokens."
+OF_LISTS = (
+    "Lists of words or items need the tokenizer tokens; where each member is a text, write [] after "
+    "the name of the field. Text in an object has a path, e.g. text_field=message.text."
+)
+OF_OBJECTS = "An id in an object has a path, e.g. user_field=user.id."
 OF_TEXTS = "Take another tokenizer than tokens, such as words, for plain text."
 _NAME = "rejects-00000-of-00001.jsonl"
 
@@ -54,11 +60,12 @@ class Reject(NamedTuple):
 def write_rejects(directory: str, rejects: Iterable[Reject]) -> str:
     """Writes rejects as lines of JSON into a file of a directory, and returns the file's path.
 
+    They are in the order of their files and positions, in whatever order several processes found them.
     On a local file system only its owner can read it. A second run replaces the file of the first.
     """
     path = join(directory, _NAME)
     with private_file(path) if is_local(path) else create_file(path) as file:
-        for reject in rejects:
+        for reject in sorted(rejects):
             file.write(json.dumps(reject._asdict()).encode() + b"\n")
     return path
 

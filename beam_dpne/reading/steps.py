@@ -22,6 +22,7 @@ from beam_dpne.reading.rejects import (
     require_few_rejected,
     write_rejects,
 )
+from beam_dpne.validation import made_from
 
 _REJECTS = "rejects"
 _TALLY = "tally"
@@ -75,13 +76,15 @@ class ReadDocuments(UnhintedTransform):
       blocks and at most one record of `max_record_bytes`.
 
     Attributes:
-      inputs: Paths or globs of files, or folders whose files are all of one format, local or on any
-        Beam file system. Files ending in `.gz`, `.bz2`, `.zst` and `.zstd` are decompressed.
+      inputs: Paths or globs of files, or folders, of which everything below is read, local or on any
+        Beam file system, or local tables of Delta or Iceberg. Files ending in `.gz`, `.bz2`, `.zst` and
+        `.zstd` are decompressed.
       rejects: Directory, outside releases, for the file `rejects-00000-of-00001.jsonl`, in which each
         reject is a line of JSON; `tally` waits for it. It is as private as the data, and on a local
         file system only its owner can read it.
       input_format, user_field, text_field, encoding: As in `ReadOptions`.
-      delimiter, quoting, columns, max_record_bytes: As in `ReadOptions`.
+      normalize_users, record_is_user: As in `ReadOptions`.
+      delimiter, quoting, columns, max_record_bytes, records, where: As in `ReadOptions`.
       text_is_tokens, group_field, block_bytes, split_bytes: As in `ReadOptions`. With a group_field the
         batches have a third column `group` (string).
       fields: Further fields, as in `ReadOptions`; one is text as it is, null if it is null or missing,
@@ -109,19 +112,50 @@ class ReadDocuments(UnhintedTransform):
 
     inputs: Sequence[str]
     input_format: str = ReadOptions.input_format
-    user_field: str = ReadOptions.user_field
+    user_field: str | Sequence[str] = ReadOptions.user_field
     text_field: str | Sequence[str] = ReadOptions.text_field
+    normalize_users: bool = ReadOptions.normalize_users
+    record_is_user: bool = ReadOptions.record_is_user
     encoding: str | None = ReadOptions.encoding
     delimiter: str | None = ReadOptions.delimiter
     quoting: str = ReadOptions.quoting
     columns: Sequence[str] | None = ReadOptions.columns
     max_record_bytes: int = ReadOptions.max_record_bytes
+    records: str | None = ReadOptions.records
+    where: str | Sequence[str] | None = ReadOptions.where
     rejects: str | None = None
     text_is_tokens: bool = ReadOptions.text_is_tokens
     group_field: str | None = ReadOptions.group_field
     fields: Sequence[str] | None = ReadOptions.fields
     block_bytes: int = ReadOptions.block_bytes
     split_bytes: int = ReadOptions.split_bytes
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self._of_files  # Wrong parameters are refused here.
+
+    @property
+    def options(self) -> ReadOptions:
+        """The settings of the reader as plain data, e.g. for `check_fields`."""
+        names = [field.name for field in dataclasses.fields(ReadOptions)]
+        return made_from(ReadOptions, {name: getattr(self, name) for name in names})
+
+    @property
+    def _of_files(self) -> "ReadFiles":
+        return ReadFiles(inputs=self.inputs, rejects=self.rejects, options=self.options)
+
+    def expand(self, input_or_inputs: beam.Pipeline) -> ReadResult:
+        """Adds the steps that find the files when the pipeline runs, and read them."""
+        return self._of_files.expand(input_or_inputs)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ReadFiles(UnhintedTransform):
+    """`ReadDocuments` with its options as one value."""
+
+    inputs: Sequence[str]
+    rejects: str | None
+    options: ReadOptions
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,15 +166,9 @@ class ReadDocuments(UnhintedTransform):
         options = self.options
         for path in self.inputs:
             if extension_of(path) and not has_glob(path):
-                options.check_kind(format_of(path, self.input_format))
+                options.check_kind(format_of(path, options.input_format))
         if self._is_named:
             options.formats_of(self.inputs)
-
-    @property
-    def options(self) -> ReadOptions:
-        """The settings of the reader as plain data, e.g. for `check_fields`."""
-        names = [field.name for field in dataclasses.fields(ReadOptions)]
-        return ReadOptions(**{name: getattr(self, name) for name in names})
 
     def expand(self, input_or_inputs: beam.Pipeline) -> ReadResult:
         """Adds the steps that find the files when the pipeline runs, and read them."""

@@ -1,4 +1,4 @@
-"""Records of text files: CSV and TSV by Python's csv, sequences, and JSON by msgspec and ijson.
+"""Records of text files: CSV and TSV by Python's csv, sequences and mbox; `json_formats` has JSON.
 
 Each reader puts records into `Gathered`, and yields when they have about `block_bytes`. Positions are
 offsets in the text as UTF-8, or numbers of an array's elements.
@@ -6,44 +6,41 @@ offsets in the text as UTF-8, or numbers of an array's elements.
 
 import contextlib
 import csv
+import dataclasses
 import functools
 import itertools
+import json
 import operator
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import ijson
-import msgspec
-
 from beam_dpne.errors import InputError
-from beam_dpne.reading.columns import (
-    field_values,
-    group_fault,
-    is_too_deep,
-    record_type,
-    whole_records,
-)
-from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, TextFile, lines_of, size_of
+from beam_dpne.reading.columns import field_values, group_fault
+from beam_dpne.reading.escaped_csv import OPEN_QUOTE, EscapedRows, OpenQuote
+from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, TextFile, size_of
+from beam_dpne.reading.ids import normalized
+from beam_dpne.reading.mailboxes import messages, record_of
+from beam_dpne.reading.nested import Finder, conditions_of, finder_of
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import (
     EMPTY_USER,
+    LONE_SURROGATE,
+    NO_USER,
     NOT_CSV,
-    NOT_JSON,
     RAGGED,
-    TOO_DEEP,
     TOO_LONG,
 )
 
 _HEADER_BYTES = 65536
 # Characters that are read at a time, of an array or of lines. A batch is several times as large.
-_PIECE = 32768
+PIECE = 32768
 _BACKSLASHED = (
-    "has a quote after a backslash where a field ends, as programs write that escape quotes by "
-    "backslashes. Read as doubled quotes, one user's text could become records of other users. Export "
-    "it with doubled quotes. If its quotes are doubled all the same, and some texts have a backslash "
-    "there, give quoting=quoted."
+    "has a quote after a backslash where a field ends, as Spark, Hive and MySQL write it, which escape "
+    "quotes by backslashes: give quoting=backslash. Read as doubled quotes, one user's text could "
+    "become records of other users. If its quotes are doubled all the same, and some texts have a "
+    "backslash there, give quoting=quoted."
 )
 
 
@@ -53,20 +50,32 @@ class Gathered:
     Attributes:
       text: The text.
       options: How the file is read.
+      given: Fields of all records, which the path of the file has.
       columns: The values of each wanted field of the usable records.
       rejects: Position and reason of each record that cannot be used.
+      further: Number of values in a column beyond the first one of their record, which has several
+        texts at the end of a path.
+      places: Position of the record of each value in a column, if each record is a user.
     """
 
-    def __init__(self, text: TextFile, options: ReadOptions) -> None:
+    def __init__(
+        self, text: TextFile, options: ReadOptions, given: Mapping[str, str | None]
+    ) -> None:
         self.text = text
-        text.block = min(_PIECE, 1 + options.block_bytes // 8)
+        self.given = given
+        self._finder = finder_of(options, given)
+        text.block = min(PIECE, 1 + options.block_bytes // 8)
         self.options = options
         self.columns = [list[Any]() for _ in options.wanted_fields]
+        self.places = list[int]()
+        self._users = sum(option == "user_field" for option, _ in options.wanted_fields)
         self.clear()
 
     def clear(self) -> None:
         """Begins the next batch."""
         self.rejects: list[tuple[int, str]] = []
+        self.further = 0
+        self.places.clear()
         for column in self.columns:
             column.clear()
         self.end = self.text.offset + self.options.block_bytes
@@ -78,13 +87,55 @@ class Gathered:
         else:
             for column, value in zip(self.columns, values, strict=True):
                 column.append(value)
+            if self.options.record_is_user:
+                self.places.append(position)
+
+    def add_value(self, position: int, value: object, *, is_lenient: bool = False) -> None:
+        """Adds a value in JSON, as a reject if it has not what is wanted.
+
+        Args:
+          position: Where it is.
+          value: The value.
+          is_lenient: Whether its texts may have halves of surrogate pairs.
+        """
+        if self._finder is None:
+            values, reason = field_values(value, self.options)
+            rows: list[Sequence[Any]] = [] if reason else [values]
+        else:
+            rows, reason = self._finder.rows(value)
+        if is_lenient and not all(map(_is_unicode, rows)):
+            rows = []
+            reason = LONE_SURROGATE
+        self.add_rows(position, rows, reason)
+
+    def add_rows(self, position: int, rows: list[Sequence[Any]], reason: str) -> None:
+        """Adds the rows of one record, as a reject if there is a reason."""
+        if reason:
+            self.rejects.append((position, reason))
+        for row in rows:
+            self.add(position, row, "")
+        self.further += max(0, len(rows) - 1)
+
+    @property
+    def has_paths(self) -> bool:
+        """Whether fields must be looked for by paths."""
+        return self._finder is not None
 
     def take(self, records: list[Any]) -> None:
         """Adds records of `record_type`, and empties the list of them."""
         for place, column in enumerate(self.columns):
             values = map(operator.attrgetter(f"f{place}"), records)
-            column.extend(values if place else map(str, values))
+            column.extend(map(str, values) if place < self._users else values)
         records.clear()
+
+
+def _is_unicode(row: Sequence[Any]) -> bool:
+    """Whether no text of a row has half of a surrogate pair."""
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def read_delimited(
@@ -93,22 +144,62 @@ def read_delimited(
     """Reads CSV or TSV up to `stop`, with columns of these names; blank lines are skipped."""
     text = into.text
     options = into.options
-    wanted = operator.itemgetter(*(names.index(name) for _, name in options.wanted_fields))
     width = len(names)
+    # Fields that the path of the file has stand behind those of each line.
+    given = tuple(value or "" for value in into.given.values())
+    whole = [*names, *into.given]
+    wanted = _getter([whole.index(name) for _, name in options.wanted_fields])
+    users = sum(option == "user_field" for option, _ in options.wanted_fields)
+    group = None if options.group_field is None else users + len(options.text_fields)
+    conditions = [
+        (whole.index(condition.path), condition.values)
+        for condition in conditions_of(options.conditions)
+    ]
     for offset, row, fault in _rows(text, kind, options, options.max_record_bytes, stop):
         values: tuple[str, ...] = ()
         reason = fault
         if len(row) == width:
+            if given:
+                row.extend(given)
+            # Conditions say nothing of a line that cannot be read.
+            if conditions and not fault and not _hold(conditions, row):
+                continue
             values = wanted(row)
-            if not values[0]:
-                reason = reason or EMPTY_USER
+            if options.normalize_users:
+                values = (*map(normalized, values[:users]), *values[users:])
+            if users and (values[0] in NULLS or not NULLS.isdisjoint(values[1:users])):
+                reason = reason or _fault_of_users(values[:users])
         else:
             reason = reason or RAGGED
-        if not reason and options.group_field is not None:
-            reason = group_fault(values[1 + len(options.text_fields)])
+        if not reason and group is not None:
+            reason = group_fault(values[group])
         into.add(offset, values, reason)
         if text.offset >= into.end:
             yield
+
+
+def _hold(conditions: Sequence[tuple[int, frozenset[str]]], row: Sequence[str]) -> bool:
+    """Whether each place of a row has one of the values that are allowed there."""
+    return all(row[place] in allowed for place, allowed in conditions)
+
+
+# Texts by which exports say that a user is missing: databases, data frames of Python, R, Excel.
+NULLS = frozenset(
+    ("", r"\N", "NULL", "null", "NaN", "nan", "NA", "<NA>", "N/A", "#N/A", "None", "NaT")
+)
+
+
+def _getter(places: Sequence[int]) -> Callable[[Sequence[str]], tuple[str, ...]]:
+    """Returns the function that takes the fields at these places from a row."""
+    if len(places) > 1:
+        return operator.itemgetter(*places)
+    (place,) = places
+    return lambda row: (row[place],)
+
+
+def _fault_of_users(users: Sequence[str]) -> str:
+    """Returns why users of CSV or TSV, of which one is in `NULLS`, cannot be used."""
+    return EMPTY_USER if "" in users else NO_USER
 
 
 _PLURALS = {"comma": "commas", "semicolon": "semicolons", "tab": "tabs", "pipe": "pipes"}
@@ -123,7 +214,7 @@ def header(text: TextFile, path: str, kind: str, options: ReadOptions) -> list[s
     names = list[str]()
     fault = "without an end"
     first = text.head.partition("\n")[0]
-    with contextlib.suppress(_OpenQuote):
+    with contextlib.suppress(OpenQuote):
         _, names, fault = next(
             _rows(text, kind, options, _HEADER_BYTES), (0, [], "missing, since the file is empty")
         )
@@ -167,6 +258,8 @@ def _rows(
 ) -> Iterator[tuple[int, list[str], str]]:
     """Returns offset, fields and fault of each line that is not blank, or of each quoted record."""
     delimiter = options.delimiter_of(kind)
+    if options.quoting == "backslash":
+        return iter(EscapedRows(text, delimiter, limit))
     if options.is_quoted(kind):
         return iter(_Quoted(text, delimiter, limit, is_doubled=options.quoting == "quoted"))
     return (
@@ -178,10 +271,6 @@ def _rows(
 
 def _bare(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
-
-
-class _OpenQuote(BrokenText):
-    """A quoted field has no end."""
 
 
 class _Quoted:
@@ -248,9 +337,7 @@ class _Quoted:
             with contextlib.suppress(csv.Error):
                 next(csv.reader(whole, delimiter=self._delimiter), None)
         if self._is_done:
-            raise _OpenQuote(
-                "ends inside a quoted field. The file is truncated, or a quote is not closed."
-            )
+            raise OpenQuote(OPEN_QUOTE)
         return [""]
 
     def _lines(self) -> Iterator[str]:
@@ -333,69 +420,16 @@ def read_sequences(into: Gathered, number: int, stop: int | None) -> Iterator[No
             yield
 
 
-def read_json_lines(into: Gathered, stop: int | None) -> Iterator[None]:
-    """Reads the JSON lines that begin before `stop`; blank lines are skipped."""
-    decoder = msgspec.json.Decoder(record_type(into.options))
-    text = into.text
-    limit = into.options.max_record_bytes
-    for start, block in text.blocks(limit, stop):
-        records = whole_records(decoder, block, limit)
-        for position, line, fault in () if records else lines_of(start, block, limit):
-            if fault:
-                into.rejects.append((position, fault))
-            elif is_too_deep(line.encode()):
-                into.rejects.append((position, TOO_DEEP))
-            elif line.strip(" \t\r\n"):
-                try:
-                    records.append(decoder.decode(line))
-                except (msgspec.MsgspecError, RecursionError):
-                    into.take(records)
-                    into.add(position, *_checked(line, into.options))
-        into.take(records)
-        if text.offset >= into.end:
-            yield
-
-
-def read_json_array(into: Gathered) -> Iterator[None]:
-    """Reads the elements of a JSON array; positions are their numbers, from 0."""
-    kind = list[record_type(into.options)]
-    number = 0
-    for found in elements(into.text):
-        try:
-            into.take(msgspec.convert(found, kind))
-        except (msgspec.MsgspecError, RecursionError):
-            for place, element in enumerate(found, number):
-                into.add(place, *field_values(element, into.options))
-        number += len(found)
+def read_mbox(into: Gathered) -> Iterator[None]:
+    """Reads the messages of a mailbox; each piece of text that a sender wrote is a document."""
+    # A message has a list of texts, for which the plain name of the field stands.
+    texts = [f"{name}[]" for name in into.options.text_fields]
+    finder = Finder(dataclasses.replace(into.options, text_field=texts), into.given)
+    for position, message, fault in messages(into.text, into.options.max_record_bytes):
+        record, reason = ({}, fault) if fault else record_of(message)
+        if reason:
+            into.add(position, (), reason)
+        else:
+            into.add_rows(position, *finder.rows(record))
         if into.text.offset >= into.end:
             yield
-
-
-def _checked(line: str, options: ReadOptions) -> tuple[Sequence[Any], str]:
-    try:
-        return field_values(msgspec.json.decode(line), options)
-    except (msgspec.MsgspecError, RecursionError):
-        return (), NOT_JSON
-
-
-def elements(text: TextFile) -> Iterator[list[Any]]:
-    """Yields the elements of a JSON array, of one piece of the text after another.
-
-    Raises:
-      BrokenText: The array is malformed. An element that is malformed cannot be told from those beside
-        it, so that nothing of the file is used.
-    """
-    found = ijson.sendable_list()
-    parser = ijson.items_coro(found, "item")
-    try:
-        while piece := text.read(_PIECE):
-            text.offset += len(piece)
-            parser.send(piece.encode())
-            yield found
-            del found[:]
-        parser.close()
-    except (ijson.JSONError, RecursionError, UnicodeEncodeError):
-        raise BrokenText(
-            "is not a well-formed JSON array. The file is truncated, a quote or a bracket is not "
-            "closed, or text follows the array."
-        ) from None

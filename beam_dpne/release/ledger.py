@@ -8,16 +8,17 @@ ledgers back.
 """
 
 import dataclasses
+import functools
 import importlib.metadata
 import inspect
 import json
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from beam_dpne import __version__
 from beam_dpne.counts.rule import CONFIDENCE
@@ -34,10 +35,19 @@ from beam_dpne.documents.run_keys import (
 from beam_dpne.documents.tokenizers import BOUNDARIES, TOKENIZERS, Tokenizer, tokenizer_name
 from beam_dpne.elements.rows import ORDER
 from beam_dpne.mechanism.gaussian import GaussianNoise, group_sizes
-from beam_dpne.reading.options import InputDescription
+from beam_dpne.reading.options import InputDescription, names_of
 from beam_dpne.release import schema
 from beam_dpne.release.parts import PROGRAMS
-from beam_dpne.release.schema import NO_NOTES, AnyLedger, Counts, Length, ReleaseNotes, Section
+from beam_dpne.release.schema import (
+    NO_NOTES,
+    AnyLedger,
+    Counts,
+    Length,
+    ProbabilityMechanism,
+    ReleaseNotes,
+    Section,
+    UnionMechanism,
+)
 from beam_dpne.validation import about_large_delta
 
 _PACKAGES = ("apache-beam", "numpy", "scipy", "pyarrow", "cryptography", "msgspec")
@@ -165,17 +175,22 @@ class Contents(NamedTuple):
     Attributes:
       found: What was released and how: each length of n-grams, or the mechanism of another program.
       columns: Meanings of the columns of the parts, without those of numbers of users.
-      grounds: The theorems and promises on which the guarantee rests, fields of `schema.Guarantee`.
+      individual_budgets: The theorem on budgets of single users, if the guarantee rests on it.
+      composition: Why several measurements are as private as one, if the guarantee rests on it.
+      promise: What the operator promises, if the guarantee rests on it.
       found_alone: "word" or "item", if a threshold protects those that one user alone holds.
-      spent: Fields of `schema.Spent` that only this program has.
+      composed_noise_stddev: Standard deviation of the noise of one mechanism of sensitivity 1 that is
+        as private as the whole run, where the ledger states it.
       not_protected: Sentences about what this program does not protect, beyond `_NOT_PROTECTED`.
     """
 
-    found: Sequence[Length] | Section
+    found: Sequence[Length] | UnionMechanism | ProbabilityMechanism
     columns: Mapping[str, str]
-    grounds: Mapping[str, Any] = {}
+    individual_budgets: dict[str, Any] | UnsetType = UNSET
+    composition: str | UnsetType = UNSET
+    promise: dict[str, Any] | UnsetType = UNSET
     found_alone: str | None = None
-    spent: Mapping[str, float] = {}
+    composed_noise_stddev: float | UnsetType = UNSET
     not_protected: Sequence[str] = ()
 
 
@@ -199,26 +214,24 @@ def whole_ledger(
         far_tails=plan.far_tails,
         numerical_slack=plan.numerical_slack,
         vocabulary_delta=UNSET if alone is None else plan.vocabulary_delta,
-        **contents.spent,
+        composed_noise_stddev=contents.composed_noise_stddev,
     )
-    noise = GaussianNoise(epsilon=plan.gaussian_epsilon, delta=plan.gaussian_delta, mu=plan.mu)
-    sizes = group_sizes(epsilon=plan.epsilon, delta=plan.delta, gaussian=noise)
     groups = schema.Groups(
         statement=_GROUPS,
         held_by_a_group_alone=UNSET if alone is None else _FOUND_ALONE.format(noun=alone),
         gaussian_noise=_GAUSSIAN,
-        sizes=[schema.GroupSize(**each) for each in sizes],
+        sizes=_group_sizes(plan),
     )
-    parts = {"mechanism": found} if isinstance(found, Section) else {"lengths": list(found)}
-    own = parts | ({"known": dict(run.known)} if run.known else {})
-    counted = {} if plan.count_noise is None else {"counts": _counts(plan)}
     versions = {"beam_dpne": __version__, **packages, "python": platform.python_version()}
     if run.tokenizer_version is not None:
         versions["tokenizer"] = run.tokenizer_version
-    explained = {"spent": spent, **parts, "groups": groups.sizes, **counted}
-    ledger = schema.LEDGERS[plan.program](
-        **own,
-        **counted,
+    counts = UNSET if plan.count_noise is None else _counts(plan)
+    explained: dict[str, Section | Sequence[Section]] = {"spent": spent}
+    explained["mechanism" if isinstance(found, Section) else "lengths"] = found
+    explained["groups"] = groups.sizes
+    if counts is not UNSET:
+        explained["counts"] = counts
+    ledger = _ledger_of(found, run.known)(
         schema=schema.SCHEMA,
         what=f"A differentially private release of {PROGRAMS[plan.program].noun}. {_COMPLETE}",
         notes=NO_NOTES,
@@ -228,7 +241,9 @@ def whole_ledger(
             neighbours=_NEIGHBOURS,
             user=user_sentence(run.described),
             statement=_STATEMENT,
-            **contents.grounds,
+            individual_budgets=contents.individual_budgets,
+            composition=contents.composition,
+            promise=contents.promise,
         ),
         groups=groups,
         not_protected=[
@@ -248,12 +263,48 @@ def whole_ledger(
         input=input_section(run.described),
         tokenizer=run.tokenizer,
         text_rules=UNSET if run.rules is None else dict(run.rules),
-        columns=_columns(contents.columns, is_counted=bool(counted)),
+        columns=_columns(contents.columns, is_counted=counts is not UNSET),
+        counts=counts,
         meanings={name: _meanings(section) for name, section in explained.items()},
         versions=versions,
         rows=schema.Rows(count=rows),
     )
     return with_notes(ledger, notes)
+
+
+def _ledger_of(
+    found: Sequence[Length] | UnionMechanism | ProbabilityMechanism, known: Mapping[str, Any]
+) -> Callable[..., AnyLedger]:
+    """Returns the type of a program's ledger with the sections that only this type has.
+
+    Args:
+      found: What was released and how.
+      known: What the ledger says of known lists; empty without any.
+    """
+    lists = dict(known) or UNSET
+    if isinstance(found, UnionMechanism):
+        return functools.partial(schema.UnionLedger, mechanism=found, known=lists)
+    if isinstance(found, ProbabilityMechanism):
+        if known:
+            raise TypeError("A ledger of probabilities has no known lists.")
+        return functools.partial(schema.ProbabilitiesLedger, mechanism=found)
+    return functools.partial(schema.NgramsLedger, lengths=list(found), known=lists)
+
+
+def _group_sizes(plan: Any) -> list[schema.GroupSize]:
+    """Returns the guarantee of a plan for groups of users."""
+    noise = GaussianNoise(epsilon=plan.gaussian_epsilon, delta=plan.gaussian_delta, mu=plan.mu)
+    return [
+        schema.GroupSize(
+            users=each.users,
+            epsilon=each.epsilon,
+            delta=each.delta,
+            gaussian_mu=each.gaussian_mu,
+            gaussian_epsilon=each.gaussian_epsilon,
+            gaussian_delta=each.gaussian_delta,
+        )
+        for each in group_sizes(epsilon=plan.epsilon, delta=plan.delta, gaussian=noise)
+    ]
 
 
 def _meanings(given: Section | Sequence[Section]) -> dict[str, str]:
@@ -289,12 +340,24 @@ def user_sentence(described: InputDescription | None) -> str:
 
     >>> user_sentence(InputDescription(user_field="customer_email", format="csv"))
     'each value of the field "customer_email" is one user'
+    >>> user_sentence(InputDescription(user_field=("user", "month")))
+    'each combination of the values of the fields "user" and "month" is one user'
     """
     if described is None:
         return "as the input of the pipeline names them"
     if described.format == "sequences":
         return f"each line of a file{_IS_ONE_USER}"
-    return f'each value of the field "{described.user_field}"{_IS_ONE_USER}'
+    details = dict(described.details)
+    if "record_is_user" in details:
+        return f"each record of a file{_IS_ONE_USER}"
+    names = [f'"{name}"' for name in names_of(described.user_field)]
+    values = f"each value of the field {names[0]}"
+    if len(names) > 1:
+        listed = f"{', '.join(names[:-1])} and {names[-1]}"
+        values = f"each combination of the values of the fields {listed}"
+    if "normalize_users" in details:
+        values += ", composed and without format characters and blanks at its ends,"
+    return f"{values}{_IS_ONE_USER}"
 
 
 def input_section(described: InputDescription | None) -> dict[str, Any]:
@@ -302,6 +365,8 @@ def input_section(described: InputDescription | None) -> dict[str, Any]:
     if described is None or described.format == "sequences":
         without_fields = {"user_field": None, "text_fields": None}
         return (described or InputDescription()).to_dict() | without_fields
+    if "record_is_user" in dict(described.details):
+        return described.to_dict() | {"user_field": None}
     return described.to_dict()
 
 

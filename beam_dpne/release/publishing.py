@@ -17,7 +17,8 @@ from beam_dpne.elements.rows import Rows
 from beam_dpne.errors import ReleaseError
 from beam_dpne.release.ledger import ledger_bytes
 from beam_dpne.release.parts import PART_NAME, content_sha256, program_of, render_parts
-from beam_dpne.release.reading import LEDGER_NAME, as_release_error, check_outside, is_ledger
+from beam_dpne.release.places import LEDGER_NAME, check_outside
+from beam_dpne.release.reading import as_release_error, is_ledger
 from beam_dpne.release.schema import AnyLedger, Part
 from beam_dpne.storage.directories import Directory, check_access, directory_at, require_file_system
 from beam_dpne.storage.paths import split

@@ -1,7 +1,7 @@
-"""Reading a release: its ledger, its rows, and the paths that are in a release.
+"""Reading a release: its ledger, and the one noun `Release` of which everything else is asked.
 
 Every part is checked against the ledger that was read first, so the rows are those of one release
-even if another run replaces it meanwhile.
+even if another run replaces it meanwhile. Nothing here needs Beam.
 """
 
 import contextlib
@@ -9,26 +9,27 @@ import dataclasses
 import functools
 import hashlib
 import json
-import os
-import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import UNSET
 
-from beam_dpne.errors import BeamDpneError, ReleaseError, UsageError
+from beam_dpne.elements.rows import split_ngram
+from beam_dpne.errors import BeamDpneError, ReleaseError
 from beam_dpne.release import schema
-from beam_dpne.release.parts import PROGRAMS, parse_part
+from beam_dpne.release.parts import PROGRAMS, columns_of, parse_part
+from beam_dpne.release.places import LEDGER_NAME, ledger_path, release_folder
 from beam_dpne.release.schema import Part
-from beam_dpne.storage.directories import absolute_path, directory_at, reason
-from beam_dpne.storage.paths import exists, is_local, join
+from beam_dpne.storage.directories import directory_at, reason
 
 if TYPE_CHECKING:
     import pandas as pd
 
-LEDGER_NAME = "ledger.json"
 _REMEDY = "Copy the files of the release again, or wait if a run is replacing it just now."
 
 
@@ -123,103 +124,12 @@ def is_ledger(data: bytes) -> bool:
         return False
 
 
-def ledger_path(path: str) -> str:
-    """Returns the path of a release's ledger, given that path or the release's directory."""
-    last = re.split(r"[/\\]", path)[-1]
-    return path if last == LEDGER_NAME else join(path, LEDGER_NAME)
-
-
-def release_folder(path: str) -> str:
-    """Returns the path of a release's directory, given that path or the release's ledger."""
-    return ledger_path(path)[: -len(LEDGER_NAME)] or os.curdir
-
-
-def real_path(path: str) -> str:
-    """Returns a path without symbolic links and without slashes at its end."""
-    return (os.path.realpath(absolute_path(path)) if is_local(path) else path).rstrip("/")
-
-
-def has_ledger(folder: str) -> bool:
-    """Returns whether a directory holds the ledger of a release."""
-    return exists(f"{folder}/{LEDGER_NAME}")
-
-
-def is_release(name: str, path: str) -> bool:
-    """Returns whether a parameter names a ledger or a directory, which if remote must have a ledger.
-
-    Raises:
-      FileNotFoundError: The path is local, and nothing is there.
-    """
-    if is_local(path) and not os.path.exists(path):
-        raise FileNotFoundError(f"{name} must name an existing file or directory, got {path}.")
-    is_folder = os.path.isdir(path) if is_local(path) else has_ledger(path)
-    return is_folder or path.endswith(LEDGER_NAME)
-
-
-def check_outside(name: str, path: str, release: str | None = None) -> None:
-    """Checks that a path is neither a release nor inside one; links are followed.
-
-    Args:
-      name: Name of the parameter that gives the path.
-      path: Path of a file or a directory, local or on any Beam file system; it may be missing.
-      release: Path of a release that may be missing yet, or None.
-
-    Raises:
-      UsageError: It is in a release.
-    """
-    own = None if release is None else release_folder(release)
-    for folder in _around(path):
-        if (own is not None and _is_same(folder, own)) or has_ledger(folder):
-            raise UsageError(
-                f"{name} must be outside every release, got {name}={path}, which is in {folder}: what "
-                "is in the directory of a release is published with it."
-            )
-
-
-def check_not_below(name: str, path: str, output: str) -> None:
-    """Refuses what is as secret as the data in the directory of a release to come; links are followed.
-
-    Args:
-      name: Name of the parameter that gives the path.
-      path: Path of a file or a directory, local or on any Beam file system; it may be missing.
-      output: Directory of the release.
-
-    Raises:
-      UsageError: It is that directory, or in it, as it is written or where links lead.
-    """
-    if any(_is_same(folder, output) for folder in _around(path)):
-        raise UsageError(
-            f"{name} must be outside the directory of the release, got {name}={path} and "
-            f"output={output}: what is in that directory is published. Choose another output."
-        )
-
-
-def _around(path: str) -> list[str]:
-    """Returns a path and the folders around it, as it is written and then where links lead."""
-    folders: list[str] = []
-    for start in {absolute_path(path).rstrip("/"): None, real_path(path): None}:
-        folder = start
-        while folder and not folder.endswith(":/"):
-            folders.append(folder)
-            folder = folder.rpartition("/")[0]
-    return folders
-
-
-def _is_same(folder: str, other: str) -> bool:
-    """Whether two paths name one folder, which need not exist."""
-    if real_path(folder) == real_path(other):
-        return True
-    # A file system may know one folder by several names, as those that ignore case do.
-    with contextlib.suppress(OSError):
-        return is_local(folder) and os.path.samefile(folder, absolute_path(other))
-    return False
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Release:
-    """A complete release: its ledger, and its rows, which are read when they are asked for.
+    """A complete release: what its ledger says, and its rows, which are read when they are asked for.
 
-    `read_release` makes it.
+    `read_release` makes it. Its rows can be handed to any library that takes Arrow's streams
+    (`pyarrow.table(release)`, `polars.DataFrame(release)`), which reads one file after the other.
 
     Attributes:
       path: Directory of the release.
@@ -228,24 +138,10 @@ class Release:
     """
 
     path: str
-    ledger: dict[str, Any] = dataclasses.field(repr=False)
+    ledger: Mapping[str, Any] = dataclasses.field(repr=False)
     ledger_sha256: str
 
-    @classmethod
-    def read(cls, path: str) -> Self:
-        """Reads the ledger of a release, and checks that its files are there; see `read_release`."""
-        data = read_ledger_bytes(path)
-        release = cls(
-            path=release_folder(path).rstrip("/") or "/",
-            ledger=parse_ledger(data, ledger_path(path)),
-            ledger_sha256=hashlib.sha256(data).hexdigest(),
-        )
-        directory = directory_at(release.path)
-        for part in release.parts:
-            with as_release_error(f"Part {part.name} of the release cannot be read"):
-                if not directory.has(part.name):
-                    raise _incomplete(part)
-        return release
+    # What the ledger says.
 
     @property
     def program(self) -> str:
@@ -253,14 +149,66 @@ class Release:
         return self.ledger["program"]
 
     @property
+    def epsilon(self) -> float:
+        """The ε of the guarantee."""
+        return self.ledger["guarantee"]["epsilon"]
+
+    @property
+    def delta(self) -> float:
+        """The δ of the guarantee."""
+        return self.ledger["guarantee"]["delta"]
+
+    @property
+    def title(self) -> str | None:
+        """Title that the operator gave the release."""
+        return self.ledger["notes"].get("title")
+
+    @property
+    def unit(self) -> str | None:
+        """The operator's noun for one user."""
+        return self.ledger["notes"].get("unit")
+
+    @property
+    def tokenizer(self) -> str:
+        """Name of the tokenizer."""
+        return self.ledger["tokenizer"]
+
+    @property
+    def text_rules(self) -> Mapping[str, Any]:
+        """What the tokenizer left out of texts, and how it cut them into items."""
+        return self.ledger.get("text_rules", {})
+
+    @property
+    def known_lists(self) -> Sequence[Mapping[str, Any]]:
+        """What the ledger says of each list of n-grams or items that was known before the run."""
+        return self.ledger.get("known", {}).get("lists", ())
+
+    @property
+    def lengths(self) -> Sequence[Mapping[str, Any]]:
+        """What the ledger says of each length; nothing unless the release is of n-grams."""
+        return self.ledger.get("lengths", ())
+
+    @property
+    def max_length(self) -> int:
+        """Largest length that the release may have; an item has length 1."""
+        return max((each["length"] for each in self.lengths), default=1)
+
+    @property
     def parts(self) -> tuple[Part, ...]:
         """Files of the release, in the order of their rows."""
-        return tuple(Part(**part) for part in self.ledger["parts"])
+        return msgspec.convert(self.ledger["parts"], tuple[Part, ...])
 
     @property
     def num_rows(self) -> int:
         """Number of released rows, from the ledger."""
         return sum(part.rows for part in self.parts)
+
+    # What a row is called, and which columns it has.
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows: see `table`."""
+        return columns_of(self.ledger["columns"])
 
     @property
     def noun(self) -> str:
@@ -268,14 +216,14 @@ class Release:
         return PROGRAMS[self.program].noun
 
     @property
+    def row_noun(self) -> str:
+        """Name of one row."""
+        return "item" if self.text_column == "item" else "n-gram"
+
+    @property
     def text_column(self) -> str:
         """Name of the column of n-grams or items."""
         return PROGRAMS[self.program].text
-
-    @property
-    def has_groups(self) -> bool:
-        """Whether each row has a group."""
-        return "group" in self.ledger["columns"]
 
     @property
     def value_column(self) -> str:
@@ -286,10 +234,34 @@ class Release:
         names = ("users", "score", "probability")
         return next(name for name in names if name in self.ledger["columns"])
 
-    @functools.cached_property
-    def rows(self) -> pa.Table:
-        """The rows of `table`, which are read once."""
-        return self.table()
+    @property
+    def value_noun(self) -> str:
+        """Name of the values in `value_column`, within a sentence."""
+        return "estimated number of users" if self.has_counts else self.value_column
+
+    @property
+    def has_counts(self) -> bool:
+        """Whether rows have estimated numbers of users."""
+        return "users" in self.ledger["columns"]
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether each row has a group."""
+        return "group" in self.ledger["columns"]
+
+    # The rows.
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yields the rows of one file after the other, each checked against the ledger.
+
+        Raises:
+          ReleaseError: A file is missing, damaged or unreadable.
+        """
+        form = PROGRAMS[self.program]
+        for part, data in self._checked_parts():
+            with as_release_error(f"Part {part.name} of the release cannot be read"):
+                rows = parse_part(form, part.name, data, self.ledger["columns"])
+            yield rows
 
     def table(self) -> pa.Table:
         """Reads all rows, and checks every file against the ledger.
@@ -302,12 +274,12 @@ class Release:
         Raises:
           ReleaseError: A file is missing, damaged or unreadable.
         """
-        form = PROGRAMS[self.program]
-        tables = []
-        for part, data in self._checked_parts():
-            with as_release_error(f"Part {part.name} of the release cannot be read"):
-                tables.append(parse_part(form, part.name, data, self.ledger["columns"]))
-        return pa.concat_tables(tables)
+        return pa.concat_tables(list(self.tables()))
+
+    @functools.cached_property
+    def rows(self) -> pa.Table:
+        """The rows of `table`, which are read once and kept."""
+        return self.table()
 
     def to_pandas(self) -> "pd.DataFrame":
         """Returns the rows of `table` as a data frame of pandas.
@@ -318,6 +290,12 @@ class Release:
         """
         return self.table().to_pandas()
 
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Returns the rows as a stream of Arrow, which holds the rows of one file at a time."""
+        batches = (batch for rows in self.tables() for batch in rows.to_batches())
+        reader = pa.RecordBatchReader.from_batches(self.schema, batches)
+        return reader.__arrow_c_stream__(requested_schema)
+
     def verify(self) -> None:
         """Checks the size and the SHA-256 of every file.
 
@@ -326,6 +304,46 @@ class Release:
         """
         for _ in self._checked_parts():
             pass
+
+    def ranked(self) -> dict[int | None, pa.Table]:
+        """Returns the rows of each length by falling value; None stands for rows without a length."""
+        order = [(self.value_column, "descending")]
+        if not self.lengths:
+            return {None: self.rows.sort_by(order)}
+        return {
+            each["length"]: self.rows.filter(pc.field("length") == each["length"]).sort_by(order)
+            for each in self.lengths
+        }
+
+    def rows_of(self, group: str) -> pa.Table:
+        """Returns the rows of one group; the release must have groups, and may not have this one."""
+        return self.rows.filter(pc.field("group") == group)
+
+    def texts(self, rows: pa.Table) -> list[str]:
+        """Returns the n-gram of each of these rows as `join_tokens` writes it, or its item as it is."""
+        return rows.column(self.text_column).to_pylist()
+
+    def titles(self, rows: pa.Table) -> list[str]:
+        """Returns the texts of these rows, behind their groups if they have any."""
+        if not self.has_groups:
+            return self.texts(rows)
+        groups = rows.column("group").to_pylist()
+        return [f"{group}: {text}" for group, text in zip(groups, self.texts(rows), strict=True)]
+
+    def words(self, rows: pa.Table) -> list[tuple[str, ...]]:
+        """Returns the words of each of these rows; an item is one word."""
+        if self.text_column == "item":
+            return [(item,) for item in self.texts(rows)]
+        return [split_ngram(text) for text in self.texts(rows)]
+
+    def weights(self, rows: pa.Table) -> npt.NDArray[np.float64]:
+        """Returns a number > 0 for each of these rows, of `value_column`: (rows,) float64.
+
+        A value of at most 0 counts as the smallest number > 0 of these rows, or as 1.
+        """
+        values = rows.column(self.value_column).to_numpy().astype(np.float64)
+        positive = values[values > 0]
+        return np.maximum(values, positive.min() if positive.size else 1.0)
 
     def _checked_parts(self) -> Iterator[tuple[Part, bytes]]:
         """Yields each part and its bytes, one after the other."""
@@ -360,7 +378,33 @@ def read_release(path: str) -> Release:
       beam_dpne.errors.ReleaseError: no/such/folder/ledger.json does not exist: there is no release, \
 or its publication was not completed.
     """
-    return Release.read(path)
+    folder = release_folder(path).rstrip("/") or "/"
+    release = described_release(read_ledger_bytes(path), ledger_path(path), folder=folder)
+    directory = directory_at(release.path)
+    for part in release.parts:
+        with as_release_error(f"Part {part.name} of the release cannot be read"):
+            is_there = directory.has(part.name)
+        if not is_there:
+            raise _incomplete(part)
+    return release
+
+
+def described_release(ledger: bytes, path: str, *, folder: str) -> Release:
+    """Returns the release that a ledger describes, whose files need not be there.
+
+    Args:
+      ledger: The bytes of the ledger.
+      path: Its path, for messages.
+      folder: The directory in which the files of the release are looked for, once they are needed.
+
+    Raises:
+      ReleaseError: It is not a whole ledger of a readable schema.
+    """
+    return Release(
+        path=folder,
+        ledger=parse_ledger(ledger, path),
+        ledger_sha256=hashlib.sha256(ledger).hexdigest(),
+    )
 
 
 def _incomplete(part: Part) -> ReleaseError:

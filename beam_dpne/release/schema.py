@@ -5,7 +5,7 @@ Ledgers hold public parameters, released numbers and checksums; nothing exact, n
 """
 
 import dataclasses
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -373,4 +373,3 @@ class ProbabilitiesLedger(Ledger, tag_field="program", tag="bayesian", kw_only=T
 
 
 AnyLedger = NgramsLedger | UnionLedger | ProbabilitiesLedger
-LEDGERS = {kind.__struct_config__.tag: kind for kind in get_args(AnyLedger)}

@@ -134,8 +134,8 @@ class WriteRelease(UnhintedTransform):
     Example:
       >>> import tempfile
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import PrivacyPlan, PrivateNgrams, ReleaseNotes, WriteRelease, read_release
-      >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2,
+      >>> from beam_dpne import NgramsPlan, PrivateNgrams, ReleaseNotes, WriteRelease, read_release
+      >>> plan = NgramsPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2,
       ...                    spurious_fraction=1e-9)
       >>> with tempfile.TemporaryDirectory() as folder:
       ...     with beam.Pipeline(runner=FnApiRunner()) as pipeline:

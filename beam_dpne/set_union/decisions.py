@@ -14,20 +14,39 @@ same as without a list. The comparison is with the run that finds only items of 
 positive weight in H, the histogram without the user.
 
 How low ρ may be follows from L and from what the rounds before have shown of it, so that it spends
-nothing. Let noise alone be above `KNOWN_CUT` with probability q. Let C be the number of members that a
-round has below it, C_u and B the numbers of those that nobody has below and above it, and T what is
-tolerated of spurious ones. (The border is that of a cell, up to σ/64 higher: q is lower then, and so is
-all that follows from it.) The next round finds each open member that nobody has with probability
-E_r T/N. If the round before closes what is below, at most B of these are left, and
-N = (C + 1) q/(1 − q). Else they are B + C_u, and N = (C + 1)/(1 − q). For binomial B and any f ≥ 0,
-E[f(C) B/(C_u + 1)] ≤ q/(1 − q) · E[f(C − 1)]. So E_r E[T'] of them are found in
-the mean, at most, where T' is T with one less below.
+nothing. Let noise alone be above `KNOWN_CUT` with probability q. (The border is that of a cell, up to
+σ/64 higher: q is lower then, and so is all that follows from it.) In a round
 
-T is the larger of min(1, η|L|) and η(|L| − (C_1 + √|L|)/(1 − q)). Without the root, the bracket
-estimates h, the number of members that users have: its mean is at most h, and its standard deviation is
-at most s = √|L|/(2(1 − q)). The root subtracts 2s, and the mean of what is above 0 is then at most
-h + s/8, as x − 2s ≤ x²/(8s). So all rounds together find at most min(1, η|L|) + η(h + 0.18 √|L| + 3)
-spurious items in the mean.
+    C    members are below it,
+    C_u  of these nobody has,
+    B    members are above it that nobody has,
+
+and T is what is tolerated of spurious ones. The next round finds each open member that nobody has with
+probability E_r T/N. If the round before closes what is below, at most B of these are left, and
+
+    N = (C + 1) q/(1 − q).
+
+Else they are B + C_u, and
+
+    N = (C + 1)/(1 − q).
+
+For binomial B and any f ≥ 0,
+
+    E[f(C) B/(C_u + 1)] ≤ q/(1 − q) · E[f(C − 1)].
+
+So E_r E[T'] of them are found in the mean, at most, where T' is T with one less below.
+
+T is the larger of two numbers,
+
+    min(1, η|L|)  and  η(|L| − (C_1 + √|L|)/(1 − q)).
+
+Without the root, the bracket estimates h, the number of members that users have: its mean is at most h,
+and its standard deviation is at most s = √|L|/(2(1 − q)). The root subtracts 2s, and the mean of what
+is above 0 is then at most h + s/8, as x − 2s ≤ x²/(8s). So all rounds together find in the mean at most
+
+    min(1, η|L|) + η(h + 0.18 √|L| + 3)
+
+spurious items.
 
 A descent policy has one cutoff Γ, that of items outside L. The sensitivity, and the decisions that may
 depend on a user, are as without a list: members that nobody has are decided alike with the user and
@@ -54,10 +73,9 @@ from beam_dpne.elements.arrays import byte_order, join_words, places_in, rows_of
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
 from beam_dpne.mechanism import randomness, thresholds
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.mechanism.thresholds import GRID_BITS
 from beam_dpne.set_union.elements import ItemSet, ItemSums, items_of_users
-from beam_dpne.set_union.plan import KNOWN_CUT, SetUnionPlan, UnionRound
+from beam_dpne.set_union.plan import KNOWN_CUT, SetUnionPlan
 
 # Weights in units of 2^-50 are a whole number of units of 2^-32 and a rest of so many bits.
 _FINE_BITS = GRID_BITS - 32
@@ -106,16 +124,19 @@ def decide(
     cut = KNOWN_CUT * rule.noise_stddev
     of_known = rule._replace(threshold=known_threshold, cut=cut)
     lowest = of_known.cut_cell or 0
+    evidence = rule.evidence
     # (n,) int64 each: ρ of each item, and weights in units of 2^-32, with the rest in units of 2^-50.
-    borders = np.where(is_known, of_known.threshold_units, rule.threshold_units)
+    borders = np.where(is_known, of_known.evidence.threshold_units, evidence.threshold_units)
     bits = _FINE_BITS if plan.has_cutoff else 0
     weights = sums.sums >> bits
     fractions = sums.sums & ((1 << bits) - 1)
     draws = randomness.encrypt_blocks(run_key.sub_key("item noise", 0, number), sums.word_hashes)
-    cells = noisy_cells(weights - borders, fractions, draws, rule)
+    noise = thresholds.evidence_noise([draws], evidence, rule.noise_stddev)
+    parts = fractions / 2.0**_FINE_BITS
+    cells = thresholds.noisy_cells([weights], noise, evidence, borders, parts)
     is_found = (cells >= 0) & ((weights > 0) | (fractions > 0) | is_known)
     chosen = np.flatnonzero(is_found)
-    scores = thresholds.middles(cells[chosen], borders[chosen], rule.cell_units)
+    scores = thresholds.middles(cells[chosen], borders[chosen], evidence.cell_units)
     found = ItemSet(items=sums.words.take(pa.array(chosen)), scores=scores)
     is_open = ~is_found
     still_open = None
@@ -125,25 +146,6 @@ def decide(
     known = sums.take(np.flatnonzero(is_open & is_known))
     low = np.count_nonzero(is_known & (cells < lowest))
     return Decision(found, still_open, dataclasses.replace(known, sums=0 * known.sums), int(low))
-
-
-def noisy_cells(
-    distances: np.ndarray, fractions: np.ndarray, bits: np.ndarray, rule: UnionRound
-) -> np.ndarray:
-    """Returns the cell of each weight plus its noise: ≥ 0 exactly when weight + noise > ρ.
-
-    Args:
-      distances: (n,) int64, weights less their thresholds ρ, in units of 2^-32.
-      fractions: (n,) int64 in range(2^18), in units of 2^-50.
-      bits: (n, 2) uint64, the keyed bits of each item's noise.
-      rule: the rule of the round.
-
-    Returns:
-      (n,) int64, the number of the cell, counted from the threshold.
-    """
-    noise = randomness.normals(bits) * (rule.noise_stddev * UNITS)
-    fine = fractions / 2.0**_FINE_BITS
-    return thresholds.noisy_cells_of(distances, noise, rule.cell_units, fractions=fine)
 
 
 def bounded_parts(found: ItemSet) -> Iterator[ItemSet]:

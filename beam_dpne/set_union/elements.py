@@ -4,18 +4,19 @@ Each element has arrays for many users or many items.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from beam_dpne.elements import arrays
-from beam_dpne.elements.arrays import hash_words, merge_hashes, merge_words, places_in
+from beam_dpne.elements.arrays import hash_words, places_in
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
-from beam_dpne.elements.encoding import StoredFile, bounded_parts
+from beam_dpne.elements.dictionaries import merge_words
+from beam_dpne.elements.encoding import bounded_parts
 from beam_dpne.elements.rows import COUNTED_ITEM_SCHEMA, ITEM_SCHEMA, in_order, with_rounded_scores
 from beam_dpne.elements.sums import sums_at
+from beam_dpne.lists.known import KnownItems
 from beam_dpne.mechanism.randomness import RunKey
 
 
@@ -75,33 +76,14 @@ class ItemSet:
         return len(self.items)
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class KnownItems:
-    """Items that are likely by what is public, as `KnownNgrams.items` gives them.
-
-    Attributes:
-      words: (n,) Arrow strings, distinct.
-      sha256: their digest, to which the run key is bound.
-      section: what the ledger says of their lists.
-      stored: the file that holds them, if they were too large for an element (`spill`).
-    """
-
-    words: pa.Array
-    sha256: str
-    section: Mapping[str, Any]
-    stored: StoredFile | None = None
-
-    def __len__(self) -> int:
-        return len(self.words)
-
-    def sums(self, run_key: RunKey) -> ItemSums:
-        """Returns them with weight 0, as if somebody had them."""
-        return ItemSums(
-            words=self.words,
-            word_hashes=hash_words(run_key.sub_key("word"), self.words),
-            sums=np.zeros(len(self), np.int64),
-            known=np.ones(len(self), np.uint8),
-        )
+def known_sums(known: KnownItems, run_key: RunKey) -> ItemSums:
+    """Returns known items with weight 0, as if somebody had them."""
+    return ItemSums(
+        words=known.words,
+        word_hashes=hash_words(run_key.sub_key("word"), known.words),
+        sums=np.zeros(len(known), np.int64),
+        known=np.ones(len(known), np.uint8),
+    )
 
 
 def items_of_users(batch: UserBatch) -> DocumentBlock:
@@ -179,14 +161,15 @@ def merge_sums(parts: Iterable[ItemSums]) -> ItemSums:
         zeros = np.zeros(0, np.int64)
         hashes = np.zeros((0, 2), np.uint64)
         return ItemSums(words=pa.array([], pa.string()), word_hashes=hashes, sums=zeros)
-    words, codes = merge_words(part.words for part in parts)
-    sums = sums_at(codes, np.concatenate([part.sums for part in parts]), len(words))
+    merged = merge_words(part.words for part in parts)
+    size = len(merged.words)
+    sums = sums_at(merged.places, np.concatenate([part.sums for part in parts]), size)
     is_known = np.concatenate([part.is_known for part in parts])
-    known = np.zeros(len(words), np.uint8)
-    known[codes[is_known]] = 1
+    known = np.zeros(size, np.uint8)
+    known[merged.places[is_known]] = 1
     return ItemSums(
-        words=words,
-        word_hashes=merge_hashes([part.word_hashes for part in parts], codes, len(words)),
+        words=merged.words,
+        word_hashes=merged.hashes([part.word_hashes for part in parts]),
         sums=sums,
         known=known if known.any() else None,
     )

@@ -13,10 +13,11 @@ from beam_dpne.counts.measuring import estimated, rule_of, sum_counts
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import DocumentBlock, RowSums, add_up
 from beam_dpne.elements.processes import answers
+from beam_dpne.lists.known import KnownItems
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.set_union import weights
 from beam_dpne.set_union.decisions import Decision, ItemRows, decide, merge_released
-from beam_dpne.set_union.elements import ItemSet, ItemSums, KnownItems, left_open, merge_sums
+from beam_dpne.set_union.elements import ItemSet, ItemSums, known_sums, left_open, merge_sums
 from beam_dpne.set_union.plan import SetUnionPlan
 
 _Out = TypeVar("_Out")
@@ -72,7 +73,7 @@ class UnionInMemory:
         References: DPSU Algorithms 1 and 2.
         """
         size = len(self.known or ())
-        rest = [self.known.sums(self.run_key)] if self.known else []
+        rest = [known_sums(self.known, self.run_key)] if self.known else []
         users = list(everybody)
         decided: list[Decision] = []
         for number in range(1, len(self.plan.union_rounds) + 1):
@@ -124,7 +125,9 @@ class UnionInMemory:
         in_order = list(shards.values())
 
         def descend(place: int) -> ItemSums:
-            return weights.run_shard(in_order[place], self.plan, self.run_key, number)
+            return weights.run_shard(
+                in_order[place], self.plan, self.run_key, number, progress.advancing
+            )
 
         pieces = [*self.mapped(descend, range(len(in_order)), number), *known]
         if self.plan.union_rounds[number - 1].cut is not None:

@@ -1,7 +1,6 @@
 """The ledger of a release of items: the mechanism, its rounds, and the promise of the operator."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec import UNSET
 
@@ -53,11 +52,7 @@ _SCORE = (
 def set_union_contents(plan: SetUnionPlan, released: Sequence[ItemSet]) -> Contents:
     """Returns the contents of the ledger of a release of items, which is one set."""
     (items,) = released
-    grounds: dict[str, Any] = {}
-    if plan.count_noise is not None:
-        grounds["composition"] = _COUNTED_TOGETHER
-    if plan.has_cutoff:
-        grounds["promise"] = {"max_users": plan.max_users, "meaning": _PROMISE}
+    promise = {"max_users": plan.max_users, "meaning": _PROMISE}
     known = items.known_thresholds
     mechanism = UnionMechanism(
         policy=plan.policy,
@@ -72,5 +67,10 @@ def set_union_contents(plan: SetUnionPlan, released: Sequence[ItemSet]) -> Conte
         known_thresholds=UNSET if known is None else known.tolist(),
         released=len(items),
     )
-    columns = {"item": _ITEM, "score": _SCORE}
-    return Contents(found=mechanism, columns=columns, grounds=grounds, found_alone="item")
+    return Contents(
+        found=mechanism,
+        columns={"item": _ITEM, "score": _SCORE},
+        composition=UNSET if plan.count_noise is None else _COUNTED_TOGETHER,
+        promise=promise if plan.has_cutoff else UNSET,
+        found_alone="item",
+    )

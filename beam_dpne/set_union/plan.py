@@ -17,7 +17,7 @@ from beam_dpne.counts.rule import (
 )
 from beam_dpne.mechanism import gaussian, thresholds
 from beam_dpne.mechanism.plan import GaussianPlan
-from beam_dpne.mechanism.rules import UNITS, cell_units
+from beam_dpne.mechanism.rules import UNITS, EvidenceRule
 from beam_dpne.validation import MAX_USERS, Parameter
 
 _MAX_CUTOFF = 8000.0
@@ -83,21 +83,21 @@ class UnionRound(NamedTuple):
     cut: float | None
 
     @property
-    def threshold_units(self) -> int:
-        """ρ in units of 2^-32, rounded up, and two more, since some weights are rounded up by 2^-50."""
-        return math.ceil(self.threshold * UNITS) + 2
+    def evidence(self) -> EvidenceRule:
+        """The cells of noisy weights around ρ.
 
-    @property
-    def cell_units(self) -> int:
-        """The width of a cell in units of 2^-32, a 64th of the noise's standard deviation."""
-        return cell_units(self.noise_stddev)
+        ρ is rounded up, and two units of 2^-32 are added, since some weights are rounded up by 2^-50.
+        """
+        units = math.ceil(self.threshold * UNITS) + 2
+        return EvidenceRule(evidence_stddev=self.noise_stddev, threshold_units=units)
 
     @property
     def cut_cell(self) -> int | None:
         """The lowest cell that stays open for the next round; None in rounds without a cut."""
         if self.cut is None:
             return None
-        return math.ceil((self.cut * UNITS - self.threshold_units) / self.cell_units)
+        cells = self.evidence
+        return math.ceil((self.cut * UNITS - cells.threshold_units) / cells.cell_units)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,15 +4,15 @@ import dataclasses
 from collections.abc import Sequence
 
 from beam_dpne.documents.cutting import of_laid_out
-from beam_dpne.documents.left_out import refuse_left_out
-from beam_dpne.documents.masks import left_out_by
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.elements.rows import CountedItem, ReleasedItem
+from beam_dpne.lists.known import KnownItems
+from beam_dpne.lists.left_out import left_out_by, refuse_left_out
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.release.described import Form
-from beam_dpne.set_union.elements import ItemSet, KnownItems, item_table, items_of_users
+from beam_dpne.set_union.elements import ItemSet, item_table, items_of_users
 from beam_dpne.set_union.in_memory import UnionInMemory
 from beam_dpne.set_union.ledger import set_union_contents
 from beam_dpne.set_union.plan import SetUnionPlan

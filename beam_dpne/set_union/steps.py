@@ -18,6 +18,7 @@ from beam_dpne.elements.bundles import SumBundle, UnhintedTransform, apply
 from beam_dpne.elements.coders import register_batches
 from beam_dpne.elements.encoding import SetStore
 from beam_dpne.elements.rows import CountedItem, ReleasedItem
+from beam_dpne.lists.known import KnownItems
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.release.ledger import Run
 from beam_dpne.release.steps import Result
@@ -25,8 +26,8 @@ from beam_dpne.set_union import decisions, elements, weights
 from beam_dpne.set_union.elements import (
     ItemSet,
     ItemSums,
-    KnownItems,
     cut_by_hash_range,
+    known_sums,
     merge_sums,
 )
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -169,7 +170,7 @@ class ReleaseItems(UnhintedTransform):
         rest: list[PCollection[_KeyedSums]] = []
         if known:
             listed = users.pipeline | "Known" >> create_public(known, self.store)
-            cut = beam.FlatMap(lambda known: cut_by_hash_range(known.sums(run_key), ranges))
+            cut = beam.FlatMap(lambda known: cut_by_hash_range(known_sums(known, run_key), ranges))
             rest = [apply(listed, "KnownSums", cut, _KeyedSums)]
         for decider in self.plan.union_rounds:
             number = decider.round
@@ -291,7 +292,8 @@ def _run_shard(
     ranges: int,
 ) -> Iterator[_KeyedSums]:
     progress.enter("users", None, number)
-    return cut_by_hash_range(weights.run_shard(keyed[1], plan, run_key, number), ranges)
+    sums = weights.run_shard(keyed[1], plan, run_key, number, progress.advancing)
+    return cut_by_hash_range(sums, ranges)
 
 
 def _merge(_: None, parts: Iterable[ItemSet], *past: Any, plan: SetUnionPlan, size: int) -> ItemSet:

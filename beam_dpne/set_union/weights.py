@@ -55,7 +55,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements import arrays, encoding, progress
+from beam_dpne.elements import arrays, encoding
 from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
@@ -137,7 +137,11 @@ def split_to_shards(
 
 
 def run_shard(
-    parts: Iterable[DocumentBlock], plan: SetUnionPlan, run_key: RunKey, number: int = 1
+    parts: Iterable[DocumentBlock],
+    plan: SetUnionPlan,
+    run_key: RunKey,
+    number: int = 1,
+    watch: Callable[[range], Iterable[int]] = iter,
 ) -> ItemSums:
     """Lets a shard's users pour, in keyed order, into a histogram of this shard up to Γ/M.
 
@@ -149,6 +153,7 @@ def run_shard(
       plan: the plan of the run.
       run_key: bound to the run's parameters.
       number: the round's number, from 1.
+      watch: as for `descend`.
 
     References: DPSU Algorithm 2.
     """
@@ -174,6 +179,7 @@ def run_shard(
         ordered,
         size=by_hash.size,
         cutoff=cutoff // plan.shard_count,
+        watch=watch,
     )
     return ItemSums(
         words=items.words.take(pa.array(by_hash)),
@@ -197,7 +203,13 @@ def _order_draws(items: DocumentBlock, run_key: RunKey) -> np.ndarray:
 
 
 def descend(
-    offsets: np.ndarray, items: np.ndarray, *, size: int, cutoff: int, compiled: bool | None = None
+    offsets: np.ndarray,
+    items: np.ndarray,
+    *,
+    size: int,
+    cutoff: int,
+    compiled: bool | None = None,
+    watch: Callable[[range], Iterable[int]] = iter,
 ) -> np.ndarray:
     """Returns the histogram after all users, in their order.
 
@@ -208,6 +220,7 @@ def descend(
       size: the number of items.
       cutoff: Γ/M in units of 2^-50, below 2^63.
       compiled: whether numba compiles the loop; by default it does if it is installed.
+      watch: yields the parts that it is given, and may tell how many of them are done.
 
     Returns:
       (size,) int64, weights in units of 2^-50.
@@ -217,14 +230,12 @@ def descend(
     loop: _Loop = _compiled() if is_compiled else _descend_straight
 
     parts = range(0, len(offsets) - 1, _USERS_AT_ONCE)
-    with progress.counting(parts):
-        for first in parts:
-            some = offsets[first : first + _USERS_AT_ONCE + 1]
-            given = some - some[0], items[some[0] : some[-1]]
-            # Plain Python is faster on lists than on arrays; slices keep the lists small.
-            lists = given if is_compiled else map(np.ndarray.tolist, given)
-            loop(*lists, histogram, cutoff, BUDGET)
-            progress.advance()
+    for first in watch(parts):
+        some = offsets[first : first + _USERS_AT_ONCE + 1]
+        given = some - some[0], items[some[0] : some[-1]]
+        # Plain Python is faster on lists than on arrays; slices keep the lists small.
+        lists = given if is_compiled else map(np.ndarray.tolist, given)
+        loop(*lists, histogram, cutoff, BUDGET)
     return np.asarray(histogram, np.int64)
 
 

@@ -1,12 +1,15 @@
 """Directories in which a release can be published, and the file systems that hold them.
 
-Two runs may publish in one directory at the same time. On one machine a lock makes them take turns,
-and on gs:// the write of the ledger has a precondition (`gcs`). Elsewhere (s3://, hdfs://, a local
+A run reserves a local directory before it reads its input, so that no other run on this machine works
+for it meanwhile. Pipelines of one's own do not, so that two may publish in one directory at the same
+time. On one machine a lock makes them take turns, and on gs:// the write of the ledger has a
+precondition (`gcs`). Elsewhere (s3://, hdfs://, a local
 path that several machines share) the ledger is read once more before it is written. After this last
 reading there is a moment in which the later of two runs can replace the earlier one's release.
 """
 
 import contextlib
+import hashlib
 import importlib
 import logging
 import os
@@ -28,6 +31,7 @@ from beam_dpne.storage.paths import (
     open_file,
     scheme_of,
 )
+from beam_dpne.storage.private import one_at_a_time, take_lock
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -108,6 +112,16 @@ class Directory:
         """Locks the directory for one attempt to publish; object stores have no lock."""
         return contextlib.nullcontext()
 
+    def reserved(self) -> contextlib.AbstractContextManager[None]:
+        """Keeps other runs of this user on this machine from the directory; object stores have no lock.
+
+        Raises:
+          AccessError: There is no private folder for the lock.
+          BlockingIOError: Another run has reserved the directory.
+        """
+        name = hashlib.sha256(self.path.encode()).hexdigest()[:16]
+        return one_at_a_time(f"output-{name}")
+
     def names(self) -> list[str]:
         """Returns the names of the files in the directory."""
         found = matching(self.path_of("*"))
@@ -169,6 +183,19 @@ class Directory:
         file_systems().delete([self.path_of(name)])
 
 
+def _from_inside(path: str) -> Iterator[str]:
+    """Yields an absolute path, and the folders around it."""
+    yield path
+    yield from map(str, pathlib.PurePath(path).parents)
+
+
+def _is_at(path: str, handle: int) -> bool:
+    """Whether what is open is still what is at a path."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    return False
+
+
 class LocalDirectory(Directory):
     """A local directory, where files are written under a temporary name and then renamed.
 
@@ -182,19 +209,40 @@ class LocalDirectory(Directory):
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Makes the directory and locks it.
+        """Makes the directory, and locks the one around it, since its own lock is that of a run.
 
         Attempts on one machine take turns, where the system has such locks.
         """
         os.makedirs(self.path, exist_ok=True)
         with contextlib.ExitStack() as stack:
-            with contextlib.suppress(ImportError, OSError):
-                import fcntl
-
-                handle = os.open(self.path, os.O_RDONLY)
-                stack.callback(os.close, handle)
-                fcntl.flock(handle, fcntl.LOCK_EX)
+            take_lock(stack, os.path.dirname(os.path.realpath(self.path)))
             yield
+
+    @contextlib.contextmanager
+    def reserved(self) -> Iterator[None]:
+        """Makes the directory and locks it for one run on this machine, whoever runs it.
+
+        A directory that was made here and is still empty at the end is removed.
+
+        Raises:
+          OSError: The directory cannot be made.
+          BlockingIOError: Another run has reserved it.
+        """
+        path = os.path.realpath(self.path)
+        missing = [each for each in _from_inside(path) if not os.path.lexists(each)]
+        with contextlib.ExitStack() as stack:
+            while True:
+                os.makedirs(path, exist_ok=True)
+                handle = take_lock(stack, path, waits=False)
+                # A run that has just ended may have removed what this one has opened.
+                if handle is None or _is_at(path, handle):
+                    break
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):
+                    for each in missing:
+                        os.rmdir(each)
 
     def names(self) -> list[str]:
         """Returns the names of the files in the directory; none if it is missing."""
@@ -205,8 +253,7 @@ class LocalDirectory(Directory):
 
     def probe(self) -> None:
         """Raises an error if no file can be written here."""
-        paths = (self.path, *map(str, pathlib.PurePath(self.path).parents))
-        nearest = next(path for path in paths if os.path.lexists(path))
+        nearest = next(path for path in _from_inside(self.path) if os.path.lexists(path))
         with tempfile.TemporaryFile(dir=nearest, buffering=0) as file:
             file.write(b"?")
 

@@ -75,3 +75,8 @@ def create_file(path: str) -> BinaryIO:
 def matching(pattern: str) -> "list[FileMetadata]":
     """Returns the path and the size of each remote file that matches a pattern."""
     return file_systems().match([pattern])[0].metadata_list
+
+
+def has_folders(path: str) -> bool:
+    """Returns whether the file system of a remote path has folders, as object stores have not."""
+    return file_systems().get_filesystem(path).has_dirs()

@@ -82,7 +82,7 @@ def run_folder(parent: str | None = None, *, ends_with_launcher: bool = True) ->
     with contextlib.ExitStack() as stack:
         # A new folder has its lock before another run looks for folders without one.
         with contextlib.ExitStack() as alone:
-            if _lock(alone, home):
+            if take_lock(alone, home) is not None:
                 _delete_left_behind(home, ended)
             try:
                 folder = tempfile.mkdtemp(prefix=prefix, dir=home)
@@ -92,7 +92,7 @@ def run_folder(parent: str | None = None, *, ends_with_launcher: bool = True) ->
                     f"({error.strerror or kind_of(error)})."
                 ) from None
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            _lock(stack, folder)
+            take_lock(stack, folder)
         yield folder
 
 
@@ -103,7 +103,7 @@ def _delete_left_behind(home: str, prefix: str) -> None:
     for entry in list(os.scandir(home)):
         if name.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
             with contextlib.suppress(BlockingIOError), contextlib.ExitStack() as stack:
-                if _lock(stack, entry.path, waits=False):
+                if take_lock(stack, entry.path, waits=False) is not None:
                     shutil.rmtree(entry.path, ignore_errors=True)
 
 
@@ -122,9 +122,9 @@ def one_at_a_time(name: str) -> Iterator[None]:
     path = os.path.join(home, f"{name}.lock")
     with contextlib.ExitStack() as stack:
         with contextlib.ExitStack() as alone:
-            _lock(alone, home)
+            take_lock(alone, home)
             os.close(os.open(path, os.O_RDONLY | os.O_CREAT, _FILE_OF_OWNER))
-            _lock(stack, path, waits=False)
+            take_lock(stack, path, waits=False)
         stack.callback(_remove_lock, home, path)
         yield
 
@@ -135,16 +135,16 @@ def _remove_lock(home: str, path: str) -> None:
     What cleans temporary folders may have removed it, which must not fail a run that is done.
     """
     with contextlib.suppress(OSError), contextlib.ExitStack() as alone:
-        _lock(alone, home)
+        take_lock(alone, home)
         os.remove(path)
 
 
-def _lock(stack: contextlib.ExitStack, path: str, *, waits: bool = True) -> bool:
+def take_lock(stack: contextlib.ExitStack, path: str, *, waits: bool = True) -> int | None:
     """Takes the lock of a file or a folder until the stack ends.
 
     Returns:
-      Whether it is taken; it is not where the system, or the file system, has no locks, nor if
-      nothing is there any more.
+      The handle of what is locked. None if nothing is, because the system, or the file system, has no
+      locks, or nothing is there any more.
 
     Raises:
       BlockingIOError: Another process has it, and this one must not wait.
@@ -152,19 +152,19 @@ def _lock(stack: contextlib.ExitStack, path: str, *, waits: bool = True) -> bool
     try:
         import fcntl
     except ImportError:
-        return False
+        return None
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:  # Its run has just ended.
-        return False
+        return None
     stack.callback(os.close, handle)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise
     except OSError:
-        return False
-    return True
+        return None
+    return handle
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ made of them by the names of the columns.
 import dataclasses
 import functools
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -28,17 +29,18 @@ from beam_dpne.documents.steps import (
 )
 from beam_dpne.errors import UsageError
 from beam_dpne.jobs.engine import is_classic_template
-from beam_dpne.ngrams.known_lists import plain_texts
+from beam_dpne.lists.copies import refuse_input
 from beam_dpne.ngrams.steps import PrivateNgrams
-from beam_dpne.reading.copies import refuse_input
-from beam_dpne.reading.files import InputFile, match_inputs
+from beam_dpne.reading.files import InputFile, match_inputs, patterns_of
 from beam_dpne.reading.options import InputDescription, ReadOptions, names_of
 from beam_dpne.reading.records import check_fields
 from beam_dpne.reading.rejects import Tally
-from beam_dpne.reading.steps import ReadDocuments, check_tallies
-from beam_dpne.release.reading import check_not_below, check_outside, is_release
+from beam_dpne.reading.steps import ReadFiles, check_tallies
+from beam_dpne.release.places import check_not_below, check_outside
 from beam_dpne.release.steps import WriteRelease
 
+# Signs in the name of a field, or in a path, that no name of a row has.
+_NO_NAME = re.compile(r"\W+")
 # Keys of private transforms that name files which must not be published.
 _SECRET_KEYS = ("run_key_file", "stop_list")
 
@@ -78,20 +80,37 @@ class ReadRows(beam.PTransform):
             raise UsageError("ReadDocuments must have no input; the key input names the files.")
         options = self.options
         check_fields(self.files, options)
-        paths = [file.path for file in self.files]
+        paths = patterns_of(self.files)
         root: Any = pipeline
-        read = root | "Read" >> ReadDocuments(
-            inputs=paths, rejects=self.rejects, **dataclasses.asdict(options)
-        )
+        read = root | "Read" >> ReadFiles(inputs=paths, rejects=self.rejects, options=options)
+        names = _row_names(options)
         batches = read.documents
+        if names != [name for _, name in options.column_fields]:
+            named = beam.Map(lambda batch: batch.rename_columns(names))
+            batches = batches | "Names" >> named.with_output_types(pa.RecordBatch)
         if self.max_rejected < 1:
             # Batches wait until all records are counted, so that too many rejects leave no release.
             check = beam.Map(_check, self.max_rejected, AsIter(read.tally))
             checked = batches.pipeline | "Once" >> beam.Create([None]) | "Check" >> check
             after = beam.Map(lambda batch, _: batch, AsIter(checked))
             batches = batches | "AfterCheck" >> after.with_output_types(pa.RecordBatch)
-        rows = beam.FlatMap(_rows_of, [name for _, name in options.wanted_fields])
+        rows = beam.FlatMap(_rows_of, names)
         return batches | "Rows" >> rows.with_output_types(_row_type(options))
+
+
+def _row_names(options: ReadOptions) -> list[str]:
+    """Returns the names that the wanted fields have in rows: turns_text for the path turns[].text.
+
+    Raises:
+      UsageError: Two fields would have one name.
+    """
+    names = [_NO_NAME.sub("_", name).strip("_") or name for _, name in options.column_fields]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(
+                f"ReadDocuments must have fields with different names in rows, got {name!r} for two."
+            )
+    return names
 
 
 def _check(_: None, max_rejected: float, tallies: Iterable[Tally]) -> None:
@@ -112,7 +131,8 @@ def _row_type(options: ReadOptions) -> Any:
     if len(options.text_fields) > 1:
         text = text | None
     kinds = {"user_field": str, "text_field": text, "group_field": str, "fields": str | None}
-    fields: Any = [(name, kinds[option]) for option, name in options.wanted_fields]
+    of_options = zip(_row_names(options), options.column_fields, strict=True)
+    fields: Any = [(name, kinds[option]) for name, (option, _) in of_options]
     return RowTypeConstraint.from_fields(fields)
 
 
@@ -164,9 +184,7 @@ class PrivateRows(beam.PTransform):
         """Refuses public files that are files of a reader, or copies of them."""
         for name in ("known", "public", "stop_list"):
             for path in names_of(self.keys.get(name) or ()):
-                if not is_release(name, path):
-                    texts = plain_texts(path) if name == "known" else ()
-                    refuse_input(name, path, reader.files, reader.options, texts)
+                refuse_input(name, path, reader.files, reader.options)
 
     def _released(self, rows: PCollection) -> Any:
         """Returns the result for rows, whose batches are used if they come straight from files.
@@ -175,27 +193,34 @@ class PrivateRows(beam.PTransform):
         one run key. Of rows that went through other steps, or of which other fields are the documents,
         the description also says how the files were read, since other options may give other documents.
         """
-        transform = self.transform
-        group_field = transform.row_description.group_field
-        names = checked_names(transform.user_field, transform.text_field, group_field)
-        # Batches, which are checked while they are read only, have the fields of the rows.
-        check_known_fields(rows.element_type, names, group_field is not None)
-        readers = _readers_before(rows)
-        if any(transform.user_field in (reader.options.fields or ()) for reader in readers):
-            raise UsageError(
-                "user_field must not be one of the further fields of ReadDocuments, got user_field="
-                f"{transform.user_field!r}: only its own user_field is checked, so that 7, 7.0 and [7] "
-                f"would be three users. Give ReadDocuments user_field: {transform.user_field}."
-            )
-        for reader in readers:
-            self._refuse_inputs(reader)
         step: Any = rows.producer
         reader = step and step.parent and step.parent.transform
         is_straight = isinstance(reader, ReadRows)
+        transform = self.transform
+        if is_straight:
+            transform = _by_row_names(transform, reader.options)
+        group_field = transform.row_description.group_field
+        names = checked_names(transform.user_field, transform.text_field, group_field)
+        # Batches, which are checked while they are read only, have the fields of the rows.
+        users = names_of(transform.user_field)
+        check_known_fields(rows.element_type, names, group_field is not None, len(users))
+        readers = _readers_before(rows)
+        further = {name for each in readers for name in each.options.fields or ()}
+        if not further.isdisjoint(users):
+            raise UsageError(
+                "user_field must not be one of the further fields of ReadDocuments, got user_field="
+                f"{transform.user_field!r}: only its own user_field is checked, so that 7, 7.0 and [7] "
+                f"would be three users. Give ReadDocuments user_field: {', '.join(users)}."
+            )
+        for each in readers:
+            self._refuse_inputs(each)
         records = step.inputs[0] if is_straight else rows
         read = reader.options if is_straight else ReadOptions()
-        known = checked_names(read.user_field, read.text_field, read.group_field)
-        if is_straight and (known, read.group_field) == (names, group_field):
+        of_options = zip(_row_names(read), read.column_fields, strict=True)
+        documents = tuple(name for name, (option, _) in of_options if option != "fields")
+        is_grouped_alike = (read.group_field is None) == (group_field is None)
+        is_read_alike = is_grouped_alike and len(read.user_fields) == len(users)
+        if is_straight and is_read_alike and documents == names:
             batch = BatchDocuments(
                 user_field=transform.user_field,
                 text_field=transform.text_field,
@@ -207,6 +232,21 @@ class PrivateRows(beam.PTransform):
             described = _described(transform.row_description, readers)
             transform = dataclasses.replace(transform, described=described)
         return records | "Release" >> transform
+
+
+def _by_row_names(transform: DocumentsTransform, read: ReadOptions) -> DocumentsTransform:
+    """Returns a transform that names fields as rows do, instead of by the paths of the reader."""
+    fields = [field for _, field in read.column_fields]
+    names = dict(zip(fields, _row_names(read), strict=True))
+    renamed = dataclasses.replace(
+        transform,
+        user_field=[names.get(name, name) for name in names_of(transform.user_field)],
+        text_field=[names.get(name, name) for name in names_of(transform.text_field)],
+    )
+    if isinstance(renamed, PrivateNgrams) and renamed.group_field is not None:
+        group = names.get(renamed.group_field, renamed.group_field)
+        return dataclasses.replace(renamed, group_field=group)
+    return renamed
 
 
 def _of_program(transform: DocumentsTransform, description: InputDescription) -> DocumentsTransform:

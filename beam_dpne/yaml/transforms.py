@@ -14,29 +14,21 @@ import apache_beam as beam
 
 from beam_dpne.bayesian import steps as bayesian
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.bayesian.public_files import read_public_counts
-from beam_dpne.cli.commands import Made, with_file
-from beam_dpne.cli.inputs import with_rules
-from beam_dpne.cli.parameters import (
-    Input,
-    PlanFile,
-    PublicCounting,
-    Rejecting,
-    Running,
-    Tokenizing,
-    Writing,
-)
-from beam_dpne.cli.preparing import check_directory
 from beam_dpne.documents.run_keys import RunKeyFile
 from beam_dpne.documents.steps import DocumentsTransform
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.errors import UsageError
+from beam_dpne.jobs.inputs import with_rules
+from beam_dpne.jobs.made import Made, fields_in, typed_values, with_file
+from beam_dpne.jobs.parameters import Input, PlanFile, Rejecting, Running, Tokenizing, Writing
+from beam_dpne.jobs.preparing import check_directory, large_delta_of
+from beam_dpne.lists.known import KnownNgrams, read_known
+from beam_dpne.lists.parameters import KnownLists, PublicCounting
+from beam_dpne.lists.public_counts import read_public_counts
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import steps as ngrams
-from beam_dpne.ngrams.known import KnownNgrams, read_known
-from beam_dpne.ngrams.parameters import KnownLists
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.reading.options import Grouping, ReadOptions, names_of
 from beam_dpne.release import steps as release
 from beam_dpne.release.publishing import check_output
@@ -47,7 +39,6 @@ from beam_dpne.storage.directories import absolute_path, check_access
 from beam_dpne.validation import (
     Parameter,
     Parameters,
-    about_large_delta,
     did_you_mean,
     parameters_of,
 )
@@ -56,7 +47,7 @@ from beam_dpne.yaml.rows import PrivateRows, ReadRows, WriteRows
 _LOGGER = logging.getLogger(__name__)
 # The name of the transform that has a plan.
 _TRANSFORMS = {
-    PrivacyPlan: "PrivateNgrams",
+    NgramsPlan: "PrivateNgrams",
     SetUnionPlan: "PrivateSetUnion",
     BayesianPlan: "BayesianCounts",
 }
@@ -141,18 +132,14 @@ def _made(
     Raises:
       ValueError: a key is unknown, missing or wrong.
     """
-    given = {}
-    for name, value in config.items():
+    for name in config:
         if name not in known:
             hint = did_you_mean(str(name), known)
             raise UsageError(
                 f"{transform} has no key {name}.{hint} Its keys are {', '.join(known)}."
             )
-        if value is not None:
-            given[name] = known[name].parse(value) if isinstance(value, str) else value
-    plans: Any = [group for group in groups if issubclass(group, GaussianPlan)]
-    in_plans = {field.name for plan in plans for field in dataclasses.fields(plan)}
-    given = with_file(given, given.pop("plan", None), in_plans)
+    plans = [group for group in groups if issubclass(group, GaussianPlan)]
+    given = with_file(typed_values(config, known), fields_in({transform: plans}))
     return Made({transform: list(groups)}, given)
 
 
@@ -160,7 +147,7 @@ class _Common(NamedTuple):
     """What the keys give that all private transforms have.
 
     Attributes:
-      user_field: the name of the field with the user.
+      user_field: the name of the field with the user, or several names.
       text_field: the name of the field with the text, or several names.
       tokenizer: the tokenizer with its rules.
       partitions: the number of parts of the users.
@@ -168,7 +155,7 @@ class _Common(NamedTuple):
       keys: the keys that name files.
     """
 
-    user_field: str
+    user_field: str | Sequence[str]
     text_field: str | Sequence[str]
     tokenizer: str | Tokenizer
     partitions: int
@@ -181,8 +168,7 @@ def _common(made: Made, plan: GaussianPlan, lists: KnownLists | PublicCounting) 
     fields = made[ReadOptions]
     tokenizing = made[Tokenizing]
     running = made[Running]
-    warning = about_large_delta(plan.delta)
-    if warning is not None and not plan.public_user_count:
+    if warning := large_delta_of(plan):
         _LOGGER.warning("%s: %s.", _TRANSFORMS[type(plan)], warning)
     run_key = None
     if running.run_key_file is not None:
@@ -252,7 +238,7 @@ def ReadDocuments(made: Made) -> beam.PTransform:
     )
 
 
-@_keys({**_private_keys(PrivacyPlan), Grouping: (), KnownLists: ()})
+@_keys({**_private_keys(NgramsPlan), Grouping: (), KnownLists: ()})
 def PrivateNgrams(made: Made) -> beam.PTransform:
     """Releases n-grams of up to max_length words that many users share.
 
@@ -277,7 +263,7 @@ def PrivateNgrams(made: Made) -> beam.PTransform:
       ...         lambda row: print(row.ngram))
       good morning
     """
-    plan = made[PrivacyPlan]
+    plan = made[NgramsPlan]
     known = _known(made, plan.max_length)
     common = _common(made, plan, made[KnownLists])
     transform = ngrams.PrivateNgrams(

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_dpne.bayesian.posterior import probabilities
-from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.elements import arrays
 from beam_dpne.evaluation.corpus import Corpus
+from beam_dpne.lists.public_counts import PublicCounts
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, normals
 from pipelines.experiments import paper_probabilities
 from pipelines.experiments.bayesian_mechanisms import (

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_dpne.bayesian.public_files import read_public_counts
 from beam_dpne.elements import arrays
+from beam_dpne.lists.public_counts import read_public_counts
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits
 from pipelines.experiments.bayesian_judging import (
     best_floor,

@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.elements import arrays
 from beam_dpne.evaluation.corpus import Corpus
+from beam_dpne.lists.public_counts import PublicCounts
 
 _Integers = npt.NDArray[np.int64]
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from beam_dpne import PrivacyPlan, RunKey
+from beam_dpne import NgramsPlan, RunKey
 from beam_dpne.cli.display import print_table
 from beam_dpne.elements.arrays import rows_of_entries
 from beam_dpne.ngrams.elements import GramSet
@@ -75,7 +75,7 @@ WORLDS: dict[str, Callable[[list[str]], Documents]] = {
 
 def judged(data: Data, epsilon: float, seed: int) -> dict[str, float]:
     """Returns the measures of one release of a corpus."""
-    plan = PrivacyPlan(epsilon=epsilon, delta=1e-6)
+    plan = NgramsPlan(epsilon=epsilon, delta=1e-6)
     key = RunKey(bytes([seed] * 32))
     batches = list(data.user_batches(plan.max_tokens_per_user, key))
     sets = release_ngrams(batches, plan, key)
@@ -94,7 +94,7 @@ def judged(data: Data, epsilon: float, seed: int) -> dict[str, float]:
 
 
 def _true_numbers(
-    batches: Sequence, sets: Sequence[GramSet], plan: PrivacyPlan
+    batches: Sequence, sets: Sequence[GramSet], plan: NgramsPlan
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns each row's number of users, and the median number of released n-grams that they have."""
     users = []

@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from beam_dpne import KnownNgrams, PrivacyPlan
+from beam_dpne import KnownNgrams, NgramsPlan
 from beam_dpne.cli.display import print_table
 from beam_dpne.elements.arrays import places_in
 from beam_dpne.evaluation.corpus import Corpus, codes_of_sets, index_corpus, read_corpus
 from beam_dpne.forecast.forecasting import with_documents
+from beam_dpne.lists.counting import count_ngrams
 from beam_dpne.ngrams.in_memory import InMemory
-from beam_dpne.ngrams.known_lists import count_codes
+from beam_dpne.ngrams.known import root_of
 from beam_dpne.ngrams.valid import known_words
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
@@ -32,7 +33,7 @@ from beam_dpne.steps import GramSet
 from pipelines.experiments.studies import NOTICE, fixed_key
 
 MSNBC = "pipelines/data/msnbc990928.seq.gz"
-PLAN = PrivacyPlan(epsilon=1, delta=1e-7, count_share=0)
+PLAN = NgramsPlan(epsilon=1, delta=1e-7, count_share=0)
 NOTHING = "nothing"
 ONE_ROUND = "nothing, by one_round"
 _DEFAULTS = ("max_contributions", "vocabulary_delta_share", "rounds", "favour")
@@ -49,13 +50,13 @@ class World:
     """Users with their texts, and the plan of their releases."""
 
     corpus: Corpus
-    plan: PrivacyPlan = PLAN
+    plan: NgramsPlan = PLAN
 
     def release(self, known: KnownNgrams, key: int, **changed: Any) -> tuple[GramSet, ...]:
         """Returns what a run under a numbered key releases."""
         plan = dataclasses.replace(self.plan, **changed)
         run_key = fixed_key(key)
-        run = InMemory(plan=plan, run_key=run_key, root=known.root(plan.max_length))
+        run = InMemory(plan=plan, run_key=run_key, root=root_of(known, plan.max_length))
         return run.release([self.corpus.batch(run_key)])
 
     def compared(
@@ -93,15 +94,15 @@ class Judge:
         Columns are those that somebody has, those that many have, and spurious known and new ones.
         """
         found = []
-        previous = known.root(len(sets))
+        previous = root_of(known, len(sets))
         codes = codes_of_sets(self.index.corpus, sets)
         for grams, rows, level in zip(sets, codes, self.index.lengths, strict=True):
             users = np.append(level.users, 0)[self.index.find(rows)]
             is_known = np.zeros(users.size, bool)
             if previous is not None and level.length == 1:
                 is_known = places_in(grams.words, known_words(previous)) >= 0
-            elif previous is not None and previous.known is not None:
-                is_known = np.isin(grams.keys, previous.known)
+            elif previous is not None and previous.candidates.known is not None:
+                is_known = np.isin(grams.keys, previous.candidates.known)
             families = ((users[own] == 0).sum() for own in (is_known, ~is_known))
             found.append([(users > 0).sum(), (users >= MANY).sum(), *families])
             previous = grams
@@ -142,8 +143,8 @@ def halves(corpus: Corpus) -> tuple[Corpus, Corpus]:
 
 def of_text(corpus: Corpus, min_count: int) -> KnownNgrams:
     """Returns the n-grams that stand several times in texts."""
-    grams = count_codes(corpus.codes, len(corpus.words), PLAN.max_length, min_count)
-    return KnownNgrams.of_codes(corpus.words, grams)
+    counted = count_ngrams(corpus.codes, len(corpus.words), PLAN.max_length, min_count)
+    return KnownNgrams.of_codes(corpus.words, [each.rows for each in counted])
 
 
 def nonsense(known: KnownNgrams) -> KnownNgrams:

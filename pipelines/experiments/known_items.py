@@ -17,9 +17,9 @@ import numpy as np
 from beam_dpne.cli.display import print_table
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.elements.arrays import places_in
+from beam_dpne.lists.known import KnownNgrams, read_known
+from beam_dpne.lists.parameters import KNOWN_MIN_COUNT, KnownLists
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.ngrams.known import KnownNgrams, read_known
-from beam_dpne.ngrams.parameters import KNOWN_MIN_COUNT, KnownLists
 from beam_dpne.set_union.in_memory import release_items
 from beam_dpne.set_union.plan import POLICIES, SetUnionPlan
 from pipelines.experiments.corpora import Data, titles_source

@@ -19,14 +19,14 @@ import pyarrow.compute as pc
 from beam_dpne.accounting.composition import plan_of_each
 from beam_dpne.cli.display import print_table
 from beam_dpne.cli.main import main as beam_dpne
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
+from beam_dpne.release.changes import compare_releases
 from beam_dpne.release.reading import read_release
-from beam_dpne.report.changes import compare_releases
 
 MONTHS = 12
 FIRST = 5
 PHRASE = "zorbax plimket"
-YEAR = PrivacyPlan(epsilon=8, delta=1.2e-6)
+YEAR = NgramsPlan(epsilon=8, delta=1.2e-6)
 
 
 def write_months(titles: pathlib.Path, folder: pathlib.Path) -> None:

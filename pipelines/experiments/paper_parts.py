@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.adaptive import AHEAD
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.set_union.plan import DESCENT_POLICIES, SetUnionPlan
 from pipelines.experiments import baselines, paper_tables, union_policies
 from pipelines.experiments import printed as papers
@@ -34,6 +35,7 @@ SPURIOUS_LIMIT = 300
 UNION_LIMIT = 100
 TARGET_LENGTH = 7
 TABLE_LENGTH = 9
+FAVOUR_LENGTH = 5
 SPURIOUS_FRACTIONS = papers.DPNE_TABLE_3.columns
 
 
@@ -83,11 +85,13 @@ def all_experiments(scale: Scale) -> list[Experiment]:
         *_sweeps(scale),
         _best(scale, "msnbc", "MSNBC visits", MSNBC),
         _best(scale, "titles", "titles", {**TITLES, "max_length": TARGET_LENGTH}),
+        _favour(scale, "titles", "titles", {**TITLES, "max_length": FAVOUR_LENGTH}),
+        _favour(scale, "msnbc", "MSNBC visits", MSNBC),
     ]
 
 
 def _ngrams(label: str, keys: tuple[int, ...], at: Any = None, /, **plan: Any) -> Row:
-    return Row(label=label, plan=PrivacyPlan(**plan, count_share=0.0), keys=keys, at=at)
+    return Row(label=label, plan=NgramsPlan(**plan, count_share=0.0), keys=keys, at=at)
 
 
 def _compared(
@@ -291,4 +295,18 @@ def _best(scale: Scale, corpus: str, told: str, plan: Mapping[str, Any]) -> Expe
             *paper,
             _ngrams(OURS, scale.keys, **plan),
         ),
+    )
+
+
+def _favour(scale: Scale, corpus: str, told: str, plan: Mapping[str, Any]) -> Experiment:
+    """Ours at each value of `favour`, which says how much users keep for longer n-grams."""
+    parameters = f"ε = {plan['epsilon']:g}, δ = 1e-7, T = {plan['max_length']}"
+    return Experiment(
+        part="favour",
+        name=f"favour_{corpus}",
+        title=f"Ours over favour: {told} ({parameters}, η = 0.01)",
+        corpus=corpus,
+        table=paper_tables.sweep,
+        rows=tuple(_ngrams(OURS, scale.keys, favour, **plan, favour=favour) for favour in AHEAD),
+        swept="favour",
     )

@@ -11,7 +11,7 @@ from beam_dpne.evaluation.corpus import released_codes
 from beam_dpne.evaluation.judging import evaluate
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.in_memory import release_ngrams
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.ngrams.released_rows import ReleasedRows
 from beam_dpne.set_union.in_memory import release_items
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -23,7 +23,7 @@ from pipelines.experiments.union_policies import UnionParameters
 # Those of DPNE's Figure 4 and DPSU's Table 2, and some for context.
 K_ANONYMITY = (1, 2, 5, 10, 15, 18, 20, 25, 50, 100)
 _TOKENS = "tokens"
-Plan = PrivacyPlan | Baseline | SetUnionPlan | UnionParameters
+Plan = NgramsPlan | Baseline | SetUnionPlan | UnionParameters
 
 
 def measure(plan: Plan, data: Data, key: int, run_key: RunKey) -> dict[str, Any]:

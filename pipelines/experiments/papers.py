@@ -13,7 +13,7 @@ from pipelines.experiments.corpora import Data, Source, titles_source
 from pipelines.experiments.studies import Study
 
 MSNBC_FILE = "msnbc990928.seq.gz"
-PARTS = ("msnbc", "titles", "spurious", "set_union", "sweeps", "best")
+PARTS = ("msnbc", "titles", "spurious", "set_union", "sweeps", "best", "favour")
 _PARAGRAPHS = (
     "The tables and figures of two papers, run again by `pipelines/reproduce_papers.py`, with ours "
     "beside them. DPNE: Kim et al., *Differentially Private n-gram Extraction* (NeurIPS 2021). DPSU: "

@@ -6,7 +6,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, PrivateNgramsResult
+from beam_dpne import NgramsPlan, PrivateNgrams, PrivateNgramsResult
 from beam_dpne.jobs.engine import beam_options
 
 Read = Callable[[beam.Pipeline, argparse.Namespace], Any]
@@ -36,7 +36,7 @@ def launch(
         parser.add_argument(f"--{name}", required=True, help=text)
     given, for_beam = parser.parse_known_args(arguments)
     options = beam_options(for_beam)
-    plan = PrivacyPlan(epsilon=given.epsilon, delta=given.delta, max_length=given.max_length)
+    plan = NgramsPlan(epsilon=given.epsilon, delta=given.delta, max_length=given.max_length)
     release = PrivateNgrams(plan=plan, user_field=given.user_field, text_field=given.text_field)
     # As a context manager, Beam starts and stops the processes of transforms in Java.
     with beam.Pipeline(runner=options.runner, options=options.pipeline_options) as pipeline:

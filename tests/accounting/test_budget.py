@@ -6,7 +6,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from beam_dpne import PrivacyPlan, ReleaseNotes
+from beam_dpne import NgramsPlan, ReleaseNotes
 from beam_dpne.accounting import budget as module
 from beam_dpne.accounting.budget import Note, create_budget, open_budget
 from beam_dpne.accounting.composition import compose
@@ -16,7 +16,7 @@ from beam_dpne.errors import BudgetError
 from tests.accounting.test_population import old, release
 from tests.support.releases import write_ledger
 
-PLAN = PrivacyPlan(epsilon=1, delta=1e-7)
+PLAN = NgramsPlan(epsilon=1, delta=1e-7)
 SPENT = expense_of_plan(PLAN)
 
 
@@ -72,7 +72,7 @@ def test_runs_are_allowed_until_their_total_passes_the_cap(budget, tmp_path):
 
 def test_a_run_above_the_whole_cap_is_refused(budget, tmp_path):
     with pytest.raises(BudgetError, match="have spent nothing"):
-        noted(budget, tmp_path, expense_of_plan(PrivacyPlan(epsilon=3, delta=1e-7)))
+        noted(budget, tmp_path, expense_of_plan(NgramsPlan(epsilon=3, delta=1e-7)))
     with pytest.raises(BudgetError, match="no finite epsilon"):
         noted(budget, tmp_path, replace(SPENT, delta=1e-5, lone_delta=1e-5))
 
@@ -99,7 +99,7 @@ def test_a_run_that_sees_another_start_after_its_own_note_does_not_start(
     budget, tmp_path, monkeypatch
 ):
     """The other note appears between the first sum and the second."""
-    whole = expense_of_plan(PrivacyPlan(epsilon=1.9, delta=1e-7))
+    whole = expense_of_plan(NgramsPlan(epsilon=1.9, delta=1e-7))
     read = module.Budget.runs
     seen = []
 
@@ -132,7 +132,7 @@ def test_tries_of_one_run_are_counted_once(budget, tmp_path):
     assert another != first
     assert len(budget.runs()) == 2
     budget.remove(another)
-    other = expense_of_plan(PrivacyPlan(epsilon=1.1, delta=1e-7))
+    other = expense_of_plan(NgramsPlan(epsilon=1.1, delta=1e-7))
     with pytest.raises(BudgetError, match="with the same expense"):
         noted(budget, tmp_path / "one", other, again=True)
     write_ledger(tmp_path / "one", PLAN)
@@ -148,7 +148,7 @@ def test_a_note_is_settled_by_a_ledger_of_its_run_only(budget, tmp_path):
     name = noted(budget, output)
     with pytest.raises(BudgetError, match="does not exist"):
         budget.settle(output)
-    write_ledger(tmp_path / "one", PrivacyPlan(epsilon=0.5, delta=1e-7))
+    write_ledger(tmp_path / "one", NgramsPlan(epsilon=0.5, delta=1e-7))
     with pytest.raises(BudgetError, match="has no note of a run that publishes in"):
         budget.settle(output)
     assert isinstance(budget.runs()[name], Note)

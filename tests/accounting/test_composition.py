@@ -9,7 +9,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as distributions
 from msgspec.structs import asdict, replace
 
-from beam_dpne import BayesianPlan, PrivacyPlan, SetUnionPlan
+from beam_dpne import BayesianPlan, NgramsPlan, SetUnionPlan
 from beam_dpne.accounting.composition import compose
 from beam_dpne.accounting.expense import expense_of_ledger, expense_of_plan
 from beam_dpne.errors import BudgetError
@@ -19,9 +19,9 @@ from tests.support.releases import ledger_of
 
 def every_plan():
     common = {"epsilon": 1.5, "delta": 1e-7}
-    yield PrivacyPlan(**common)
-    yield PrivacyPlan(**common, rounds=2)
-    yield PrivacyPlan(**common, strategy="one_round", noise_growth=0.8)
+    yield NgramsPlan(**common)
+    yield NgramsPlan(**common, rounds=2)
+    yield NgramsPlan(**common, strategy="one_round", noise_growth=0.8)
     for policy in POLICIES:
         yield SetUnionPlan(**common, policy=policy)
     yield BayesianPlan(**common)
@@ -96,7 +96,7 @@ def test_totals_of_random_ledgers_are_those_of_privacy_loss_distributions(seed):
 
 @pytest.mark.parametrize(("releases", "epsilon"), [(2, 5.75), (4, 8.39), (12, 15.82)])
 def test_equal_releases_of_epsilon_4_cost_far_less_than_their_sum(releases, epsilon):
-    spent = expense_of_plan(PrivacyPlan(epsilon=4, delta=1e-6))
+    spent = expense_of_plan(NgramsPlan(epsilon=4, delta=1e-6))
     total = compose([spent] * releases)
     assert total.epsilon == pytest.approx(epsilon, abs=0.005)
     assert (total.sum_epsilon, total.delta) == (4 * releases, pytest.approx(releases * 1e-6))
@@ -104,13 +104,13 @@ def test_equal_releases_of_epsilon_4_cost_far_less_than_their_sum(releases, epsi
 
 
 def test_delta_that_only_one_user_pays_is_added_up_and_not_forgotten():
-    spent = replace(expense_of_plan(PrivacyPlan(epsilon=1, delta=1e-7)), lone_delta=0.9e-7)
+    spent = replace(expense_of_plan(NgramsPlan(epsilon=1, delta=1e-7)), lone_delta=0.9e-7)
     assert math.isinf(compose([spent] * 3, delta=2.7e-7).epsilon)
     assert compose([spent] * 3, delta=1e-5).epsilon < 3.0
 
 
 def test_a_smaller_delta_costs_epsilon_and_one_too_small_has_none():
-    spent = [expense_of_plan(PrivacyPlan(epsilon=1, delta=1e-7))] * 2
+    spent = [expense_of_plan(NgramsPlan(epsilon=1, delta=1e-7))] * 2
     totals = [compose(spent, delta=delta).epsilon for delta in (1e-5, 2e-7, 3e-8)]
     assert totals == sorted(totals)
     assert totals[-1] < math.inf
@@ -119,13 +119,13 @@ def test_a_smaller_delta_costs_epsilon_and_one_too_small_has_none():
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-7, math.nan])
 def test_a_delta_out_of_range_is_refused(delta):
-    spent = expense_of_plan(PrivacyPlan(epsilon=1, delta=1e-7))
+    spent = expense_of_plan(NgramsPlan(epsilon=1, delta=1e-7))
     with pytest.raises(BudgetError, match=r"delta must be in \(0, 1\)"):
         compose([spent], delta=delta)
 
 
 def test_events_outside_the_slack_cost_more_at_a_larger_total_epsilon():
-    spent = replace(expense_of_plan(PrivacyPlan(epsilon=1, delta=1e-6)), remainder=1e-9)
+    spent = replace(expense_of_plan(NgramsPlan(epsilon=1, delta=1e-6)), remainder=1e-9)
     without = compose([replace(spent, remainder=0.0)] * 4)
     assert compose([spent] * 4).epsilon > without.epsilon
     costly = replace(spent, remainder=5e-7)
@@ -143,7 +143,7 @@ def test_events_outside_the_slack_cost_more_at_a_larger_total_epsilon():
     ],
 )
 def test_a_ledger_that_contradicts_itself_is_refused(section, name, value, message):
-    ledger = json.loads(json.dumps(ledger_of(PrivacyPlan(epsilon=1, delta=1e-7))))
+    ledger = json.loads(json.dumps(ledger_of(NgramsPlan(epsilon=1, delta=1e-7))))
     ledger[section][name] = value
     with pytest.raises(BudgetError, match=message):
         expense_of_ledger(ledger, "here")
@@ -160,7 +160,7 @@ def test_a_ledger_that_contradicts_itself_is_refused(section, name, value, messa
     ],
 )
 def test_no_single_number_of_a_ledger_can_make_a_total_smaller(section, name, value):
-    plan = PrivacyPlan(epsilon=1, delta=1e-7)
+    plan = NgramsPlan(epsilon=1, delta=1e-7)
     ledger = json.loads(json.dumps(ledger_of(plan)))
     honest = compose([expense_of_ledger(ledger, "here")] * 4).epsilon
     (ledger["groups"]["sizes"][0] if section == "group" else ledger["spent"])[name] = value

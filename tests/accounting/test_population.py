@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from beam_dpne import PrivacyPlan, RunKey, SetUnionPlan
+from beam_dpne import NgramsPlan, RunKey, SetUnionPlan
 from beam_dpne.accounting.budget import create_budget, open_budget
 from beam_dpne.accounting.composition import compose
 from beam_dpne.accounting.expense import expense_of_plan
@@ -23,7 +23,7 @@ from beam_dpne.documents.run_keys import RunKeys
 from beam_dpne.errors import BudgetError
 from tests.support.releases import write_ledger
 
-PLAN = PrivacyPlan(epsilon=1, delta=1e-7)
+PLAN = NgramsPlan(epsilon=1, delta=1e-7)
 SPENT = expense_of_plan(PLAN)
 
 

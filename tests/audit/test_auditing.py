@@ -2,7 +2,7 @@
 
 import pytest
 
-from beam_dpne import BayesianPlan, PrivacyPlan, SetUnionPlan
+from beam_dpne import BayesianPlan, NgramsPlan, SetUnionPlan
 from beam_dpne.audit.auditing import EXCEEDED, PASSED, WEAK, audit_plan, games_of, statements
 from beam_dpne.audit.games import MECHANISM, Claim
 from beam_dpne.bayesian import grams as counting
@@ -14,7 +14,7 @@ RUNS = 20_000
 
 
 def grams(**parameters):
-    return PrivacyPlan(**{"epsilon": 4, "delta": 1e-7, "max_length": 2} | parameters)
+    return NgramsPlan(**{"epsilon": 4, "delta": 1e-7, "max_length": 2} | parameters)
 
 
 def union(policy, **parameters):
@@ -111,7 +111,7 @@ def test_enough_runs_come_near_the_claim_and_notice_every_planted_mistake(plan, 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["adaptive", "one_round"])
 def test_default_plans_pass_with_the_default_runs(strategy):
-    audit = audit_plan(PrivacyPlan(epsilon=4, delta=1e-7, strategy=strategy), processes=2)
+    audit = audit_plan(NgramsPlan(epsilon=4, delta=1e-7, strategy=strategy), processes=2)
     assert audit.verdict == PASSED, audit.missed
     shown = largest(audit)
     assert shown["n-grams of many users"] > 1.5

@@ -14,7 +14,7 @@ from beam_dpne.bayesian import backoff
 from beam_dpne.bayesian.arpa import weighted_model, write_orders
 from beam_dpne.bayesian.backoff import PublicGrams, adapted_model
 from beam_dpne.bayesian.posterior import discounted
-from beam_dpne.bayesian.public_counts import PublicCounts, count_text
+from beam_dpne.lists.public_counts import PublicCounts, count_text
 
 WORDS = [f"w{number:02}" for number in range(40)]
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from beam_dpne.bayesian import posterior
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.steps import BayesianCounts, NgramProbabilities
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.elements import batches
 from beam_dpne.elements.encoding import SetStore
+from beam_dpne.lists.public_counts import PublicCounts
 from beam_dpne.mechanism.randomness import RunKey
 from tests.oracle.bayesian import (
     Documents,

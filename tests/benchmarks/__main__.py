@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 
 ROOT = pathlib.Path(__file__).parents[2]
 MSNBC = ROOT / "pipelines" / "data" / "msnbc990928.seq.gz"
@@ -106,7 +106,7 @@ def product(part: str, data: pathlib.Path, strategy: str, *options: str) -> list
     privacy = dict(_PRIVACY[part])
     if strategy == DEFAULT:  # It has no limit of contributions.
         del privacy["max_contributions"]
-    plan = PrivacyPlan(**privacy, strategy="adaptive" if strategy == DEFAULT else strategy)
+    plan = NgramsPlan(**privacy, strategy="adaptive" if strategy == DEFAULT else strategy)
     path = data.with_name(f"{part}-{strategy}.json")
     path.write_text(plan.to_json())
     kind = ["--input_format=sequences"] if data.name.endswith(".seq.gz") else ["--tokenizer=words"]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from beam_dpne import PrivacyPlan
+from beam_dpne import NgramsPlan
 from beam_dpne.bayesian import grams as counting
 
 BUDGET = ("--epsilon", 4, "--delta", 1e-7)
@@ -50,7 +50,7 @@ def test_too_few_runs_end_with_status_4(cli):
 
 
 def test_a_whole_plan_comes_from_a_file(cli, tmp_path):
-    plan = PrivacyPlan(epsilon=4, delta=1e-7, max_length=1, strategy="one_round", count_share=0)
+    plan = NgramsPlan(epsilon=4, delta=1e-7, max_length=1, strategy="one_round", count_share=0)
     (tmp_path / "plan.json").write_text(plan.to_json())
     ended = cli("audit", "ngrams", "--plan", tmp_path / "plan.json", "--runs", 200, "--json")
     assert ended.status in (0, 4), ended.err

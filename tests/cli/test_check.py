@@ -61,6 +61,12 @@ def test_a_text_of_which_something_is_left_out_is_one_document(check):
         (notes(20), (), "The users are few; beam-dpne plan shows how many"),
         (notes(2000, each=1), (), "All records have a user of their own."),
         (notes(2000) + notes(1, 1000), (), "One user has 20% of the documents."),
+        (
+            [*notes(2000), {"user": "nan", "text": "you"}],
+            (),
+            "1 ids of users are words for a missing",
+        ),
+        (notes(2000, each=1), ("--record_is_user",), "Nothing looks wrong."),
         (notes(2000, text="4711 7 9x 8"), (), "80% of the words are not letters alone"),
         (notes(2000, text="4711 7 9x 8"), ("--tokenizer", "item"), "Nothing looks wrong."),
         (
@@ -84,17 +90,30 @@ def csv(tmp_path, name, ids, header="user,text"):
     return write(tmp_path / name, "\n".join([header, *rows]))
 
 
+OTHER = "other spellings of an id, by capital letters"
+UNSEEN = "another id but for blanks at the ends"
+
+
 @pytest.mark.parametrize(
-    ("one", "other"),
-    [("{}", "{}.0"), ("Ann{}@x", "ann{}@x "), ("{}", "{}\u00a0"), ("é{}", "e\u0301{}")],
+    ("one", "other", "said"),
+    [
+        ("{}", "{}.0", OTHER),
+        ("Ann{}@x", "ann{}@x ", OTHER),
+        ("{}", "{}\u00a0", UNSEEN),
+        ("é{}", "e\u0301{}", UNSEEN),
+        ("{}", "\u200e{}", UNSEEN),
+    ],
 )
-def test_ids_that_are_spellings_of_one_id_are_counted(cli, tmp_path, one, other):
+def test_ids_that_are_spellings_of_one_id_are_counted(cli, tmp_path, one, other, said):
     paths = [
         csv(tmp_path, name, [spelling.format(number) for number in range(1200)])
         for name, spelling in (("a.csv", one), ("b.csv", other))
     ]
     inputs = [each for path in paths for each in ("--input", path)]
-    assert "1,200 ids of users are other spellings of an id" in cli("check", "ngrams", *inputs).out
+    told = cli("check", "ngrams", *inputs).out
+    assert f"1,200 ids of users are {said}" in told
+    shown = cli("check", "ngrams", *inputs, "--normalize_users").out
+    assert ("1,200 ids" in shown) == (said == OTHER)
     assert "Nothing looks wrong." in cli("check", "ngrams", *inputs[:2]).out
 
 
@@ -123,9 +142,9 @@ def test_a_check_names_the_fields_of_a_file_that_lacks_one_and_a_run_does_not(cl
 def test_the_last_part_of_a_path_is_no_hint(check):
     """It may be the number of a message."""
     records = [{"id_str": str(n), "user": {"id_str": "7"}, "text": "a"} for n in range(5)]
-    said = check(records, "--user_field", "user.id_str").err
+    said = check(records, "--user_field", "person.id_str").err
     assert "--user_field must name a field" in said
-    assert "Did you mean" not in said
+    assert "Did you mean id_str" not in said
 
 
 @pytest.mark.parametrize("command", [("check", "ngrams"), ("ngrams",)])

@@ -20,7 +20,7 @@ BUDGET = [
 ROOMS = {
     *("accounting", "airflow", "audit", "bayesian", "cli", "counts", "documents", "elements"),
     *("engines", "evaluation", "exports", "forecast", "mechanism", "ngrams", "reading", "release"),
-    *("jobs", "report", "set_union", "storage", "yaml"),
+    *("jobs", "set_union", "storage", "yaml"),
 }
 _NOT_SOURCE = shutil.ignore_patterns(".git", "build", "dist", "*.egg-info", "__pycache__", "data")
 
@@ -77,8 +77,8 @@ def test_the_wheel_holds_the_package_alone(wheel):
     others = {name for name in names if name.startswith("beam_dpne/") and name[-3:] != ".py"}
     named = {
         *("__init__.pyi", "py.typed", "yaml/provider.yaml", "forecast/titles.json"),
-        *("report/page.css", "report/report.jinja", "report/search.js"),
-        *("report/html.jinja", "report/markdown.jinja", "report/card.jinja"),
+        *("release/report/page.css", "release/report/report.jinja", "release/report/search.js"),
+        *(f"release/report/{name}.jinja" for name in ("html", "markdown", "card")),
     }
     assert others == {f"beam_dpne/{name}" for name in named}
 
@@ -86,8 +86,8 @@ def test_the_wheel_holds_the_package_alone(wheel):
 DATA_FRAME = """
 import apache_beam as beam
 from apache_beam.dataframe.convert import to_dataframe
-from beam_dpne import PrivacyPlan, PrivateNgrams
-plan = PrivacyPlan(epsilon=8, delta=1e-5, max_length=1)
+from beam_dpne import NgramsPlan, PrivateNgrams
+plan = NgramsPlan(epsilon=8, delta=1e-5, max_length=1)
 with beam.Pipeline() as pipeline:
     rows = (pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(300)])
             | PrivateNgrams(plan=plan)).rows

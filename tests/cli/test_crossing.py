@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 from covertable import make
 
-from beam_dpne import PrivacyPlan, SetUnionPlan, read_release, split_ngram
+from beam_dpne import NgramsPlan, SetUnionPlan, read_release, split_ngram
 from beam_dpne.accounting.budget import open_budget
 from beam_dpne.accounting.expense import expense_of_plan
 from beam_dpne.release.reading import Release
@@ -244,7 +244,7 @@ class Case:
             given |= {"columns": list(crowd.FIELDS), "delimiter": "semicolon"}
         if row.is_grouped:
             given["group_field"] = crowd.FIELDS[-1]
-        return given | reading_fields()
+        return given | (crowd.NESTED if row.files == "nested" else reading_fields())
 
     def words(self) -> dict[str, Any]:
         """Returns the parameters of words, and of what is left out."""
@@ -359,7 +359,7 @@ def files_of(release: Release) -> dict[str, bytes]:
 
 
 # Keys of Beam YAML, by the transform that has them; the private transform has the others.
-READ_KEYS = ("input", "input_format", "delimiter", "columns")
+READ_KEYS = ("input", "input_format", "delimiter", "columns", "where")
 BOTH_KEYS = ("user_field", "text_field", "group_field")
 WRITE_KEYS = ("output", "output_format", "overwrite")
 
@@ -397,7 +397,7 @@ def counted_run(case: Case, given: Mapping[str, Any], runner: str = "1") -> Rele
     if row.budget == "run":
         return case.run("out", {**given, "budget": path}, runner)
     if row.budget == "settle":
-        make_plan = SetUnionPlan if row.is_union else PrivacyPlan
+        make_plan = SetUnionPlan if row.is_union else NgramsPlan
         expense = expense_of_plan(make_plan(**case.plan()))
         open_budget(path).check_and_note(expense, program=row.program, output=place)
     release = case.run("out", given, runner)

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from beam_dpne import errors
-from beam_dpne.cli.inputs import with_cause
 from beam_dpne.cli.main import failure_log, outcome, whole_chain
 from beam_dpne.documents.tokenizers import resolve_tokenizer, tokenizer_name
 from beam_dpne.elements import progress
 from beam_dpne.errors import RunError, printable_reason
+from beam_dpne.jobs.inputs import with_cause
 from beam_dpne.storage import directories
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -226,7 +226,8 @@ NAMED = """
 import logging
 
 def named_by_the_text(texts):
-    for name in ("beam_dpne.plugin", "beam_dpne_x", __name__):
+    logging.getLogger("own_level").setLevel(logging.WARNING)
+    for name in ("beam_dpne.plugin", "beam_dpne.storage.directories.x", "own_level", __name__):
         logging.getLogger(name).error("cannot split %s", texts[0])
     raise type(texts[0].as_py(), (KeyError,), {})()
 """

@@ -1,24 +1,41 @@
 """A run on this machine works without Beam, and is the one that runners of Beam do."""
 
+import functools
+import gzip
+import itertools
 import json
+import logging
 import os
 import subprocess
 import sys
+import threading
 
 import apache_beam as beam
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, ReadDocuments, RunKeyFile, WriteRelease
+from beam_dpne import NgramsPlan, PrivateNgrams, ReadDocuments, RunKeyFile, WriteRelease
+from beam_dpne.errors import RunError
+from beam_dpne.jobs.job import Job
+from beam_dpne.jobs.local import run_here
+from beam_dpne.ngrams.run import NgramsRun
+from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.options import ReadOptions
+from beam_dpne.release.schema import ReleaseNotes
 from tests.conftest import ROOT
 from tests.engines.conftest import release_bytes
 
+CANARY = "zebra4711"
 PROGRAMS = {
     "ngrams": ("--max_length", "3"),
     "ngrams with groups": ("--group_field", "team", "--max_length", "2"),
     "set-union": ("--tokenizer", "words"),
     "bayesian": ("--public", "public.tsv", "--length", "2"),
 }
+FILES = ("notes.jsonl", "more.csv.gz", "last.parquet")
+INPUTS = tuple(itertools.chain.from_iterable(("--input", file) for file in FILES))
 # An import of Beam, or of anything that needs it, fails in this process.
 WITHOUT_BEAM = (
     "import sys; sys.modules['apache_beam'] = None; "
@@ -35,6 +52,14 @@ def folder(tmp_path_factory):
     ]
     lines = [json.dumps(row) for row in rows]
     (path / "notes.jsonl").write_text("\n".join([*lines[:9], "{no record", *lines[9:]]))
+    # Each user has records in three files of three formats, in another order in each.
+    shifted = [rows[(7 * n) % 400] for n in range(400)]
+    with gzip.open(path / "more.csv.gz", "wt") as file:
+        file.write("team,text,user\n")
+        file.writelines(f'{row["team"]},"{row["text"]}",{row["user"]}\n' for row in shifted[:-1])
+        file.write(",x,u1\na,x\n")
+    table = pa.Table.from_pylist([*rows[::-1], {"user": None, "text": "x", "team": "a"}])
+    pq.write_table(table, path / "last.parquet")
     (path / "run.key").write_text("5eed" * 16)
     (path / "public.tsv").write_text("good morning\t9\nmorning you\t5\nyou there\t2\n")
     return path
@@ -42,7 +67,7 @@ def folder(tmp_path_factory):
 
 def given(program, folder, output):
     return (
-        *(program.split()[0], "--input", "notes.jsonl", "--epsilon", "10", "--delta", "1e-4"),
+        *(program.split()[0], *INPUTS, "--epsilon", "10", "--delta", "1e-4"),
         *("--run_key_file", "run.key", "--output", output, *PROGRAMS[program]),
         *("--rejects", str(folder / f"rejects of {output}")),
     )
@@ -62,7 +87,7 @@ def test_a_run_on_this_machine_works_without_beam(cli, folder, program, monkeypa
         name = f"{program} {workers}"
         ended = without_beam(folder, *given(program, folder, name), "--workers", workers)
         assert ended.returncode == 0, ended.stderr
-        assert "1 record was rejected" in ended.stderr
+        assert "records were rejected" in ended.stderr
     monkeypatch.chdir(folder)
     on_beam = f"{program} on Beam"
     ended = cli(*given(program, folder, on_beam), "--runner", "DirectRunner")
@@ -105,14 +130,62 @@ def test_a_number_of_processes_is_of_this_machine_alone(cli, folder, runner, mon
 
 def test_the_transforms_in_a_pipeline_of_ones_own_write_the_same_release(cli, folder, monkeypatch):
     monkeypatch.chdir(folder)
-    given = ("--input", "notes.jsonl", "--epsilon", 10, "--delta", 1e-4, "--max_length", 3)
+    given = (*INPUTS, "--epsilon", 10, "--delta", 1e-4, "--max_length", 3)
     ended = cli("ngrams", *given, "--run_key_file", "run.key", "--output", "here")
     assert ended.status == 0, ended.err
-    plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=3)
+    plan = NgramsPlan(epsilon=10, delta=1e-4, max_length=3)
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        read = pipeline | ReadDocuments(inputs=["notes.jsonl"])
+        read = pipeline | ReadDocuments(inputs=FILES)
         private = PrivateNgrams(
             plan=plan, run_key=RunKeyFile.checked("run.key"), described=read.described
         )
         _ = read.documents | private | WriteRelease(output="own", tally=read.tally)
     assert release_bytes(folder / "own") == release_bytes(folder / "here")
+
+
+class Failing(NgramsRun):
+    """Fails after the input was read, in a thread and in the end, with errors that quote a text."""
+
+    def release_in_memory(self, partitions, run_key, workers):
+        def fail():
+            raise KeyError(CANARY)
+
+        thread = threading.Thread(target=fail)
+        thread.start()
+        thread.join()
+        fail()
+
+
+def quotes_the_text(_):
+    raise KeyError(CANARY)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    "program", [Failing, functools.partial(NgramsRun, tokenizer=quotes_the_text)]
+)
+def test_a_run_that_fails_leaves_no_process_and_quotes_nothing(
+    folder, tmp_path, capfd, monkeypatch, workers, program
+):
+    """Also while the error, whose traceback holds what was running, is there."""
+    monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    monkeypatch.setattr(logging, "lastResort", None)
+    job = Job(
+        private=program(plan=NgramsPlan(epsilon=10, delta=1e-4)),
+        files=match_inputs([str(folder / file) for file in FILES]),
+        reading=ReadOptions(),
+        output=str(tmp_path / "out"),
+        output_format="jsonl",
+        overwrite=False,
+        notes=ReleaseNotes(),
+        rejects=None,
+        max_rejected=1,
+    )
+    with pytest.raises(RunError) as caught:
+        run_here(job, workers)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    assert "KeyError" in str(caught.value)
+    assert CANARY not in str(caught.value) + "".join(capfd.readouterr())

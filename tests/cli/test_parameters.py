@@ -27,6 +27,7 @@ PLANNED = [
 ]
 # Texts of parameters with a form of their own, and a list whose members have a comma and a quote.
 TEXTS = {
+    "where": ["turns.role=a,b", "kind=note"],
     "encoding": "cp1252",
     "delimiter": "semicolon",
     "tokenizer": "words",

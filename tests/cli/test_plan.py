@@ -7,7 +7,7 @@ import re
 import pytest
 from rich.console import Console
 
-from beam_dpne import PrivacyPlan, SetUnionPlan
+from beam_dpne import NgramsPlan, SetUnionPlan
 from beam_dpne.cli import display
 from tests.conftest import ROOT
 
@@ -104,7 +104,7 @@ def test_a_forecast_is_printed_and_repeated(cli, text, tmp_path):
     assert 4 <= int(rows[2][2]) <= 11
     assert 3 <= int(rows[3][2]) <= 10
     assert "Simulated with 300 users" in ended.out
-    assert PrivacyPlan.from_json(plan.read_text()).epsilon == 4
+    assert NgramsPlan.from_json(plan.read_text()).epsilon == 4
     assert cli(*command, "--overwrite").out == ended.out
 
 

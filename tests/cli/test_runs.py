@@ -1,19 +1,22 @@
 """`beam-dpne ngrams`: real files, real runs, what is printed and what is on disk."""
 
+import fcntl
 import json
 import os
 import pathlib
 import pty
 import random
+import shutil
 import signal
+import sys
 import time
 
 import pytest
 
 from beam_dpne.cli import display
-from beam_dpne.cli.programs import only_run_to
 from beam_dpne.elements import progress
 from beam_dpne.elements.progress import Snapshot
+from beam_dpne.jobs.running import only_run_to
 from beam_dpne.release.reading import read_ledger, read_release
 
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)
@@ -157,13 +160,87 @@ def test_a_release_is_only_replaced_on_request(release):
     assert rows_of(place)
 
 
-def test_a_second_run_to_one_directory_is_refused_while_the_first_is_at_work(release, tmp_path):
-    with only_run_to(str(tmp_path / "out")):
-        ended, place = release("--quiet")
-        assert (ended.status, place.exists()) == (2, False)
-        assert "--output must be of one run at a time" in ended.err
-        assert release("--quiet", output="other")[0].status == 0
-    assert release("--quiet")[0].status == 0
+def test_what_cannot_be_deleted_is_told_and_fails_nothing(program, data, tmp_path):
+    place = tmp_path / "out"
+    (place / "ngrams-0123456789abcdef-00000-of-00001.jsonl").mkdir(parents=True)
+    given = ("--input", data / "notes.jsonl", "--output", place, "--overwrite", "--quiet", *RUN)
+    for more in ((), ("--runner", "FnApiRunner"), ("--failure_log", tmp_path / "f.log")):
+        ended = program.run("ngrams", *given, *more)
+        assert ended.status == 0, ended.err
+        assert ended.err.count("could not be deleted") == 1
+
+
+def test_a_second_run_to_one_directory_is_refused_while_the_first_is_at_work(
+    release, program, data, tmp_path
+):
+    """Whatever its TMPDIR and by whatever path it comes; and nothing is left of runs that fail."""
+    place = tmp_path / "new" / "out"
+    (tmp_path / "link").symlink_to(tmp_path / "new")
+    given = ("ngrams", "--input", data / "notes.jsonl", "--quiet", *RUN)
+    with only_run_to(str(place)):
+        for path in (place, tmp_path / "link" / "out"):
+            ended = program.run(*given, "--output", path)
+            assert (ended.status, list(place.iterdir())) == (2, []), ended.err
+            assert "--output must be of one run at a time" in ended.err
+        assert release("--quiet", output="new/other")[0].status == 0
+    assert not place.exists()
+    assert program.run(*given, "--output", place).status == 0
+
+
+OTHER = """
+import pathlib, shutil
+import pyarrow.compute as pc
+
+def splits(texts):
+    here = pathlib.Path(__file__).parent
+    if len(texts) > 100:  # More than the first texts, on which it is tried.
+        shutil.copytree(here / "other", here / "out", dirs_exist_ok=True)
+    return pc.split_pattern(texts, " ")
+"""
+
+
+@pytest.mark.parametrize("how", [("--workers", 1), ("--runner", "FnApiRunner")])
+def test_a_release_that_comes_while_a_run_is_at_work_is_not_replaced(
+    release, tmp_path, monkeypatch, how
+):
+    """As from another machine, or from a pipeline of one's own."""
+    (tmp_path / "other_run.py").write_text(OTHER)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "other_run", raising=False)
+    _, other = release("--quiet", output="other")
+    ended, place = release("--tokenizer", "other_run:splits", *how)
+    assert (ended.status, "is a release already" in ended.err) == (1, True), ended.err
+    assert files_of(place) == files_of(other)
+
+
+def test_the_release_of_a_run_that_has_just_ended_is_not_taken_for_ones_own(
+    release, tmp_path, monkeypatch
+):
+    """Else a run that is interrupted would end as if it had published."""
+    (tmp_path / "interrupted.py").write_text(
+        SLOW.replace("time.sleep(60)", "raise KeyboardInterrupt")
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    _, other = release("--quiet", output="other")
+    lock = fcntl.flock
+
+    def lock_after_another_run(handle, how):
+        monkeypatch.setattr(fcntl, "flock", lock)
+        shutil.copytree(other, tmp_path / "out", dirs_exist_ok=True)
+        lock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", lock_after_another_run)
+    ended, place = release("--tokenizer", "interrupted:splits", "--workers", 1)
+    assert (ended.status, "published:" in ended.err) == (130, False), ended.err
+    assert files_of(place) == files_of(other)
+
+
+def test_a_run_that_publishes_nothing_leaves_no_folder(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for place in (tmp_path / "new" / "deep" / "out", tmp_path / "empty"):
+        with only_run_to(str(place)):
+            assert place.is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 
 def test_a_release_holds_neither_the_key_nor_where_it_was_made(release, data, tmp_path):
@@ -188,9 +265,14 @@ def test_rejects_are_counted_listed_and_limited(cli, data, tmp_path):
     ] * 2
     inside = cli(*given, "--overwrite", "--rejects", tmp_path / "out" / "rejects")
     assert (inside.status, "rejects must be outside every release" in inside.err) == (2, True)
-    ended = cli(*given[:4], tmp_path / "no", *RUN, "--max_rejected", 0)
-    assert ended.status == 1
-    assert not (tmp_path / "no" / "ledger.json").exists()
+    for how in ((), ("--runner", "FnApiRunner")):
+        shutil.rmtree(tmp_path / "rejects")
+        more = ("--max_rejected", 0, "--rejects", tmp_path / "rejects")
+        ended = cli(*given[:4], tmp_path / "no", *RUN, *more, *how)
+        assert ended.status == 1
+        assert not (tmp_path / "no").exists()
+        # The list says what is to be corrected, above all if the run has failed for it.
+        assert len(listed.read_text().splitlines()) == 2
 
 
 def test_an_input_without_records_is_refused_if_it_is_empty_and_noticed_if_not(cli, tmp_path):
@@ -260,6 +342,23 @@ def test_a_terminal_shows_a_live_line_without_users_or_words(program, data, tmp_
     assert b"of the input" in shown or b"length" in shown or b"starting" in shown
     assert b"user-0" not in shown
     assert b"morning" not in shown
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_the_end_of_a_run_does_not_change_its_status(
+    program, data, tmp_path, number
+):
+    """Else whoever repeats what has failed would spend the budget twice."""
+    (tmp_path / "late.py").write_text(
+        "import atexit, os\nfrom pyarrow.compute import utf8_split_whitespace\n"
+        f"atexit.register(os.kill, os.getpid(), {int(number)})\n"
+    )
+    given = ("--input", data / "notes.jsonl", "--output", tmp_path / "out", *RUN)
+    paths = os.pathsep.join([str(tmp_path), program.environment()["PYTHONPATH"]])
+    command = ("ngrams", *given, "--tokenizer", "late:utf8_split_whitespace")
+    ended = program.run(*command, env=program.environment(PYTHONPATH=paths))
+    assert (ended.status, "Traceback" in ended.err) == (0, False)
+    assert ended.err.splitlines()[-1] == f"published: {tmp_path / 'out'}"
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -33,8 +33,8 @@ import pyarrow.compute as pc
 
 def cut(texts):
     if len(texts) > 100:  # More than the first texts, on which it is tried before the run.
-        if not os.path.exists({output!r}):
-            shutil.copytree({other!r}, {output!r})
+        if not os.path.exists(os.path.join({output!r}, "ledger.json")):
+            shutil.copytree({other!r}, {output!r}, dirs_exist_ok=True)
         {then}
     return pc.utf8_split_whitespace(texts)
 """
@@ -179,14 +179,15 @@ def test_the_release_of_another_run_is_not_taken_for_ones_own(program, notes, tm
 
 
 def test_an_interrupt_when_the_lock_is_given_back_fails_no_run(cli, notes, tmp_path, monkeypatch):
-    remove = os.remove
+    remove = os.rmdir
 
     def interrupted(path):
-        if str(path).endswith(".lock") and (tmp_path / "out" / "ledger.json").exists():
+        if (tmp_path / "out" / "ledger.json").exists():
             raise KeyboardInterrupt
         remove(path)
 
-    monkeypatch.setattr(os, "remove", interrupted)
+    # A run that gives its directory back removes it if it is empty.
+    monkeypatch.setattr(os, "rmdir", interrupted)
     ended = cli("ngrams", "--input", notes, "--output", tmp_path / "out", *RUN)
     assert ended.status == 0, ended.err
     assert "with KeyboardInterrupt after that" in ended.err

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_dpne import PrivacyPlan, RunKey
+from beam_dpne import NgramsPlan, RunKey
 from beam_dpne.counts import measuring as counting
 from beam_dpne.counts.estimates import estimate_users
 from beam_dpne.counts.measuring import Held, measure, split_sums, sum_counts
@@ -16,7 +16,7 @@ from beam_dpne.ngrams.released_rows import GramRows
 from tests.counts import sums_of_table
 
 KEY = RunKey(b"estimates".ljust(32, b"."))
-PLAN = PrivacyPlan(epsilon=4, delta=1e-7, max_length=1, count_share=0.5)
+PLAN = NgramsPlan(epsilon=4, delta=1e-7, max_length=1, count_share=0.5)
 ROWS = 400
 RNG = np.random.default_rng(3)
 COUNTS = np.sort(RNG.integers(3000, 300_000, ROWS))[::-1].copy()

@@ -17,7 +17,7 @@ from beam_dpne import (
     BayesianCounts,
     BayesianPlan,
     KnownNgrams,
-    PrivacyPlan,
+    NgramsPlan,
     PrivateNgrams,
     PrivateSetUnion,
     RunKey,
@@ -35,7 +35,7 @@ from pipelines.msnbc import CategoryNames
 
 KEY = RunKey(b"k" * 32)
 PLANS = {
-    "ngrams": PrivacyPlan(epsilon=4, delta=1e-6, max_length=2),
+    "ngrams": NgramsPlan(epsilon=4, delta=1e-6, max_length=2),
     "set-union": SetUnionPlan(epsilon=4, delta=1e-6),
     "bayesian": BayesianPlan(epsilon=4, delta=1e-6),
 }
@@ -293,8 +293,8 @@ def test_reading_says_how_it_read_and_the_ledger_of_a_pipeline_names_its_fields(
 @pytest.mark.parametrize(
     ("transform", "given", "message"),
     [
-        (PrivateNgrams, {"plan": None}, "plan must be PrivacyPlan, got NoneType"),
-        (PrivateSetUnion, {"plan": PLANS["ngrams"]}, "plan must be SetUnionPlan, got PrivacyPlan"),
+        (PrivateNgrams, {"plan": None}, "plan must be NgramsPlan, got NoneType"),
+        (PrivateSetUnion, {"plan": PLANS["ngrams"]}, "plan must be SetUnionPlan, got NgramsPlan"),
         (
             BayesianCounts,
             {"plan": PLANS["bayesian"], "public": None},

@@ -13,17 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_dpne.bayesian.public_counts import count_text
-from beam_dpne.cli import parameters
 from beam_dpne.documents.folding import FOLDS
-from beam_dpne.documents.masks import KEPT, MASK_NAMES, MASKS, TextRules, advice, read_stop_list
+from beam_dpne.documents.masks import KEPT, MASK_NAMES, MASKS, TextRules, advice
 from beam_dpne.documents.run_keys import key_context, require_identified, tokenizer_identity
 from beam_dpne.documents.tokenizers import cut_at_borders, tokenize, whitespace
-from beam_dpne.errors import TokenizerError, UsageError
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.errors import InputError, TokenizerError, UsageError
+from beam_dpne.jobs import parameters
+from beam_dpne.lists.left_out import read_stop_list
+from beam_dpne.lists.public_counts import count_text
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.release.reading import read_ledger, read_release
 
-PLAN = PrivacyPlan(epsilon=8, delta=1e-5, max_length=3)
+PLAN = NgramsPlan(epsilon=8, delta=1e-5, max_length=3)
 ALL = tuple(MASKS)
 PRONE = "a@.1-_:/w é東@。'%+ \n"
 
@@ -290,9 +291,13 @@ def test_a_list_is_read_line_by_line_and_must_be_text(tmp_path):
     path = tmp_path / "stop.txt"
     path.write_bytes("\ufeffJohn Smith \r\n\r\nÉ\nJohn Smith\n".encode())
     assert read_stop_list(str(path)) == ("John Smith", "É")
-    for content in (b"\n", b"\xff\n", b"a" * (2**20 + 1)):
+    for content, kind, said in (
+        (b"\n", UsageError, "stop_list must be"),
+        (b"a" * (2**20 + 1), UsageError, "stop_list must be"),
+        (b"\xff\n", InputError, "is not UTF-8"),
+    ):
         path.write_bytes(content)
-        with pytest.raises(UsageError, match="stop_list must be"):
+        with pytest.raises(kind, match=said):
             read_stop_list(str(path))
 
 

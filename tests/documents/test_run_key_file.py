@@ -10,7 +10,7 @@ import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey, WriteRelease
+from beam_dpne import NgramsPlan, PrivateNgrams, RunKey, WriteRelease
 from beam_dpne.documents import run_keys
 from beam_dpne.documents.run_keys import RunKeyFile, key_context
 from beam_dpne.ngrams.ledger import reported_contents
@@ -20,7 +20,7 @@ from tests.support.releases import length_of
 
 HEX = "0123456789abcdef" * 4
 KEY = RunKey.from_hex(HEX)
-PLAN = PrivacyPlan(epsilon=8, delta=1e-4, max_length=3)
+PLAN = NgramsPlan(epsilon=8, delta=1e-4, max_length=3)
 
 
 @pytest.fixture

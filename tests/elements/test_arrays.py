@@ -20,8 +20,6 @@ from beam_dpne.elements.arrays import (
     hash_words,
     join_words,
     map_in_threads,
-    merge_hashes,
-    merge_words,
     offsets_of,
     outside_limit,
     places_among,
@@ -31,6 +29,7 @@ from beam_dpne.elements.arrays import (
     used_words,
 )
 from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.dictionaries import merge_words
 from beam_dpne.elements.sums import sums_at, sums_of_rows
 from beam_dpne.mechanism.randomness import keyed_hashes
 
@@ -230,15 +229,18 @@ def test_each_word_is_found_at_its_place_and_others_at_minus_one():
 @given(words_of_parts)
 def test_one_dictionary_has_each_word_once_and_knows_where_each_parts_words_are(parts):
     arrays = [pa.array(part, pa.string()) for part in parts]
-    dictionary, places = merge_words(arrays)
+    merged = merge_words(arrays)
+    dictionary = merged.words
     words = [word for part in parts for word in part]
     assert join_words(arrays).to_pylist() == words
     assert dictionary.to_pylist() == list(dict.fromkeys(words))
-    assert dictionary.take(pa.array(places)).to_pylist() == words
+    assert dictionary.take(pa.array(merged.places)).to_pylist() == words
+    codes = merged.codes([np.arange(-1, len(part)) for part in parts])
+    read = [[None if code < 0 else dictionary[code].as_py() for code in own] for own in codes]
+    assert read == [[None, *part] for part in parts]
     if words:
         hashes = [hash_words(SUB_KEY, array) for array in arrays]
-        merged = merge_hashes(hashes, places, len(dictionary))
-        assert merged.tolist() == hash_words(SUB_KEY, dictionary).tolist()
+        assert merged.hashes(hashes).tolist() == hash_words(SUB_KEY, dictionary).tolist()
 
 
 def test_words_that_no_code_names_are_dropped():

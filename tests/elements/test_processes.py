@@ -1,5 +1,6 @@
 """Forks that answer requests: all cores, nothing lost, and none left behind."""
 
+import errno
 import mmap
 import os
 import pathlib
@@ -135,15 +136,26 @@ def test_a_fork_that_the_system_ends_ends_the_run():
         list(forks.stream(range(2)))
 
 
-def test_forks_end_with_a_caller_that_is_killed():
-    code = (
-        "import os\nfrom contextlib import closing\n"
-        "from beam_dpne.elements.processes import Processes\n"
-        "with closing(Processes(lambda _: [os.getpid()], 2)) as forks:\n"
-        "    for pid in forks.stream(range(2)): print(pid, flush=True)\n"
-        "    input()\n"
-    )
-    run = [sys.executable, "-c", code]
+CALLER = """
+import os, sys, time
+from contextlib import closing
+from beam_dpne.elements.processes import Processes
+
+def answer(_):
+    yield os.getpid()
+    time.sleep(int(sys.argv[1]))
+
+with closing(Processes(answer, 2)) as forks:
+    for pid in forks.stream(range(2)):
+        print(pid, flush=True)
+    input()
+"""
+
+
+@pytest.mark.parametrize("seconds", ["0", "1000"], ids=["idle", "at work"])
+def test_forks_end_with_a_caller_that_is_killed(seconds):
+    """Else the data stay in memory, and the lock of the run stays for the run that repeats it."""
+    run = [sys.executable, "-c", CALLER, seconds]
     with subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         pids = {parent.stdout.readline().strip() for _ in range(2)}
         assert all(pathlib.Path("/proc", pid).exists() for pid in pids)
@@ -244,6 +256,16 @@ def test_a_lock_of_another_thread_does_not_stop_a_fork():
 
     with progress._now.lock, closing(Processes(step, 1)) as forks:
         assert list(forks.stream([1])) == [1]
+
+
+def test_a_fork_that_cannot_be_made_is_told_and_leaves_signals_as_they_were(monkeypatch):
+    def refuse():
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", refuse)
+    with closing(Processes(range, 1)) as forks, pytest.raises(RunError, match="smaller number"):
+        list(forks.stream([1]))
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGINT, signal.SIGTERM} == set()
 
 
 def test_signals_end_forks_and_only_the_parent_hears_an_interrupt(shared):

@@ -35,7 +35,8 @@ def test_items_that_are_mapped_are_the_parts_of_the_stage(workers):
         progress.enter("users", 2, 1)
         return shown()
 
-    seen = map_in_threads(work, range(5), workers)
+    with progress.counting(range(5)):
+        seen = map_in_threads(work, range(5), workers)
     assert max(seen) == ("users", 1, 4, 5)
     progress.enter("users", 3, 1)
     assert shown() == ("users", 1, 0, 0)

@@ -13,7 +13,7 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne import NgramsPlan, PrivateNgrams, RunKey
 from beam_dpne.elements import encoding
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.encoding import SetStore, spill
@@ -109,7 +109,7 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
 
 @pytest.mark.parametrize(("strategy", "pruning"), [("adaptive", "both"), ("one_round", "single")])
 def test_a_limit_of_one_byte_does_not_change_the_release(tmp_path, strategy, pruning):
-    plan = PrivacyPlan(
+    plan = NgramsPlan(
         epsilon=20,
         delta=1e-3,
         max_length=4,

@@ -5,10 +5,10 @@ import sys
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey, engines
+from beam_dpne import NgramsPlan, PrivateNgrams, RunKey, engines
 
 if __name__ == "__main__":
-    plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2)
+    plan = NgramsPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2)
     with engines.pipeline(PipelineOptions(sys.argv[2:])) as pipeline:
         documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
         result = documents | PrivateNgrams(plan=plan, run_key=RunKey(bytes(32)))

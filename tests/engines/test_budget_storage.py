@@ -5,7 +5,7 @@ import hashlib
 
 import pytest
 
-from beam_dpne import PrivacyPlan
+from beam_dpne import NgramsPlan
 from beam_dpne.accounting.budget import create_budget, open_budget
 from beam_dpne.accounting.composition import compose
 from beam_dpne.accounting.expense import expense_of_plan
@@ -17,7 +17,7 @@ from tests.support.releases import ledger_of
 pytestmark = [pytest.mark.engines, pytest.mark.storage]
 pytest_plugins = ["tests.engines.storage"]
 
-PLAN = PrivacyPlan(epsilon=1, delta=1e-7)
+PLAN = NgramsPlan(epsilon=1, delta=1e-7)
 SPENT = expense_of_plan(PLAN)
 
 

@@ -16,7 +16,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.external import ExternalTransform, ImplicitSchemaPayloadBuilder
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, read_release
+from beam_dpne import NgramsPlan, PrivateNgrams, read_release
 from beam_dpne.mechanism.randomness import RunKey
 from tests.conftest import ROOT
 from tests.engines.flink import free_ports
@@ -95,7 +95,7 @@ def service(tmp_path_factory) -> Iterator[Service]:
 def direct(run_key_file, tmp_path_factory) -> list[str]:
     """The rows of the same release without a service, as lines."""
     target = tmp_path_factory.mktemp("direct") / "rows"
-    plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2)
+    plan = NgramsPlan(epsilon=10, delta=1e-4, max_length=2)
     key = RunKey.from_hex(run_key_file.read_text())
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         result = (

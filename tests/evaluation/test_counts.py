@@ -10,7 +10,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from beam_dpne import PrivacyPlan, RunKey, join_tokens
+from beam_dpne import NgramsPlan, RunKey, join_tokens
 from beam_dpne.evaluation.corpus import corpus_of, index_corpus, read_corpus
 from beam_dpne.evaluation.judging import evaluate_counts, rows_of_table
 from beam_dpne.ngrams.in_memory import release_ngrams
@@ -182,7 +182,7 @@ def test_intervals_of_a_default_release_cover_the_true_numbers_and_the_top_is_th
     files = match_inputs([str(tmp_path / "tickets.jsonl")])
     corpus = read_corpus(files, ReadOptions(), "words")
     assert len(corpus.users) == tickets.CUSTOMERS
-    plan, key = PrivacyPlan(epsilon=4, delta=1e-6), RunKey(bytes(32))
+    plan, key = NgramsPlan(epsilon=4, delta=1e-6), RunKey(bytes(32))
     index = index_corpus(corpus, plan.max_length)
     table = ReleasedRows.of(release_ngrams([corpus.batch(key)], plan, key)).table()
     rows = rows_of_table(index, table)

@@ -4,7 +4,7 @@ import gzip
 import json
 import random
 
-from beam_dpne import KnownNgrams, PrivacyPlan
+from beam_dpne import KnownNgrams, NgramsPlan
 from beam_dpne.evaluation.corpus import corpus_of
 from pipelines.experiments import known as experiment
 from pipelines.experiments.known import Judge, World, main
@@ -19,7 +19,7 @@ def texts(seed, count):
 def test_real_ones_and_spurious_ones_of_both_families_are_counted(monkeypatch):
     monkeypatch.setattr(experiment, "MANY", 100)
     held = [(f"u{user}", text) for user, text in enumerate(texts(1, 300))]
-    plan = PrivacyPlan(epsilon=8, delta=1e-4, max_length=2, count_share=0, spurious_fraction=0.5)
+    plan = NgramsPlan(epsilon=8, delta=1e-4, max_length=2, count_share=0, spurious_fraction=0.5)
     world = World(corpus=corpus_of(held), plan=plan)
     lists = [("a",), ("a", "b"), *((f"no{number}",) for number in range(200)), ("no1", "a")]
     known = KnownNgrams.of(lists)

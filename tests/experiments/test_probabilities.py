@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from beam_dpne.bayesian.grams import UserGrams
-from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.evaluation.corpus import corpus_of
+from beam_dpne.lists.public_counts import PublicCounts
 from beam_dpne.mechanism.randomness import keyed_bits
 from pipelines.experiments import bayesian_mechanisms as mechanisms
 from pipelines.experiments.bayesian_judging import (

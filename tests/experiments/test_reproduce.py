@@ -15,7 +15,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, PrivateSetUnion, SetUnionPlan
+from beam_dpne import NgramsPlan, PrivateNgrams, PrivateSetUnion, SetUnionPlan
 from pipelines.experiments import bayesian_parts
 from pipelines.experiments import paper_parts as parts
 from pipelines.experiments import printed as papers
@@ -72,6 +72,9 @@ def test_every_table_of_two_papers_is_made(data, tmp_path, capsys):
     assert rows["DPSU-single"]["real"] == ""
     for label in (parts.PAPER, parts.OURS):
         assert int(rows[label]["real"]) == sum(int(rows[label][str(k)]) for k in range(1, 7)) > 0
+    with open(tmp_path / "favour_titles.csv", encoding="utf-8", newline="") as lines:
+        words = {row["favour"]: int(row["1"]) for row in csv.DictReader(lines)}
+    assert words["words"] > words["balanced"] > words["long"]
     policies = rows_of(tmp_path / "dpsu_table_1.csv")
     assert {*parts.PUBLISHED, *parts.OTHER_POLICIES} < policies.keys()
     summary = (tmp_path / "README.md").read_text(encoding="utf-8")
@@ -84,7 +87,7 @@ def test_every_table_of_two_papers_is_made(data, tmp_path, capsys):
 
 def test_real_and_spurious_grams_are_those_that_plain_counting_finds(corpora):
     """A large η, so that some are spurious; the corpus is counted again from its documents."""
-    plan = PrivacyPlan(epsilon=8, delta=1e-4, max_length=3, spurious_fraction=0.4, count_share=0)
+    plan = NgramsPlan(epsilon=8, delta=1e-4, max_length=3, spurious_fraction=0.4, count_share=0)
     lengths = [
         measure(plan, corpora["msnbc"], number, fixed_key(number))["lengths"]
         for number in range(1, 9)
@@ -117,7 +120,7 @@ def users_of(data: Data) -> dict[str, list[list[str]]]:
 @pytest.mark.parametrize(
     "plan",
     [
-        PrivacyPlan(epsilon=8, delta=1e-3, max_length=3, count_share=0, max_tokens_per_user=100),
+        NgramsPlan(epsilon=8, delta=1e-3, max_length=3, count_share=0, max_tokens_per_user=100),
         SetUnionPlan(epsilon=3, delta=1e-3, max_contributions=30, count_share=0),
     ],
     ids=["ngrams", "union"],

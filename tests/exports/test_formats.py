@@ -19,12 +19,11 @@ from huggingface_hub import DatasetCard
 from tokenizers import Tokenizer
 
 from beam_dpne import PublicCounts, join_tokens, read_release, split_ngram
-from beam_dpne.bayesian.public_files import read_public_counts
 from beam_dpne.documents.tokenizers import words as split_words
 from beam_dpne.elements.rows import in_release, unescape_item
-from beam_dpne.exports.language import KEPT_BACK
-from beam_dpne.exports.source import is_unbroken
+from beam_dpne.exports.language import KEPT_BACK, is_unbroken
 from beam_dpne.exports.writing import KINDS, export
+from beam_dpne.lists.public_counts import read_public_counts
 from pipelines import more_exports
 from tests.support import releases as making
 from tests.support.releases import HOSTILE, NOTES
@@ -63,7 +62,7 @@ def made(releases, tmp_path):
     def make(name, to, **settings):
         if (name, to) == ("joint", "arpa"):
             settings = {"public": str(public), **settings}
-        export(str(releases[name]), to, str(tmp_path / "file"), **settings)
+        export(read_release(str(releases[name])), to, str(tmp_path / "file"), **settings)
         return tmp_path / "file"
 
     return make
@@ -103,7 +102,7 @@ def test_every_ngram_is_a_token_whose_text_gives_its_words(made, releases, name)
 def test_runs_of_blanks_are_one_blank_where_no_word_has_any(tmp_path):
     scores = {("a",): 9, ("B",): 8, ("a", "B"): 7}
     release = making.ngrams(tmp_path / "release", scores, tokenizer="whitespace")
-    export(str(release), "tokenizers", str(tmp_path / "file"))
+    export(read_release(str(release)), "tokenizers", str(tmp_path / "file"))
     tokenizer = Tokenizer.from_file(str(tmp_path / "file"))
     assert tokenizer.encode("a \t B  b").tokens == ["a B", "[UNK]"]
 
@@ -150,7 +149,7 @@ def test_an_arpa_model_has_the_shares_of_the_weights(made):
 def test_a_gram_whose_end_was_not_released_changes_no_probability(tmp_path):
     scores = {("a",): 3, ("b",): 2, ("c",): 1, ("a", "b"): 5, ("a", "b", "c"): 4}
     release = making.ngrams(tmp_path / "release", scores)
-    export(str(release), "arpa", str(tmp_path / "model"))
+    export(read_release(str(release)), "arpa", str(tmp_path / "model"))
     model = loaded_arpa(tmp_path / "model")
     assert model.p(("b", "c")) == pytest.approx(1 / 6, rel=1e-5)
     assert model.p(("a", "b", "c")) == pytest.approx(1 - KEPT_BACK + KEPT_BACK / 6, rel=1e-5)
@@ -182,7 +181,7 @@ def test_hostile_words_round_trip_through_arpa(made, releases):
 
 
 def test_rows_that_a_line_cannot_hold_are_counted(releases, tmp_path):
-    rendered = export(str(releases["hostile"]), "arpa", str(tmp_path / "model"))
+    rendered = export(read_release(str(releases["hostile"])), "arpa", str(tmp_path / "model"))
     broken = [word for word in HOSTILE if re.search("[\x00\x1e\x07\u2028\xa0]", word)]
     assert list(rendered.left_out.values()) == [3 * len(broken)]
 
@@ -207,7 +206,7 @@ def test_a_model_of_probabilities_has_a_whole_public_text(tmp_path):
     public = read_public_counts(str(text), length=2, vocabulary_size=2)
     pairs = {("see", "you"): 0.6, ("you", "soon"): 0.4}
     release = making.probabilities(tmp_path / "release", pairs, public=public, vocabulary_size=2)
-    export(str(release), "arpa", str(tmp_path / "model"), public=str(text))
+    export(read_release(str(release)), "arpa", str(tmp_path / "model"), public=str(text))
     model = loaded_arpa(tmp_path / "model")
     assert {"then", "there"} <= set(model.vocabulary())
     written = (tmp_path / "model").read_text()
@@ -407,7 +406,7 @@ def test_a_card_escapes_the_notes_and_holds_no_row(made):
 
 def test_a_card_of_tabs_says_how_to_read_them(tmp_path):
     release = making.ngrams(tmp_path / "release", SMALL, output_format="tsv")
-    export(str(release), "card", str(tmp_path / "README.md"))
+    export(read_release(str(release)), "card", str(tmp_path / "README.md"))
     text = (tmp_path / "README.md").read_text()
     config = yaml.safe_load(text.split("---\n")[1])["configs"][0]
     path = release / config["data_files"][0]["path"][0]

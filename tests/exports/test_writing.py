@@ -9,9 +9,8 @@ import pytest
 from beam_dpne import PublicCounts
 from beam_dpne.cli.settings import EXPORTS
 from beam_dpne.errors import ExportError, ReleaseError, UsageError
-from beam_dpne.exports.source import Source
 from beam_dpne.exports.writing import KINDS, export
-from beam_dpne.release.reading import Release
+from beam_dpne.release.reading import Release, read_release
 from beam_dpne.storage.directories import LocalDirectory
 from tests.support import releases
 
@@ -37,7 +36,7 @@ def files(path):
 def test_equal_releases_give_equal_bytes_in_one_file(folder, tmp_path, to):
     copy = shutil.copytree(folder / "ngrams", tmp_path / "a copy elsewhere")
     for number, release in enumerate((folder / "ngrams", copy / "ledger.json")):
-        export(str(release), to, str(tmp_path / str(number) / "file"))
+        export(read_release(str(release)), to, str(tmp_path / str(number) / "file"))
     assert files(tmp_path / "0") == files(tmp_path / "1")
     assert list(files(tmp_path / "0")) == ["file"]
 
@@ -50,11 +49,11 @@ def test_every_kind_takes_its_programs_and_refuses_others(folder, tmp_path):
             if (program, to) == ("bayesian", "arpa"):
                 settings = {"public": str(folder / "counts.tsv")}
             if program in kind.programs:
-                export(str(folder / name), to, str(output), **settings)
+                export(read_release(str(folder / name)), to, str(output), **settings)
                 assert output.stat().st_size > 0
             else:
                 with pytest.raises(ExportError, match=f"to={to} cannot take .* Use one of .*csv"):
-                    export(str(folder / name), to, str(output), **settings)
+                    export(read_release(str(folder / name)), to, str(output), **settings)
 
 
 @pytest.mark.parametrize(
@@ -69,22 +68,27 @@ def test_every_kind_takes_its_programs_and_refuses_others(folder, tmp_path):
 )
 def test_wrong_settings_are_refused(folder, tmp_path, name, to, settings, message):
     with pytest.raises(ExportError, match=message):
-        export(str(folder / name), to, str(tmp_path / "x"), **settings)
+        export(read_release(str(folder / name)), to, str(tmp_path / "x"), **settings)
     assert files(tmp_path) == {}
 
 
 def test_other_public_counts_than_those_of_the_release_are_refused(folder, tmp_path):
     (tmp_path / "counts.tsv").write_text("a b\t6\nb a\t2\n")
     with pytest.raises(ExportError, match="public must be the public counts of the release"):
-        export(str(folder / "joint"), "arpa", str(tmp_path / "x"), public=f"{tmp_path}/counts.tsv")
+        export(
+            read_release(str(folder / "joint")),
+            "arpa",
+            str(tmp_path / "x"),
+            public=f"{tmp_path}/counts.tsv",
+        )
 
 
 def test_a_file_that_exists_is_kept_without_overwrite(folder, tmp_path):
     (tmp_path / "x").write_bytes(b"mine")
     with pytest.raises(ReleaseError, match=r"output must be a new file, got output=.*/x\."):
-        export(str(folder / "ngrams"), "csv", str(tmp_path / "x"))
+        export(read_release(str(folder / "ngrams")), "csv", str(tmp_path / "x"))
     assert files(tmp_path) == {"x": b"mine"}
-    export(str(folder / "ngrams"), "csv", str(tmp_path / "x"), overwrite=True)
+    export(read_release(str(folder / "ngrams")), "csv", str(tmp_path / "x"), overwrite=True)
     assert files(tmp_path)["x"].startswith(b"length,ngram,score")
 
 
@@ -96,7 +100,7 @@ def test_a_failure_leaves_nothing_behind(folder, tmp_path, monkeypatch):
     with pytest.raises(
         ReleaseError, match=r"output must be where a file can be written, .*No space"
     ):
-        export(str(folder / "ngrams"), "csv", str(tmp_path / "x"))
+        export(read_release(str(folder / "ngrams")), "csv", str(tmp_path / "x"))
     assert files(tmp_path) == {}
 
 
@@ -110,7 +114,7 @@ def test_a_release_that_is_replaced_while_it_is_read_is_refused(folder, tmp_path
 
     monkeypatch.setattr(Release, "table", replaced)
     with pytest.raises(ReleaseError, match="a run is replacing it just now"):
-        export(str(release), "csv", str(tmp_path / "x"))
+        export(read_release(str(release)), "csv", str(tmp_path / "x"))
     assert not (tmp_path / "x").exists()
 
 
@@ -125,7 +129,7 @@ def test_a_damaged_release_is_refused_and_nothing_is_written(folder, tmp_path, d
     else:
         (release / "ledger.json").unlink()
     with pytest.raises(ReleaseError, match=r"incomplete|damaged|does not exist"):
-        export(str(release), "csv", str(tmp_path / "x"))
+        export(read_release(str(release)), "csv", str(tmp_path / "x"))
     assert os.listdir(tmp_path) == ["release"]
 
 
@@ -133,7 +137,7 @@ def test_a_damaged_release_is_refused_and_nothing_is_written(folder, tmp_path, d
 def test_an_output_that_names_no_file_of_its_own_is_refused(folder, tmp_path, name, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ReleaseError, match="output must be"):
-        export(str(folder / "ngrams"), "csv", name, overwrite=True)
+        export(read_release(str(folder / "ngrams")), "csv", name, overwrite=True)
     assert files(tmp_path) == {}
 
 
@@ -148,10 +152,10 @@ def test_an_export_in_a_release_is_refused_unless_it_is_a_card(folder, tmp_path,
     before = files(release)
     for source in (folder / "ngrams", release):
         with pytest.raises(UsageError, match="output must be outside every release, got"):
-            export(str(source), "csv", str(release / name), overwrite=True)
+            export(read_release(str(source)), "csv", str(release / name), overwrite=True)
     assert files(release) == before
-    export(str(release), "card", str(release / name))
-    assert len(Source.read(str(release)).rows) == 7
+    export(read_release(str(release)), "card", str(release / name))
+    assert len(read_release(str(release)).rows) == 7
 
 
 # The command

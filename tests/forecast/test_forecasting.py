@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from beam_dpne import PrivacyPlan
+from beam_dpne import NgramsPlan
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import corpus_of, index_corpus, read_corpus
 from beam_dpne.forecast.forecasting import Forecaster, with_documents
@@ -44,7 +44,7 @@ def small():
 
 @pytest.mark.parametrize("settings", [{}, {"strategy": "one_round"}, {"count_share": 0}])
 def test_a_user_who_stands_for_three_releases_as_three_users_do(small, settings):
-    plan = PrivacyPlan(epsilon=6, delta=1e-4, max_length=3, **settings)
+    plan = NgramsPlan(epsilon=6, delta=1e-4, max_length=3, **settings)
     run_key = RunKey(np.random.default_rng(7).bytes(32))
     once = small.batch(run_key)
     # Users with the same hash draw the same subsets, as the doubles of one user do.
@@ -91,7 +91,7 @@ def test_users_needed_are_unknown_unless_some_n_grams_are_released_and_others_ar
 def test_needs_of_a_simulation_separate_its_released_n_grams_from_others():
     held = [(f"user {user}", [f"w{word}"]) for word in range(200) for user in range(word)]
     crowd = corpus_of(held)
-    plan = PrivacyPlan(epsilon=8, delta=1e-4, max_length=1)
+    plan = NgramsPlan(epsilon=8, delta=1e-4, max_length=1)
     (words,) = simulate(crowd, plan, repeats=1, seed=1)
     (needed,) = needs(index_corpus(crowd, 1), [words], 1)
     numbers = np.sort([int(word[1:]) for word in words.words.to_pylist()])
@@ -100,7 +100,7 @@ def test_needs_of_a_simulation_separate_its_released_n_grams_from_others():
 
 @pytest.mark.parametrize(("strategy", "users"), [("adaptive", 9), ("one_round", 8)])
 def test_words_of_alike_users_are_released_with_the_computed_probability(strategy, users):
-    plan = PrivacyPlan(epsilon=4, delta=1e-7, max_length=1, strategy=strategy, count_share=0)
+    plan = NgramsPlan(epsilon=4, delta=1e-7, max_length=1, strategy=strategy, count_share=0)
     (needed,) = typical_needs(plan, 1)
     crowd = corpus_of(
         [(f"{word} {user}", [f"w{word}"]) for word in range(2000) for user in range(users)]
@@ -115,7 +115,7 @@ def test_words_of_alike_users_are_released_with_the_computed_probability(strateg
 
 def test_typical_needs_rise_with_n_grams_and_fall_with_budget():
     def needed(epsilon, number):
-        plan = PrivacyPlan(epsilon=epsilon, delta=1e-7, max_length=3)
+        plan = NgramsPlan(epsilon=epsilon, delta=1e-7, max_length=3)
         return np.array([pair.half for pair in typical_needs(plan, number)])
 
     assert (needed(1, 10) > needed(4, 10)).all()
@@ -125,7 +125,7 @@ def test_typical_needs_rise_with_n_grams_and_fall_with_budget():
 @pytest.fixture(scope="module")
 def truth(sample):
     """The forecast for as many users as the sample has, which is one run of them all."""
-    plan = PrivacyPlan(epsilon=8, delta=1e-7, max_length=3)
+    plan = NgramsPlan(epsilon=8, delta=1e-7, max_length=3)
     return plan, Forecaster(sample, 4000, seed=5).forecast(plan)
 
 
@@ -174,7 +174,7 @@ def test_a_forecast_never_falls_with_the_number_of_users(crowd, strategy, reques
         whole = request.getfixturevalue(crowd)
         crowd = whole.of_users(np.arange(300))
     public = len(crowd.users)
-    plan = PrivacyPlan(epsilon=4, delta=1e-5, max_length=3, strategy=strategy, count_share=0)
+    plan = NgramsPlan(epsilon=4, delta=1e-5, max_length=3, strategy=strategy, count_share=0)
     scales = (0.3, 0.6, 1, 1.01, 1.5, 2, 2.1, 3, 4, 7, 8, 8.1, 15, 100, 1e3, 1e5)
     numbers = sorted({max(1, round(scale * public)) for scale in scales})
     forecasts = [Forecaster(crowd, users).forecast(plan) for users in numbers]
@@ -184,7 +184,7 @@ def test_a_forecast_never_falls_with_the_number_of_users(crowd, strategy, reques
 
 
 def test_equal_seeds_give_equal_forecasts(small):
-    plan = PrivacyPlan(epsilon=6, delta=1e-4, max_length=2)
+    plan = NgramsPlan(epsilon=6, delta=1e-4, max_length=2)
     one, same, other = (Forecaster(small, 700, seed=seed).forecast(plan) for seed in (1, 1, 2))
     assert one == same
     assert one != other
@@ -194,12 +194,12 @@ def test_equal_seeds_give_equal_forecasts(small):
 def test_fewer_users_are_sampled_and_one_is_enough(small, public, users):
     forecaster = Forecaster(small.of_users(np.arange(public)), users)
     assert len(forecaster.crowd.users) == min(public, users)
-    plan = PrivacyPlan(epsilon=2, delta=1e-4, max_length=2)
+    plan = NgramsPlan(epsilon=2, delta=1e-4, max_length=2)
     assert all(length.released >= 0 for length in forecaster.forecast(plan))
 
 
 def test_the_built_in_profile_forecasts_a_release_of_the_shipped_sample(sample):
-    plan = PrivacyPlan(epsilon=2, delta=1e-7)
+    plan = NgramsPlan(epsilon=2, delta=1e-7)
     profile = read_profile("titles").forecast(plan, 4000)
     simulated = Forecaster(sample, 4000).forecast(plan)
     numbers = [numbers_of(each) for each in simulated]
@@ -211,7 +211,7 @@ def test_the_built_in_profile_forecasts_a_release_of_the_shipped_sample(sample):
 
 
 def test_a_profile_interpolates_logarithms_and_needs_no_point_beyond_its_own():
-    plan = PrivacyPlan(epsilon=1, delta=1e-6, max_length=1)
+    plan = NgramsPlan(epsilon=1, delta=1e-6, max_length=1)
     budget = 1 / plan.noise_stddev
     nothing = [None] * 9
     profile = Profile(
@@ -241,6 +241,6 @@ def test_a_profile_interpolates_logarithms_and_needs_no_point_beyond_its_own():
     ],
 )
 def test_a_profile_refuses_what_it_was_not_made_for(settings, users, name):
-    plan = PrivacyPlan(**{"epsilon": 1, "delta": 1e-7} | settings)
+    plan = NgramsPlan(**{"epsilon": 1, "delta": 1e-7} | settings)
     with pytest.raises(UsageError, match=f"^{name}.* --like FILE"):
         read_profile("titles").forecast(plan, users)

@@ -26,7 +26,7 @@ from beam_dpne.mechanism.randomness import (
     uniforms,
 )
 from beam_dpne.mechanism.rules import CELLS_PER_STDDEV
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.ngrams.tolerances import MOST_COUNTED
 from beam_dpne.set_union.plan import DESCENT_POLICIES, POLICIES, SetUnionPlan
 
@@ -102,9 +102,9 @@ def test_far_outcomes_are_charged_in_both_worlds():
 
 FULL = [
     *((SetUnionPlan, {"policy": policy}) for policy in POLICIES),
-    (PrivacyPlan, {}),
-    (PrivacyPlan, {"strategy": "one_round", "max_length": 3}),
-    (PrivacyPlan, {"rounds": 2}),
+    (NgramsPlan, {}),
+    (NgramsPlan, {"strategy": "one_round", "max_length": 3}),
+    (NgramsPlan, {"rounds": 2}),
     (BayesianPlan, {}),
 ]
 
@@ -138,8 +138,8 @@ def test_a_plan_beyond_the_noise_is_refused(epsilon, delta):
 @pytest.mark.parametrize(
     ("kind", "others"),
     [
-        (PrivacyPlan, {"delta": 1e-19}),
-        (PrivacyPlan, {"delta": 1e-16, "strategy": "one_round"}),
+        (NgramsPlan, {"delta": 1e-19}),
+        (NgramsPlan, {"delta": 1e-16, "strategy": "one_round"}),
         (SetUnionPlan, {"delta": 1e-15}),
     ],
     ids=repr,
@@ -168,7 +168,7 @@ def test_a_set_union_pays_for_every_item_that_a_user_decides_about(policy, count
 
 def test_n_grams_pay_for_every_decision_of_a_user():
     given = {"epsilon": 2, "delta": 1e-6, "max_length": 3, "max_contributions": (5, 6, 7)}
-    plan = PrivacyPlan(**given, max_tokens_per_user=1000, rounds=3)
+    plan = NgramsPlan(**given, max_tokens_per_user=1000, rounds=3)
     # Three sums of each released n-gram, and two numbers of users of classes.
     counts = 3 * 3 * 1000 + 2
     # The candidates of each counted group at lengths 2 and 3, known ones and others; known words twice.
@@ -181,7 +181,7 @@ def test_n_grams_pay_for_every_decision_of_a_user():
 
 def test_sensible_plans_have_nearly_the_noise_of_their_whole_budget():
     for epsilon in (0.5, 1.0, 4.0, 8.0):
-        plan = PrivacyPlan(epsilon=epsilon, delta=1e-7)
+        plan = NgramsPlan(epsilon=epsilon, delta=1e-7)
         whole = gaussian_noise_stddev(epsilon=epsilon, delta=0.9e-7)
         assert 1 < plan.noise_stddev / whole < 1.0015
 

@@ -12,7 +12,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from beam_dpne import PrivacyPlan
+from beam_dpne import NgramsPlan
 from beam_dpne.mechanism.gaussian import (
     gaussian_delta,
     gaussian_epsilon,
@@ -142,14 +142,14 @@ def test_growth_shares_sum_to_one_and_give_geometric_noise(growth, lengths, nois
 )
 def test_dp_accounting_agrees_on_the_composed_mechanism(parameters):
     """dp-accounting composes the plan's mechanisms, one by one, between two of its estimates."""
-    plan = PrivacyPlan(**parameters, strategy="one_round")
+    plan = NgramsPlan(**parameters, strategy="one_round")
     assert_accountant_agrees(plan, [length.noise_stddev for length in plan.lengths])
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-7), (4, 1e-7), (0.2, 1e-9)])
 def test_dp_accounting_agrees_on_the_budget_of_a_user(epsilon, delta):
     """One user's budget is that of one Gaussian mechanism."""
-    plan = PrivacyPlan(epsilon=epsilon, delta=delta, max_length=4)
+    plan = NgramsPlan(epsilon=epsilon, delta=delta, max_length=4)
     assert_accountant_agrees(plan, [(plan.allotment / 2**56) ** -0.5])
 
 
@@ -185,9 +185,9 @@ def test_dp_accounting_agrees_on_one_gaussian_mechanism(epsilon, delta):
 def test_a_wrong_parameter_is_refused_before_the_parts_of_scipy_are_loaded():
     code = """
 import sys
-from beam_dpne import PrivacyPlan
+from beam_dpne import NgramsPlan
 try:
-    PrivacyPlan(epsilon=-1, delta=1e-7)
+    NgramsPlan(epsilon=-1, delta=1e-7)
 except ValueError:
     assert not {"scipy.special", "scipy.optimize"} & set(sys.modules)
 else:

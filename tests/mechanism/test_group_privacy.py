@@ -10,11 +10,12 @@ import pytest
 from dp_accounting.pld import privacy_loss_mechanism
 from scipy import special
 
-from beam_dpne import PrivacyPlan
+from beam_dpne import NgramsPlan
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.mechanism.gaussian import (
     SIZES,
     GaussianNoise,
+    GroupGuarantee,
     gaussian_delta,
     group_delta,
     group_sizes,
@@ -24,8 +25,8 @@ from tests.support.releases import ledger_of
 
 BUDGET = {"epsilon": 1, "delta": 1e-7}
 PLANS = [
-    PrivacyPlan(**BUDGET, max_length=2, strategy="one_round"),
-    PrivacyPlan(**BUDGET, max_length=2),
+    NgramsPlan(**BUDGET, max_length=2, strategy="one_round"),
+    NgramsPlan(**BUDGET, max_length=2),
     SetUnionPlan(**BUDGET),
     BayesianPlan(**BUDGET),
 ]
@@ -34,13 +35,13 @@ BUDGETS = list(itertools.product((0.01, 0.1, 1.0, 4.0, 10.0), (1e-12, 1e-7, 1e-3
 
 @functools.cache
 def noise_of(epsilon: float, delta: float) -> GaussianNoise:
-    plan = PrivacyPlan(epsilon=epsilon, delta=delta, max_tokens_per_user=1000, strategy="one_round")
+    plan = NgramsPlan(epsilon=epsilon, delta=delta, max_tokens_per_user=1000, strategy="one_round")
     return GaussianNoise(plan.gaussian_epsilon, plan.gaussian_delta, 1 / plan.noise_stddev)
 
 
-def row_of(noise: GaussianNoise, users: int) -> dict:
+def row_of(noise: GaussianNoise, users: int) -> GroupGuarantee:
     rows = group_sizes(epsilon=noise.epsilon, delta=noise.delta, gaussian=noise)
-    return {row["users"]: row for row in rows}[users]
+    return {row.users: row for row in rows}[users]
 
 
 @pytest.mark.parametrize("users", [1, *SIZES])
@@ -97,20 +98,20 @@ def test_the_gaussian_curve_of_a_group_is_that_of_dp_accounting(users):
             standard_deviation=1 / noise.mu, sensitivity=users
         )
         row = row_of(noise, users)
-        found = row["gaussian_delta"]
+        found = row.gaussian_delta
         expected = other.get_delta_for_epsilon(users * noise.epsilon)
         assert found == pytest.approx(expected, rel=1e-6), (epsilon, delta)
-        expected = other.get_delta_for_epsilon(row["gaussian_epsilon"])
+        expected = other.get_delta_for_epsilon(row.gaussian_epsilon)
         assert expected == pytest.approx(noise.delta, rel=1e-6), (epsilon, delta)
 
 
 def test_the_gaussian_curve_costs_more_than_one_user_and_less_than_any_mechanism_might():
     for (epsilon, delta), users in itertools.product(BUDGETS, SIZES):
         noise = noise_of(epsilon, delta)
-        exact = row_of(noise, users)["gaussian_delta"]
+        exact = row_of(noise, users).gaussian_delta
         general = group_delta(epsilon=noise.epsilon, delta=noise.delta, users=users)
         assert noise.delta < exact <= general, (epsilon, delta, users)
-        assert row_of(noise, users)["gaussian_epsilon"] > users * noise.epsilon
+        assert row_of(noise, users).gaussian_epsilon > users * noise.epsilon
 
 
 def test_users_who_spend_in_different_rounds_and_directions_cost_no_more_than_g_times_mu():
@@ -127,7 +128,7 @@ def test_users_who_spend_in_different_rounds_and_directions_cost_no_more_than_g_
 @pytest.mark.parametrize("users", SIZES)
 def test_a_word_of_one_persons_ids_may_pass_the_threshold_that_hides_one_users(users):
     """One round, one word, g ids: its exact probability of release is above δ_T, below δ of g."""
-    plan = PrivacyPlan(
+    plan = NgramsPlan(
         epsilon=2, delta=1e-6, max_length=1, max_contributions=1, strategy="one_round"
     )
     (length,) = plan.lengths
@@ -203,8 +204,8 @@ def test_probabilities_have_gaussian_noise_alone():
 
 def test_what_is_too_large_for_a_number_is_null():
     row = group_sizes(epsilon=1e308, delta=1e-7, gaussian=GaussianNoise(1e308, 1e-7, 1.0))[-1]
-    assert (row["users"], row["epsilon"], row["delta"]) == (10, None, 1.0)
-    assert row["gaussian_delta"] is None
+    assert (row.users, row.epsilon, row.delta) == (10, None, 1.0)
+    assert row.gaussian_delta is None
     json.dumps(row, allow_nan=False)
 
 

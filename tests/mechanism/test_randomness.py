@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from beam_dpne import (
-    PrivacyPlan,
+    NgramsPlan,
     RunKey,
 )
 from beam_dpne.mechanism import randomness as r
@@ -29,7 +29,7 @@ DIGITS = "0123456789abcdef" * 4
 SECRET = bytes.fromhex(DIGITS)
 KEY = RunKey(SECRET)
 SUB_KEY = KEY.sub_key("test")
-PLAN = PrivacyPlan(epsilon=1, delta=1e-6, max_length=3)
+PLAN = NgramsPlan(epsilon=1, delta=1e-6, max_length=3)
 
 words64 = st.integers(0, 2**64 - 1)
 

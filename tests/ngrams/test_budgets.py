@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import PrivacyPlan, RunKey
+from beam_dpne import NgramsPlan, RunKey
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.spending import RoundOfLength, contribute
 from beam_dpne.steps import SpendBudgets
@@ -63,7 +63,7 @@ def squares_of(sent: Sent) -> dict[tuple[int, ...], int]:
     return squares
 
 
-def whole_budget(plan: PrivacyPlan) -> int:
+def whole_budget(plan: NgramsPlan) -> int:
     """⌊μ²·2^56⌋."""
     return adaptive.user_budget(plan.ngrams_noise_stddev)
 
@@ -84,7 +84,7 @@ def test_no_user_ever_sends_more_than_the_budget(documents, plan, run_key, rng):
     assert_what_is_left_is_the_budget_less_the_cost_of_what_was_sent(release, sent, plan)
 
 
-def assert_all_rounds_together_are_within_the_budget(sent: Sent, plan: PrivacyPlan) -> None:
+def assert_all_rounds_together_are_within_the_budget(sent: Sent, plan: NgramsPlan) -> None:
     budget = whole_budget(plan)
     assert plan.allotment == budget
     squares = squares_of(sent)
@@ -92,7 +92,7 @@ def assert_all_rounds_together_are_within_the_budget(sent: Sent, plan: PrivacyPl
     assert max(squares.values(), default=0) <= budget * 2**8
 
 
-def assert_no_more_grams_than_the_limit_have_weight(sent: Sent, plan: PrivacyPlan) -> None:
+def assert_no_more_grams_than_the_limit_have_weight(sent: Sent, plan: NgramsPlan) -> None:
     for (_, (length, _)), weights in sent.items():
         assert min(weights.values(), default=0) >= 0
         positive = sum(weight > 0 for weight in weights.values())
@@ -100,7 +100,7 @@ def assert_no_more_grams_than_the_limit_have_weight(sent: Sent, plan: PrivacyPla
 
 
 def assert_each_round_of_words_costs_at_most_its_part_in_equal_weights(
-    sent: Sent, plan: PrivacyPlan
+    sent: Sent, plan: NgramsPlan
 ) -> None:
     """The threshold of words of one user alone needs both."""
     for (_, (length, number)), weights in sent.items():
@@ -111,7 +111,7 @@ def assert_each_round_of_words_costs_at_most_its_part_in_equal_weights(
 
 
 def assert_what_is_left_is_the_budget_less_the_cost_of_what_was_sent(
-    release: Release, sent: Sent, plan: PrivacyPlan
+    release: Release, sent: Sent, plan: NgramsPlan
 ) -> None:
     costs: collections.Counter = collections.Counter()
     counts: collections.Counter = collections.Counter()
@@ -153,7 +153,7 @@ def test_how_users_are_dealt_to_batches_and_a_rerun_change_no_weight(documents, 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 def test_a_user_with_open_grams_at_the_last_length_has_spent_everything(rounds):
     """Equality, but for rounding: each weight raised by two units would cost too much."""
-    plan = PrivacyPlan(
+    plan = NgramsPlan(
         epsilon=4,
         delta=0.1,
         max_length=3,
@@ -182,7 +182,7 @@ def test_a_user_with_open_grams_at_the_last_length_has_spent_everything(rounds):
 
 def test_a_user_of_one_word_reaches_the_budget_to_the_last_unit():
     """At T = 1 the first round gets a tenth; the key decides whether there is a last one."""
-    plan = PrivacyPlan(epsilon=6, delta=1e-2, max_length=1)
+    plan = NgramsPlan(epsilon=6, delta=1e-2, max_length=1)
     budget, lasts = whole_budget(plan) * 2**8, 0
     cap = adaptive.round_cap(plan.allotment, adaptive.WORD_ROUNDS[0]) * 2**8
     for number in range(120):
@@ -199,7 +199,7 @@ def test_a_user_of_one_word_reaches_the_budget_to_the_last_unit():
 
 
 def test_only_grams_that_stand_are_sent_and_found_ones_cost_nothing_more():
-    plan = PrivacyPlan(epsilon=4, delta=0.1, max_length=3, spurious_fraction=0.1)
+    plan = NgramsPlan(epsilon=4, delta=0.1, max_length=3, spurious_fraction=0.1)
     documents = zipf_texts(users=100) | shared_phrases(users=20)
     sent = sent_weights(run_kernels(documents, plan, KEY, random.Random(2), partitions=2))
     places = sorted({place for _, place in sent})
@@ -213,7 +213,7 @@ def test_only_grams_that_stand_are_sent_and_found_ones_cost_nothing_more():
 
 
 def test_users_with_nothing_left_send_nothing_and_stay_at_nothing():
-    plan = PrivacyPlan(epsilon=1, delta=1e-6, max_length=2)
+    plan = NgramsPlan(epsilon=1, delta=1e-6, max_length=2)
     (batch,) = user_batches(shared_phrases(users=5), plan, KEY, random.Random(1), 1)
     for left in (0, 1, 255):
         poor = dataclasses.replace(batch, left=np.full(len(batch.users), left))
@@ -225,10 +225,10 @@ def test_users_with_nothing_left_send_nothing_and_stay_at_nothing():
         assert contributions.keys.size > 0, "grams that somebody holds are observed at weight 0"
 
 
-PLAN = PrivacyPlan(epsilon=1, delta=1e-6, max_length=3)
+PLAN = NgramsPlan(epsilon=1, delta=1e-6, max_length=3)
 GOOD = {"plan": PLAN, "length": 1, "round_number": 1, "run_key": KEY}
 REFUSED = [
-    ({"plan": PrivacyPlan(epsilon=1, delta=1e-6, strategy="one_round")}, "strategy='one_round'"),
+    ({"plan": NgramsPlan(epsilon=1, delta=1e-6, strategy="one_round")}, "strategy='one_round'"),
     *(({"round_number": number}, "round_number") for number in (-1, 0, 4, 1.0, None)),
     ({"round_number": 2}, "present must be given from round 2 on"),
     ({"present": object()}, "present must be given from round 2 on"),

@@ -30,7 +30,7 @@ from beam_dpne.ngrams.valid import (
     members,
     suffix_bins,
 )
-from beam_dpne.steps import GramSet, length_rule
+from beam_dpne.steps import GramSet, NextCandidates, length_rule
 from tests.ngrams.test_valid import bits_of
 from tests.oracle import ngrams as reference
 
@@ -89,7 +89,7 @@ def random_chain(rng: random.Random, length: int):
             scores=np.array(scores),
             parent_size=len(grams),
             vocabulary_size=len(vocabulary),
-            suffix_bins=suffix_bins(own, keys),
+            candidates=NextCandidates(suffix_bins=suffix_bins(own, keys)),
         )
         released = [(*grams[a], grams[b][-1]) for a, b in pairs]
         sets.append(dict(zip(released, scores, strict=True)))

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from beam_dpne import (
     CountedGroupedNgram,
     GroupedNgram,
-    PrivacyPlan,
+    NgramsPlan,
     PrivateNgrams,
     RunKey,
     read_release,
@@ -33,11 +33,12 @@ from beam_dpne.documents.steps import BatchDocuments
 from beam_dpne.elements.rows import in_order
 from beam_dpne.evaluation.corpus import index_corpus, read_corpus
 from beam_dpne.evaluation.judging import rows_of_table
+from beam_dpne.lists.known import KnownNgrams
 from beam_dpne.ngrams.decisions import merge_released
-from beam_dpne.ngrams.elements import GROUPED_ROOT, GramSet
+from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.keys import pack_pairs, unpack_pairs
-from beam_dpne.ngrams.known import KnownNgrams
+from beam_dpne.ngrams.known import root_of
 from beam_dpne.ngrams.length_rules import rule_for
 from beam_dpne.ngrams.released_rows import ReleasedRows
 from beam_dpne.ngrams.valid import class_sizes, members
@@ -51,7 +52,7 @@ from tests.support.pipelines import keep
 from tests.yaml.running import run_yaml
 
 KEY = RunKey(b"groups".ljust(32, b"."))
-PLAN = PrivacyPlan(epsilon=10, delta=1e-4, max_length=3, spurious_fraction=0.3)
+PLAN = NgramsPlan(epsilon=10, delta=1e-4, max_length=3, spurious_fraction=0.3)
 GROUPS = ["dk", "dk b", "New Zealand", "202501", "=1+1", "日本"]
 WORDS = ["a", "b", "c", "d", "ab", "a!", "é"]
 BUDGET = ("--epsilon", 10, "--delta", 1e-4, "--max_length", 3)
@@ -124,7 +125,7 @@ def laid_out(documents: Documents, tokenizer, is_grouped: bool) -> list:
 
 @pytest.mark.parametrize("given", [{}, {"strategy": "one_round"}])
 def test_a_release_is_that_of_a_tokenizer_that_puts_the_group_in_front_of_each_word(given):
-    plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=3, spurious_fraction=0.3, **given)
+    plan = NgramsPlan(epsilon=10, delta=1e-4, max_length=3, spurious_fraction=0.3, **given)
     documents = documents_of(1)
     users = laid_out(documents, "whitespace", True)
     # Whoever writes in several groups is one user, with one budget and one limit of tokens.
@@ -165,7 +166,7 @@ def test_candidates_of_two_words_are_all_pairs_within_groups(by_prediction):
         scores=rng.uniform(1, 50, len(words)),
         words=pa.array(words),
         vocabulary_size=len(words),
-        rule=GROUPED_ROOT.rule,
+        is_grouped=True,
     )
     sizes = class_sizes(previous, by_prediction=by_prediction)
     chosen = {number: np.arange(size) for number, size in sizes.items()}
@@ -203,8 +204,7 @@ def in_groups(sets, groups):
         users = None if grams.users is None else np.tile(grams.users, (len(groups), 1))
         changes = {"keys": np.concatenate(keys), "scores": np.tile(grams.scores, len(groups))}
         changes |= {"words": pa.array(texts, pa.string()) if is_first else None, "users": users}
-        rule = dataclasses.replace(grams.rule, is_grouped=is_first)
-        found.append(dataclasses.replace(grams, rule=rule, **changes))
+        found.append(dataclasses.replace(grams, is_grouped=True, **changes))
     return found
 
 
@@ -217,10 +217,11 @@ LISTS = {
 @pytest.mark.parametrize("names", [["plain"], ["of one group"], ["plain", "of one group"]])
 def test_known_ngrams_without_a_group_are_known_in_each_group(names):
     known = KnownNgrams.joined([KnownNgrams.of(LISTS[name]) for name in names])
-    root = known.root(3, is_grouped=True)
+    root = root_of(known, 3, is_grouped=True)
     listed = [gram for name in names for gram in LISTS[name]]
     words = ["x\x1fa", "x\x1fb", "y\x1fa", "y\x1fb", "y\x1fz", "z\x1fa"]
-    single = [] if root.known is None else root.words.take(root.known).to_pylist()
+    rows = root.candidates.known
+    single = [] if rows is None else root.words.take(rows).to_pylist()
     # Which groups there are is not known, so that no word is known in all of them.
     assert single == [gram[0] for gram in listed if len(gram) == 1 and "\x1f" in gram[0]]
     part = GramSet(
@@ -232,7 +233,7 @@ def test_known_ngrams_without_a_group_are_known_in_each_group(names):
     )
     found = merge_released([part], root)
     assert found.is_grouped
-    first, second = unpack_pairs(found.known)
+    first, second = unpack_pairs(found.candidates.known)
     pairs = [(words[a], words[b]) for a, b in zip(first, second, strict=True)]
     expected = {gram for gram in listed if len(gram) == 2 and set(gram) <= set(words)}
     for group in "xyz":
@@ -250,7 +251,7 @@ def test_known_ngrams_without_a_group_are_known_in_each_group(names):
         assert known.covers(texts, [group] * 5).tolist() == is_known
     plain = [tuple(word.split("\x1f")[-1] for word in gram) for gram in listed]
     assert known.covers(texts).tolist() == [tuple(text.split()) in plain for text in texts]
-    triples = [words[word] for word in found.known_longer]
+    triples = [words[word] for word in found.candidates.known_longer]
     assert len(triples) == (6 if "plain" in names else 0)
 
 
@@ -289,7 +290,7 @@ def test_a_word_without_a_group_is_an_error():
         keys=np.arange(1),
         scores=np.ones(1),
         words=pa.array(["x"]),
-        rule=GROUPED_ROOT.rule,
+        is_grouped=True,
     )
     with pytest.raises(ValueError, match="group in front"):
         ReleasedRows.of([words]).table()
@@ -350,7 +351,7 @@ def test_rows_of_the_library_have_groups(count_share):
     assert {row[1] for row in found[0]} == set(GROUPS)
 
 
-WRONG = [None, "", "a\x1fb", "a\nb", "x" * 257, 1.5, True, b"canary"]
+WRONG = [None, "", "a\x1fb", "a\nb", "x" * 257, 1.5, True, b"canary\xff"]
 
 
 @pytest.mark.parametrize("group", WRONG)
@@ -369,7 +370,7 @@ def test_fields_and_their_description_must_agree_about_groups():
     described = InputDescription(group_field="country")
     with pytest.raises(ValueError, match="if, and only if, described names one"):
         PrivateNgrams(plan=PLAN, described=described)
-    single = PrivacyPlan(epsilon=1, delta=1e-6, strategy="one_round", pruning="single")
+    single = NgramsPlan(epsilon=1, delta=1e-6, strategy="one_round", pruning="single")
     with pytest.raises(ValueError, match="pruning must be 'both' with group_field"):
         PrivateNgrams(plan=single, group_field="group")
     rows = beam.Pipeline() | beam.Create([beam.Row(user="a", text="b")])

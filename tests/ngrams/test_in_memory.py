@@ -4,7 +4,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne import NgramsPlan, PrivateNgrams, RunKey
 from beam_dpne.documents import cutting
 from beam_dpne.elements import batches as elements
 from beam_dpne.ngrams.elements import Past
@@ -16,12 +16,12 @@ from beam_dpne.ngrams.in_memory import (
     keep_users,
 )
 from beam_dpne.ngrams.run import NgramsRun
-from tests.support.in_memory import batch_of, rows_in_memory, rows_of_sets, sets_in_memory
+from tests.support.in_memory import batch_of, rows_in_memory, sets_in_memory
 from tests.support.pipelines import keep
 from tests.support.tickets import tickets
 
 KEY = RunKey(bytes(range(32)))
-PLAN = PrivacyPlan(epsilon=8, delta=1e-5, max_length=3)
+PLAN = NgramsPlan(epsilon=8, delta=1e-5, max_length=3)
 
 
 def released(documents, **fields) -> list:
@@ -46,8 +46,8 @@ def documents():
     "plan",
     [
         PLAN,
-        PrivacyPlan(epsilon=8, delta=1e-5, max_length=3, strategy="one_round", count_share=0),
-        PrivacyPlan(epsilon=8, delta=1e-5, max_length=3, strategy="one_round", pruning="single"),
+        NgramsPlan(epsilon=8, delta=1e-5, max_length=3, strategy="one_round", count_share=0),
+        NgramsPlan(epsilon=8, delta=1e-5, max_length=3, strategy="one_round", pruning="single"),
     ],
     ids=["default", "one_round", "single"],
 )
@@ -61,31 +61,6 @@ def test_the_local_driver_releases_what_the_graph_does(plan, documents):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_run_without_documents_releases_empty_sets(workers):
     assert released([("ann", "")]) == rows_in_memory(run_of(), [("ann", "")], workers) == []
-
-
-@pytest.fixture
-def small_blocks(monkeypatch):
-    """Documents of a partition in several blocks, as those of a large corpus are."""
-    monkeypatch.setattr(cutting, "_GATHERED_TOKENS", 300)
-
-
-@pytest.mark.parametrize(
-    "given", [{}, {"strategy": "one_round"}, {"max_tokens_per_user": 40}], ids=str
-)
-def test_users_whose_documents_are_in_several_blocks_are_one_user(small_blocks, given):
-    """Else a user would be dealt several budgets, or lose other documents than in one block."""
-    plan = PrivacyPlan(epsilon=8, delta=1e-5, max_length=3, **given)
-    records = tickets(300) * 2
-    parts = [batch_of(records[start::9]) for start in range(9)]
-    run = run_of(plan=plan, partitions=3)
-    blocks = cutting.cut_by_partition(parts, run.cutting(KEY), 1)
-    assert max(map(len, blocks)) > 4
-    expected = released(parts, plan=plan, partitions=3)
-    assert len(expected) > 50
-    assert released([batch_of(records)], plan=plan, partitions=3) == expected
-    for workers in (1, 3):
-        for given_parts in (parts, [batch_of(records)]):
-            assert rows_of_sets(run, sets_in_memory(run, given_parts, workers)) == expected
 
 
 def test_a_fork_keeps_all_users_whom_it_is_given():
@@ -118,7 +93,7 @@ def test_few_sums_wait_and_none_is_lost(documents, monkeypatch):
 def test_the_rule_of_a_length_is_known_also_if_no_hash_range_has_anything_left(workers):
     """It follows from a noisy count of held candidates, which cannot be made again; here it is 0."""
     documents = [(f"user {number}", f"word{number % 20}") for number in range(1200)]
-    plan = PrivacyPlan(epsilon=8, delta=1e-5, max_length=2, spurious_fraction=1e-6)
+    plan = NgramsPlan(epsilon=8, delta=1e-5, max_length=2, spurious_fraction=1e-6)
     if workers is None:
         with beam.Pipeline(runner=FnApiRunner()) as pipeline:
             private = PrivateNgrams(plan=plan, run_key=KEY, partitions=3)

@@ -15,17 +15,18 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import KnownNgrams, PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne import KnownNgrams, NgramsPlan, PrivateNgrams, RunKey
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import GROUP_FIELD, ITEM_SCHEMA, ROW_SCHEMA, join_tokens
-from beam_dpne.errors import InputError, UsageError
+from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import corpus_of
 from beam_dpne.exports.writing import csv_text
+from beam_dpne.lists.known import read_known
+from beam_dpne.lists.parameters import KnownLists
 from beam_dpne.mechanism.rules import KNOWN_CLASS
 from beam_dpne.ngrams.in_memory import InMemory
-from beam_dpne.ngrams.known import read_known
-from beam_dpne.ngrams.parameters import KnownLists
+from beam_dpne.ngrams.known import root_of
 from beam_dpne.ngrams.tolerances import groups_of, prediction
 from beam_dpne.ngrams.valid import class_numbers, class_sizes, members
 from beam_dpne.reading.columns import GROUP
@@ -36,7 +37,7 @@ from beam_dpne.steps import GramSet
 from tests.ngrams.test_oracle import shared_phrases, words_of
 from tests.support.pipelines import keep
 
-PLAN = PrivacyPlan(epsilon=8, delta=1e-4, max_length=3, count_share=0.0)
+PLAN = NgramsPlan(epsilon=8, delta=1e-4, max_length=3, count_share=0.0)
 KEY = RunKey(bytes(range(32)))
 NGRAMS = [
     ("to",),
@@ -55,7 +56,7 @@ def texts_of(known: KnownNgrams) -> set[tuple[str, ...]]:
 
 def release(documents, plan=PLAN, known=None, key=KEY) -> tuple[GramSet, ...]:
     corpus = corpus_of([(user, text) for user, texts in documents.items() for text in texts])
-    root = None if known is None else known.root(plan.max_length)
+    root = None if known is None else root_of(known, plan.max_length)
     return InMemory(plan=plan, run_key=key, root=root).release([corpus.batch(key)])
 
 
@@ -86,23 +87,6 @@ def test_n_grams_of_a_text_do_not_cross_lines(tmp_path):
         ("a", "b"),
         ("c", "d"),
     }
-
-
-@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet", "csv.gz"])
-def test_a_table_is_read_with_its_counts_and_escapes(kind, tmp_path):
-    path, rows = tmp_path / f"known.{kind}", [("new york", 7), ("rare thing", 2), ("a\\sb c", 9)]
-    if kind == "parquet":
-        columns = {"ngram": [text for text, _ in rows], "count": [count for _, count in rows]}
-        pyarrow.parquet.write_table(pa.table(columns), path)
-    elif kind == "jsonl":
-        lines = [json.dumps({"ngram": text, "count": count}) for text, count in rows]
-        path.write_text("\n".join(lines))
-    else:
-        mark = "\t" if kind == "tsv" else ","
-        text = "\n".join(mark.join(map(str, row)) for row in [("ngram", "count"), *rows])
-        path.write_bytes(gzip.compress(text.encode()) if kind.endswith("gz") else text.encode())
-    known = KnownNgrams.from_table(str(path), min_count=3, tokenizer="tokens")
-    assert texts_of(known) == {("new", "york"), ("a b", "c")}
 
 
 # Signs that some format writes or reads otherwise, and words that some reader takes for nothing.
@@ -244,20 +228,10 @@ def test_a_file_of_the_input_is_refused_by_path_and_by_content(tmp_path):
     read_known(KnownLists(known=str(other)), 3, "words", inputs)
 
 
-def test_a_table_without_n_grams_and_a_text_of_tokens_are_refused(tmp_path):
-    table, text = tmp_path / "t.csv", tmp_path / "t.txt"
-    table.write_text("phrase\nto be\n")
-    text.write_text("to be\n")
-    with pytest.raises(InputError, match="column ngram"):
-        KnownNgrams.from_table(str(table))
-    with pytest.raises(InputError, match="tokens"):
-        KnownNgrams.from_text(str(text), tokenizer="tokens")
-
-
 @pytest.mark.parametrize("known", [KnownNgrams.of([]), KnownNgrams.of([("a", "b", "c", "d")])])
 def test_a_list_without_members_of_these_lengths_changes_no_byte(known):
     """Nor does it change the noise, since nothing follows from it."""
-    assert known.root(PLAN.max_length) is None
+    assert root_of(known, PLAN.max_length) is None
     documents = shared_phrases(60)
     assert words_of(list(release(documents, known=known))) == words_of(list(release(documents)))
     plain, empty = (PrivateNgrams(plan=PLAN, run_key=KEY, known=each) for each in (None, known))
@@ -270,7 +244,7 @@ def test_a_list_binds_the_run_key():
 
 
 def test_only_adaptive_takes_lists():
-    one_round = PrivacyPlan(epsilon=1, delta=1e-6, strategy="one_round")
+    one_round = NgramsPlan(epsilon=1, delta=1e-6, strategy="one_round")
     with pytest.raises(ValueError, match="known must be left out"):
         PrivateNgrams(known=KnownNgrams.of(NGRAMS), plan=one_round)
 
@@ -292,12 +266,12 @@ def test_known_n_grams_need_less_evidence_and_new_ones_are_found_beside_them():
 
 
 def test_the_root_survives_the_coder_and_gives_the_same_sets():
-    root = KnownNgrams.of(NGRAMS).root(3)
+    root = root_of(KnownNgrams.of(NGRAMS), 3)
     coder = BatchCoder(GramSet)
     again = coder.decode(coder.encode(root))
     assert again.words == root.words
     for name in ("known", "known_longer", "known_counts"):
-        assert getattr(again, name).tolist() == getattr(root, name).tolist()
+        assert getattr(again.candidates, name).tolist() == getattr(root.candidates, name).tolist()
 
 
 def walked(known: KnownNgrams, sets: list[dict], length: int) -> set[tuple[str, ...]]:
@@ -324,14 +298,16 @@ def test_known_candidates_and_class_sizes_are_those_of_a_walk_over_the_list(seed
     seen = 0
     for previous, length in zip(sets, (2, 3, 4), strict=False):
         expected = walked(known, released, length)
-        own = [] if previous.known is None else previous.known.tolist()
+        known_keys = previous.candidates.known
+        own = [] if known_keys is None else known_keys.tolist()
         texts = sorted(released[length - 2])
         found = {(*texts[key >> 32], texts[key & 0xFFFFFFFF][-1]) for key in own}
         assert found == expected
         assert len(own) == len(found)
         sizes = class_sizes(previous)
         # Every candidate is in one family, and no class is empty.
-        bare = class_sizes(dataclasses.replace(previous, known=None))
+        unknown = dataclasses.replace(previous.candidates, known=None)
+        bare = class_sizes(dataclasses.replace(previous, candidates=unknown))
         assert all(sizes.values())
         for number, size in bare.items():
             assert sizes.get(number, 0) + sizes.get(number + KNOWN_CLASS, 0) == size

@@ -24,7 +24,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import KnownNgrams, PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne import KnownNgrams, NgramsPlan, PrivateNgrams, RunKey
 from beam_dpne.documents.blocks import (
     encode_documents,
     hash_users,
@@ -35,6 +35,7 @@ from beam_dpne.documents.blocks import (
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.ngrams.elements import GramSet, word_ids
 from beam_dpne.ngrams.in_memory import InMemory
+from beam_dpne.ngrams.known import root_of
 from tests.oracle.ngrams import AdaptiveRun, adaptive_ngrams, grams_of, private_ngrams
 
 Documents = dict[str, list[list[str]]]
@@ -84,7 +85,7 @@ def corpora(draw, words: st.SearchStrategy[str] = WORDS) -> Documents:
 
 
 @st.composite
-def plans(draw) -> PrivacyPlan:
+def plans(draw) -> NgramsPlan:
     """Budgets large enough to release something, and every other parameter."""
     length = draw(st.integers(1, 5))
     pruning, valid_count = draw(
@@ -99,7 +100,7 @@ def plans(draw) -> PrivacyPlan:
             parts.map(lambda p: {"budget_shares": tuple(part / sum(p) for part in p)}),
         )
     )
-    return PrivacyPlan(
+    return NgramsPlan(
         epsilon=draw(st.sampled_from([5.0, 12.0, 20.0, 26.0])),
         delta=draw(st.sampled_from([1e-6, 1e-2, 0.3])),
         max_length=length,
@@ -117,11 +118,11 @@ def plans(draw) -> PrivacyPlan:
 
 
 @st.composite
-def adaptive_plans(draw) -> PrivacyPlan:
+def adaptive_plans(draw) -> NgramsPlan:
     """As `plans`, for the adaptive strategy."""
     length = draw(st.integers(1, 4))
     limits = st.sampled_from([1, 2, 3, 5, 1000])
-    return PrivacyPlan(
+    return NgramsPlan(
         epsilon=draw(st.sampled_from([2.0, 10.0, 20.0, 26.0])),
         delta=draw(st.sampled_from([1e-6, 1e-2, 0.3])),
         max_length=length,
@@ -175,7 +176,7 @@ def test_kernels_release_what_is_released_with_known_n_grams(documents, plan, ru
 @pytest.mark.parametrize("unheld", [0, 100])
 def test_beam_releases_what_is_released_with_known_n_grams(unheld):
     documents, rng = shared_phrases(users=60), random.Random(8)
-    plan = PrivacyPlan(**LOUD, max_length=3, spurious_fraction=0.5)
+    plan = NgramsPlan(**LOUD, max_length=3, spurious_fraction=0.5)
     known = some_known(documents, rng, unheld)
     expected = reference(documents, plan, KEY, known)
     check(run_beam(record_batches(documents, rng), plan, KEY, known=known), expected)
@@ -235,7 +236,7 @@ def test_batches_partitions_order_and_repeated_bundles_do_not_change_the_release
     strategy, pruning, divisions
 ):
     documents = shared_phrases(users=60)
-    plan = PrivacyPlan(
+    plan = NgramsPlan(
         **LOUD, max_length=3, spurious_fraction=0.5, pruning=pruning, strategy=strategy
     )
     expected = reference(documents, plan, KEY)
@@ -254,7 +255,7 @@ def test_batches_partitions_order_and_repeated_bundles_do_not_change_the_release
 def test_one_corpus_has_released_spurious_and_dropped_grams_at_every_length(strategy):
     """So that the comparisons above compare something: each kind of decision occurs."""
     documents = shared_phrases(users=60)
-    plan = PrivacyPlan(**LOUD, max_length=4, spurious_fraction=0.5, strategy=strategy)
+    plan = NgramsPlan(**LOUD, max_length=4, spurious_fraction=0.5, strategy=strategy)
     held = {
         tuple(text[i : i + k])
         for texts in documents.values()
@@ -283,7 +284,7 @@ def test_a_giant_users_documents_do_not_depend_on_order_split_or_partition(strat
         for g in range(3)
     }
     documents |= giants | {"long": [["to", "be", "or"] * 30]}
-    plan = PrivacyPlan(**LOUD, max_length=3, max_tokens_per_user=limit, strategy=strategy)
+    plan = NgramsPlan(**LOUD, max_length=3, max_tokens_per_user=limit, strategy=strategy)
     expected = reference(documents, plan, KEY)
     for seed in range(8 if strategy == "one_round" else 4):
         rng = random.Random(seed)
@@ -299,13 +300,13 @@ def test_tokens_that_are_no_text_are_refused_without_quoting_them(tokens):
         (TypeError, ValueError),
         match=r"Tokens must|text must be|must name a field of type str|UTF-8|surrogates",
     ) as refused:
-        run_beam([("ann", tokens)], PrivacyPlan(**LOUD, max_length=2), KEY)
+        run_beam([("ann", tokens)], NgramsPlan(**LOUD, max_length=2), KEY)
     assert "canary" not in "".join(traceback.format_exception(refused.value))
 
 
 def test_an_empty_length_in_the_middle_leaves_longer_ones_empty(all_ways_and_beam):
     documents = {f"u{i}": [["a"], ["b"], ["c"]] for i in range(60)}
-    plan = PrivacyPlan(**LOUD, max_length=4, spurious_fraction=1e-9)
+    plan = NgramsPlan(**LOUD, max_length=4, spurious_fraction=1e-9)
     released = all_ways_and_beam(documents, plan)
     assert set(released[1]) == {("a",), ("b",), ("c",)}
     assert released[2] == released[3] == released[4] == {}
@@ -313,13 +314,13 @@ def test_an_empty_length_in_the_middle_leaves_longer_ones_empty(all_ways_and_bea
 
 def test_one_user_is_not_released_alone(all_ways):
     documents = {"only": [["a", "b", "c"] * 3]}
-    plan = PrivacyPlan(epsilon=1, delta=1e-9, max_length=2)
+    plan = NgramsPlan(epsilon=1, delta=1e-9, max_length=2)
     all_ways(documents, plan, {1: {}, 2: {}})
 
 
 def test_one_word_alone_is_released_as_word_and_as_grams_of_itself(all_ways):
     documents = {f"u{i}": [["a"] * (1 + i % 7)] for i in range(50)}
-    plan = PrivacyPlan(**LOUD, max_length=4, spurious_fraction=1e-9)
+    plan = NgramsPlan(**LOUD, max_length=4, spurious_fraction=1e-9)
     released = all_ways(documents, plan)
     assert [len(released[k]) for k in (1, 2, 3, 4)] == [1, 1, 1, 1]
 
@@ -327,7 +328,7 @@ def test_one_word_alone_is_released_as_word_and_as_grams_of_itself(all_ways):
 def test_every_round_finds_something_and_changes_what_users_have():
     """So that the comparisons above compare something: each round has something to decide."""
     documents = zipf_texts(users=120)
-    plan = PrivacyPlan(epsilon=4, delta=0.1, max_length=3, spurious_fraction=0.1)
+    plan = NgramsPlan(epsilon=4, delta=0.1, max_length=3, spurious_fraction=0.1)
     places = [(1, 1), (1, 2), *itertools.product((2, 3), (1, 2, 3))]
     found, spent = dict.fromkeys(places, 0), dict.fromkeys(places[1:], 0)
     for number in range(4):
@@ -359,7 +360,7 @@ def all_ways_and_beam(request):
 
 def assert_all_ways(
     documents: Documents,
-    plan: PrivacyPlan,
+    plan: NgramsPlan,
     expected=None,
     *,
     on_beam: Sequence[str],
@@ -373,7 +374,7 @@ def assert_all_ways(
         parameters = plan.to_dict() | {"strategy": strategy, "pruning": pruning}
         if strategy != plan.strategy:
             parameters |= dict.fromkeys(own)
-        variant = PrivacyPlan(**parameters)
+        variant = NgramsPlan(**parameters)
         run = reference(documents, variant, KEY)
         rng = random.Random(0)
         batches = record_batches(documents, rng)
@@ -508,7 +509,7 @@ def _collect(grams: GramSet) -> None:
     _collected.append(grams)
 
 
-def digest_of(known: frozenset, plan: PrivacyPlan) -> str:
+def digest_of(known: frozenset, plan: NgramsPlan) -> str:
     """To what the run key is bound; to nothing if no known n-gram is short enough."""
     return known_of(known).sha256 if min(map(len, known), default=99) <= plan.max_length else ""
 
@@ -574,7 +575,7 @@ class Shuffled(InMemory):
 def run_kernels(documents, plan, run_key, rng, *, partitions, known=frozenset()) -> Release:
     """The run in memory, from users in random batches; shuffles are shuffles of lists."""
     run_key = run_key.bound_to(key_context(plan, "tokens", public=digest_of(known, plan)))
-    root = known_of(known).root(plan.max_length)
+    root = root_of(known_of(known), plan.max_length)
     run = Shuffled(plan=plan, run_key=run_key, histogram_ranges=partitions, rng=rng, root=root)
     batches = user_batches(documents, plan, run_key, rng, partitions)
     return Release(list(run.release(batches)), run.left, run.sent)

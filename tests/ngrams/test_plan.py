@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_dpne import PrivacyPlan
+from beam_dpne import NgramsPlan
 from beam_dpne.mechanism.gaussian import gaussian_noise_stddev
 from tests.support.arguments import not_refused
 
@@ -62,7 +62,7 @@ EITHER = [
 
 def test_a_bad_value_is_refused_by_its_parameters_name():
     cases = [(good | {name: value}, name) for good, name, value in EITHER]
-    assert not_refused(PrivacyPlan, cases) == []
+    assert not_refused(NgramsPlan, cases) == []
 
 
 DEFAULTS = {
@@ -96,11 +96,11 @@ SAME_DEFAULTS = {
 
 @pytest.mark.parametrize("strategy", DEFAULTS)
 def test_defaults_follow_the_strategy(strategy):
-    plan = PrivacyPlan(epsilon=1, delta=1e-6, strategy=strategy)
+    plan = NgramsPlan(epsilon=1, delta=1e-6, strategy=strategy)
     expected = DEFAULTS[strategy] | SAME_DEFAULTS
     assert plan.to_dict() == expected | {"epsilon": 1, "delta": 1e-6, "strategy": strategy}
     left_out = dict.fromkeys(DEFAULTS[strategy])
-    assert PrivacyPlan(epsilon=1, delta=1e-6, strategy=strategy, **left_out) == plan
+    assert NgramsPlan(epsilon=1, delta=1e-6, strategy=strategy, **left_out) == plan
 
 
 REFUSED = [
@@ -118,12 +118,12 @@ REFUSED = [
 
 def test_an_option_that_a_strategy_does_not_have_is_refused_with_its_value():
     cases = [(good | option, said) for good, option, said in REFUSED]
-    assert not_refused(PrivacyPlan, cases) == []
+    assert not_refused(NgramsPlan, cases) == []
 
 
 @pytest.mark.parametrize(("rounds", "passes"), [(1, 1), (2, 2), (3, 3)])
 def test_rounds_are_those_of_each_length_beyond_the_first(rounds, passes):
-    plan = PrivacyPlan(**ADAPTIVE, rounds=rounds)
+    plan = NgramsPlan(**ADAPTIVE, rounds=rounds)
     assert [plan.rounds_of(length) for length in (1, 2, 3)] == [3, passes, passes]
     assert sum(map(plan.rounds_of, (1, 2, 3))) == 3 + 2 * passes
     assert [len(length.rounds) for length in plan.lengths] == [3, passes, passes]
@@ -139,7 +139,7 @@ def test_rounds_are_those_of_each_length_beyond_the_first(rounds, passes):
 def test_a_user_may_spend_the_whole_budget_on_each_length():
     """μ² = (1 − f)/σ², rounded down in units of 2^-56, where the part f is for numbers of users."""
     for count_share in (0, 0.15):
-        whole = PrivacyPlan(**ADAPTIVE, count_share=count_share)
+        whole = NgramsPlan(**ADAPTIVE, count_share=count_share)
         with mpmath.workdps(60):
             budget = (1 - mpmath.mpf(count_share)) * mpmath.mpf(whole.noise_stddev) ** -2 * 2**56
             assert budget * (1 - 1e-15) - 1 <= whole.allotment <= budget * (1 + 1e-15)
@@ -148,15 +148,15 @@ def test_a_user_may_spend_the_whole_budget_on_each_length():
 
 def test_a_budget_that_64_bits_do_not_hold_is_refused_with_its_size():
     few = {"delta": 0.5, "max_length": 2, "max_tokens_per_user": 100, "rounds": 1, "count_share": 0}
-    fits = PrivacyPlan(epsilon=32, **few)
+    fits = NgramsPlan(epsilon=32, **few)
     assert fits.allotment < 64 * 2**56
     with pytest.raises(ValueError, match=r"epsilon must be .*below 64.*Lower epsilon"):
-        PrivacyPlan(epsilon=33, **few)
+        NgramsPlan(epsilon=33, **few)
     few |= {"strategy": "one_round", "rounds": None, "vocabulary_delta_share": 0.1}
-    assert PrivacyPlan(epsilon=33, **few).noise_stddev < 1 / 8
+    assert NgramsPlan(epsilon=33, **few).noise_stddev < 1 / 8
 
 
-def count_stddevs(plan: PrivacyPlan) -> list[float]:
+def count_stddevs(plan: NgramsPlan) -> list[float]:
     """The noise of numbers of users: one Gaussian mechanism of sensitivity 1, if there is one."""
     noise = plan.count_noise
     return [] if noise is None else [noise]
@@ -165,7 +165,7 @@ def count_stddevs(plan: PrivacyPlan) -> list[float]:
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 def test_word_thresholds_are_those_of_the_formula(rounds):
     """ρ_r = max_t c_r/√t + Φ^{-1}((1 − E_r δ_T)^{1/t}), c_r = μ√ν_r, μ² = 0.85/σ²; in 60 digits."""
-    plan = PrivacyPlan(**ADAPTIVE, rounds=rounds, max_contributions=7)
+    plan = NgramsPlan(**ADAPTIVE, rounds=rounds, max_contributions=7)
     shares = [(0.1, 0.05), (0.27, 0.15), (0.63, 0.8)]
     with mpmath.workdps(60):
         for rule, (budget, errors) in zip(plan.lengths[0].word_rules, shares, strict=True):
@@ -184,50 +184,50 @@ def test_word_thresholds_are_those_of_the_formula(rounds):
 
 def test_a_list_that_fits_another_number_of_lengths_is_refused_with_both_numbers():
     with pytest.raises(ValueError, match=r"max_contributions .* 3 lengths, got 2"):
-        PrivacyPlan(**ADAPTIVE, max_contributions=(5, 5))
+        NgramsPlan(**ADAPTIVE, max_contributions=(5, 5))
     with pytest.raises(ValueError, match=r"budget_shares .* 3 lengths, got 2"):
-        PrivacyPlan(**GOOD, budget_shares=(0.5, 0.5))
+        NgramsPlan(**GOOD, budget_shares=(0.5, 0.5))
 
 
 @pytest.mark.parametrize(("growth", "length"), [(1e-40, 10), (1e40, 10), (1e-300, 2)])
 def test_growth_that_leaves_a_length_no_budget_is_refused_by_name(growth, length):
     with pytest.raises(ValueError, match="noise_growth"):
-        _ = PrivacyPlan(**GOOD | {"max_length": length}, noise_growth=growth).lengths
+        _ = NgramsPlan(**GOOD | {"max_length": length}, noise_growth=growth).lengths
 
 
 def test_numerical_slack_beyond_a_thousandth_of_epsilon_is_refused():
-    fits = PrivacyPlan(**GOOD | {"epsilon": 0.006}, count_share=0)
+    fits = NgramsPlan(**GOOD | {"epsilon": 0.006}, count_share=0)
     assert fits.numerical_slack == pytest.approx(0.006 / 1000)
     for others in ({"epsilon": 0.005, "count_share": 0}, {"epsilon": 0.012}):
         with pytest.raises(
             ValueError, match=r"epsilon must be at least .*numerical slack.*max_tokens_per_user"
         ):
-            PrivacyPlan(**GOOD | others)
+            NgramsPlan(**GOOD | others)
     for good in (GOOD, ADAPTIVE):
         with pytest.raises(ValueError, match="max_tokens_per_user"):
-            PrivacyPlan(**good, max_tokens_per_user=10**9)
+            NgramsPlan(**good, max_tokens_per_user=10**9)
 
 
 def test_a_delta_that_no_noise_of_128_bits_has_is_refused_whatever_else_a_plan_says():
     few = {"max_tokens_per_user": 1, "max_length": 1, "strategy": "one_round", "count_share": 0}
-    PrivacyPlan(epsilon=1, delta=1e-20, **few)
+    NgramsPlan(epsilon=1, delta=1e-20, **few)
     with pytest.raises(ValueError, match="delta must be at least 1e-20"):
-        PrivacyPlan(epsilon=1, delta=9e-21, **few)
+        NgramsPlan(epsilon=1, delta=9e-21, **few)
 
 
 def test_epsilon_and_delta_have_no_defaults():
     for parameters in ({}, {"epsilon": 1}, {"delta": 1e-6}):
         with pytest.raises(TypeError):
-            PrivacyPlan(**parameters)
+            NgramsPlan(**parameters)
         with pytest.raises(ValueError, match="default"):
-            PrivacyPlan.from_json(json.dumps(parameters))
+            NgramsPlan.from_json(json.dumps(parameters))
 
 
 count_shares = st.just(0.0) | st.floats(1e-6, 0.9)
 
 
 @st.composite
-def plans(draw) -> PrivacyPlan:
+def plans(draw) -> NgramsPlan:
     length = draw(st.integers(1, 8))
     parts = st.lists(st.floats(0.05, 1), min_size=length, max_size=length)
     limits = st.integers(1, 10**6)
@@ -238,7 +238,7 @@ def plans(draw) -> PrivacyPlan:
             parts.map(lambda p: {"budget_shares": [part / math.fsum(p) for part in p]}),
         )
     )
-    return PrivacyPlan(
+    return NgramsPlan(
         epsilon=draw(st.floats(0.1, 16)),
         delta=draw(st.floats(1e-7, 0.9)),
         max_length=length,
@@ -254,10 +254,10 @@ def plans(draw) -> PrivacyPlan:
 
 
 @st.composite
-def adaptive_plans(draw) -> PrivacyPlan:
+def adaptive_plans(draw) -> NgramsPlan:
     length = draw(st.integers(1, 8))
     limits = st.integers(1, 10**6)
-    return PrivacyPlan(
+    return NgramsPlan(
         epsilon=draw(st.floats(0.1, 16)),
         delta=draw(st.floats(1e-7, 0.5)),
         max_length=length,
@@ -274,10 +274,10 @@ def adaptive_plans(draw) -> PrivacyPlan:
 
 @given(plans() | adaptive_plans())
 def test_json_gives_the_same_plan_back(plan):
-    twin = PrivacyPlan.from_json(plan.to_json())
+    twin = NgramsPlan.from_json(plan.to_json())
     assert twin == plan
     assert twin.to_json() == plan.to_json()
-    assert json.loads(plan.to_json()).keys() == {f.name for f in dataclasses.fields(PrivacyPlan)}
+    assert json.loads(plan.to_json()).keys() == {f.name for f in dataclasses.fields(NgramsPlan)}
 
 
 @given(plans() | adaptive_plans())
@@ -304,7 +304,7 @@ def test_the_lengths_together_spend_epsilon_and_delta_and_no_more(plan):
 @given(st.lists(st.floats(1e-3, 1), min_size=1, max_size=9), st.floats(-9e-10, 9e-10))
 def test_shares_that_nearly_sum_to_one_spend_no_more_than_one(parts, excess):
     shares = [min(1.0, part / math.fsum(parts) * (1 + excess)) for part in parts]
-    plan = PrivacyPlan(**GOOD | {"max_length": len(parts)}, budget_shares=shares)
+    plan = NgramsPlan(**GOOD | {"max_length": len(parts)}, budget_shares=shares)
     together = math.fsum(length.noise_stddev**-2 for length in plan.lengths) ** -0.5
     needed = gaussian_noise_stddev(epsilon=plan.gaussian_epsilon, delta=plan.gaussian_delta)
     assert together > needed

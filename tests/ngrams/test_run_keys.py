@@ -9,7 +9,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import (
     KnownNgrams,
-    PrivacyPlan,
+    NgramsPlan,
     PrivateNgrams,
     RunKey,
 )
@@ -18,7 +18,7 @@ from tests.support.pipelines import keep
 
 KEY = RunKey(bytes(range(32)))
 ADAPTIVE, ONE_ROUND = (
-    PrivacyPlan(epsilon=8, delta=1e-4, max_length=2, max_contributions=4, strategy=strategy)
+    NgramsPlan(epsilon=8, delta=1e-4, max_length=2, max_contributions=4, strategy=strategy)
     for strategy in ("adaptive", "one_round")
 )
 USERS = 300

@@ -8,7 +8,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import PrivacyPlan, RunKey
+from beam_dpne import NgramsPlan, RunKey
 from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.released_rows import GramRows
 from beam_dpne.steps import CountUsers
@@ -73,7 +73,7 @@ def test_held_ngrams_are_those_that_a_plain_search_finds(documents, plan, run_ke
 @pytest.mark.parametrize("strategy", ["adaptive", "one_round"])
 def test_beam_and_memory_measure_the_same(strategy):
     documents = shared_phrases(users=60)
-    plan = PrivacyPlan(epsilon=20, delta=0.3, max_length=3, strategy=strategy)
+    plan = NgramsPlan(epsilon=20, delta=0.3, max_length=3, strategy=strategy)
     rng = random.Random(4)
     expected = run_kernels(documents, plan, KEY, rng, partitions=1).sets
     assert all(grams.users.shape == (len(grams), 3) for grams in expected)
@@ -90,8 +90,8 @@ def test_beam_and_memory_measure_the_same(strategy):
 def test_a_share_of_the_budget_is_kept_for_counts_and_without_it_nothing_is_measured():
     documents = shared_phrases(users=60)
     common = {"epsilon": 20, "delta": 0.3, "max_length": 2}
-    without = PrivacyPlan(**common, count_share=0)
-    half = PrivacyPlan(**common, count_share=0.5)
+    without = NgramsPlan(**common, count_share=0)
+    half = NgramsPlan(**common, count_share=0.5)
     assert without.count_noise is None
     assert half.allotment == pytest.approx(without.allotment / 2, rel=1e-4)
     noise = half.count_noise
@@ -105,12 +105,12 @@ def test_a_share_of_the_budget_is_kept_for_counts_and_without_it_nothing_is_meas
 @pytest.mark.parametrize("share", [-0.1, 1e-18, 0.95, 1.0, float("nan"), float("inf")])
 def test_impossible_shares_are_refused(share):
     with pytest.raises(ValueError, match="count_share must be"):
-        PrivacyPlan(epsilon=1, delta=1e-7, count_share=share)
+        NgramsPlan(epsilon=1, delta=1e-7, count_share=share)
 
 
 def test_what_is_spent_on_lengths_and_counts_is_the_budget_of_the_plan():
     for share in (0.05, 0.3, 0.9):
-        plan = PrivacyPlan(epsilon=1, delta=1e-7, strategy="one_round", count_share=share)
+        plan = NgramsPlan(epsilon=1, delta=1e-7, strategy="one_round", count_share=share)
         noise = plan.count_noise
         lengths = sum(length.noise_stddev**-2 for length in plan.lengths)
         counts = noise**-2
@@ -121,8 +121,8 @@ def test_what_is_spent_on_lengths_and_counts_is_the_budget_of_the_plan():
 def test_each_number_that_a_user_changes_pays_for_floating_point_and_far_tails():
     """Beside those on n-grams: three sums of each row, and the sizes of two classes."""
     common = {"epsilon": 2.0, "delta": 1e-6, "max_length": 3, "max_tokens_per_user": 1000}
-    without = PrivacyPlan(**common, count_share=0)
-    plan = PrivacyPlan(**common)
+    without = NgramsPlan(**common, count_share=0)
+    plan = NgramsPlan(**common)
     changed = 3 * 3 * 1000 + 2
     others = without.decisions
     assert plan.count_decisions == changed

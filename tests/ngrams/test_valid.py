@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_dpne import PrivacyPlan, RunKey
+from beam_dpne import NgramsPlan, RunKey
 from beam_dpne.mechanism.randomness import keyed_bits
 from beam_dpne.mechanism.thresholds import spurious_threshold
 from beam_dpne.ngrams import valid as valid_module
@@ -83,7 +83,7 @@ def test_the_estimate_has_the_mean_and_variance_of_its_binomial_law():
 
 def test_an_estimate_moves_the_threshold_and_the_rule_still_says_the_exact_number():
     previous, _, _ = random_chain(random.Random(9), length=2, pruning="both", share=0.6, words=6)
-    plan = PrivacyPlan(
+    plan = NgramsPlan(
         epsilon=1.0, delta=1e-6, max_length=3, strategy="one_round", valid_count="estimate"
     )
     rule = rule_for(plan, previous, KEY)

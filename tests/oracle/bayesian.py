@@ -11,9 +11,9 @@ import mpmath
 import numpy as np
 
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.elements.rows import join_tokens
+from beam_dpne.lists.public_counts import PublicCounts
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, keyed_hashes
 
 Gram = tuple[str, ...]

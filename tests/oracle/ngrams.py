@@ -34,7 +34,7 @@ from scipy import integrate, optimize, stats
 
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, keyed_hashes
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 
 Gram = tuple[str, ...]
 Scores = dict[Gram, float]
@@ -44,7 +44,7 @@ UNIT = Fraction(1, 2**32)
 
 
 def private_ngrams(
-    documents: Documents, plan: PrivacyPlan, run_key: RunKey, given: list[str] | None = None
+    documents: Documents, plan: NgramsPlan, run_key: RunKey, given: list[str] | None = None
 ) -> dict[int, Scores]:
     """Algorithm 1: returns S_1, …, S_T, each gram with its score; without S_1 if it is given."""
     run_key = run_key.bound_to(key_context(plan, "tokens"))
@@ -117,7 +117,7 @@ def prune_invalid(
     return {gram for gram in grams if check_validity(gram, words, released, pruning)}
 
 
-def extract_vocabulary(users: dict, plan: PrivacyPlan, run_key: RunKey) -> Scores:
+def extract_vocabulary(users: dict, plan: NgramsPlan, run_key: RunKey) -> Scores:
     """Algorithm 5: S_1 by DPSU with the weighted Gaussian policy."""
     sigma, rho = plan.lengths[0].noise_stddev, vocabulary_threshold(plan)
     histogram: dict[Gram, int] = {}
@@ -165,13 +165,13 @@ def spurious_grams(
     return cells
 
 
-def vocabulary_threshold(plan: PrivacyPlan) -> int:
+def vocabulary_threshold(plan: NgramsPlan) -> int:
     """ρ_1, in units of 2^-32, rounded up."""
     sigma, limit = plan.lengths[0].noise_stddev, plan.contribution_limits[0]
     return math.ceil(alone_threshold(1.0, sigma, vocabulary_delta(plan), limit) * 2**32)
 
 
-def vocabulary_delta(plan: PrivacyPlan) -> float:
+def vocabulary_delta(plan: NgramsPlan) -> float:
     """δ_T."""
     usable = 0.999 * plan.delta * math.exp(-0.001 * plan.epsilon)
     return usable * plan.vocabulary_delta_share
@@ -189,7 +189,7 @@ def gram_threshold(
     previous: list[Gram],
     vocabulary: list[Gram],
     valid: int,
-    plan: PrivacyPlan,
+    plan: NgramsPlan,
     run_key: RunKey,
 ) -> int:
     """ρ_k = σ_k Φ̄^{-1}(η min(1, |S_{k−1}|/|V_k|)), in units of 2^-32, rounded up."""
@@ -259,7 +259,7 @@ def poisson(bits: tuple[int, int], mean: float) -> int:
 
 
 def texts_of_users(
-    documents: Documents, plan: PrivacyPlan, run_key: RunKey
+    documents: Documents, plan: NgramsPlan, run_key: RunKey
 ) -> dict[tuple[int, int], list[list[str]]]:
     """What is looked at of each user, by the hash that names the user."""
     return {
@@ -376,7 +376,7 @@ KNOWN, LEAD = 1024, 8
 
 def adaptive_ngrams(
     documents: Documents,
-    plan: PrivacyPlan,
+    plan: NgramsPlan,
     run_key: RunKey,
     given: list[str] | None = None,
     known: frozenset[Gram] = frozenset(),
@@ -427,7 +427,7 @@ class Length(NamedTuple):
     key_of: dict[Gram, int]
     class_of: dict[Gram, int]
     rules: dict[int, list[RoundRule]]
-    plan: PrivacyPlan
+    plan: NgramsPlan
     run_key: RunKey
 
 
@@ -437,7 +437,7 @@ def describe_length(
     parents: Scores,
     shorter: Scores,
     users: dict,
-    plan: PrivacyPlan,
+    plan: NgramsPlan,
     run_key: RunKey,
     known: frozenset[Gram],
 ) -> Length:
@@ -460,7 +460,7 @@ def describe_length(
 
 
 def predicted_class(
-    gram: Gram, parents: Scores, shorter: Scores, words: Scores, plan: PrivacyPlan
+    gram: Gram, parents: Scores, shorter: Scores, words: Scores, plan: NgramsPlan
 ) -> int:
     """c(g) = bin(prefix) + bin(suffix) − bin(middle); "single": bin(prefix) + bin(last word)."""
     if plan.pruning == "single":
@@ -714,7 +714,7 @@ def rule_of(gram: Gram, length: Length, r: int) -> RoundRule:
     return length.rules[length.class_of[gram]][r - 1]
 
 
-def user_budget(plan: PrivacyPlan) -> int:
+def user_budget(plan: NgramsPlan) -> int:
     """μ² = 1/σ(ε, δ_G)² in units of 2^-56, rounded down."""
     return math.floor(2**56 / Fraction(plan.ngrams_noise_stddev) ** 2)
 
@@ -857,7 +857,7 @@ def score_of(place: int, rule: RoundRule) -> float:
     return score(place, rule.stddev, rule.rho) / rule.divisor
 
 
-def word_rules(plan: PrivacyPlan) -> list[RoundRule]:
+def word_rules(plan: NgramsPlan) -> list[RoundRule]:
     """Thresholds and cuts at k = 1, where rounds are judged apart."""
     shares, budget = budget_shares(WORD_ROUNDS), user_budget(plan)
     limit, delta = plan.contribution_limits[0], vocabulary_delta(plan)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne import PrivacyPlan, RunKey
+from beam_dpne import NgramsPlan, RunKey
 from beam_dpne.documents.blocks import encode_documents, hash_users, lay_out_positions
 from beam_dpne.ngrams.elements import HistogramShard, Past
 from beam_dpne.ngrams.in_memory import InMemory
@@ -74,7 +74,7 @@ def words_as_set(words: Sequence[str]) -> GramSet:
 
 
 def run_lengths(
-    users: UserBatch, plan: PrivacyPlan, run_key: RunKey, vocabulary: Sequence[str] | None = None
+    users: UserBatch, plan: NgramsPlan, run_key: RunKey, vocabulary: Sequence[str] | None = None
 ) -> list[Settled]:
     """Returns what each length 1..T leaves; words that are given cost nothing."""
     run = Watched(plan=plan, run_key=run_key)
@@ -93,7 +93,7 @@ def run_lengths(
 
 
 def settle(
-    batch: UserBatch, previous: GramSet, plan: PrivacyPlan, length: int, run_key: RunKey
+    batch: UserBatch, previous: GramSet, plan: NgramsPlan, length: int, run_key: RunKey
 ) -> Settled:
     """All rounds of one length, from positions of length k − 2."""
     run = Watched(plan=plan, run_key=run_key)

@@ -416,8 +416,8 @@ MISTAKES = (
     Mistake(
         "known items: other items have their threshold",
         "set_union/decisions.py",
-        "np.where(is_known, of_known.threshold_units, rule.threshold_units)",
-        "np.where(is_known.any(), of_known.threshold_units, rule.threshold_units)",
+        "np.where(is_known, of_known.evidence.threshold_units, evidence.threshold_units)",
+        "np.where(is_known.any(), of_known.evidence.threshold_units, evidence.threshold_units)",
         ("set_union/test_known_items.py",),
     ),
     Mistake(
@@ -447,6 +447,27 @@ MISTAKES = (
         "return epsilon * (1 - RESERVED)",
         "return epsilon",
         ("mechanism/test_finite_noise.py", "ngrams/test_plan.py"),
+    ),
+    Mistake(
+        "local driver: each block is a partition, so that a user is several",
+        "documents/cutting.py",
+        "partitions.setdefault(number, []).append(block)",
+        "partitions.setdefault(len(partitions), []).append(block)",
+        ("documents/test_cutting.py",),
+    ),
+    Mistake(
+        "local driver: users of set unions and probabilities have no limit of tokens",
+        "documents/cutting.py",
+        "limit = cutting.max_tokens_per_user",
+        "limit = 10**9",
+        ("documents/test_cutting.py",),
+    ),
+    Mistake(
+        "local driver: two forks have the same users",
+        "ngrams/in_memory.py",
+        "range(first, len(partitions), most) for first",
+        "range(first, len(partitions), most - 1) for first",
+        ("documents/test_cutting.py",),
     ),
 )
 

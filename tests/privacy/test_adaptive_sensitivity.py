@@ -17,7 +17,7 @@ import pyarrow as pa
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import KnownNgrams, PrivacyPlan, RunKey
+from beam_dpne import KnownNgrams, NgramsPlan, RunKey
 from beam_dpne.documents.blocks import (
     encode_documents,
     hash_users,
@@ -32,6 +32,7 @@ from beam_dpne.ngrams.decisions import _known_after
 from beam_dpne.ngrams.elements import ROOT, Past
 from beam_dpne.ngrams.in_memory import InMemory
 from beam_dpne.ngrams.keys import pack_pairs, unpack_pairs
+from beam_dpne.ngrams.known import root_of
 from beam_dpne.ngrams.length_rules import counted_classes, rule_for
 from beam_dpne.ngrams.valid import class_numbers, suffix_bins
 from beam_dpne.steps import GramSet, PresentGrams
@@ -47,8 +48,8 @@ Sent = dict[Place, dict[User, dict[object, int]]]
 
 
 @st.composite
-def plans(draw) -> PrivacyPlan:
-    return PrivacyPlan(
+def plans(draw) -> NgramsPlan:
+    return NgramsPlan(
         epsilon=draw(st.sampled_from([0.5, 4.0, 25.0])),
         delta=draw(st.sampled_from([1e-6, 0.3])),
         max_length=draw(st.integers(1, 4)),
@@ -79,7 +80,7 @@ def test_removing_any_user_moves_the_sums_of_all_rounds_by_at_most_the_budget(
     corpus = {user: in_groups(own, groups) for user, own in corpus.items()}
     words = list(itertools.chain(*in_groups([[*WORDS]], groups)))
     event(f"groups of a user: {max(len({t[0][:1] for t in own if t}) for own in corpus.values())}")
-    root = root_of(known, words)
+    root = grouped_root(known, words)
     steps = steps_on_one_past(corpus, plan, seed, partitions, words, root)
     whole = steps.sent
     event(f"lengths with known classes that are counted: {sorted(known_counts(steps))}")
@@ -132,7 +133,7 @@ def in_groups(texts: list[list[str]], groups: int) -> list[list[str]]:
 
 def test_a_user_with_open_grams_to_the_end_reaches_the_budget():
     """So that the bound above is not one that nobody comes near, over words and longer n-grams."""
-    plan = PrivacyPlan(
+    plan = NgramsPlan(
         epsilon=4,
         delta=0.3,
         max_length=3,
@@ -153,13 +154,14 @@ def test_a_user_with_open_grams_to_the_end_reaches_the_budget():
     assert closest > 0.999 * budget
 
 
-def root_of(known: list[str] | None, words: Sequence[str]) -> GramSet | None:
+def grouped_root(known: list[str] | None, words: Sequence[str]) -> GramSet | None:
     """The root of some n-grams in each group, and of words that nobody has, so that words count."""
     if known is None:
         return None
     heads = sorted({word[:-1] for word in words})
     grams = [tuple(head + word for word in gram) for head in heads for gram in known]
-    return KnownNgrams.of([*grams, *((f"unheld {number}",) for number in range(300))]).root(4)
+    known = KnownNgrams.of([*grams, *((f"unheld {number}",) for number in range(300))])
+    return root_of(known, 4)
 
 
 def known_counts(steps: "OnePast") -> set[int]:
@@ -175,10 +177,10 @@ def known_counts(steps: "OnePast") -> set[int]:
 
 def test_a_user_pays_for_counts_of_known_words_and_of_longer_ones():
     """So that the bound above is one on something."""
-    plan = PrivacyPlan(epsilon=25, delta=0.3, max_length=2, max_tokens_per_user=1000)
+    plan = NgramsPlan(epsilon=25, delta=0.3, max_length=2, max_tokens_per_user=1000)
     corpus = {"ann": [list("abcdabdcbacd")], "bob": [list("dcba")]}
     pairs = ["".join(pair) for pair in itertools.product("abcd", repeat=2)]
-    root = root_of([*"abcd", *pairs], WORDS)
+    root = grouped_root([*"abcd", *pairs], WORDS)
     seen = set()
     for seed in range(20):
         steps = steps_on_one_past(corpus, plan, seed, 1, WORDS, root)
@@ -204,7 +206,7 @@ def held_of(tallied: dict[User, dict[int, tuple[int, int]]], counted: Counted) -
     return held
 
 
-def farthest_move(own: dict[int, tuple[int, int]], counted: Counted, plan: PrivacyPlan) -> Fraction:
+def farthest_move(own: dict[int, tuple[int, int]], counted: Counted, plan: NgramsPlan) -> Fraction:
     """Σ_G (t·n_G/s)², the square of the farthest that a user can move the counts, exactly."""
     alone = held_of({(0, 0): own}, counted)
     return sum((Fraction(held, 2**40) ** 2 for held in alone), Fraction()) / (
@@ -214,7 +216,7 @@ def farthest_move(own: dict[int, tuple[int, int]], counted: Counted, plan: Priva
 
 def steps_on_one_past(
     corpus: Corpus,
-    plan: PrivacyPlan,
+    plan: NgramsPlan,
     seed: int,
     partitions: int,
     words: Sequence[str] = WORDS,
@@ -330,8 +332,9 @@ class OnePast(InMemory):
             parent_size=len(known),
             vocabulary_size=len(found) if is_first else known.vocabulary_size,
             rule=rule,
-            suffix_bins=suffix_bins(known, keys),
-            **_known_after(known, keys, words),
+            candidates=dataclasses.replace(
+                _known_after(known, keys, words), suffix_bins=suffix_bins(known, keys)
+            ),
         )
 
     def _draw(self, length: int, number: int, previous: GramSet | None, rule: LengthRule) -> None:

@@ -17,7 +17,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that
 from scipy import stats
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne import NgramsPlan, PrivateNgrams, RunKey
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.rules import UNITS, LengthRule
@@ -39,9 +39,9 @@ def run_key(number: int) -> RunKey:
     return RunKey(hashlib.sha256(f"adaptive spurious {number}".encode()).digest())
 
 
-def plan_of(max_length: int, **parameters) -> PrivacyPlan:
+def plan_of(max_length: int, **parameters) -> NgramsPlan:
     given = {"epsilon": 4, "delta": 1e-5, "spurious_fraction": 0.2}
-    return PrivacyPlan(max_length=max_length, max_tokens_per_user=10_000, **(given | parameters))
+    return NgramsPlan(max_length=max_length, max_tokens_per_user=10_000, **(given | parameters))
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
@@ -165,12 +165,12 @@ def test_a_run_in_memory_is_the_pipeline(strategy, pruning):
     assert all(len(own.released) > 0 for own in settled)
 
 
-def run(texts, plan: PrivacyPlan, number: int) -> list[Settled]:
+def run(texts, plan: NgramsPlan, number: int) -> list[Settled]:
     key = run_key(number)
     return run_lengths(users_of(texts, key), plan, key, VOCABULARY)
 
 
-def settle_bigrams_of_one_user(plan: PrivacyPlan, has_budget: bool, key: RunKey) -> Settled:
+def settle_bigrams_of_one_user(plan: NgramsPlan, has_budget: bool, key: RunKey) -> Settled:
     """A user alone with ten bigrams of nine public words."""
     vocabulary = words_as_set(VOCABULARY[:9])
     users = users_of({"u": ["w00 w01 w02 w03 w04 w05 w00 w02 w04 w00 w03"]}, key)

@@ -6,7 +6,7 @@ they been random, an attack on the right program would fail with a probability o
 
 import pytest
 
-from beam_dpne import PrivacyPlan
+from beam_dpne import NgramsPlan
 from beam_dpne.audit import text_games
 from beam_dpne.audit.auditing import games_of, lower_bound
 from beam_dpne.audit.games import MECHANISM, key_of
@@ -19,8 +19,8 @@ RUNS, MANY_RUNS = 3000, 8000
 ALONE, MANY = "n-grams of one user", "n-grams of many users"
 
 
-def plan_of(**fields) -> PrivacyPlan:
-    return PrivacyPlan(**{"epsilon": 1, "delta": 0.01, "max_length": 2, "count_share": 0} | fields)
+def plan_of(**fields) -> NgramsPlan:
+    return NgramsPlan(**{"epsilon": 1, "delta": 0.01, "max_length": 2, "count_share": 0} | fields)
 
 
 def shown(plan, name: str, runs: int = RUNS) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from beam_dpne import PrivacyPlan, RunKey
+from beam_dpne import NgramsPlan, RunKey
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.rules import UNITS, LengthRule
 from beam_dpne.ngrams import adaptive, tolerances
@@ -32,7 +32,7 @@ from beam_dpne.ngrams.spending import RoundOfLength, contribute
 from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.tolerances import group_probabilities, groups_of, probabilities
 from beam_dpne.ngrams.valid import class_numbers
-from beam_dpne.steps import GramSet
+from beam_dpne.steps import GramSet, NextCandidates
 from tests.privacy.kernels import run_lengths, users_of, words_as_set
 
 FALSE_FAILURE = 1e-7
@@ -49,11 +49,11 @@ def run_key(*parts: object) -> RunKey:
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 def test_a_plan_is_refused_if_the_largest_probability_has_no_thresholds(rounds, monkeypatch):
     plan = {"epsilon": 1, "delta": 1e-6, "max_length": 3, "strategy": "adaptive", "rounds": rounds}
-    assert PrivacyPlan(**plan).rounds == rounds
+    assert NgramsPlan(**plan).rounds == rounds
     # Of a probability of 1 no threshold exists, however many rounds there are.
     monkeypatch.setattr(tolerances, "LARGEST_PROBABILITY", 1.0)
     with pytest.raises(ValueError, match="thresholds do not exist"):
-        PrivacyPlan(**plan)
+        NgramsPlan(**plan)
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
@@ -68,7 +68,7 @@ def test_nothing_is_released_on_negative_evidence(rounds):
 def test_candidates_beyond_the_limit_of_contributions_count_and_are_charged():
     words = [f"w{number:02}" for number in range(12)]
     vocabulary = words_as_set(words)
-    plan = PrivacyPlan(
+    plan = NgramsPlan(
         epsilon=8,
         delta=1e-5,
         max_length=2,
@@ -119,7 +119,7 @@ def test_no_more_groups_are_counted_than_are_paid_for(sizes, released, stddev):
 
 def test_each_count_pays_for_floating_point_and_far_tails():
     common = {"epsilon": 2.0, "delta": 1e-6, "max_tokens_per_user": 1000, "count_share": 0}
-    words, three = (PrivacyPlan(**common, max_length=length) for length in (1, 3))
+    words, three = (NgramsPlan(**common, max_length=length) for length in (1, 3))
     assert words.decisions == 3 * 1000 + 2
     assert three.numerical_slack == pytest.approx((9 * 1000 + 26) * 2e-12, rel=1e-9)
     # Two for known words, and at two lengths six for known n-grams and six for others.
@@ -133,7 +133,7 @@ def test_each_count_pays_for_floating_point_and_far_tails():
 def test_nulls_and_held_grams_without_weight_have_one_law_in_each_class(runs):
     """Releases, rounds and scores of all candidates, by drawing and by keyed noise of each."""
     previous = bigrams_with_scores()
-    plan = PrivacyPlan(epsilon=1, delta=1e-6, max_length=3, spurious_fraction=0.4)
+    plan = NgramsPlan(epsilon=1, delta=1e-6, max_length=3, spurious_fraction=0.4)
     rule = rule_for(plan, previous)
     candidates = all_candidates(previous)
     numbers = class_numbers(previous, candidates)
@@ -170,7 +170,7 @@ def test_nulls_and_held_grams_without_weight_have_one_law_in_each_class(runs):
 def test_held_grams_are_found_and_closed_by_the_borders_of_their_own_class():
     """After round 1, n-gram by n-gram; a wrong cut would hardly show in how many are found."""
     previous, key = bigrams_with_scores(), run_key("own borders")
-    plan = PrivacyPlan(epsilon=1, delta=1e-6, max_length=3, spurious_fraction=0.4)
+    plan = NgramsPlan(epsilon=1, delta=1e-6, max_length=3, spurious_fraction=0.4)
     rule = rule_for(plan, previous)
     keys = all_candidates(previous)
     numbers = class_numbers(previous, keys).tolist()
@@ -205,7 +205,7 @@ def test_spurious_grams_of_the_public_sample_stay_below_what_is_tolerated():
     The rules follow from noisy counts, so that the bound is on the mean over runs.
     """
     texts = sample_texts(1500)
-    plan = PrivacyPlan(epsilon=6, delta=1e-6, max_length=3, spurious_fraction=0.2)
+    plan = NgramsPlan(epsilon=6, delta=1e-6, max_length=3, spurious_fraction=0.2)
     spurious, tolerated, expected = np.zeros(4), np.zeros(4), np.zeros(4)
     counted = 0
     for number in range(12):
@@ -281,7 +281,7 @@ def bigrams_with_scores() -> GramSet:
         scores=scores[(first + 3 * second) % 8],
         parent_size=words,
         vocabulary_size=words,
-        suffix_bins=np.zeros(words * words, np.int16),
+        candidates=NextCandidates(suffix_bins=np.zeros(words * words, np.int16)),
     )
 
 

@@ -13,20 +13,21 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_dpne import KnownNgrams, PrivacyPlan, RunKey
+from beam_dpne import KnownNgrams, NgramsPlan, RunKey
 from beam_dpne.evaluation.corpus import corpus_of
 from beam_dpne.mechanism.rules import KNOWN_CLASS
 from beam_dpne.ngrams import decisions, tolerances
 from beam_dpne.ngrams.elements import HistogramShard
 from beam_dpne.ngrams.in_memory import InMemory
 from beam_dpne.ngrams.keys import pack_pairs
+from beam_dpne.ngrams.known import root_of
 from beam_dpne.ngrams.length_rules import counted_classes, rule_for, rule_of_sizes
 from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.valid import class_sizes
-from beam_dpne.steps import GramSet
+from beam_dpne.steps import GramSet, NextCandidates
 
 FALSE_FAILURE = 1e-7
-PLAN = PrivacyPlan(epsilon=4, delta=1e-5, max_length=2, spurious_fraction=0.5, count_share=0.0)
+PLAN = NgramsPlan(epsilon=4, delta=1e-5, max_length=2, spurious_fraction=0.5, count_share=0.0)
 HELD = [f"held {number:03}" for number in range(200)]
 UNHELD = [f"unheld {number:04}" for number in range(2000)]
 # Each word of HELD has 40 users, and each of these users has 5 of them.
@@ -40,20 +41,20 @@ def run_key(number: int) -> RunKey:
     return RunKey(hashlib.sha256(f"known words {number}".encode()).digest())
 
 
-def root_of(words: list[str]) -> GramSet:
-    root = KnownNgrams.of([(word,) for word in words]).root(PLAN.max_length)
+def root_of_words(words: list[str]) -> GramSet:
+    root = root_of(KnownNgrams.of([(word,) for word in words]), PLAN.max_length)
     assert root is not None
     return root
 
 
-def release(root: GramSet, number: int, plan: PrivacyPlan = PLAN) -> tuple[GramSet, ...]:
+def release(root: GramSet, number: int, plan: NgramsPlan = PLAN) -> tuple[GramSet, ...]:
     key = run_key(number)
     return InMemory(plan=plan, run_key=key, root=root).release([corpus_of(TEXTS).batch(key)])
 
 
 @pytest.fixture(scope="module")
 def runs() -> list[tuple[GramSet, ...]]:
-    root = root_of([*HELD, *UNHELD])
+    root = root_of_words([*HELD, *UNHELD])
     return [release(root, number) for number in range(60)]
 
 
@@ -72,7 +73,7 @@ def test_known_words_that_nobody_has_are_released_with_exactly_their_probability
 
 
 def test_each_known_word_is_drawn_equally_often_and_in_rounds_by_the_null_law():
-    root = root_of(UNHELD)
+    root = root_of_words(UNHELD)
     rule = rule_for(PLAN, root, run_key(0), [[0]])
     own = rule.classes[-1]
     drawn = [sample_spurious(root, rule=rule, run_key=run_key(number)) for number in range(400)]
@@ -102,7 +103,7 @@ def test_spurious_known_words_are_at_most_the_tolerated_part_of_the_held_ones(ru
 
 def test_what_is_tolerated_does_not_follow_from_the_count_of_unheld_words():
     """Where N were small, a would be large: then the mean of their ratio has no bound."""
-    root = root_of([*HELD, *UNHELD])
+    root = root_of_words([*HELD, *UNHELD])
     rules = [rule_for(PLAN, root, run_key(number), [[150 << 40]]) for number in range(300)]
     groups = [rule.groups[0] for rule in rules]
     unheld = np.array([group.noisy_unheld for group in groups])
@@ -129,7 +130,7 @@ def test_the_margin_of_the_second_count_bounds_what_noise_alone_tolerates():
 
 
 def test_new_words_keep_the_thresholds_and_the_whole_of_their_delta():
-    root = root_of([*HELD, *UNHELD])
+    root = root_of_words([*HELD, *UNHELD])
     rule = rule_for(PLAN, root, run_key(1), [[0]])
     assert [own.number for own in rule.classes] == [0, KNOWN_CLASS]
     assert rule.classes[0].rounds == PLAN.lengths[0].word_rules == rule.rounds
@@ -145,7 +146,7 @@ def test_a_word_without_weight_is_found_only_if_it_is_known(is_known):
     words = [f"w{number:05}" for number in range(size)]
     key = run_key(3)
     batch = corpus_of([("ann", words)]).batch(key)
-    root = root_of(words if is_known else [f"other {number}" for number in range(size)])
+    root = root_of_words(words if is_known else [f"other {number}" for number in range(size)])
     rule = rule_for(PLAN, root, key, [[size * 2**39]])
     shard = HistogramShard(
         length=1,
@@ -161,7 +162,7 @@ def test_a_word_without_weight_is_found_only_if_it_is_known(is_known):
 
 def test_a_drawn_word_that_somebody_has_at_weight_0_is_decided_by_its_own_noise_alone():
     """Else it would have two chances, and its user one more decision."""
-    key, root = run_key(4), root_of(UNHELD)
+    key, root = run_key(4), root_of_words(UNHELD)
     rule = rule_for(PLAN, root, key, [[1900 * 2**40]])
     drawn = sample_spurious(root, rule=rule, run_key=key)
     batch = corpus_of([("ann", UNHELD)]).batch(key)
@@ -184,7 +185,9 @@ def test_whether_a_known_pair_is_drawn_follows_from_its_key_alone():
     grid = pack_pairs(*np.indices((40, 40)).reshape(2, -1))
     few, many = grid[5:1000:5], grid[5:1000]
     words = GramSet(length=1, keys=np.arange(40), scores=np.ones(40), vocabulary_size=40)
-    sets = [dataclasses.replace(words, known=known) for known in (few, many)]
+    sets = [
+        dataclasses.replace(words, candidates=NextCandidates(known=known)) for known in (few, many)
+    ]
     rule = rule_of_sizes(PLAN, 2, released=40, sizes=class_sizes(sets[0]))
     drawn = [sample_spurious(each, rule=rule, run_key=run_key(5)).keys for each in sets]
     first, second = (np.intersect1d(few, keys).tolist() for keys in drawn)
@@ -195,12 +198,12 @@ def test_whether_a_known_pair_is_drawn_follows_from_its_key_alone():
 def test_two_counts_of_known_words_cost_what_one_with_the_noise_of_others_does():
     """As users are charged for one, with s; the tests above hold the noise against WORD_NOISE."""
     assert Fraction(tolerances.WORD_NOISE) ** 2 >= 2
-    (group,) = rule_for(PLAN, root_of(UNHELD), run_key(0), [[0]]).groups
+    (group,) = rule_for(PLAN, root_of_words(UNHELD), run_key(0), [[0]]).groups
     assert Fraction(group.noise_stddev) ** 2 >= 2 * Fraction(PLAN.held_stddev) ** 2
 
 
 def test_a_long_list_of_which_nothing_is_held_tolerates_one_word():
-    root = root_of(UNHELD)
+    root = root_of_words(UNHELD)
     plan = dataclasses.replace(PLAN, spurious_fraction=0.01)
     found = [len(spurious_words(release(root, number, plan)[0])) for number in range(40)]
     # 40·η·(1 + s/80) = 0.5 in the mean.
@@ -209,9 +212,9 @@ def test_a_long_list_of_which_nothing_is_held_tolerates_one_word():
 
 def test_short_lists_are_not_counted():
     plan = dataclasses.replace(PLAN, epsilon=0.5)
-    counted = counted_classes(root_of(HELD[:50]), plan.held_stddev)
+    counted = counted_classes(root_of_words(HELD[:50]), plan.held_stddev)
     assert not counted.numbers.size
-    rule = rule_for(plan, root_of(HELD[:50]), run_key(0), [[0]])
+    rule = rule_for(plan, root_of_words(HELD[:50]), run_key(0), [[0]])
     (group,) = rule.groups
     assert (group.noise_stddev, group.unheld, group.noisy_held) == (0.0, group.candidates, None)
     assert group.probability * group.unheld <= plan.spurious_fraction

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from beam_dpne import PrivacyPlan, RunKey
+from beam_dpne import NgramsPlan, RunKey
 from beam_dpne.mechanism.rules import UNITS, ClassRule, LengthRule
 from beam_dpne.mechanism.thresholds import null_law, spurious_cells
 from beam_dpne.ngrams import adaptive
@@ -231,8 +231,8 @@ def assert_paths_follow(rules, paths: int, seed: int) -> None:
         assert stats.binomtest(still_open[place], paths, chance).pvalue > FALSE_FAILURE
 
 
-def word_plan(epsilon: float, delta: float, limit: int) -> PrivacyPlan:
-    return PrivacyPlan(
+def word_plan(epsilon: float, delta: float, limit: int) -> NgramsPlan:
+    return NgramsPlan(
         epsilon=epsilon,
         delta=delta,
         max_length=3,
@@ -241,7 +241,7 @@ def word_plan(epsilon: float, delta: float, limit: int) -> PrivacyPlan:
     )
 
 
-def delta_t(plan: PrivacyPlan) -> mpmath.mpf:
+def delta_t(plan: NgramsPlan) -> mpmath.mpf:
     return mpmath.mpf(plan.vocabulary_delta)
 
 

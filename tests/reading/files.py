@@ -2,7 +2,10 @@
 
 import bz2
 import gzip
+import io
+import lzma
 import pathlib
+import zipfile
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +16,24 @@ from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import plan_reads, read_item
 
 CANARY = "canary7f3a"
+
+
+def zipped(*members: tuple[str, bytes]) -> bytes:
+    """A zip archive."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members:
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "": lambda data: data,
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
     ".zst": lambda data: bytes(pa.compress(data, "zstd", asbytes=True)),
+    ".xz": lzma.compress,
+    ".zip": lambda data: zipped(("some/name", data)),
 }
 Row = tuple[Any, Any]
 

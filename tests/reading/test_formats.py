@@ -392,18 +392,6 @@ def test_parquet_row_groups_are_split_and_rows_counted_through(tmp_path) -> None
     ]
 
 
-@pytest.mark.parametrize(
-    ("user", "text"),
-    [
-        (pa.array(["ann", "12"]), pa.array(["x", ""])),
-        (pa.array(["ann", "12"]).dictionary_encode(), pa.array(["x", ""], pa.large_string())),
-    ],
-)
-def test_parquet_text_columns_read_alike(tmp_path, user: pa.Array, text: pa.Array) -> None:
-    pq.write_table(pa.table({"z": user, "text": text, "user": user}), tmp_path / "a.parquet")
-    assert read([tmp_path / "a.parquet"]) == ([("ann", "x"), ("12", "")], [])
-
-
 # The description, which run keys are bound to
 
 

@@ -1,5 +1,6 @@
 """Paths, globs and folders stand for files; options and inputs that cannot be are refused."""
 
+import errno
 import gzip
 import os
 import pathlib
@@ -16,8 +17,9 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import yaml
 from beam_dpne.errors import InputError
-from beam_dpne.ngrams.known import KnownNgrams
+from beam_dpne.lists.known import KnownNgrams
 from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.lake_tables import refuse_lake_tables
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import check_fields, plan_reads
 from beam_dpne.reading.steps import ReadDocuments
@@ -68,20 +70,57 @@ class ShelfFileSystem(LocalFileSystem):
         return FileMetadata(path, local.stat().st_size if local.is_file() else 0)
 
 
+class StrictFileSystem(ShelfFileSystem):
+    """Fails if it is to list a folder that is not there, as that of Hadoop does."""
+
+    @classmethod
+    def scheme(cls) -> str:
+        return "strict"
+
+    def _list(self, dir_or_prefix: str):
+        return iter(
+            [FileMetadata(f"strict:/{each}", 1) for each in os.scandir(_local(dir_or_prefix))]
+        )
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(_local(path))
+
+
+class ClosedFileSystem(StrictFileSystem):
+    """Has no folders, and fails if it is to list what has a certain name."""
+
+    @classmethod
+    def scheme(cls) -> str:
+        return "closed"
+
+    def has_dirs(self) -> bool:
+        return False
+
+    def _list(self, dir_or_prefix: str):
+        if CANARY in dir_or_prefix:
+            raise PermissionError(errno.EACCES, CANARY)
+        return iter([])
+
+
+def _local(path: str) -> str:
+    return path.partition(":/")[2]
+
+
 @pytest.mark.parametrize("scheme", ["", "shelf:/"])
 @pytest.mark.parametrize("slash", ["", "/"])
-def test_a_folder_stands_for_its_files(tmp_path, scheme: str, slash: str) -> None:
+def test_a_folder_stands_for_its_files_and_those_below(tmp_path, scheme: str, slash: str) -> None:
     line = '{"user":"%s","text":"t"}\n'
     write(tmp_path / "b.jsonl", line % "b")
     write(tmp_path / "a.ndjson.gz", gzip.compress((line % "a").encode()))
     for name in ("_SUCCESS", ".a.jsonl.crc", "._hidden", "_metadata"):
         write(tmp_path / name, CANARY)
-    (tmp_path / "deeper").mkdir()
-    write(tmp_path / "deeper" / "c.jsonl", line % "c")
+    for below, name in (("deeper/still", "c"), ("_delta", "d"), (".cache/deeper", "e")):
+        (tmp_path / below).mkdir(parents=True)
+        write(tmp_path / below / f"{name}.jsonl", line % name)
     given = f"{scheme}{tmp_path}{slash}"
     names = [file.path.rpartition("/")[2] for file in match_inputs([given])]
-    assert names == ["a.ndjson.gz", "b.jsonl"]
-    assert read([given]) == ([("a", "t"), ("b", "t")], [])
+    assert names == ["a.ndjson.gz", "b.jsonl", "c.jsonl"]
+    assert read([given]) == ([("a", "t"), ("b", "t"), ("c", "t")], [])
     ReadDocuments(inputs=[given])
 
 
@@ -116,8 +155,41 @@ def lake(tmp_path):
 def test_files_of_a_lake_table_are_refused(lake, scheme: str, below: str, kind: str) -> None:
     """Its files hold rows that were deleted, perhaps of erased people."""
     table = lake(LAKES[kind])
+    if kind == "Delta" and not scheme and below in ("", "/"):
+        # The library finds out whether it is one.
+        below = "/part-0.parquet"
     with pytest.raises(InputError, match=f"of a {kind} table.*deleted.*Export"):
         match_inputs([f"{scheme}{table}{below}"])
+
+
+@pytest.mark.parametrize("scheme", ["", "shelf:/"])
+@pytest.mark.parametrize("kind", LAKES)
+def test_a_folder_around_a_lake_table_is_refused(lake, tmp_path, scheme: str, kind: str) -> None:
+    table = lake(LAKES[kind])
+    (tmp_path / "lake" / "deeper").mkdir(parents=True)
+    table.rename(tmp_path / "lake" / "deeper" / "table")
+    with pytest.raises(InputError, match=f"files of a {kind} table, got files in .*/deeper/table"):
+        match_inputs([f"{scheme}{tmp_path}/lake"])
+
+
+def test_a_remote_folder_is_listed_a_few_times_however_many_folders_it_has(
+    tmp_path, monkeypatch
+) -> None:
+    listed = []
+    find = ShelfFileSystem.match
+    monkeypatch.setattr(
+        ShelfFileSystem, "match", lambda self, *given: listed.append(given) or find(self, *given)
+    )
+    counts = []
+    for days in (1, 30):
+        for day in range(days):
+            folder = tmp_path / f"{days}/day={day}"
+            folder.mkdir(parents=True)
+            write(folder / "a.csv", "user,text\n")
+        listed.clear()
+        assert len(match_inputs([f"shelf:/{tmp_path}/{days}"])) == days
+        counts.append(len(listed))
+    assert counts[0] == counts[1]
 
 
 def test_links_to_files_of_a_lake_table_are_refused_and_files_beside_one_are_not(
@@ -133,6 +205,20 @@ def test_links_to_files_of_a_lake_table_are_refused_and_files_beside_one_are_not
     write(tmp_path / "metadata" / "notes.json", "{}")
     write(tmp_path / "a.csv", "user,text\n")
     assert len(match_inputs([str(tmp_path / "*.csv")])) == 1
+
+
+def test_a_look_up_of_a_lake_table_that_fails_is_not_taken_for_none(tmp_path) -> None:
+    """But a file system that fails to list what is not there says that nothing is there."""
+    (tmp_path / "metadata").symlink_to("metadata")
+    (tmp_path / CANARY / "metadata").mkdir(parents=True)
+    (tmp_path / "unlisted").mkdir()
+    (tmp_path / "unlisted" / "_delta_log").touch()
+    closed = (str(tmp_path), f"closed:/{tmp_path}/{CANARY}", f"strict:/{tmp_path}/unlisted")
+    for folder in closed:
+        with pytest.raises(InputError, match=r"cannot be looked up .*deleted.* Try again"):
+            refuse_lake_tables("input", [f"{folder}/part-0.parquet"])
+    for folder in (f"strict:/{tmp_path}/{CANARY}", f"closed:/{tmp_path}"):
+        refuse_lake_tables("input", [f"{folder}/part-0.parquet"])
 
 
 def read_all(read_documents: beam.PTransform) -> None:
@@ -222,8 +308,7 @@ def test_a_delimiter_is_not_named_where_the_header_may_be_split_rightly(tmp_path
 
 
 REMEDIES = (
-    "integers floats",
-    "from the field within it",
+    "the field within it",
     "one document for each",
     "to text before",
 )
@@ -232,11 +317,10 @@ REMEDIES = (
 @pytest.mark.parametrize(
     ("column", "kind", "remedy"),
     [
-        ("user", pa.float64(), "integers floats"),
-        ("user", pa.struct([("id", pa.string())]), "from the field within it"),
+        ("user", pa.struct([("id", pa.string())]), "the field within it"),
         ("user", pa.list_(pa.string()), "one document for each"),
-        ("user", pa.date32(), "to text before"),
-        ("text", pa.struct([("body", pa.string())]), "from the field within it"),
+        ("user", pa.bool_(), "to text before"),
+        ("text", pa.struct([("body", pa.string())]), "the field within it"),
         ("text", pa.list_(pa.int64()), "to text before"),
         ("text", pa.int64(), "to text before"),
     ],
@@ -249,14 +333,26 @@ def test_a_column_of_a_wrong_type_has_the_one_remedy_of_its_mistake(tmp_path, co
     assert [each for each in REMEDIES if each in str(told.value)] == [remedy]
 
 
-def test_inputs_that_are_no_files_are_refused(tmp_path) -> None:
-    for named, message in (
-        ("none.csv", "no such file"),
-        ("*.csv", "matches none"),
-        ("/dev/stdin", "can be read several times"),
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("none.csv", "there is no such file"),
+        ("*.csv", "the glob matches none"),
+        ("pipe", "it is a pipe or a device, which can be read only once"),
+        ("/dev/null", "it is a pipe or a device, which can be read only once"),
+        ("link.csv", "it is a link that leads to no file"),
+        ("empty", "the folder has no file"),
+    ],
+)
+def test_inputs_that_are_no_files_are_refused(tmp_path, named: str, message: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "gone.csv")
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "empty" / "_SUCCESS", "")
+    with pytest.raises(
+        FileNotFoundError, match=f"{named.strip('*')}: {message}".replace(".", "\\.")
     ):
-        with pytest.raises(FileNotFoundError, match=message):
-            match_inputs([str(tmp_path / named)])
+        match_inputs([str(tmp_path / named)])
 
 
 @pytest.mark.parametrize("named", ["", "a.csv"])
@@ -278,20 +374,25 @@ def test_an_unreadable_file_or_folder_is_an_error(named: str) -> None:
 OF_TEXT = {"csv", "tsv", "json", "jsonl", "sequences"}
 DELIMITED = {"csv", "tsv"}
 OBJECTS = {"json", "jsonl", "parquet"}
-FIELDS = DELIMITED | OBJECTS
+FIELDS = DELIMITED | OBJECTS | {"mbox"}
+EACH = OF_TEXT | {"parquet", "mbox"}
 BELONGS: dict[str, tuple[Any, set[str]]] = {
     "user_field": ("who", FIELDS),
     "text_field": ("said", FIELDS),
+    "normalize_users": (True, FIELDS),
+    "record_is_user": (True, FIELDS),
     "encoding": ("ascii", OF_TEXT),
     "delimiter": ("pipe", DELIMITED),
     "quoting": ("quoted", DELIMITED),
     "columns": (["user", "text"], DELIMITED),
-    "max_record_bytes": (1000, OF_TEXT | {"parquet"}),
+    "max_record_bytes": (1000, EACH),
+    "records": ("list", {"json"}),
+    "where": ("land=dk", FIELDS),
     "text_is_tokens": (True, OBJECTS),
     "group_field": ("land", FIELDS),
     "fields": (["land"], FIELDS),
-    "block_bytes": (1000, OF_TEXT | {"parquet"}),
-    "split_bytes": (1000, OF_TEXT | {"parquet"}),
+    "block_bytes": (1000, EACH),
+    "split_bytes": (1000, EACH),
 }
 
 
@@ -302,7 +403,7 @@ def names_of_formats(kind: str) -> dict[str, Any]:
     return {"inputs": [f"a.{kind}"]}
 
 
-@pytest.mark.parametrize("kind", sorted(OF_TEXT | {"parquet"}))
+@pytest.mark.parametrize("kind", sorted(EACH))
 @pytest.mark.parametrize("option", sorted(set(ReadOptions.__dataclass_fields__) - {"input_format"}))
 def test_an_option_is_for_the_formats_that_it_names(option: str, kind: str) -> None:
     value, own = BELONGS[option]
@@ -312,8 +413,8 @@ def test_an_option_is_for_the_formats_that_it_names(option: str, kind: str) -> N
         assert option in refused
 
 
-@pytest.mark.parametrize("named", ["csv", "tsv", "json", "jsonl", "parquet", "seq"])
-@pytest.mark.parametrize("kind", sorted(OF_TEXT | {"parquet"}))
+@pytest.mark.parametrize("named", ["csv", "tsv", "json", "jsonl", "parquet", "mbox", "seq"])
+@pytest.mark.parametrize("kind", sorted(EACH))
 def test_input_format_is_one_that_the_name_of_a_file_may_mean(kind: str, named: str) -> None:
     alike = ({"csv", "tsv"}, {"json", "jsonl"}, {kind, "seq"}, {kind})
     refused = refusal(ReadDocuments, inputs=[f"a.{named}"], input_format=kind)
@@ -343,25 +444,32 @@ def test_a_character_between_fields_is_not_for_csv_and_tsv_at_once(tmp_path) -> 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"inputs": []}, "at least one"),
     ({"inputs": "a.csv"}, "list"),
-    ({"inputs": ["a.txt"]}, "jsonl, csv, tsv, parquet, sequences"),
+    ({"inputs": ["a.txt"]}, "jsonl, csv, tsv, parquet, mbox, sequences"),
     ({"inputs": ["a.parquet.gz"]}, "but for Parquet"),
-    ({"inputs": ["a.csv.zip"]}, "Unpack an archive"),
+    ({"inputs": ["a.csv.7z"]}, "Unpack an archive"),
     ({"input_format": "xml"}, "input_format='xml'"),
     ({"text_is_tokens": True}, "text_is_tokens"),
     ({"inputs": ["a"], "input_format": "tsv", "text_is_tokens": True}, "text_is_tokens"),
     ({"columns": ["user", "x"]}, "text_field='text' and columns"),
     ({"columns": ["user", "user", "text"]}, "columns have once"),
     ({"user_field": "text"}, "each field once"),
-    ({"text_field": 'a"b'}, "without quotes"),
+    ({"user_field": ["a", "a"]}, "each field once"),
+    ({"user_field": []}, "user_field must be"),
+    ({"record_is_user": True, "user_field": "a"}, "record_is_user must be"),
+    ({"record_is_user": True, "normalize_users": True}, "record_is_user must be"),
+    ({"text_field": "a\tb"}, "without control characters"),
     ({"text_field": []}, "text_field must be"),
     ({"text_field": ["text", "text"]}, "each field once"),
-    ({"text_field": ["text", ""]}, "without quotes"),
+    ({"text_field": ["text", ""]}, "without control characters"),
     ({"fields": "land"}, "fields must be"),
     ({"fields": ["user"]}, "each field once"),
-    ({"inputs": ["a"], "input_format": "sequences", "fields": []}, "group_field and fields"),
+    (
+        {"inputs": ["a"], "input_format": "sequences", "fields": []},
+        "group_field, fields, where, normalize_users",
+    ),
     ({"max_record_bytes": 0}, "max_record_bytes=0"),
     *(({"delimiter": sign}, "delimiter must be") for sign in ('"', "\r", "\0", "", ",,", "é")),
-    ({"quoting": "maybe"}, "quoting must be one of auto, quoted, none"),
+    ({"quoting": "maybe"}, "quoting must be one of auto, quoted, backslash, none"),
 ]
 
 

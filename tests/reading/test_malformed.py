@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_dpne.errors import InputError
-from beam_dpne.reading import rejects
+from beam_dpne.reading import json_formats, rejects, text_formats
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import check_fields, plan_reads, read_item
@@ -28,7 +28,7 @@ from tests.reading.files import CANARY, COMPRESS, read, write
 LATIN = CANARY.encode() + b"\xff"
 JSON_FAULTS: list[tuple[bytes, str]] = [
     (f'{{"user": "a", "text": "{CANARY}"'.encode(), rejects.NOT_JSON),
-    (f'{{"user": "{CANARY}", "text": "\\ud800"}}'.encode(), rejects.NOT_JSON),
+    (f'{{"user": "{CANARY}", "text": "\\ud800"}}'.encode(), rejects.LONE_SURROGATE),
     (b'{"user": "a", "text": "x"}{"user": "b", "text": "y"}', rejects.NOT_JSON),
     (b'{"user": "a", "text": "' + LATIN + b'"}', rejects.NOT_DECODED),
     (b'{"user": "a", "text": "x", "other": "' + LATIN + b'"}', rejects.NOT_DECODED),
@@ -42,7 +42,7 @@ OBJECT_FAULTS: list[tuple[str, str]] = [
     (f'{{"user": null, "text": "{CANARY}"}}', rejects.NO_USER),
     (f'{{"user": "", "text": "{CANARY}"}}', rejects.EMPTY_USER),
     (f'{{"user": 1.5, "text": "{CANARY}"}}', rejects.BAD_USER),
-    (f'{{"user": 7.0, "text": "{CANARY}"}}', rejects.BAD_USER),
+    (f'{{"user": 9007199254740992.0, "text": "{CANARY}"}}', rejects.BAD_USER),
     (f'{{"user": true, "text": "{CANARY}"}}', rejects.BAD_USER),
     (f'{{"user": "{CANARY}"}}', rejects.NO_TEXT),
     (f'{{"user": "{CANARY}", "text": null}}', rejects.NO_TEXT),
@@ -52,6 +52,8 @@ DELIMITED_FAULTS: list[tuple[bytes, str]] = [
     (CANARY.encode(), rejects.RAGGED),
     (b"a," + CANARY.encode() + b",b", rejects.RAGGED),
     (b"," + CANARY.encode(), rejects.EMPTY_USER),
+    (b"\\N," + CANARY.encode(), rejects.NO_USER),
+    (b"NULL," + CANARY.encode(), rejects.NO_USER),
     (b"a," + CANARY.encode() * 200, rejects.TOO_LONG),
     (b"a," + LATIN, rejects.NOT_DECODED),
     (b"\xff," + CANARY.encode(), rejects.NOT_DECODED),
@@ -121,7 +123,9 @@ def test_a_file_whose_quotes_seem_escaped_by_backslashes_is_refused_unless_they_
     data = 'user,text\np,"C:\n' + CANARY + '\\"' + after.replace("DELIMITER", ",")
     data = data.replace(",", sign)
     path = write(tmp_path / f"a.csv{ending}", COMPRESS[ending](data.encode()))
-    with pytest.raises(InputError, match=r"quote after a backslash.*quoting=quoted") as caught:
+    with pytest.raises(
+        InputError, match=r"quote after a backslash.*quoting=backslash.*quoted"
+    ) as caught:
         read([path], delimiter=delimiter)
     assert CANARY not in str(caught.value)
     if after in ("\n", "\r", "\r\n", ""):
@@ -140,11 +144,49 @@ def test_no_text_with_escaped_quotes_becomes_a_record_of_another_user(
 ) -> None:
     lines = [f"u{i},{escaped(text, doubles=doubles)}\n" for i, text in enumerate(texts)]
     path = write(tmp_path_factory.mktemp("file") / "a.csv", "".join(["user,text\n", *lines]))
+    if doubles or not any("\\" in text for text in texts):
+        rows, found = read([path], max_record_bytes=limit, quoting="backslash")
+        kept = [i for i, line in enumerate(lines) if len(line.encode()) <= limit + 2]
+        assert [user for user, _ in rows] == [f"u{i}" for i in kept]
+        assert [reason for *_, reason in found] == [rejects.TOO_LONG] * (len(texts) - len(kept))
+        assert [text for _, text in rows] == [texts[i] for i in kept]
     try:
         rows, _ = read([path], max_record_bytes=limit)
     except InputError:
         return
     assert {user for user, _ in rows} <= {f"u{i}" for i in range(len(texts))}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('a,"say \\"yes\\", or"', 'say "yes", or'),
+        ('a,"C:\\\\"', "C:\\"),
+        ('a,"C:\\new"', "C:\\new"),
+        ("a,C:\\new\\", "C:\\new\\"),
+        ('a,"one\\\ntwo\r\nthree"', "one\\\ntwo\r\nthree"),
+        ('"a","x"', "x"),
+        ("a,", ""),
+        ('a,""', ""),
+        ('a,5" pipe', '5" pipe'),
+        ('a,"doubled "" quotes"', rejects.NOT_CSV),
+        ('a,"text" behind', rejects.NOT_CSV),
+        ("a,b,c", rejects.RAGGED),
+        ("\\N,b", rejects.NO_USER),
+    ],
+)
+@pytest.mark.parametrize("block_bytes", [1, 1000])
+def test_quotes_that_backslashes_escape_are_read_if_that_is_said(
+    tmp_path, line: str, expected: str, block_bytes: int
+) -> None:
+    data = f'"user","text"\n"p","\\"q\\""\n\n{line}\r\nz,last'
+    path = write(tmp_path / "a.csv", data)
+    rows, found = read([path], quoting="backslash", block_bytes=block_bytes)
+    documents = {row[0]: row[1] for row in rows}
+    assert (documents["p"], documents["z"]) == ('"q"', "last")
+    assert [documents.get("a"), *(reason for *_, reason in found)].count(expected) == 1
+    with pytest.raises(InputError, match="ends inside a quoted field"):
+        read([write(tmp_path / "b.csv", data + '\ny,"open\\"')], quoting="backslash")
 
 
 GOOD = b'{"user":"u","text":"t"}'
@@ -289,14 +331,66 @@ def test_elements_of_an_array_that_cannot_be_used_are_rejects_by_number(
     assert found == [(2 * i + 1, "row", reason) for i, (_, reason) in enumerate(cases)]
 
 
-def test_parquet_text_that_is_not_utf8_fails_the_run(tmp_path) -> None:
-    bad = pa.array([LATIN, b"ok", b""]).view(pa.string())
+GOOD_ONES = [b'{"user":"v","text":"w"}', b'{"user":"x","text":"[\\"\\\\"}']
+# A record, and its document or the reason why it has none.
+ODD_RECORDS: list[tuple[bytes, tuple[str, str] | str]] = [
+    (b'{"user":"a","text":"b","x":NaN,"y":-Infinity}', ("a", "b")),
+    (b'{"user":"a","text":"b","x":%s}' % (b"9" * 5000), ("a", "b")),
+    (b'{"user":"a","text":"b","x":1e999}', ("a", "b")),
+    (b'{"user":"a","text":"b","x":"\\ud83d"}', ("a", "b")),
+    (b'{"user":"a","text":"b","\\ude00":1}', ("a", "b")),
+    (b'{"user":"z","text":"y","user":"a","text":"b"}', ("a", "b")),
+    (b'{"user":NaN,"text":"b","user":7.0}', ("7", "b")),
+    (b'{"user":"a","text":"b","x":[[{}],"]},{\\\\\\""]}', ("a", "b")),
+    (b'\n {"user" : "a",\t"text":"b"}\r\n', ("a", "b")),
+    (b'{"user":"a","text":"cut \\ud83d"}', rejects.LONE_SURROGATE),
+    (b'{"user":"a","text":"cut \\ude00"}', rejects.LONE_SURROGATE),
+    (b'{"user":"\\ude00\\ud83d","text":"b"}', rejects.LONE_SURROGATE),
+    (b'{"user":"a","text":NaN}', rejects.NO_TEXT),
+    (b'{"user":NaN,"text":"b"}', rejects.NO_USER),
+    (b'{"user":Infinity,"text":"b"}', rejects.BAD_USER),
+    (b'{"user":%s,"text":"b"}' % (b"9" * 5000), rejects.BAD_USER),
+    (b'{"user":"a","text":"%s"}' % (b"x" * 10_000), rejects.TOO_LONG),
+    (b'{"user":"a","text":"\xff"}', rejects.NOT_DECODED),
+    (b'{"user":"a","text":"b","x":"\xff"}', rejects.NOT_DECODED),
+    (b'{"user":"a","text":"b","x":%s%s}' % (b"[" * 500, b"]" * 500), rejects.TOO_DEEP),
+]
+
+
+@pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
+@pytest.mark.parametrize(("record", "expected"), ODD_RECORDS)
+def test_one_odd_record_of_json_fails_alone_and_alike_in_lines_and_arrays(
+    tmp_path, monkeypatch, record: bytes, expected: Any, mark: bytes
+) -> None:
+    first, last = GOOD_ONES
+    documents = [("v", "w"), expected, ("x", '["\\')]
+    usable = [document for document in documents if isinstance(document, tuple)]
+    lines = b"\n".join([first, b" ".join(record.split()), last])
+    rows, found = read([write(tmp_path / "a.jsonl", mark + lines)], max_record_bytes=9000)
+    assert rows == usable
+    assert [reason for *_, reason in found] == [each for each in documents if isinstance(each, str)]
+    array = mark + b" [%b\n]\n" % b", ".join([first, record, last])
+    path = write(tmp_path / "a.json", array)
+    # Whatever stands at the border of two pieces of the text.
+    for piece in (1, 2, 3, 7, 32768):
+        monkeypatch.setattr(text_formats, "PIECE", piece)
+        monkeypatch.setattr(json_formats, "PIECE", piece)
+        rows, found = read([path], max_record_bytes=9000)
+        assert rows == usable
+        assert found == [(1, "row", each) for each in documents if isinstance(each, str)]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_binary()])
+def test_a_text_or_user_that_is_not_utf8_is_one_reject(tmp_path, kind: pa.DataType) -> None:
+    bad = pa.array([LATIN, b"ok", b"x"]).cast(pa.large_binary()).cast(pa.binary())
+    bad = bad.view(kind) if kind == pa.string() else bad.cast(kind)
     path = tmp_path / "a.parquet"
-    for columns in ({"user": ["a", "b", "c"], "text": bad}, {"user": bad, "text": ["a", "b", "c"]}):
+    for columns, rows, reason in (
+        ({"user": ["a", "b", "c"], "text": bad}, [("b", "ok"), ("c", "x")], rejects.NOT_DECODED),
+        ({"user": bad, "text": ["a", "b", "c"]}, [("ok", "b"), ("x", "c")], rejects.BAD_USER),
+    ):
         pq.write_table(pa.table(columns), path)
-        with pytest.raises(InputError, match=r"a\.parquet cannot be read") as caught:
-            read([path])
-        assert CANARY not in str(caught.value)
+        assert read([path]) == (rows, [(0, "row", reason)])
 
 
 @pytest.mark.parametrize(
@@ -311,7 +405,10 @@ def test_parquet_text_that_is_not_utf8_fails_the_run(tmp_path) -> None:
         f'[{{"user":"a","text":"b"}}] {CANARY}',
         f'["a","{CANARY}"]\n["b","c"]\n',
         f'[{{"user":"a","text":"{CANARY}"}}}}, 1]',
-        b'[{"user":"a","text":"' + LATIN + b'"}]',
+        f'[{{"user":"a","text":"{CANARY}"}}}}',
+        f'[{{"user":"a","text":"{CANARY}"}},]',
+        f'[,{{"user":"a","text":"{CANARY}"}}]',
+        "[}",
         "[",
     ],
 )
@@ -328,7 +425,7 @@ def test_a_malformed_array_fails_the_run_without_text(tmp_path, data: Any) -> No
         assert CANARY not in str(caught.value)
 
 
-@pytest.mark.parametrize("codec", [".gz", ".bz2", ".zst"])
+@pytest.mark.parametrize("codec", [".gz", ".bz2", ".zst", ".xz", ".zip"])
 def test_a_truncated_file_fails_the_run_by_name(tmp_path, codec: str) -> None:
     data = "".join(f'{{"user": {i}, "text": "{CANARY} {i}"}}\n' for i in range(3000)).encode()
     packed = COMPRESS[codec](data)
@@ -418,7 +515,7 @@ def test_what_may_be_data_is_not_named(tmp_path, settings, name: str, data: str)
 @pytest.mark.parametrize(
     ("table", "settings", "message"),
     [
-        ({"user": [1.5], "text": ["x"]}, {}, "double in 'user'"),
+        ({"user": [True], "text": ["x"]}, {}, "bool in 'user'"),
         ({"user": [1], "text": [2]}, {}, "int64 in 'text'"),
         ({"user": [1], "text": [["x"]]}, {}, "need the tokenizer tokens"),
         ({"user": [1], "text": ["x"]}, {"text_is_tokens": True}, "another tokenizer than tokens"),

@@ -15,7 +15,7 @@ from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
-from beam_dpne import PrivacyPlan, PrivateNgrams
+from beam_dpne import NgramsPlan, PrivateNgrams
 from beam_dpne.elements import progress
 from beam_dpne.elements.processes import answers
 from beam_dpne.errors import InputError, TooManyRejectedError, printable_reason
@@ -166,7 +166,7 @@ def test_a_pipeline_of_ones_own_can_ask_for_it(tmp_path) -> None:
     """A record of several texts counts once: 8 of 108 records are 7.4 %, of the texts 2.6 %."""
     rows = [json.dumps({"user": f"u{i}", "a": "to", "b": "be", "c": "or"}) for i in range(100)]
     path = lines(tmp_path / "a.jsonl", [*rows, *["{"] * 8])
-    plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2)
+    plan = NgramsPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2)
     for limit, is_released in ((0.074, False), (0.075, True)):
         raised = ""
         try:

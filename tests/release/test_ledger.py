@@ -10,7 +10,7 @@ import pytest
 
 from beam_dpne import (
     BayesianPlan,
-    PrivacyPlan,
+    NgramsPlan,
     PrivateNgrams,
     ReleaseNotes,
     SetUnionPlan,
@@ -21,15 +21,16 @@ from beam_dpne.documents.tokenizers import tokenizer_name
 from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.gaussian import gaussian_delta
 from beam_dpne.ngrams.ledger import reported_contents
-from beam_dpne.reading.options import InputDescription
+from beam_dpne.reading.options import InputDescription, ReadOptions
 from beam_dpne.release.ledger import input_section, ledger_bytes, whole_ledger
-from beam_dpne.release.reading import ledger_path, read_ledger
+from beam_dpne.release.places import ledger_path
+from beam_dpne.release.reading import read_ledger
 from beam_dpne.set_union.plan import POLICIES
 from tests.support.releases import ledger_of, length_of, run_of
 
 BUDGET = {"epsilon": 1, "delta": 1e-7}
-ONE_ROUND = PrivacyPlan(**BUDGET, max_length=2, max_contributions=(10, 20), strategy="one_round")
-ADAPTIVE = PrivacyPlan(**BUDGET, max_length=2)
+ONE_ROUND = NgramsPlan(**BUDGET, max_length=2, max_contributions=(10, 20), strategy="one_round")
+ADAPTIVE = NgramsPlan(**BUDGET, max_length=2)
 UNION = SetUnionPlan(**BUDGET)
 PLANS = [ONE_ROUND, ADAPTIVE, UNION, BayesianPlan(**BUDGET)]
 
@@ -270,6 +271,18 @@ def test_words_that_are_not_one_short_line_are_refused(name, value):
         (InputDescription(user_field="who"), None, 'each value of the field "who" is one user'),
         (InputDescription(user_field="who"), "an ant", 'an ant: each value of the field "who"'),
         (InputDescription(format="sequences"), None, "each line of a file is one user"),
+        (
+            InputDescription(user_field=("tenant", "who", "month")),
+            None,
+            'each combination of the values of the fields "tenant", "who" and "month" is one user',
+        ),
+        (
+            ReadOptions(user_field=["who"], normalize_users=True).description,
+            None,
+            'each value of the field "who", composed and without format characters and blanks at its '
+            "ends, is one user",
+        ),
+        (ReadOptions(record_is_user=True).description, None, "each record of a file is one user"),
         (InputDescription(format="sequences"), "a visitor", "a visitor: each line of a file"),
         (None, None, "as the input of the pipeline names them"),
     ],

@@ -14,13 +14,14 @@ import tempfile
 from typing import ClassVar
 
 import apache_beam as beam
+import pyarrow as pa
 import pytest
 from apache_beam.io.filesystem import FileMetadata, FileSystem
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, Release, RunKey, split_ngram
+from beam_dpne import NgramsPlan, PrivateNgrams, Release, RunKey, split_ngram
 from beam_dpne.elements.rows import (
     COUNTED_ITEM_SCHEMA,
     ITEM_SCHEMA,
@@ -229,7 +230,7 @@ def test_names_tell_contents_cuts_and_formats_apart(tmp_path):
 
 def test_nothing_of_place_key_host_or_bundles_is_in_a_release(tmp_path):
     key = bytes(range(32))
-    plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2)
+    plan = NgramsPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2)
     for place, repeat in (("canaryPath", 0), ("elsewhere", 2)):
         with beam.Pipeline(runner=FnApiRunner(bundle_repeat=repeat)) as pipeline:
             documents = pipeline | beam.Create([(f"canaryUser{i}", "Good day") for i in range(99)])
@@ -567,7 +568,17 @@ def test_a_release_gives_its_ledger_and_its_rows(folder):
     assert release.table().schema.equals(ITEM_SCHEMA)
     assert dict(release.to_pandas().itertuples(index=False, name=None)) == THREE
     assert "canary" not in repr(release)
+    assert pa.table(release).equals(release.table())
     release.verify()
+
+
+def test_a_stream_of_rows_reads_one_file_at_a_time(folder):
+    release = read_release(str(folder))
+    (folder / release.parts[1].name).unlink()
+    stream = pa.RecordBatchReader.from_stream(release)
+    assert len(stream.read_next_batch()) == 2
+    with pytest.raises(pa.ArrowInvalid, match=r"incomplete: part items-.* is missing"):
+        stream.read_next_batch()
 
 
 @pytest.mark.parametrize("ending", ["", "/", "/ledger.json"])

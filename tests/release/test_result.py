@@ -25,7 +25,7 @@ from beam_dpne import (
     BayesianCounts,
     BayesianPlan,
     NgramProbability,
-    PrivacyPlan,
+    NgramsPlan,
     PrivateNgrams,
     PrivateNgramsResult,
     PrivateSetUnion,
@@ -55,9 +55,7 @@ from beam_dpne.steps import GramSet
 
 PUBLIC = PublicCounts.of([("good",), ("to",), ("zebra",)], [3, 2, 1])
 USERS = [(f"u{i}", "Good morning to you" if i % 3 else "good night") for i in range(300)]
-NGRAMS = PrivacyPlan(
-    epsilon=10, delta=1e-4, max_length=3, max_contributions=4, strategy="one_round"
-)
+NGRAMS = NgramsPlan(epsilon=10, delta=1e-4, max_length=3, max_contributions=4, strategy="one_round")
 ITEMS = SetUnionPlan(epsilon=10, delta=1e-4, policy="weighted_gaussian")
 COUNTS = BayesianPlan(epsilon=10, delta=1e-4, length=1)
 KEY = RunKey(bytes(32))

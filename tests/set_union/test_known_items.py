@@ -23,9 +23,10 @@ from beam_dpne import KnownNgrams, PrivateSetUnion, RunKey, SetUnionPlan, yaml
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.elements import encoding
 from beam_dpne.elements.arrays import hash_words
+from beam_dpne.lists.known import KnownItems
 from beam_dpne.release.reading import read_ledger, read_release
 from beam_dpne.set_union import decisions
-from beam_dpne.set_union.elements import ItemSet, KnownItems, merge_sums
+from beam_dpne.set_union.elements import ItemSet, known_sums, merge_sums
 from beam_dpne.set_union.in_memory import release_items
 from beam_dpne.set_union.plan import DESCENT_POLICIES, POLICIES, ROUNDS
 from beam_dpne.steps import SetStore
@@ -129,7 +130,7 @@ def test_a_user_moves_known_and_other_items_by_the_sensitivity_and_no_other_row(
     options = {"cutoff_margin": 0.1} if policy in DESCENT_POLICIES else {}
     plan = SetUnionPlan(policy=policy, max_contributions=limit, **LOUD, **options)
     key, unit = RunKey(seed.to_bytes(32, "little")), 1 if plan.has_cutoff else 2**18
-    known = known_of(listed).sums(key)
+    known = known_sums(known_of(listed), key)
 
     def rows(some, number):
         users = users_of(some)

@@ -11,7 +11,7 @@ from scipy import stats
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.mechanism import randomness, thresholds
-from beam_dpne.set_union import decisions, elements, weights
+from beam_dpne.set_union import elements, weights
 from beam_dpne.set_union.elements import ItemSet, ItemSums, merge_sums
 from beam_dpne.set_union.plan import DESCENT_POLICIES, SetUnionPlan
 from tests.set_union.users import (
@@ -158,12 +158,17 @@ def test_a_round_leaves_open_items_and_drops_users_without_any():
 
 
 def test_cells_are_the_places_of_noisy_weights_above_the_threshold():
-    rule = plan_of("policy_gaussian").union_rounds[0]
+    only = plan_of("policy_gaussian").union_rounds[0]
+    rule = only.evidence
     bits = randomness.encrypt_blocks(bytes(32), np.arange(4000, dtype=np.uint64).reshape(-1, 2))
     whole = (np.linspace(0, 12, 2000) * 2**32).astype(np.int64)
     fractions = np.arange(2000) * 131
-    noisy = whole + fractions / 2**18 + randomness.normals(bits) * rule.noise_stddev * 2**32
-    cells = decisions.noisy_cells(whole - rule.threshold_units, fractions, bits, rule)
+    noisy = whole + fractions / 2**18 + randomness.normals(bits) * only.noise_stddev * 2**32
+    noise = thresholds.evidence_noise([bits], rule, only.noise_stddev)
+    cells = thresholds.noisy_cells([whole], noise, rule, fractions=fractions / 2**18)
+    ends = np.full(2, rule.threshold_units)
+    fine = np.array([0, 2.0**-18])
+    assert thresholds.noisy_cells([ends], 0 * fine, rule, fractions=fine).tolist() == [-1, 0]
     expected = np.ceil((noisy - rule.threshold_units) / rule.cell_units) - 1
     assert np.mean(cells == expected) > 0.999
     assert np.array_equal(cells >= 0, noisy > rule.threshold_units)
@@ -172,12 +177,12 @@ def test_cells_are_the_places_of_noisy_weights_above_the_threshold():
 
 
 def test_a_cut_is_a_border_of_cells_and_a_threshold_covers_a_weight_rounded_up():
-    deciders = plan_of("screened_gaussian").union_rounds
-    first, _, last = deciders
-    lower = first.threshold_units + first.cut_cell * first.cell_units
-    assert 0 <= lower - deciders[0].cut * 2**32 < first.cell_units
+    first, _, last = plan_of("screened_gaussian").union_rounds
+    cells = first.evidence
+    lower = cells.threshold_units + first.cut_cell * cells.cell_units
+    assert 0 <= lower - first.cut * 2**32 < cells.cell_units
     assert last.cut_cell is None
-    assert last.threshold_units >= deciders[2].threshold * 2**32 + 1
+    assert last.evidence.threshold_units >= last.threshold * 2**32 + 1
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Private folders: of their owner alone, deleted when their run has ended, and never through a link."""
 
+import fcntl
 import os
 import pathlib
 import signal
@@ -116,6 +117,26 @@ def test_a_lock_that_was_cleaned_away_fails_nothing(tmp_path, monkeypatch):
         lock.unlink()
     with one_at_a_time("work"):
         pass
+
+
+def test_a_directory_that_goes_while_it_is_reserved_is_made_and_reserved_again(
+    tmp_path, monkeypatch
+):
+    """As when another run, which has made it, ends between its being opened and its being locked."""
+    place = tmp_path / "out"
+    lock = fcntl.flock
+
+    def lock_what_is_gone(handle, how):
+        monkeypatch.setattr(fcntl, "flock", lock)
+        place.rmdir()
+        lock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", lock_what_is_gone)
+    with directory_at(str(place)).reserved():
+        assert place.is_dir()
+        with pytest.raises(BlockingIOError), directory_at(str(place)).reserved():
+            pass
+    assert not place.exists()
 
 
 def test_rejects_replace_a_link_and_are_of_their_owner_alone(tmp_path):

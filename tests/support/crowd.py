@@ -229,9 +229,20 @@ FILES = {
     "headless": ("a.csv",),
     "json": ("a.json",),
     "parquet": ("a.parquet", "b.parquet"),
+    "nested": ("a.jsonl", "b.parquet"),
     "sequences": ("a.txt", "b.txt"),
 }
-TAKE_TOKENS = ("jsonl", "two files", "json", "parquet")
+TAKE_TOKENS = ("jsonl", "two files", "json", "parquet", "nested")
+# Texts of "nested" files are turns of chats, beside those of a machine.
+NESTED = {"user_field": "by.id", "text_field": "turns[].said", "where": "turns.role=user"}
+
+
+def _chat(record: dict[str, object]) -> dict[str, object]:
+    """Returns a record as a chat with one turn of its user, and one of a machine."""
+    of_machine = "beep beep boop"
+    said = of_machine if isinstance(record["said"], str) else of_machine.split()
+    turns = [{"role": "user", "said": record["said"]}, {"role": "machine", "said": said}]
+    return {"by": {"id": record["id"]}, "turns": turns, "place": record["place"]}
 
 
 def _write(path: pathlib.Path, texts: Sequence[Record], kind: str, *, as_tokens: bool) -> None:
@@ -241,7 +252,9 @@ def _write(path: pathlib.Path, texts: Sequence[Record], kind: str, *, as_tokens:
     rows = [
         (each.user, tokens_of(each.text) if as_tokens else each.text, each.group) for each in texts
     ]
-    objects = [dict(zip(FIELDS, row, strict=True)) for row in rows]
+    objects: list[dict[str, object]] = [dict(zip(FIELDS, row, strict=True)) for row in rows]
+    if kind == "nested":
+        objects = [_chat(each) for each in objects]
     lines = "".join(f"{json.dumps(each)}\n" for each in objects)
     match path.suffix:
         case ".jsonl":

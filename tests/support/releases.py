@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from beam_dpne import (
     BayesianPlan,
-    PrivacyPlan,
+    NgramsPlan,
     PublicCounts,
     ReleaseNotes,
     RunKey,
@@ -89,7 +89,7 @@ def ngrams(
     **settings,
 ) -> Any:
     """A release of these n-grams without numbers of users, given by their words."""
-    plan = PrivacyPlan(
+    plan = NgramsPlan(
         epsilon=1, delta=1e-7, max_length=max_length, strategy=strategy, count_share=0
     )
     reports = []
@@ -117,7 +117,7 @@ def words(folder: pathlib.Path | str, texts: Sequence[str] = HOSTILE, **settings
 
 
 @functools.cache
-def _counted() -> tuple[PrivacyPlan, list]:
+def _counted() -> tuple[NgramsPlan, list]:
     """N-grams with numbers of users, made by the mechanism from 2,000 users with made-up phrases."""
     rng = random.Random(0)
     names = [f"w{number}" for number in range(30)]
@@ -126,7 +126,7 @@ def _counted() -> tuple[PrivacyPlan, list]:
         f"user{number}": [tuple(rng.choices(names, chances, k=5)) for _ in range(3)]
         for number in range(2000)
     }
-    plan = PrivacyPlan(epsilon=8, delta=1e-6, max_length=3)
+    plan = NgramsPlan(epsilon=8, delta=1e-6, max_length=3)
     key = RunKey(bytes(range(32)))
     users = user_batches(documents, plan, key, rng, partitions=1)
     return plan, release_ngrams(users, plan, key)
@@ -211,7 +211,7 @@ def _publish(
 
 
 def ledger_of(
-    plan: PrivacyPlan | SetUnionPlan | BayesianPlan,
+    plan: NgramsPlan | SetUnionPlan | BayesianPlan,
     *,
     rows: int = 2,
     notes: ReleaseNotes = NO_NOTES,
@@ -251,7 +251,7 @@ def run_of(plan, keys: RunKeys | None = None, **facts) -> Run:
 
 
 def write_ledger(
-    folder: pathlib.Path, plan: PrivacyPlan | SetUnionPlan | BayesianPlan, **others
+    folder: pathlib.Path, plan: NgramsPlan | SetUnionPlan | BayesianPlan, **others
 ) -> str:
     """Writes a ledger into a folder, and an empty file for its part; returns the folder's path."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -283,7 +283,7 @@ def length_of(plan, length, threshold, released, valid=None, bound=0.0) -> Lengt
 
 
 def _contents(plan, rows):
-    if isinstance(plan, PrivacyPlan):
+    if isinstance(plan, NgramsPlan):
         reports = []
         for length in plan.lengths:
             released = rows if length.length == plan.max_length else 0

@@ -12,7 +12,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.yaml.yaml_provider import InlineProvider
 
 from beam_dpne import yaml
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.validation import parameters_of
 from tests.yaml.running import run_yaml, text_of
 
@@ -149,7 +149,7 @@ def test_beam_reads_the_schema_and_the_documentation_of_every_key(name):
 def test_the_keys_of_a_private_transform_have_every_parameter_of_its_plan():
     fields = InlineProvider.config_schema_from_callable(yaml.PrivateNgrams).fields
     names = {field.name for field in fields}
-    assert names >= {parameter.name for parameter in parameters_of(PrivacyPlan)} >= {"epsilon"}
+    assert names >= {parameter.name for parameter in parameters_of(NgramsPlan)} >= {"epsilon"}
     assert {"user_field", "text_field", "tokenizer", "run_key_file"} <= names
     assert not names & {"output", "input", "overwrite", "budget"}
     kinds = {field.name: field.type for field in fields}
@@ -178,11 +178,11 @@ def test_values_of_yaml_and_texts_of_templates_mean_the_same(name, value, meant)
 
 
 def test_a_plan_file_has_parameters_that_are_not_given_beside_it(tmp_path):
-    plan = PrivacyPlan(**BUDGET, max_length=2)
+    plan = NgramsPlan(**BUDGET, max_length=2)
     path = tmp_path / "plan.json"
     path.write_text(plan.to_json())
     assert yaml.PrivateNgrams(plan=str(path)).transform.plan == plan
-    with pytest.raises(ValueError, match="epsilon is in the file"):
+    with pytest.raises(ValueError, match=r"^epsilon is in the file"):
         yaml.PrivateNgrams(plan=str(path), epsilon=4)
 
 

@@ -22,7 +22,7 @@ from beam_dpne.accounting.budget import Note, create_budget, open_budget
 from beam_dpne.accounting.population import read_counted
 from beam_dpne.airflow.dataflow import DataflowReleaseOperator
 from beam_dpne.airflow.operators import ReleaseOperator
-from beam_dpne.errors import BudgetError, ReleaseError
+from beam_dpne.errors import BudgetError, ReleaseError, UsageError
 
 RUN = "manual__2026-01-02T03:04:05+00:00"
 
@@ -144,6 +144,18 @@ def test_a_run_starts_when_the_release_that_it_knows_of_the_same_people_counts(
     assert {run.unit for run in budget.runs().values()} == {None, "a reader"}
 
 
+def test_a_parameter_of_the_task_and_of_its_plan_file_is_refused_before_its_budget_is_charged(
+    make, context, tmp_path
+):
+    path = str(tmp_path / "budget")
+    create_budget(path, population="readers", epsilon=12, delta=1e-3)
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"epsilon": 1}')
+    with pytest.raises(UsageError, match=r"^epsilon is in the file"):
+        make(budget=path, plan=str(plan)).execute(context)
+    assert open_budget(path).runs() == {}
+
+
 def test_the_program_gets_its_options_and_beam_s(make, context, interpreter, tmp_path):
     operator = make(
         py_interpreter=interpreter("exit 0"),
@@ -152,6 +164,7 @@ def test_the_program_gets_its_options_and_beam_s(make, context, interpreter, tmp
         output_format="tsv",
         unit="a customer",
         columns=["user", "text, long"],
+        text_field="text, long",
         run_key_file=None,
     )
     with pytest.raises(ReleaseError, match="there is no release"):

@@ -1,0 +1,112 @@
+"""The budget of a run: the run is noted before it starts, and settled when its release is published."""
+
+import contextlib
+from collections.abc import Iterator
+
+from beam_dpne.accounting.budget import Budget, open_budget
+from beam_dpne.accounting.expense import Plan, expense_of_plan
+from beam_dpne.accounting.population import KeyDigests, Note, known_same_people
+from beam_dpne.documents.private_run import PrivateRun
+from beam_dpne.errors import BudgetError
+from beam_dpne.jobs.made import Made
+from beam_dpne.jobs.parameters import Running, Writing
+from beam_dpne.jobs.showing import Showing
+from beam_dpne.lists.parameters import KnownLists
+from beam_dpne.release.schema import ReleaseNotes
+
+
+@contextlib.contextmanager
+def kept_budget(made: Made, private: PrivateRun, showing: Showing) -> Iterator[None]:
+    """Notes a run in its budget, if it has one, and settles it if it released; else says what is left.
+
+    The note of a run that failed stays, whatever the reason: only the operator can know that its job
+    has ended and that nobody has read a file of it.
+
+    Raises:
+      BudgetError: The budget does not allow the run, which has not started.
+    """
+    path = made[Running].budget
+    output = made[Writing].output
+    if path is None:
+        yield
+        return
+    budget = open_budget(path)
+    command = f"beam-dpne account --budget {path}"
+    note = checked_note(budget, made, private.plan, run_key=_key_digests(private))
+    left = (
+        f"the budget counts this run as spent. Once its release is there: {command} "
+        f"--settle {output}. If its job has ended and nothing was published: {command} --remove {note}."
+    )
+    try:
+        yield
+    except BaseException:
+        showing.tell(left)
+        raise
+    try:
+        budget.settle(output)
+    except BaseException as error:
+        # A release that was published is whole, whatever its budget says of it.
+        if isinstance(error, BudgetError):
+            showing.tell(str(error))
+        if note not in _released_in(budget):
+            showing.tell(left)
+
+
+def rehearse_budget(made: Made, private: PrivateRun) -> None:
+    """Checks that the budget of a run allows it, and notes nothing.
+
+    Raises:
+      BudgetError: The budget does not allow the run.
+    """
+    if path := made[Running].budget:
+        keys = _key_digests(private)
+        checked_note(open_budget(path), made, private.plan, run_key=keys, is_rehearsal=True)
+
+
+def checked_note(
+    budget: Budget,
+    made: Made,
+    plan: Plan,
+    *,
+    run_key: KeyDigests | None = None,
+    again: bool = False,
+    is_rehearsal: bool = False,
+) -> str:
+    """Checks that a budget allows a run, and notes the run; returns the name of the note.
+
+    Args:
+      budget: the budget.
+      made: the groups of parameters of the run.
+      plan: its privacy parameters.
+      run_key: the commitments to a run key that was given.
+      again: whether a note of an earlier try of this run is taken over.
+      is_rehearsal: whether the budget is only checked.
+
+    Raises:
+      BudgetError: The budget does not allow the run.
+    """
+    return budget.check_and_note(
+        expense_of_plan(plan),
+        program=plan.program,
+        output=made[Writing].output,
+        unit=made[ReleaseNotes].unit,
+        same_people=known_same_people(made[KnownLists]) if KnownLists in made else (),
+        run_key=run_key,
+        again=again,
+        is_rehearsal=is_rehearsal,
+    )
+
+
+def _released_in(budget: Budget) -> set[str]:
+    """Returns the names of the releases whose ledgers a budget has, as far as it can be read."""
+    with contextlib.suppress(Exception):
+        return {name for name, run in budget.runs().items() if not isinstance(run, Note)}
+    return set()
+
+
+def _key_digests(private: PrivateRun) -> KeyDigests | None:
+    """Returns the commitments to a run key that was given; None for a fresh one."""
+    if private.run_key is None:
+        return None
+    keys = private.run_keys()
+    return KeyDigests(commitment=keys.own.commitment(), bound_commitment=keys.bound.commitment())

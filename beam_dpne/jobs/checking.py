@@ -1,0 +1,183 @@
+"""What a run would read, in exact numbers that are for the operator alone."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_dpne.documents.blocks import without_groups
+from beam_dpne.errors import UsageError
+from beam_dpne.evaluation.corpus import Corpus, read_corpus
+from beam_dpne.jobs.budgets import rehearse_budget
+from beam_dpne.jobs.inputs import OF_RECORDS, are_of_records, tokenizer_name
+from beam_dpne.jobs.made import Made
+from beam_dpne.jobs.parameters import Input, Rejecting, Writing
+from beam_dpne.jobs.preparing import prepare
+from beam_dpne.jobs.showing import Showing
+from beam_dpne.reading.files import InputFile
+from beam_dpne.reading.ids import is_text, normalized
+from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.records import fields_nowhere
+from beam_dpne.reading.rejects import Reject, write_rejects
+from beam_dpne.reading.text_formats import NULLS
+from beam_dpne.storage.directories import absolute_path
+
+_FEW_USERS = 1000
+_WORD = r"^[\p{L}\p{M}'’_-]+$"
+# An integer that a data frame has made a float, as it does in a column with missing values.
+_WHOLE_FLOAT = r"^([+-]?[0-9]+)\.0+$"
+
+
+class Checked(NamedTuple):
+    """What a run would read; it is as secret as the data.
+
+    Attributes:
+      files: the files of the input.
+      reading: how they were read.
+      tokenizer: name of the tokenizer.
+      corpus: the users, documents and words.
+      words: the distinct words without their groups.
+      problems: sentences about what may be wrong, or one that nothing is.
+    """
+
+    files: Sequence[InputFile]
+    reading: ReadOptions
+    tokenizer: str
+    corpus: Corpus
+    words: pa.Array
+    problems: Sequence[str]
+
+
+def check_input(made: Made, beam_arguments: list[str], showing: Showing) -> Checked:
+    """Reads the input as a run does; it writes nothing but the list of rejects, and spends nothing.
+
+    Raises:
+      BeamDpneError, ValueError, FileNotFoundError: a run would be refused for the same reason.
+    """
+    if Input not in made:
+        raise UsageError("input must be given.")
+    prepared = prepare(made, beam_arguments, showing, shows_fields=True)
+    if prepared.private is not None and Writing in made:
+        rehearse_budget(made, prepared.private)
+    name = tokenizer_name(made)
+    rejecting = made[Rejecting]
+    files = prepared.files
+    reading = prepared.reading
+    rejects = list[Reject]()
+    listed = None if rejecting.rejects is None else rejects
+    try:
+        with showing.progress(sum(file.size for file in files)):
+            corpus = read_corpus(files, reading, prepared.tokenizer, listed=listed)
+    finally:
+        # Where no record can be used, the list is needed most.
+        if rejecting.rejects is not None:
+            write_rejects(absolute_path(rejecting.rejects), rejects)
+    words = corpus.words if reading.group_field is None else without_groups(corpus.words)
+    return Checked(
+        files=files,
+        reading=reading,
+        tokenizer=name,
+        corpus=corpus,
+        words=words,
+        problems=problems(
+            corpus, words, reading, rejecting, name, nowhere=fields_nowhere(files, reading)
+        ),
+    )
+
+
+def problems(
+    corpus: Corpus,
+    words: pa.Array,
+    reading: ReadOptions,
+    rejecting: Rejecting,
+    tokenizer: str,
+    *,
+    nowhere: Sequence[tuple[str, str]] = (),
+) -> list[str]:
+    """Returns what may be wrong with an input; it names no user and no word.
+
+    Args:
+      corpus: the input.
+      words: its words without their groups.
+      reading: how it was read.
+      rejecting: what a run does with records that cannot be used.
+      tokenizer: name of the tokenizer.
+      nowhere: parameters, each with a field that it names and no first record has.
+    """
+    found = [f"None of the first records has the {name} {field}." for name, field in nowhere]
+    users = len(corpus.users)
+    documents = corpus.documents
+    if corpus.rejected:
+        share = corpus.rejected / (corpus.rejected + documents.sum())
+        fate = "which --rejects DIR lists"
+        if rejecting.rejects is not None:
+            fate = f"which {rejecting.rejects} lists"
+        if share > rejecting.max_rejected:
+            fate = f"so that a run fails, and {fate}"
+        reasons = ", ".join(sorted(corpus.rejected_reasons))
+        found.append(f"About {share:.2%} of the records are rejected, {fate}: {reasons}.")
+    if users < _FEW_USERS:
+        found.append("The users are few; beam-dpne plan shows how many of them an n-gram needs.")
+    most = documents.max() / documents.sum()
+    if most > 0.1:
+        found.append(f"One user has {most:.0%} of the documents. Does the user field name people?")
+    if is_text(corpus.users.type) and not reading.record_is_user:
+        if documents.max() == 1 and users > 1:
+            found.append(f"All records {OF_RECORDS}")
+        elif are_of_records(documents.sum(), users, reading):
+            found.append(f"Nearly all records {OF_RECORDS}")
+        found += _about_spellings(corpus.users)
+    are_words = pc.call_function("match_substring_regex", [words], pc.MatchSubstringOptions(_WORD))
+    times = np.bincount(corpus.codes[corpus.codes >= 0], minlength=len(words))
+    strange = times[~np.asarray(are_words.to_numpy(zero_copy_only=False), bool)].sum() / times.sum()
+    if tokenizer not in ("item", "tokens") and strange > 0.3:
+        found.append(f"{strange:.0%} of the words are not letters alone, as numbers and codes are.")
+    return found or ["Nothing looks wrong."]
+
+
+def _about_spellings(users: pa.Array) -> list[str]:
+    """Returns sentences about ids of which several may be of one person."""
+    found: list[str] = []
+    shown = _shown(users)
+    unseen = len(users) - len(shown)
+    other = spellings(shown)
+    if unseen:
+        found.append(
+            f"{unseen:,} ids of users are another id but for blanks at the ends, composed letters "
+            "or decomposed ones, or invisible format characters. If they are of the same people, each "
+            "is protected less: --normalize_users makes such ids one."
+        )
+    if other:
+        found.append(
+            f"{other:,} ids of users are other spellings of an id, by capital letters, forms of "
+            "Unicode, or .0 after a whole number. If they are of the same people, each is protected "
+            "less: bring ids to one spelling before the run."
+        )
+    if missing := sum(user in NULLS for user in users.to_pylist()):
+        found.append(
+            f"{missing:,} ids of users are words for a missing value, as nan and None are. All "
+            "unknown people are one user then: leave such ids empty, or null."
+        )
+    return found
+
+
+def _shown(users: pa.Array) -> pa.Array:
+    """Returns the distinct ids that are left if `normalize_users` is given."""
+    # The values of several columns are normalized one by one.
+    ids = {",".join(map(normalized, user.split(","))) for user in users.to_pylist()}
+    return pa.array(sorted(ids), pa.string())
+
+
+def spellings(users: pa.Array) -> int:
+    """Returns how many ids are another spelling of an id, so that one person may be several users.
+
+    >>> spellings(pa.array(["7", "7.0", "Ann@x.org", "ann@x.org ", "7.5", "ann"]))
+    2
+    """
+    folded = pc.call_function("utf8_normalize", [users], pc.Utf8NormalizeOptions("NFKC"))
+    folded = pc.call_function("utf8_lower", [pc.call_function("utf8_trim_whitespace", [folded])])
+    whole = pc.ReplaceSubstringOptions(_WHOLE_FLOAT, r"\1")
+    folded = pc.call_function("replace_substring_regex", [folded], whole)
+    return len(users) - len(folded.unique())

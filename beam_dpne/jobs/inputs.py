@@ -1,0 +1,184 @@
+"""The input of a run: its files, how they are read, and the tokenizer of its texts."""
+
+import contextlib
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from beam_dpne.documents.masks import TextRules, advice
+from beam_dpne.documents.run_keys import tokenizer_identity
+from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
+from beam_dpne.errors import InputError, UsageError
+from beam_dpne.jobs.made import Made
+from beam_dpne.jobs.parameters import Input, Tokenizing
+from beam_dpne.jobs.showing import Showing
+from beam_dpne.lists.left_out import read_stop_list
+from beam_dpne.reading.files import InputFile, match_inputs
+from beam_dpne.reading.ids import is_text
+from beam_dpne.reading.options import (
+    FORMATS,
+    Grouping,
+    ReadOptions,
+    extension_of,
+    names_of,
+    one_or_several,
+)
+from beam_dpne.reading.records import FirstRecords, check_fields, names_without_wanted
+from beam_dpne.validation import made_from, parameters_of
+
+# Fewer users are not judged. Nearly each record has a user of its own if so many have.
+_FEWEST_USERS = 100
+_SHARE = 0.99
+OF_RECORDS = (
+    "have a user of their own. If --user_field names records and not people, each record would be its "
+    "own user, and no person would be protected."
+)
+# Details of a ledger's input that are not texts.
+_OF_JSON = {"columns", "where", "max_record_bytes", "normalize_users", "record_is_user"}
+SECRET = "This line is for the operator only; it is as secret as the data."
+
+
+def tokenizer_name(made: Made) -> str:
+    """Returns the tokenizer of the parameters; its default depends on the format of the input."""
+    default = "whitespace" if made[ReadOptions].input_format == "sequences" else "words"
+    return made[Tokenizing].name(default)
+
+
+def reading_of(made: Made) -> ReadOptions:
+    """Returns how a run reads its input, before the tokenizer is known."""
+    group_field = made[Grouping].group_field if Grouping in made else None
+    return dataclasses.replace(made[ReadOptions], group_field=group_field)
+
+
+def with_rules(tokenizing: Tokenizing, tokenizer: str | Tokenizer) -> str | Tokenizer:
+    """Returns a tokenizer with the separator, masks and list of the parameters, if any is given.
+
+    Raises:
+      UsageError, ValueError, InputError: if they cannot be used.
+    """
+    separator = tokenizing.item_separator
+    mask = tokenizing.mask or ()
+    fold = tokenizing.fold or ()
+    keep = tokenizing.keep or ()
+    stop_list = read_stop_list(tokenizing.stop_list) if tokenizing.stop_list else ()
+    if not (separator or mask or fold or keep or stop_list):
+        return tokenizer
+    return TextRules(
+        tokenizer=tokenizer,
+        item_separator=separator,
+        mask=mask,
+        fold=fold,
+        keep=keep,
+        stop_list=stop_list,
+    )
+
+
+def with_cause(tokenizer: str | Tokenizer) -> str | Tokenizer:
+    """Returns a tokenizer with the same tokens and the same name, whose errors keep their cause.
+
+    `tokenize` withholds the errors of a tokenizer that a user wrote. An engine reports a worker's
+    traceback as text, so the cause must be in the traceback if the operator wants a failure log. It
+    is never printed on stderr.
+
+    Args:
+      tokenizer: a name, or a function; a tokenizer of this package is returned unchanged.
+
+    >>> with_cause("words")
+    'words'
+    """
+    if isinstance(tokenizer, str) and ":" not in tokenizer:
+        return tokenizer
+    kept = functools.partial(resolve_tokenizer(tokenizer))
+    # The run key is bound to name and version, which must be those of the tokenizer itself.
+    identity = tokenizer_identity(tokenizer)
+    vars(kept).update(
+        tokenizer_name=identity["name"], version=identity["version"], keeps_cause=True
+    )
+    return kept
+
+
+def read_inputs(
+    reading: ReadOptions,
+    inputs: str | Sequence[str],
+    tokenizer: str | Tokenizer,
+    *,
+    showing: Showing,
+    shows_fields: bool = False,
+) -> tuple[list[InputFile], ReadOptions, FirstRecords]:
+    """Returns the files of inputs, whose fields are checked, how they are read, and first records.
+
+    Args:
+      reading: how the files are read, before the tokenizer is known.
+      inputs: their paths, globs or folders.
+      tokenizer: the tokenizer of the texts.
+      showing: how the operator is told what the first texts look like.
+      shows_fields: whether an error may name the fields that a file has, which may be data.
+
+    Raises:
+      InputError, FileNotFoundError: if there are no such files or fields.
+    """
+    reading = dataclasses.replace(reading, text_is_tokens=tokenizer == "tokens")
+    files = match_inputs(names_of(inputs))
+    try:
+        first = check_fields(files, reading)
+    except InputError as error:
+        names = names_without_wanted(files, reading) if shows_fields else ()
+        if all(name in str(error) for name in names):
+            raise
+        raise InputError(f"{error} It has the fields {', '.join(names)}. {SECRET}") from None
+    if isinstance(tokenizer, str) and not showing.quiet:
+        for note in advice(first.texts, tokenizer):
+            showing.advise(f"{note} {SECRET}")
+    return files, reading, first
+
+
+def are_of_records(documents: int, users: int, reading: ReadOptions) -> bool:
+    """Whether there are nearly as many users as records, as where the user field numbers them."""
+    return users >= _FEWEST_USERS and documents * _SHARE <= users * len(reading.text_fields)
+
+
+def has_users_of_records(first: FirstRecords, reading: ReadOptions) -> bool:
+    """Whether the first records have nearly as many users as records; sequences never count."""
+    if reading.record_is_user or not is_text(first.users.type):
+        return False
+    return are_of_records(len(first.users), len(first.users.unique()), reading)
+
+
+def as_released(made: Made, ledger: Mapping[str, Any]) -> tuple[ReadOptions, str]:
+    """Returns how the input of a release was read, and the name of its tokenizer.
+
+    Raises:
+      UsageError: a parameter is given that changes the users or the words of the release.
+    """
+    told = ledger["input"]
+    reading = made[ReadOptions]
+    tokenizer = made[Tokenizing].tokenizer
+    stated: dict[str, Any] = {"tokenizer": tokenizer}
+    decided: dict[str, Any] = {}
+    with contextlib.suppress(ValueError):  # A tokenizer that is not found here has to be given.
+        resolve_tokenizer(ledger["tokenizer"])
+        decided["tokenizer"] = ledger["tokenizer"]
+    if told["format"] not in ("rows", "sequences"):
+        stated["text_field"] = reading.text_fields
+        decided["text_field"] = tuple(told["text_fields"])
+        if told["user_field"] is not None:
+            stated["user_field"] = one_or_several(reading.user_fields)
+            decided["user_field"] = one_or_several(names_of(told["user_field"]))
+    for name in made.given & decided.keys():
+        if stated[name] != decided[name]:
+            raise UsageError(
+                f"{name} must be that of the release, {decided[name]!r}, got {name}={stated[name]!r}. "
+                "Leave it out."
+            )
+    usual = dict(told["details"])
+    for name in usual.keys() & _OF_JSON:
+        usual[name] = json.loads(usual[name])
+    is_named = all(map(extension_of, names_of(made[Input].input)))
+    if told["format"] == "sequences" or (told["format"] in FORMATS and not is_named):
+        usual["input_format"] = told["format"]
+    free = {each.name for each in parameters_of(ReadOptions)} - made.given
+    taken = {name: value for name, value in (usual | decided).items() if name in free}
+    values = vars(reading) | taken | {"group_field": told.get("group_field")}
+    return made_from(ReadOptions, values), tokenizer or ledger["tokenizer"]

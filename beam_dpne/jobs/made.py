@@ -1,0 +1,159 @@
+"""From the values that a user gave by name to objects: one way for all faces.
+
+A face reads values in its own form (options, keys of YAML, fields of an operator). Here a file of
+parameters joins them, and `Made` makes the groups, each of whose parameters is checked once.
+"""
+
+import dataclasses
+import importlib
+import os
+import pathlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from beam_dpne.errors import UsageError
+from beam_dpne.validation import Parameter, Parameters, json_parameters, made_from, parameters_of
+
+# Groups of parameters, by the title under which help and forms show them.
+Groups = Mapping[str, Sequence[type[Parameters]]]
+_Group = TypeVar("_Group", bound=Parameters)
+
+
+def load_groups(named: Mapping[str, Sequence[str]]) -> Groups:
+    """Returns the classes of groups, each given as "module:Class" below `beam_dpne`."""
+    return {
+        title: [imported(f"beam_dpne.{name}") for name in names] for title, names in named.items()
+    }
+
+
+def imported(name: str) -> Any:
+    """Returns what "module:name" names; the module is imported."""
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def parameters_in(groups: Groups) -> dict[str, Parameter]:
+    """Returns all parameters of groups by name."""
+    kinds = (kind for kinds in groups.values() for kind in kinds)
+    return {each.name: each for kind in kinds for each in parameters_of(kind)}
+
+
+class Made:
+    """The groups of a command with their values; making them checks every parameter, once.
+
+    Attributes:
+      names: names of all parameters.
+      given: names of those that were given.
+    """
+
+    def __init__(self, groups: Groups, given: Mapping[str, Any], *, whole: bool = True) -> None:
+        """Makes each group from the values that are given; all others have their defaults.
+
+        Unless it must be whole, groups are left out that lack a parameter without a default.
+
+        Raises:
+          UsageError: parameters without a default are not given.
+          ValueError: a value is wrong.
+        """
+        kinds = [kind for kinds in groups.values() for kind in kinds]
+        parameters = [each for kind in kinds for each in parameters_of(kind)]
+        missing = [each for each in parameters if each.required and each.name not in given]
+        if not whole:
+            left_out = {each.name for each in missing}
+            kinds = [kind for kind in kinds if not left_out & _fields_of(kind)]
+        elif missing:
+            raise _about_missing(missing)
+        self._made = {kind: made_from(kind, given) for kind in kinds}
+        self.names = [each.name for each in parameters]
+        self.given = frozenset(given)
+
+    def __getitem__(self, kind: type[_Group]) -> _Group:
+        """Returns the group of a class."""
+        return cast("_Group", self._made[kind])
+
+    def __contains__(self, kind: type) -> bool:
+        """Whether the command has a group."""
+        return kind in self._made
+
+
+def fields_in(groups: Groups) -> set[str]:
+    """Returns the names of all fields of groups, which a file of parameters may have."""
+    return {name for kinds in groups.values() for kind in kinds for name in _fields_of(kind)}
+
+
+def _fields_of(kind: type[Parameters]) -> set[str]:
+    return {field.name for field in dataclasses.fields(kind)}
+
+
+def _about_missing(missing: Sequence[Parameter]) -> UsageError:
+    """Returns the error about parameters that must be given; of a single one it says the meaning."""
+    if len(missing) == 1:
+        return UsageError(f"{missing[0].name} must be given. {missing[0].help}")
+    *others, last = (each.name for each in missing)
+    return UsageError(f"{', '.join(others)} and {last} must be given.")
+
+
+def typed_values(given: Mapping[str, Any], known: Mapping[str, Parameter]) -> dict[str, Any]:
+    """Returns values of a face that has types, by name; what is None counts as not given.
+
+    Templates of such a face give texts, so that a text that a command line would take is parsed.
+
+    Raises:
+      ValueError: a text has a wrong form.
+    """
+    return {
+        name: known[name].parse(value) if isinstance(value, str) else value
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def with_file(given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """Returns values with those in the JSON file of parameters that `plan` names, if it is given.
+
+    Args:
+      given: values by name.
+      known: names of the parameters that the file may have; it names no further file.
+
+    Raises:
+      ValueError: a parameter is given twice, or as in `read_parameters`.
+    """
+    values = {name: value for name, value in given.items() if name != "plan"}
+    path = given.get("plan")
+    if path is None:
+        return values
+    in_file = read_parameters(path, {*known} - {"plan"})
+    if both := sorted(in_file.keys() & values.keys()):
+        raise UsageError(f"{both[0]} is in the file {path} already; leave it out beside the file.")
+    return {**values, **in_file}
+
+
+def read_parameters(path: str, known: Collection[str]) -> dict[str, Any]:
+    """Returns the parameters in a JSON file by name; those that are null are left out.
+
+    Raises:
+      ValueError: the file cannot be read, holds no JSON object, or has a name that is not known.
+    """
+    if "://" in path:
+        text = _read_remote(path)
+    else:
+        # Without Beam, which takes a second to load, so that an error of a parameter comes at once.
+        try:
+            text = pathlib.Path(path).expanduser().read_bytes()
+        except OSError as error:
+            raise UsageError(f"plan cannot be read, got {path} ({error.strerror}).") from None
+    values = json_parameters(text, known, f"plan {path}")
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _read_remote(path: str) -> bytes:
+    from beam_dpne.release.reading import as_release_error
+    from beam_dpne.storage.directories import check_access, directory_at
+
+    folder, name = os.path.split(path)
+    with as_release_error(f"plan cannot be read, got {path}", UsageError):
+        check_access([path], [])
+        text = directory_at(folder).read(name)
+    if text is None:
+        raise UsageError(f"plan cannot be read, got {path}: there is no such file.")
+    return text

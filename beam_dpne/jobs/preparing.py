@@ -1,0 +1,400 @@
+"""All that a run checks before it reads its input as a whole; `beam-dpne check` checks the same."""
+
+import dataclasses
+import math
+import os
+import tempfile
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from beam_dpne.accounting.expense import PLANS, Plan
+from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.documents.blocks import GROUP
+from beam_dpne.documents.private_run import PrivateRun
+from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
+from beam_dpne.documents.tokenizers import Tokenizer, check_alone, resolve_tokenizer
+from beam_dpne.errors import UsageError, withhold_unhandled
+from beam_dpne.jobs.arguments import runner_of
+from beam_dpne.jobs.inputs import (
+    OF_RECORDS,
+    SECRET,
+    has_users_of_records,
+    read_inputs,
+    reading_of,
+    tokenizer_name,
+    with_cause,
+    with_rules,
+)
+from beam_dpne.jobs.made import Made
+from beam_dpne.jobs.parameters import (
+    MOST_WORKERS,
+    FailureLogging,
+    Input,
+    Rejecting,
+    Running,
+    Tokenizing,
+    Writing,
+)
+from beam_dpne.jobs.showing import Showing
+from beam_dpne.lists.copies import refuse_input
+from beam_dpne.lists.parameters import KnownLists, PublicCounting
+from beam_dpne.mechanism.plan import GaussianPlan
+from beam_dpne.ngrams.run import NgramsRun
+from beam_dpne.reading.files import InputFile
+from beam_dpne.reading.options import ReadOptions, codec_of, names_of
+from beam_dpne.release.places import check_not_below, check_outside
+from beam_dpne.release.publishing import check_output
+from beam_dpne.release.reading import as_release_error
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.run import SetUnionRun
+from beam_dpne.storage.directories import absolute_path, check_access, directory_at
+from beam_dpne.validation import about_large_delta
+
+if TYPE_CHECKING:
+    from beam_dpne.jobs.engine import BeamOptions
+    from beam_dpne.lists.known import KnownNgrams
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Prepared:
+    """What is known of a run that nothing refuses, before it reads its input as a whole.
+
+    Attributes:
+      options: the options of Beam; None if there are none.
+      files: the files of the input.
+      reading: how they are read.
+      tokenizer: name of the tokenizer, or the function, with the rules of texts.
+      workers: number of processes of the local driver; None on a runner of Beam.
+      private: the parameters of the program; None if epsilon, delta or another parameter that has no
+        default is not given.
+    """
+
+    options: "BeamOptions | None"
+    files: Sequence[InputFile]
+    reading: ReadOptions
+    tokenizer: str | Tokenizer
+    workers: int | None
+    private: PrivateRun | None
+
+
+def prepare(
+    made: Made,
+    beam_arguments: list[str],
+    showing: Showing,
+    tokenizer: Tokenizer | None = None,
+    *,
+    shows_fields: bool = False,
+) -> Prepared:
+    """Checks all that a run checks before it reads its input as a whole.
+
+    Args:
+      made: the groups of parameters of the command; those of the plan and the output may be missing.
+      beam_arguments: options of Beam.
+      showing: how the operator is told what may be wrong.
+      tokenizer: replaces the one that the parameters name.
+      shows_fields: whether an error may name the fields that a file has, which may be data.
+
+    Raises:
+      BeamDpneError, ValueError, FileNotFoundError: the run would be refused.
+    """
+    options = _beam_options(beam_arguments, made.names)
+    workers = _workers(made, options)
+    _check_places(made, options)
+    chosen = tokenizer or tokenizer_name(made)
+    corpus = _corpus(made, chosen, showing, shows_fields=shows_fields)
+    ruled = _ruled(made, chosen)
+    run_key = _run_key(made, options)
+    plan = next((made[kind] for kind in PLANS.values() if kind in made), None)
+    known = _known(made, options, corpus, showing, plan=plan, tokenizer=ruled)
+    private = None
+    if plan is not None:
+        warn_of_large_delta(plan, showing)
+    if plan is not None and (not isinstance(plan, BayesianPlan) or PublicCounting in made):
+        given = made[Running].partitions
+        common = _Common(
+            plan=plan,
+            tokenizer=ruled,
+            partitions=given or _partitions(corpus.files, workers),
+            run_key=run_key,
+        )
+        private = _private(made, options, corpus, known, common)
+    _warn_of_readable_key(made, showing)
+    return Prepared(
+        options=options,
+        files=corpus.files,
+        reading=corpus.reading,
+        tokenizer=ruled,
+        workers=workers,
+        private=private,
+    )
+
+
+def _beam_options(arguments: list[str], known: Collection[str]) -> "BeamOptions | None":
+    """Returns Beam's options, or None if no argument is for Beam, which is then not loaded."""
+    runner, others = runner_of(arguments)
+    if runner is None and not others:
+        return None
+    from beam_dpne.jobs.engine import beam_options
+
+    return beam_options(arguments, known)
+
+
+def _pipeline_options(options: "BeamOptions | None") -> Any:
+    return None if options is None else options.pipeline_options
+
+
+def _is_template(options: "BeamOptions | None") -> bool:
+    return options is not None and options.is_template
+
+
+def _workers(made: Made, options: "BeamOptions | None") -> int | None:
+    """Returns the number of processes of the local driver; None if Beam runs the job.
+
+    Raises:
+      UsageError: a number is given, and Beam runs the job.
+    """
+    given = made[Running].workers
+    if options is not None and options.runner is not None:
+        if given is not None:
+            raise UsageError(
+                f"workers must be left out with --runner, got workers={given}: it is the number of "
+                "processes on this machine. An engine has options of its own for its workers, such as "
+                "--max_num_workers of Dataflow and --parallelism of Flink."
+            )
+        return None
+    if given is not None:
+        return given
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return min(cores, MOST_WORKERS)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class _Corpus:
+    """The files of the input, and how they are read."""
+
+    files: Sequence[InputFile]
+    reading: ReadOptions
+
+
+def _corpus(
+    made: Made, chosen: str | Tokenizer, showing: Showing, *, shows_fields: bool
+) -> _Corpus:
+    """Returns the input, whose fields are checked and whose first texts the tokenizer has cut."""
+    function = resolve_tokenizer(chosen)
+    inputs = made[Input].input
+    files, reading, first = read_inputs(
+        reading_of(made), inputs, chosen, showing=showing, shows_fields=shows_fields
+    )
+    if Writing in made:
+        for file in files:
+            check_not_below("input", file.path, made[Writing].output)
+    words = made[Tokenizing].stop_list
+    if words:
+        refuse_input("stop_list", words, files, reading)
+    if callable(chosen) or ":" in chosen:
+        withhold_unhandled()
+        check_alone(function, first.texts)
+    if has_users_of_records(first, reading):
+        showing.advise(f"Nearly all of the first records {OF_RECORDS} {SECRET}")
+    return _Corpus(files=files, reading=reading)
+
+
+def _ruled(made: Made, chosen: str | Tokenizer) -> str | Tokenizer:
+    """Returns the tokenizer with its rules of texts; with a failure log its errors keep their cause."""
+    if made[FailureLogging].failure_log is not None:
+        chosen = with_cause(chosen)
+    return with_rules(made[Tokenizing], chosen)
+
+
+def _run_key(made: Made, options: "BeamOptions | None") -> RunKeyFile | None:
+    path = made[Running].run_key_file
+    if not path:
+        return None
+    return RunKeyFile.checked(absolute_path(path), pinned=not _is_template(options))
+
+
+def _warn_of_readable_key(made: Made, showing: Showing) -> None:
+    key = made[Running].run_key_file
+    if key and can_be_read_by_others(key):
+        showing.advise(
+            f"warning: others than its owner can read {key}; whoever has the run key can "
+            "subtract the noise (chmod 600)."
+        )
+
+
+def _check_places(made: Made, options: "BeamOptions | None") -> None:
+    """Checks all paths but those of the input; raises UsageError, AccessError or ReleaseError."""
+    budget = made[Running].budget
+    key = made[Running].run_key_file
+    rejects = made[Rejecting].rejects
+    words = made[Tokenizing].stop_list
+    inputs = names_of(made[Input].input)
+    output = made[Writing].output if Writing in made else None
+    read = [*inputs, *filter(None, (key, words))]
+    temporary = None if options is None else options.temp_location
+    written = filter(None, (output, rejects, temporary, budget))
+    if output is not None:
+        if options is not None and options.runner is not None:
+            _check_beside(options, output)
+        # Without the option, runs put locks and their sets there (`storage.private`).
+        temporary = temporary or tempfile.gettempdir()
+        secrets = {"run_key_file": key, "stop_list": words, "temp_location": temporary}
+        for path in inputs:
+            check_not_below("input", path, output)
+        for name, path in secrets.items():
+            if path is not None:
+                check_not_below(name, path, output)
+    check_access(read, list(written), _pipeline_options(options))
+    if output is not None:
+        check_output(output, overwrite=made[Writing].overwrite)
+    if _is_template(options) and (key is None or budget is not None):
+        raise UsageError(
+            "--template_location needs --run_key_file and no --budget: a template is run many times, "
+            "with a fresh key frozen in it; add each release to its budget by beam-dpne account."
+        )
+    if budget is not None:
+        check_outside("budget", budget, output)
+    if rejects is not None:
+        check_directory("rejects", rejects, output)
+
+
+def _check_beside(options: "BeamOptions", output: str) -> None:
+    from beam_dpne.jobs.engine import check_beside
+
+    check_beside(options, output)
+
+
+def _known(
+    made: Made,
+    options: "BeamOptions | None",
+    corpus: _Corpus,
+    showing: Showing,
+    *,
+    plan: Plan | None,
+    tokenizer: str | Tokenizer,
+) -> "KnownNgrams | None":
+    """Returns the known n-grams, or None without lists; a list without any is told."""
+    if KnownLists not in made or made[KnownLists].known is None:
+        return None
+    from beam_dpne.lists.known import read_known
+
+    known = read_known(
+        made[KnownLists],
+        getattr(plan, "max_length", 1),
+        tokenizer,
+        corpus.files,
+        options=_pipeline_options(options),
+        reading=corpus.reading,
+    )
+    if not all(each["ngrams"] for each in known.lists):
+        showing.advise("a list of --known has no n-gram: see --known_min_count.")
+    return known
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class _Common:
+    """What the runs of all programs are made of."""
+
+    plan: Any
+    tokenizer: str | Tokenizer
+    partitions: int
+    run_key: RunKeyFile | None
+
+
+def _private(
+    made: Made,
+    options: "BeamOptions | None",
+    corpus: _Corpus,
+    known: "KnownNgrams | None",
+    common: _Common,
+) -> PrivateRun:
+    """Returns the parameters of the program's run."""
+    described = corpus.reading.describe([file.path for file in corpus.files])
+    if SetUnionPlan in made:
+        return SetUnionRun(
+            plan=common.plan,
+            tokenizer=common.tokenizer,
+            partitions=common.partitions,
+            run_key=common.run_key,
+            described=described,
+            known=None if known is None else known.items,
+        )
+    if BayesianPlan not in made:
+        return NgramsRun(
+            plan=common.plan,
+            tokenizer=common.tokenizer,
+            partitions=common.partitions,
+            run_key=common.run_key,
+            described=described,
+            known=known,
+            # Documents have columns of these names, whatever the fields of the files are.
+            group_field=GROUP if described.group_field else None,
+        )
+    # Its libraries take time to load, which the other programs do without.
+    from beam_dpne.bayesian.run import BayesianRun
+    from beam_dpne.lists.public_counts import read_public_counts
+
+    path = made[PublicCounting].public
+    check_access([path], [], _pipeline_options(options))
+    refuse_input("public", path, corpus.files, corpus.reading)
+    public = read_public_counts(
+        path,
+        length=common.plan.length,
+        tokenizer=common.tokenizer,
+        vocabulary_size=common.plan.vocabulary_size,
+    )
+    return BayesianRun(
+        plan=common.plan,
+        tokenizer=common.tokenizer,
+        partitions=common.partitions,
+        run_key=common.run_key,
+        described=described,
+        public=public,
+    )
+
+
+def _partitions(files: Sequence[InputFile], workers: int | None) -> int:
+    """Returns a number of partitions that each hold about 8 MiB of text, or 40 MiB of a huge corpus.
+
+    A reader cuts its documents into that many blocks, so more than a few thousand are slow. Each
+    worker has a few partitions, so that all have work to the end. Compressed text is four times as
+    long.
+    """
+    mebibytes = sum(file.size * (4 if codec_of(file.path) else 1) for file in files) / 2**20
+    of_workers = min(4 * (workers or 0), mebibytes)
+    return max(1, math.ceil(max(min(4096, mebibytes / 8), mebibytes / 40, of_workers)))
+
+
+def large_delta_of(plan: GaussianPlan) -> str | None:
+    """Returns a warning of a δ of 0.001 or more, which weakens the guarantee; None of a smaller one.
+
+    There is no warning if the number of users is public, since a δ above one over that number is
+    refused.
+    """
+    return None if plan.public_user_count is not None else about_large_delta(plan.delta)
+
+
+def warn_of_large_delta(plan: GaussianPlan, showing: Showing) -> None:
+    """Warns of a large δ, also who wants no advice."""
+    if warning := large_delta_of(plan):
+        showing.tell(
+            f"warning: {warning}. Take a delta well below one over the number of users; if "
+            "their number is public and small, give --public_user_count."
+        )
+
+
+def check_directory(name: str, path: str, release: str | None) -> None:
+    """Checks that a directory is outside releases and can be written; leaves no file there.
+
+    Args:
+      name: the parameter that names the directory.
+      path: the directory.
+      release: the directory of the release, or None if it is not known.
+
+    Raises:
+      UsageError, ReleaseError: it is in a release, or cannot be written.
+    """
+    check_outside(name, path, release)
+    with as_release_error(f"{name} must be a directory that can be written, got {name}={path}"):
+        directory_at(path).probe()

@@ -1,0 +1,149 @@
+"""A run that nothing refuses: its budget is kept, and its job publishes a release."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+
+from beam_dpne.documents.private_run import PrivateRun
+from beam_dpne.elements import progress
+from beam_dpne.errors import UsageError, kind_of, own_reason
+from beam_dpne.jobs.budgets import kept_budget
+from beam_dpne.jobs.job import Job, ReadRecords
+from beam_dpne.jobs.local import run_here
+from beam_dpne.jobs.made import Made
+from beam_dpne.jobs.parameters import Rejecting, Running, Writing
+from beam_dpne.jobs.preparing import Prepared
+from beam_dpne.jobs.showing import Showing, is_whole
+from beam_dpne.release.places import LEDGER_NAME, real_path
+from beam_dpne.release.schema import ReleaseNotes
+from beam_dpne.storage.directories import absolute_path, directory_at, reason
+
+
+@dataclasses.dataclass(kw_only=True)
+class Ended:
+    """How a run ended whose release is published, or whose template is written.
+
+    Attributes:
+      is_template: whether only a template was written, which publishes nothing.
+      records: what is known of the records; None of a template, and of a run that ended with an error
+        after its ledger was in place.
+    """
+
+    is_template: bool = False
+    records: ReadRecords | None = None
+
+
+def run(made: Made, prepared: Prepared, showing: Showing) -> Ended:
+    """Publishes a release of what the parameters ask for.
+
+    Args:
+      made: the groups of parameters of a program.
+      prepared: what `prepare` has found of the run.
+      showing: how the operator is told and shown what happens.
+
+    Raises:
+      UsageError, BudgetError: the run is refused.
+      RunError: the run failed; a release is complete only if its ledger is there.
+    """
+    private = prepared.private
+    if private is None:
+        raise UsageError("epsilon and delta must be given.")
+    output = made[Writing].output
+    ended = Ended()
+    with (
+        only_run_to(output),
+        kept_budget(made, private, showing),
+        _not_failed_once_published(output, showing),
+    ):
+        ended.records = _run(made, prepared, private, showing)
+        ended.is_template = ended.records is None
+    return ended
+
+
+def _ledger_in(output: str) -> bytes | None:
+    """Returns the bytes of the ledger in a directory, or None if there is none, or none can be read."""
+    with contextlib.suppress(Exception):
+        return directory_at(output).read(LEDGER_NAME)
+    return None
+
+
+@contextlib.contextmanager
+def _not_failed_once_published(output: str, showing: Showing) -> Iterator[None]:
+    """Lets a run that has published end well, whatever happens after its ledger is in place.
+
+    Whoever repeated the run would spend its budget twice. An error of ours is raised before the ledger
+    is written, so that a new ledger is then that of another run to the same directory.
+
+    Args:
+      output: the directory of the release, which is reserved for this run, so that no other run has
+        written a ledger since this begins.
+      showing: how the operator is told that something went wrong.
+    """
+    before = _ledger_in(output)
+    try:
+        yield
+    except BaseException as error:
+        if progress.snapshot().stage != progress.PUBLISHED:
+            now = _ledger_in(output)
+            if now in (None, before) or own_reason(error.__context__ or error) is not None:
+                raise
+        progress.enter(progress.PUBLISHED)
+        showing.tell(is_whole(f"Its run ended with {kind_of(error)} after that."))
+
+
+def _run(
+    made: Made, prepared: Prepared, private: PrivateRun, showing: Showing
+) -> ReadRecords | None:
+    """Runs the job; returns what is known of its records, or None if it did not run to its end."""
+    rejects = made[Rejecting].rejects
+    job = Job(
+        private=private,
+        files=prepared.files,
+        reading=prepared.reading,
+        output=absolute_path(made[Writing].output),
+        output_format=made[Writing].output_format,
+        overwrite=made[Writing].overwrite,
+        notes=made[ReleaseNotes],
+        rejects=None if rejects is None else absolute_path(rejects),
+        max_rejected=made[Rejecting].max_rejected,
+    )
+    progress.reset()
+    with showing.progress(sum(file.size for file in prepared.files)):
+        if prepared.options is None or prepared.workers is not None:
+            records: ReadRecords | None = run_here(job, prepared.workers or 1)
+        else:
+            from beam_dpne.jobs.engine import run_job
+
+            running = made[Running]
+            records = run_job(
+                job,
+                prepared.options,
+                set_limit=running.side_input_limit,
+                harness_timeout=running.harness_timeout,
+            )
+        if records is not None:
+            progress.enter(progress.PUBLISHED)
+    return records
+
+
+@contextlib.contextmanager
+def only_run_to(output: str) -> Iterator[None]:
+    """Refuses a second run to a directory while this one is at work, if both are on this machine.
+
+    Raises:
+      UsageError: another run is at work; it has not published yet.
+    """
+    directory = directory_at(real_path(output))
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(directory.reserved())
+        except BlockingIOError:
+            raise UsageError(
+                f"output must be of one run at a time, got output={output}, to which another run is at "
+                "work. Choose another directory."
+            ) from None
+        except OSError as error:
+            raise UsageError(
+                f"output must be a directory that can be made, got output={output} ({reason(error)})."
+            ) from None
+        yield

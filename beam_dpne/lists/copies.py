@@ -1,0 +1,171 @@
+"""Whether a file that is said to be public is the input of the run, or a copy of it in another form.
+
+What follows from the private data voids the guarantee, so no file of the input may be a list. Files are
+compared by what is read: by their lines after decompression and decoding, and by their texts, which may
+stand in another format, in another order and beside other fields. White space counts as one blank.
+
+The list is read once or twice. The input is read until it has a text more often than the list, so that
+only a copy costs reading all of the input. This is a guard against a mistake:
+a part of a file, a list with more lines or without repeated ones, and n-grams that were counted in the
+input are not noticed.
+"""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from beam_dpne.errors import UsageError
+from beam_dpne.lists.files import plain_texts
+from beam_dpne.reading.columns import is_list
+from beam_dpne.reading.files import InputFile, TextFile, guarded, open_raw, sha256_of
+from beam_dpne.reading.options import ReadOptions, extension_of, format_of
+from beam_dpne.reading.records import WorkItem, read_item
+from beam_dpne.release.places import is_release
+
+_BLOCK_BYTES = 2**20
+_LONGEST_LINE = 2**26
+# Documents have the column of users before it.
+_TEXT_COLUMN = 1
+
+# Blocks of texts; calling it reads them again.
+Contents = Callable[[], Iterator[Iterable[str]]]
+
+
+def refuse_input(
+    name: str,
+    path: str,
+    inputs: Sequence[InputFile],
+    reading: ReadOptions | None = None,
+) -> None:
+    """Refuses a file of the input as public, and a copy of one or of several of them.
+
+    A release is private already, and is compared with nothing.
+
+    Args:
+      name: The parameter that names the file.
+      path: The file.
+      inputs: The files of the input.
+      reading: How the input is read; without it the lines of its files count alone.
+
+    Raises:
+      UsageError: It is a file of the input, or has the same content.
+      InputError, FileNotFoundError: The file or the input cannot be read.
+    """
+    if not inputs or is_release(name, path):
+        return
+    with open_raw(path) as file:
+        size = file.seek(0, os.SEEK_END)
+    is_input = any(
+        os.path.realpath(each.path) == os.path.realpath(path)
+        or (each.size == size and sha256_of(each.path) == sha256_of(path))
+        for each in inputs
+    )
+    if not is_input:
+        lines = () if extension_of(path) == ".parquet" else _lines(path, None)
+        # The n-grams of a table count beside its lines.
+        listed = [_Texts.of(lines), _Texts.of([plain_texts(name, path)])]
+        contents = _contents_of(inputs, reading)
+        is_input = any(own.are_of(files) for files in contents for own in listed)
+    if is_input:
+        raise UsageError(
+            f"{name} must not be private data, got {name}={path}, which is an input or has all texts "
+            "of one: what follows from the data voids the guarantee."
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Texts:
+    """Texts with the number of times that each is there.
+
+    Attributes:
+      hashes: (n,) int64, ascending, distinct.
+      counts: (n,) int64.
+    """
+
+    hashes: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def of(cls, blocks: Iterable[Iterable[str]]) -> "_Texts":
+        """Returns the texts of blocks."""
+        parts = [np.zeros(0, np.int64), *map(_hashes, blocks)]
+        return cls(*np.unique(np.concatenate(parts), return_counts=True))
+
+    def are_of(self, files: Sequence[Contents]) -> bool:
+        """Returns whether these are all texts of one or several files, and no others."""
+        left = self.counts
+        for file in files:
+            left = self._without(file, left)
+        return self.hashes.size > 0 and not left.any()
+
+    def _without(self, file: Contents, counts: np.ndarray) -> np.ndarray:
+        """Takes the texts of a file off the counts, if each of them is there as often.
+
+        Args:
+          file: The file.
+          counts: (n,) int64, how many of each text are left.
+
+        Returns:
+          What is left then; the same counts if the file has a text that is not among them.
+        """
+        left = counts.copy()
+        for block in file():
+            hashes, found = np.unique(_hashes(block), return_counts=True)
+            places = np.searchsorted(self.hashes, hashes)
+            if (places == self.hashes.size).any() or (self.hashes[places] != hashes).any():
+                return counts
+            left[places] -= found
+            if (left < 0).any():
+                return counts
+        return left
+
+
+def _hashes(texts: Iterable[str]) -> np.ndarray:
+    """Returns a hash of each text that is not blank, which is the same in this process: (n,) int64."""
+    plain = (" ".join(text.split()) for text in texts)
+    return np.array([hash(text) for text in plain if text], np.int64)
+
+
+def _contents_of(
+    inputs: Sequence[InputFile], reading: ReadOptions | None
+) -> Iterator[list[Contents]]:
+    """Yields what the files of an input have, in each form: lines, texts, and tokens of lists."""
+    encoding = None if reading is None else reading.encoding
+    paths = [file.path for file in inputs if extension_of(file.path) != ".parquet"]
+    yield [functools.partial(_lines, path, encoding) for path in paths]
+    if reading is None:
+        return
+    # A block is small, since the first one usually tells a file from a copy.
+    plain = dataclasses.replace(reading, fields=None, block_bytes=_BLOCK_BYTES)
+    items = [WorkItem(file, format_of(file.path, reading.input_format)) for file in inputs]
+    yield [functools.partial(_texts, item, plain) for item in items]
+    if reading.text_is_tokens:
+        yield [functools.partial(_tokens, item, plain) for item in items]
+
+
+def _lines(path: str, encoding: str | None) -> Iterator[Iterable[str]]:
+    """Yields blocks of the lines of a file, decompressed and decoded."""
+    with guarded(path), TextFile(path, encoding, has_mark=True) as text:
+        text.block = _BLOCK_BYTES
+        for _, block in text.blocks(_LONGEST_LINE):
+            yield block.decode(errors="replace").split("\n")
+
+
+def _texts(item: WorkItem, reading: ReadOptions) -> Iterator[Iterable[str]]:
+    """Yields blocks of the texts of an input; a list of tokens is one text."""
+    for batch in read_item(item, reading):
+        texts = batch.documents.column(_TEXT_COLUMN)
+        if is_list(texts.type):
+            yield (" ".join(filter(None, tokens)) for tokens in texts.to_pylist())
+        else:
+            yield filter(None, texts.to_pylist())
+
+
+def _tokens(item: WorkItem, reading: ReadOptions) -> Iterator[Iterable[str]]:
+    """Yields blocks of the tokens of an input whose texts are lists."""
+    for batch in read_item(item, reading):
+        texts = batch.documents.column(_TEXT_COLUMN)
+        yield filter(None, texts.flatten().to_pylist())

@@ -1,0 +1,65 @@
+"""The parameters that name public lists."""
+
+import dataclasses
+from typing import Annotated
+
+from beam_dpne.validation import Parameter, Parameters
+
+# The longest n-grams that public counts may have.
+MAX_COUNTED_LENGTH = 5
+KNOWN_MIN_COUNT = 5
+
+# Also of a forecast.
+Known = Annotated[
+    str | tuple[str, ...] | None,
+    Parameter(
+        "Likely n-grams or items, which need less evidence: a public text, one document a line, a "
+        "table with a column ngram or item (csv, tsv, jsonl, parquet), lines ngram<TAB>count, or the "
+        "directory of a release. Never a sample of the private data.",
+        path="files",
+    ),
+]
+MIN_COUNT = Parameter(
+    "Least count of a known n-gram: how often it stands in its text, or the number in the column "
+    "count of its table.",
+    least=1,
+    in_short_help=False,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KnownLists(Parameters):
+    """The lists of n-grams or items that a run knows."""
+
+    known: Known = None
+    known_min_count: Annotated[int, MIN_COUNT] = KNOWN_MIN_COUNT
+    known_same_people: Annotated[
+        bool,
+        Parameter(
+            "Known releases are of the same users: users of this input, so that the budgets of all "
+            "add up (beam-dpne account)."
+        ),
+    ] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.known_same_people and self.known is None:
+            raise ValueError(
+                "known_same_people must be given with known, which names the releases about the same "
+                "people."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PublicCounting(Parameters):
+    """The public n-grams of `beam-dpne bayesian`."""
+
+    public: Annotated[
+        str,
+        Parameter(
+            "Public n-grams, never from the private data. They are a text, one document a line; lines "
+            "ngram<TAB>count, or a table with columns ngram and count (csv, tsv, jsonl, parquet); or "
+            "the directory of a release.",
+            path="file",
+        ),
+    ]

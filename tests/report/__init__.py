@@ -1,1 +1,0 @@
-"""Tests of `beam_dpne.report`."""
