@@ -52,6 +52,22 @@ class InputFile(NamedTuple):
     version: str = ""
 
 
+class WorkItem(NamedTuple):
+    """A file, or a part of one.
+
+    Attributes:
+      file: The file.
+      kind: Format of the file.
+      start: First byte (of a text) or row group (of Parquet) that belongs to this item.
+      stop: The byte or row group after the last one; None is the end of the file.
+    """
+
+    file: InputFile
+    kind: str
+    start: int = 0
+    stop: int | None = None
+
+
 def has_glob(pattern: str) -> bool:
     """Returns whether a pattern may match several files."""
     return any(sign in pattern for sign in "*?[")
