@@ -68,7 +68,7 @@ def test_messages_are_those_that_python_finds(tmp_path) -> None:
     path = write_box(tmp_path / "a.mbox", sent)
     rows, rejects = read([path])
     with contextlib.closing(mailbox.mbox(path)) as box:
-        senders = [message["from"] for message in box if message.get_payload().strip()]
+        senders = [message["from"] for message in box if str(message.get_payload()).strip()]
     assert [user for user, _ in rows] == senders
     assert rejects == []
 
