@@ -42,7 +42,7 @@ from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions, codec_of, names_of
-from beam_dpne.release.places import check_not_below, check_outside, is_release
+from beam_dpne.release.places import check_not_below, check_outside
 from beam_dpne.release.publishing import check_output
 from beam_dpne.release.reading import as_release_error
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -337,8 +337,7 @@ def _private(
 
     path = made[PublicCounting].public
     check_access([path], [], _pipeline_options(options))
-    if not is_release("public", path):
-        refuse_input("public", path, corpus.files, corpus.reading)
+    refuse_input("public", path, corpus.files, corpus.reading)
     public = read_public_counts(
         path,
         length=common.plan.length,
