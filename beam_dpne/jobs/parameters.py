@@ -25,8 +25,7 @@ class Input(Parameters):
     input: Annotated[
         str | tuple[str, ...],
         Parameter(
-            "Files to read: a path, a glob, a folder with all below it, or a table of Delta or "
-            "Iceberg. There may be several, e.g. "
+            "Files to read: a path, glob, folder or lake table. There may be several, e.g. "
             "gs://bucket/notes/*.jsonl.gz. Gzip, bzip2 and zstd are decompressed by extension.",
             path="files",
         ),

@@ -69,7 +69,7 @@ def absent_field(
         remedy := text_formats.remedy_of_delimiter(names, item.kind, options)
     ):
         return InputError(
-            f"{item.file.path} must have its fields apart, got a line of one. {remedy}"
+            f"{item.file.path} must have its fields apart, got a line without them. {remedy}"
         )
     names = [name for name in names if _IDENTIFIER.fullmatch(name)]
     # The last part of a path may name something else: id_str of a message instead of its user's.

@@ -299,6 +299,16 @@ def test_a_header_of_one_field_names_the_delimiter_that_it_has(
     assert found.texts.to_pylist() == ["green tea"]
 
 
+@pytest.mark.parametrize(("sign", "said"), [(";", "semicolon"), ("\t", "tab"), ("|", "pipe")])
+def test_a_delimiter_is_named_where_names_have_commas(tmp_path, sign: str, said: str) -> None:
+    header = sign.join(["user", "text, long", "date"])
+    files = match_inputs([str(write(tmp_path / "a.csv", f"{header}\n"))])
+    options = {"user_field": "user", "text_field": "text, long"}
+    with pytest.raises(InputError, match=f"separated by {said}s: set delimiter={said}\\.$"):
+        check_fields(files, ReadOptions(**options))
+    check_fields(files, ReadOptions(**options, delimiter=said))
+
+
 @pytest.mark.parametrize("header", ["who,text;more", "who", '"who,text;more"'])
 def test_a_delimiter_is_not_named_where_the_header_may_be_split_rightly(tmp_path, header) -> None:
     files = match_inputs([str(write(tmp_path / "a.csv", f"{header}\n"))])

@@ -394,3 +394,12 @@ def test_objects_and_mailboxes_give_one_release_on_this_machine_and_on_beam(cli,
             releases.append(release_bytes(output))
         assert releases[0] == releases[1]
         assert any(b"good morning" in part for part in releases[0].values())
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_of_names_with_dots_the_longest_that_is_there_counts(tmp_path, kind) -> None:
+    records = [
+        {"by": {"id": "inner"}, "by.id": "ann", "a": {"b": {"c": "x"}}, "a.b": {"c": "to be"}}
+    ]
+    path = write_records(tmp_path, records, kind)
+    assert read([path], user_field="by.id", text_field="a.b.c") == ([("ann", "to be")], [])
