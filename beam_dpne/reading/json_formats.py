@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import ijson
 import msgspec
 import numpy as np
 
@@ -20,19 +19,12 @@ from beam_dpne.reading.columns import (
     whole_records,
 )
 from beam_dpne.reading.files import BrokenText, TextFile, as_utf8, lines_of
-from beam_dpne.reading.json_lists import prefix_of
+from beam_dpne.reading.json_structure import BLANKS, BROKEN, ListCutter, Structure
 from beam_dpne.reading.rejects import NOT_DECODED, NOT_JSON, TOO_DEEP, TOO_LONG
 from beam_dpne.reading.text_formats import PIECE, Gathered
 
-_BLANKS = b" \t\r\n"
-# The bit by which braces differ from square brackets.
-_BRACKET_BIT = 0x20
 # Python reads no longer integer unless it is told to. No id has so many digits.
 _MOST_DIGITS = 4300
-_BROKEN = (
-    "is not a well-formed JSON array. The file is truncated, a quote or a bracket is not closed, or "
-    "text follows the array."
-)
 
 
 def read_json_lines(into: Gathered, stop: int | None) -> Iterator[None]:
@@ -64,41 +56,38 @@ def read_json_lines(into: Gathered, stop: int | None) -> Iterator[None]:
 
 
 def read_json_list(into: Gathered) -> Iterator[None]:
-    """Reads the elements of the list that `records` names; positions are their numbers, from 0.
+    """Reads the members of the list that `records` names; positions are their numbers, from 0.
 
     Raises:
-      BrokenText: The text is malformed. Then nothing of the file is used.
+      BrokenText: A member is malformed, or what is around the list. Then nothing of the file is used.
     """
     number = 0
-    for found in listed_elements(into.text, prefix_of(into.options.records)):
+    path = into.options.records or ""
+    for found in listed_elements(into.text, path, into.options.max_record_bytes):
         for place, element in enumerate(found, number):
-            into.add_value(place, element)
+            _add_element(into, place, element)
         number += len(found)
         if into.text.offset >= into.end:
             yield
 
 
-def listed_elements(text: TextFile, prefix: str) -> Iterator[list[Any]]:
-    """Yields the elements of a list within objects, of one piece of the text after another.
+def listed_elements(text: TextFile, path: str, limit: int) -> Iterator[list[bytes]]:
+    """Yields the members of a list within objects, of one piece of the text after another.
 
     Args:
       text: The text, which may have several objects with such a list.
-      prefix: The elements' name, by `json_lists.prefix_of`.
+      path: The list's path.
+      limit: Bytes above which only the beginning of a member is held, which is then too long.
 
     Raises:
-      BrokenText: The text is malformed.
+      BrokenText: The text is malformed around the list.
     """
-    found = ijson.sendable_list()
-    parser = ijson.items_coro(found, prefix, multiple_values=True)
-    try:
-        while piece := text.read(PIECE):
-            text.offset += len(piece)
-            parser.send(piece.encode())
-            yield found
-            del found[:]
-        parser.close()
-    except (ijson.JSONError, RecursionError, UnicodeEncodeError):
-        raise BrokenText(_BROKEN) from None
+    cutter = ListCutter(path, limit)
+    while piece := text.read(PIECE):
+        data = as_utf8(piece)
+        text.offset += len(data)
+        yield cutter.cut(data)
+    cutter.close()
 
 
 def read_json_array(into: Gathered) -> Iterator[None]:
@@ -139,7 +128,7 @@ class Elements(NamedTuple):
     def each(self) -> Iterator[bytes]:
         """Yields the elements, without the blanks before them."""
         for start, stop in zip(self.starts.tolist(), self.stops.tolist(), strict=True):
-            yield self.data[start:stop].lstrip(_BLANKS)
+            yield self.data[start:stop].lstrip(BLANKS)
 
 
 _NO_ELEMENTS = Elements(b"", np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -174,7 +163,7 @@ def _add_element(into: Gathered, place: int, element: bytes) -> None:
     if fault:
         into.add(place, (), fault)
     elif not _add_text(into, place, text):
-        raise BrokenText(_BROKEN)
+        raise BrokenText(BROKEN)
 
 
 def _add_line(into: Gathered, position: int, line: str) -> None:
@@ -230,10 +219,10 @@ def elements(text: TextFile, limit: int) -> Iterator[Elements]:
         text.offset += len(data)
         yield cutter.cut(data)
     if not cutter.is_done:
-        raise BrokenText(_BROKEN)
+        raise BrokenText(BROKEN)
 
 
-class _Cutter:
+class _Cutter(Structure):
     """Cuts the text of an array at the commas that stand between its elements.
 
     Attributes:
@@ -241,12 +230,9 @@ class _Cutter:
     """
 
     def __init__(self, limit: int) -> None:
+        super().__init__()
         self.is_done = False
         self._most = limit
-        # What the text ends in so far: within a string, with an escape in it, so many brackets deep.
-        self._in_string = False
-        self._is_escaped = False
-        self._depth = 0
         # The beginning of the current element, and whether a comma stands before it.
         self._begun = bytearray()
         self._is_further = False
@@ -254,24 +240,20 @@ class _Cutter:
     def cut(self, data: bytes) -> Elements:
         """Takes the next piece of the text, and returns the elements that end in it."""
         begin = 0
-        if self.is_done or not self._depth:
+        if self.is_done or not self.depth:
             begin = data.find(b"[") + 1
             if self.is_done or not begin:
                 self._refuse_text(data)
                 return _NO_ELEMENTS
         # (n,) of each byte: whether it is in no string; the brackets that are open after it.
         raw = np.frombuffer(data, np.uint8)
-        outside = ~self._strings(raw)
-        bracket = raw | _BRACKET_BIT
-        change = (bracket == ord("{")).view(np.int8) - (bracket == ord("}")).view(np.int8)
-        depth = self._depth + np.cumsum(change * outside, dtype=np.int32)
-        self._depth = int(depth[-1])
+        outside, depth = self.of(raw)
         ends = np.flatnonzero((depth <= 1) & outside & ((raw == ord(",")) | (depth <= 0)))
         ends = ends[np.searchsorted(ends, begin) :]
         if not ends.size:
             self._add(data[begin:])
             return _NO_ELEMENTS
-        if self._depth <= 0:
+        if self.depth <= 0:
             ends = ends[: np.flatnonzero(depth[ends] <= 0)[0] + 1]
         last = int(ends[-1])
         stops = ends + (len(self._begun) - begin)
@@ -283,36 +265,16 @@ class _Cutter:
             self.is_done = True
             self._refuse_text(self._begun if data[last] == ord("]") else data)
             # An array without elements has one that is blank.
-            if not self._is_further and stops.size == 1 and not whole.strip(_BLANKS):
+            if not self._is_further and stops.size == 1 and not whole.strip(BLANKS):
                 return _NO_ELEMENTS
         self._is_further = True
         return Elements(whole, starts, stops)
 
     def _add(self, data: bytes) -> None:
         """Adds to the current element, as far as it is not too long yet."""
-        begun = data if self._begun else data.lstrip(_BLANKS)
+        begun = data if self._begun else data.lstrip(BLANKS)
         self._begun += begun[: max(0, self._most + 1 - len(self._begun))]
 
-    def _strings(self, raw: np.ndarray) -> np.ndarray:
-        """Returns which bytes are in strings; of the quotes around one the first is: (n,) bool."""
-        is_quote = raw == ord('"')
-        is_backslash = raw == ord("\\")
-        if self._is_escaped or is_backslash.any():
-            is_quote &= ~self._escaped(is_backslash)
-        within = (np.cumsum(is_quote) + self._in_string) % 2 == 1
-        self._in_string = bool(within[-1])
-        return within
-
-    def _escaped(self, is_backslash: np.ndarray) -> np.ndarray:
-        """Returns which bytes follow an odd number of backslashes: (n,) bool."""
-        places = np.arange(is_backslash.size)
-        # (n,) the last place before each one that has no backslash; −2 stands for an escape before.
-        begin = -2 if self._is_escaped else -1
-        last = np.maximum.accumulate(np.where(is_backslash, begin, places))
-        before = np.append(begin, last[:-1])
-        self._is_escaped = bool((places[-1] - last[-1]) % 2)
-        return (places - 1 - before) % 2 == 1
-
     def _refuse_text(self, data: bytes | bytearray) -> None:
-        if data.strip(_BLANKS):
-            raise BrokenText(_BROKEN)
+        if data.strip(BLANKS):
+            raise BrokenText(BROKEN)

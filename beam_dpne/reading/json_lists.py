@@ -1,6 +1,7 @@
 """Lists of records within one object of JSON: their paths, and those that a text begins with."""
 
 import contextlib
+import re
 from typing import NamedTuple
 
 import ijson
@@ -8,8 +9,11 @@ import ijson
 from beam_dpne.reading.files import TextFile
 
 _LOOKED_AT = 2**20
-_PIECE = 2**16
+_PIECE = 2**12
 _MEMBER = "item"
+# The parser dies of integers that are longer than Python reads, and paths grow with each level.
+_LONG_NUMBER = re.compile(rb"[0-9]{400,}")
+_MOST_LEVELS = 100
 
 
 def prefix_of(records: str | None) -> str:
@@ -54,8 +58,10 @@ def beginning_of(text: TextFile) -> Beginning:
     with contextlib.suppress(ijson.JSONError, RecursionError, UnicodeEncodeError):
         while left > 0 and (piece := text.read(_PIECE)):
             left -= len(piece)
-            parser.send(piece.encode())
+            parser.send(_LONG_NUMBER.sub(b"1", piece.encode()))
             for prefix, event, _ in events:
+                if prefix.count(".") > _MOST_LEVELS:
+                    left = 0
                 values += prefix == "" and event.startswith("start_")
                 if event == "start_map" and prefix.endswith(_MEMBER):
                     lists[path_of(prefix)] = None

@@ -471,8 +471,9 @@ def _records_of(item: WorkItem, options: ReadOptions) -> list[dict[str, object]]
 def _elements_of(text: TextFile, options: ReadOptions) -> Iterator[object]:
     """Yields the elements of the list of records of a text."""
     if options.records is not None:
-        for found in json_formats.listed_elements(text, prefix_of(options.records)):
-            yield from found
+        limit = options.max_record_bytes
+        for found in json_formats.listed_elements(text, options.records, limit):
+            yield from map(json.loads, found)
         return
     for piece in json_formats.elements(text, options.max_record_bytes):
         yield from map(json.loads, piece.each())

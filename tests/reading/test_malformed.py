@@ -369,7 +369,7 @@ ODD_RECORDS: list[tuple[bytes, tuple[str, str] | str]] = [
 
 @pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
 @pytest.mark.parametrize(("record", "expected"), ODD_RECORDS)
-def test_one_odd_record_of_json_fails_alone_and_alike_in_lines_and_arrays(
+def test_one_odd_record_of_json_fails_alone_and_alike_in_lines_arrays_and_lists(
     tmp_path, monkeypatch, record: bytes, expected: Any, mark: bytes
 ) -> None:
     first, last = GOOD_ONES
@@ -379,15 +379,27 @@ def test_one_odd_record_of_json_fails_alone_and_alike_in_lines_and_arrays(
     rows, found = read([write(tmp_path / "a.jsonl", mark + lines)], max_record_bytes=9000)
     assert rows == usable
     assert [reason for *_, reason in found] == [each for each in documents if isinstance(each, str)]
-    array = mark + b" [%b\n]\n" % b", ".join([first, record, last])
-    path = write(tmp_path / "a.json", array)
+    array = b" [%b\n]\n" % b", ".join([first, record, last])
+    around = (
+        b'{"x":{"y":["]",{}],"z":1},"\\ud83d":"{","s.t" : %b,"u":[{"s.t":[7]}]}\n{"s":{"t":[]}}'
+    )
+    path = write(tmp_path / "a.json", mark + array)
+    listed = write(tmp_path / "b.json", mark + around % array)
     # Whatever stands at the border of two pieces of the text.
     for piece in (1, 2, 3, 7, 32768):
         monkeypatch.setattr(text_formats, "PIECE", piece)
         monkeypatch.setattr(json_formats, "PIECE", piece)
-        rows, found = read([path], max_record_bytes=9000)
-        assert rows == usable
-        assert found == [(1, "row", each) for each in documents if isinstance(each, str)]
+        for file, name in ((path, None), (listed, "s.t"), (path, "[]")):
+            rows, found = read([file], max_record_bytes=9000, records=name)
+            assert rows == usable
+            assert found == [(1, "row", each) for each in documents if isinstance(each, str)]
+
+
+@pytest.mark.parametrize("value", [b"9" * 2**15, b"[" * 2**15, b'{"a":' * 2**13])
+def test_odd_values_around_a_list_are_met_before_it_is_named(tmp_path, value: bytes) -> None:
+    path = write(tmp_path / "a.json", b'{"s":[{"user":"a","text":"b"}],"x":%b' % value)
+    with pytest.raises(InputError, match="one object that has a list"):
+        check_fields(match_inputs([str(path)]), ReadOptions())
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_binary()])
@@ -424,6 +436,10 @@ def test_a_text_or_user_that_is_not_utf8_is_one_reject(tmp_path, kind: pa.DataTy
 )
 def test_a_malformed_array_fails_the_run_without_text(tmp_path, data: Any) -> None:
     raw = data if isinstance(data, bytes) else data.encode()
+    within = write(tmp_path / "b.json", b'{"s":%b}' % raw)
+    with pytest.raises(InputError) as caught:
+        read([within], records="s")
+    assert CANARY not in str(caught.value)
     for path in (
         write(tmp_path / "a.json", raw),
         write(tmp_path / "a.json.gz", gzip.compress(raw)),
