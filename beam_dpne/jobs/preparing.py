@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_dpne.accounting.expense import PLANS, Plan
-from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.documents.blocks import GROUP
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
@@ -109,7 +109,7 @@ def prepare(
     private = None
     if plan is not None:
         warn_of_large_delta(plan, showing)
-    if plan is not None and (not isinstance(plan, BayesianPlan) or PublicCounting in made):
+    if plan is not None and (not isinstance(plan, ProbabilitiesPlan) or PublicCounting in made):
         given = made[Running].partitions
         common = _Common(
             plan=plan,
@@ -320,7 +320,7 @@ def _private(
             described=described,
             known=None if known is None else known.items,
         )
-    if BayesianPlan not in made:
+    if ProbabilitiesPlan not in made:
         return NgramsRun(
             plan=common.plan,
             tokenizer=common.tokenizer,
