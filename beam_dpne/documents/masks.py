@@ -37,7 +37,7 @@ from beam_dpne.documents.tokenizers import (
     tokenizer_name,
 )
 from beam_dpne.documents.tokenizers import tokens as tokens_as_they_are
-from beam_dpne.documents.words import plain_text
+from beam_dpne.documents.words import JOINERS, VANISHING, plain_text
 from beam_dpne.errors import TokenizerError
 from beam_dpne.reading.ids import is_text
 from beam_dpne.validation import check_choice
@@ -51,28 +51,32 @@ _NOT_IN_URLS = rf"\s\p{{Z}}<>\"{_UNSPACED}\p{{Hangul}}\x{{3000}}-\x{{303F}}\x{{F
 _WIDE = "Ａ-Ｚａ-ｚ０-９"
 _AT = "[@＠﹫]"
 _IN_LOCAL = r"\p{L}\p{N}._%+'\-．＿％＋＇－"
-_IN_HOST = rf"{_WORD}.\-．－"
+_IN_HOST = rf"{_WORD}{JOINERS}.\-．－"
 _IN_WIDE_URL = rf"!#-;=?-~{_WIDE}！＃＄％＆＊＋．／－：；＝？＠＿～"
+# What follows a letter or digit within a word: marks and joiners.
+_IN_WORD = rf"\p{{M}}{JOINERS}"
 # What a mark may follow, so that no mask begins within an emoji.
 _IN_NUMBER = r"\p{Latin}\p{Greek}\p{Cyrillic}\p{N}_"
 # Where two masks begin at one place, the first one counts. The version changes with any of this. Since
-# version 2 they know full-width signs, begin with no mark, and there is `html`.
-_VERSION = 2
+# version 2 they know full-width signs, begin with no mark, and there is `html`. Since version 3 no sign
+# without width is in their way.
+_VERSION = 3
 # Since version 2, no n-gram with a phrase of the list is released, also where its words are.
 _STOP_VERSION = 2
 MASKS = {
     "urls": rf"(?:[A-Za-z][A-Za-z0-9+.\-]*://|[Ww]{{3}}\.|(?:[A-Za-z0-9\-]+\.)+[A-Za-z]{{2,}}/)"
     rf"[^{_NOT_IN_URLS}]+"
     rf"|(?:[A-Za-zＡ-Ｚａ-ｚ]+[:：](?://|／／)|[WwＷｗ]{{3}}[.．])[{_IN_WIDE_URL}]+",
-    "emails": rf"[{_IN_LOCAL}][{_IN_LOCAL}\p{{M}}]*{_AT}[{_IN_HOST}]+",
-    "mentions": rf"\B{_AT}[\p{{L}}\p{{N}}_＿][{_WORD}_.\-＿．－]*(?:{_AT}[{_IN_HOST}]+)?",
-    "numbers": rf"(?:[{_IN_NUMBER}][{_IN_NUMBER}\p{{M}}]*)?\p{{N}}[{_IN_NUMBER}\p{{M}}]*",
+    "emails": rf"[{_IN_LOCAL}][{_IN_LOCAL}{_IN_WORD}]*{_AT}[{_IN_HOST}]+",
+    "mentions": rf"\B{_AT}[\p{{L}}\p{{N}}_＿][{_WORD}{JOINERS}_.\-＿．－]*(?:{_AT}[{_IN_HOST}]+)?",
+    "numbers": rf"(?:[{_IN_NUMBER}][{_IN_NUMBER}{_IN_WORD}]*)?\p{{N}}[{_IN_NUMBER}{_IN_WORD}]*",
 }
 # It is no pattern of what is left out alone, since entities are decoded.
 HTML_MASK = "html"
 MASK_NAMES = (*MASKS, HTML_MASK)
-# What stays one word, if the operator chooses so. The version changes with any of this.
-_KEEP_VERSION = 1
+# What stays one word, if the operator chooses so. The version changes with any of this. Since version 2
+# no sign without width is in the way.
+_KEEP_VERSION = 2
 _PICTURE = (
     r"[\x{231A}\x{231B}\x{2328}\x{23CF}\x{23E9}-\x{23F3}\x{23F8}-\x{23FA}\x{24C2}\x{25AA}\x{25AB}\x{25B6}"
     r"\x{25C0}\x{25FB}-\x{25FE}\x{2600}-\x{27BF}\x{2934}\x{2935}\x{2B05}-\x{2B07}\x{2B1B}\x{2B1C}\x{2B50}"
@@ -200,13 +204,20 @@ class TextRules:
     def _takes_items(self) -> bool:
         return self.tokenizer_name in ("item", "tokens")
 
+    @property
+    def _has_plain_words(self) -> bool:
+        """Whether words are those of `words.plain_text`."""
+        return self.tokenizer_name in ("words", *BOUNDARIES)
+
     @functools.cached_property
     def phrases(self) -> list[list[str]]:
         """The tokens of each entry of the list."""
         if not self.stop_list:
             return []
         entries = folded(pa.array(self.stop_list, pa.string()), self.fold)
-        return (item(entries) if self._takes_items else self._with_kept(entries)).to_pylist()
+        if self._takes_items:
+            return item(entries).to_pylist()
+        return self._with_kept(self._without_vanishing(entries)).to_pylist()
 
     def __call__(self, texts: pa.Array) -> pa.ListArray:
         """Returns the tokens of each text, with a null for each place where something is left out."""
@@ -244,11 +255,21 @@ class TextRules:
 
     def _of_text(self, texts: pa.Array) -> pa.ListArray:
         """Returns the tokens of what stands between matches of masks, with a null for each match."""
-        plain = folded(texts, self.fold)
+        plain = self._without_vanishing(folded(texts, self.fold))
         if not self.pattern:
             return self._with_kept(plain)
         parts = _divided("split_pattern_regex", plain, self.pattern)
         return _joined(parts, self._with_kept(parts.values))
+
+    def _without_vanishing(self, texts: pa.Array) -> pa.Array:
+        """Returns texts without signs that the words do not have, either, if anything is looked for.
+
+        Otherwise one of them would hide an address.
+        """
+        if not self._has_plain_words or not (self.pattern or self.keep):
+            return texts
+        signs = pc.ReplaceSubstringOptions(f"[{VANISHING}]", "")
+        return pc.call_function("replace_substring_regex", [texts], signs)
 
     def _with_kept(self, texts: pa.Array) -> pa.ListArray:
         """Returns the tokens of texts, in which what is kept is one token."""
@@ -271,7 +292,7 @@ class TextRules:
 
     def _kept_word(self, text: str) -> str:
         """Returns a kept part of a text in the form of the words of the tokenizer."""
-        if self.tokenizer_name not in ("words", *BOUNDARIES) or text[0] not in "#＃@＠﹫":
+        if not self._has_plain_words or text[0] not in "#＃@＠﹫":
             return text
         return plain_text(text).translate(_WIDE_SIGNS)
 

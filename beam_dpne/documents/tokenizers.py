@@ -75,7 +75,7 @@ class BoundaryWords:
             self._segments = lambda text: library.WordBreaker(text, "root")
             self._is_word = lambda segment: any(map(str.isalnum, segment))
         else:
-            self.version = f"3, regex {library.__version__}"
+            self.version = f"3, regex {library.__version__}, Unicode {unicodedata.unidata_version}"
             self._segments = library.compile(r"(?V1w)\b").split
             self._is_word = library.compile(r"[\p{L}\p{N}]").search
 

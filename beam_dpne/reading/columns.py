@@ -149,13 +149,25 @@ def text_column(texts: pa.Array, name: str) -> tuple[pa.Array, Fault]:
         strings, is_bad = decoded(values)
         return strings, (is_bad, NOT_DECODED)
     if is_list(kind) and may_be_text(plain_type(kind.value_type)):
-        tokens = values.cast(pa.list_(pa.string()))
-        tokens.validate(full=True)
-        return tokens, (np.zeros(len(values), bool), NOT_DECODED)
+        return _token_column(values)
     raise InputError(
         f"A text must be text or a list of texts, got {name_of_type(kind)} in {name!r}. "
         f"{_remedy_of_text(kind)}"
     )
+
+
+def _token_column(values: pa.Array) -> tuple[pa.Array, Fault]:
+    """Returns lists of tokens as lists of strings, and which have a token that is not UTF-8."""
+    tokens = values.cast(pa.list_(pa.string()))
+    texts, is_bad = decoded(tokens.flatten())
+    if not is_bad.any():
+        return tokens, (np.zeros(len(values), bool), NOT_DECODED)
+    rows = pc.call_function("list_parent_indices", [tokens]).to_numpy()
+    has_bad = np.bincount(rows, is_bad, len(tokens)) > 0
+    sizes = pc.call_function("list_value_length", [tokens]).fill_null(0).to_numpy()
+    offsets = pa.array(np.append(0, np.cumsum(sizes)), pa.int32())
+    lists = pa.ListArray.from_arrays(offsets, texts, mask=tokens.is_null())
+    return lists, (has_bad, NOT_DECODED)
 
 
 def as_strings(values: pa.Array) -> pa.Array:
@@ -349,7 +361,7 @@ def checked_columns(
 
     Raises:
       InputError: A column has a type that cannot be read.
-      pyarrow.ArrowInvalid: A token or a further field is not UTF-8, as the format demands.
+      pyarrow.ArrowInvalid: A further field is not UTF-8, as the format demands.
     """
     found: dict[str, list[pa.Array]] = {}
     faults: list[Fault] = []

@@ -24,6 +24,12 @@ class OpenQuote(BrokenText):
 OPEN_QUOTE = "ends inside a quoted field. The file is truncated, or a quote is not closed."
 
 
+_DOUBLED = (
+    "has a quote right behind the one that ends a field, as programs write it that double quotes: give "
+    "quoting=quoted. Read as escaped by backslashes, one user's text could become records of others."
+)
+
+
 class _State(enum.Enum):
     """What the text that was read ends in."""
 
@@ -51,6 +57,7 @@ class EscapedRows:
 
         Raises:
           OpenQuote: The text ends inside a quoted field.
+          BrokenText: Its quotes seem to be doubled.
         """
         text = self._text
         start = text.offset
@@ -121,6 +128,9 @@ class EscapedRows:
                 if place < len(text):
                     state = _State.PLAIN
                     place += 1
+                    if text[place : place + 1] == '"':
+                        # Read by other rules, the record would end somewhere else.
+                        raise BrokenText(_DOUBLED)
             else:
                 found = self._plain.match(text, place)
                 place = len(text) if found is None else found.end() + 1

@@ -185,7 +185,8 @@ def _of_column(value: object) -> str | None:
     """Returns the text of a value as that of a column of its type, or None."""
     try:
         texts, is_bad = id_column(pa.array([value]), "", "")
-    except pa.ArrowException:
+    except (pa.ArrowException, TypeError):
+        # Decimals that are no numbers, and those of too many digits.
         return None
     return None if is_bad[0] else texts[0].as_py()
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from beam_dpne.reading.columns import field_values
+from beam_dpne.reading.ids import id_text
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import NOT_OBJECT
 
@@ -212,16 +213,17 @@ def _members(value: list[Any]) -> Iterator[Any]:
 def as_text(value: Any) -> str | None:
     """Returns a value as a condition names it; None for null, a list and an object.
 
-    >>> as_text(True), as_text(7), as_text(7.0), as_text("user")
-    ('true', '7', '7', 'user')
+    It is the text of an id wherever the value could be one.
+
+    >>> as_text(True), as_text(7.0), as_text(7.5), as_text("user"), as_text(b"user")
+    ('true', '7', '7.5', 'user', 'user')
     """
     if value is None or isinstance(value, list | dict):
         return None
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value)
+    text = id_text(value)
+    return str(value) if text is None else text
 
 
 def paths_in(record: Any, levels: int = 4) -> set[str]:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from beam_dpne.reading.columns import checked_columns, users_of_records
 from beam_dpne.reading.nested import Finder, conditions_of, step
 from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.rejects import NOT_DECODED
 from beam_dpne.reading.table_versions import IcebergFile
 
 _MAX_ROWS = 65536
@@ -196,7 +197,7 @@ class _Columns:
             columns, faults, kept = checked_columns(plain, options=self._options)
             columns = self._with_users(columns, first + kept)
             return Rows(columns, [(first + row, reason) for row, reason in faults], 0, end)
-        texts, rows = self._texts(batch)
+        texts, rows, undecoded = self._texts(batch)
         wanted = list[pa.Array]()
         for option, name in self._options.wanted_fields:
             if option == "text_field":
@@ -204,6 +205,7 @@ class _Columns:
             else:
                 wanted.append(self._column(batch, name).take(pa.array(rows, pa.int64())))
         columns, faults, kept = checked_columns(wanted, options=self._options, records=rows)
+        faults = sorted(faults + [(row, NOT_DECODED) for row in undecoded])
         columns = self._with_users(columns, first + kept)
         further = kept.size - np.unique(kept).size
         return Rows(columns, [(first + row, reason) for row, reason in faults], further, end)
@@ -227,15 +229,20 @@ class _Columns:
             column = pc.call_function("struct_field", [column], pc.StructFieldOptions([each]))
         return column
 
-    def _texts(self, batch: pa.RecordBatch) -> tuple[dict[str, pa.Array], np.ndarray]:
+    def _texts(self, batch: pa.RecordBatch) -> tuple[dict[str, pa.Array], np.ndarray, list[int]]:
         """Returns a column of texts for each text field, and the number of each one's row: (n,) int64.
 
         A row without a text has one that is null, and a row whose texts conditions leave out has none.
+        Last are the numbers of rows that are not UTF-8, which have none, either.
         """
         fields = self._options.text_fields
         found = list[Sequence[object]]()
         rows = list[int]()
-        for row, record in enumerate(batch.select(self._text_columns).to_pylist()):
+        undecoded = list[int]()
+        for row, record in enumerate(_records_in(batch.select(self._text_columns))):
+            if record is None:
+                undecoded.append(row)
+                continue
             texts = self._finder.texts({**self._given, **record}) or ()
             found.extend(texts)
             rows.extend(row for _ in texts)
@@ -243,4 +250,15 @@ class _Columns:
         for place, name in enumerate(fields):
             kind = self._places[name].kind if name in self._places else pa.string()
             columns[name] = pa.array([texts[place] for texts in found], kind)
-        return columns, np.array(rows, np.int64)
+        return columns, np.array(rows, np.int64), undecoded
+
+
+def _records_in(batch: pa.RecordBatch) -> list[dict[str, object] | None]:
+    """Returns the rows of a batch; None for each row with a text that is not UTF-8."""
+    try:
+        return batch.to_pylist()
+    except UnicodeDecodeError:
+        if len(batch) == 1:
+            return [None]
+    half = len(batch) // 2
+    return _records_in(batch[:half]) + _records_in(batch[half:])

@@ -109,7 +109,8 @@ def test_every_part_changes_the_context(program, monkeypatch):
     monkeypatch.setattr(contexts, "MECHANISM_VERSION", contexts.MECHANISM_VERSION + 1)
     others.append(context(program))
     monkeypatch.undo()
-    assert unicodedata.unidata_version in tokenizer_identity("words")["version"]
+    for name in ("words", "whitespace", "unicode_words", "icu_words"):
+        assert unicodedata.unidata_version in tokenizer_identity(name)["version"]
     monkeypatch.setattr(words, "version", "2, Unicode 1.0")
     others.append(context(program))
     assert len({before, *others}) == len(others) + 1

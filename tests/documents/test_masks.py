@@ -50,6 +50,10 @@ def pieces_of(rules: TextRules, text: str) -> list[list[str]]:
         ("numbers", "在2024年 twenty", [["在"], ["年", "twenty"]]),
         ("emails", "至 ａｎｎ＠ｅｘａｍｐｌｅ．ｏｒｇ，bob@ｘ.org now", [["至"], ["now"]]),
         ("mentions", "谢谢＠ann 和 ＠小明", [["谢谢"], ["和"]]),
+        ("emails", "to a\u00adnn\u2060@ex\u200cample\u200d.o\ufeffrg now", [["to"], ["now"]]),
+        ("urls", "see ht\u00adtps:/\u2060/x.o\u200erg/a now", [["see"], ["now"]]),
+        ("mentions", "hi @\u200eann\u200d\u00adb now", [["hi"], ["now"]]),
+        ("numbers", "a x\u00ad2\u2060y x\u200d2\u200cy b", [["a"], ["b"]]),
         (
             "urls",
             "见ｈｔｔｐｓ：／／ｅｘ．ｏｒｇ／ａ，谢谢 ｗｗｗ．ｘ．ｏｒｇ end",
@@ -108,6 +112,11 @@ def test_emoji_stay_one_word_and_no_mask_breaks_them(name):
         ({"keep": ("hashtags",), "tokenizer": "whitespace"}, "(#Tea) b", [["(", "#Tea", ")", "b"]]),
         ({"keep": ("hashtags",), "mask": ("mentions",)}, "#a @b #c", [["#a"], ["#c"]]),
         ({"keep": ("hashtags",), "stop_list": ("#a", "b c")}, "#A d b #a b c", [["d", "b"]]),
+        (
+            {"keep": ("hashtags",), "stop_list": ("#co\u00adld",)},
+            "#te\u00ada @\u200ea #cold",
+            [["#tea", "a"]],
+        ),
         ({"fold": ("apostrophes",)}, "don´t don`t don‘t donʼt don＇t don’t", [["don't"] * 6]),
         ({"fold": ("width",)}, "ＡＢ　１ ｶﾞ ²ﬁ", [["ab", "1", "ガ", "²ﬁ"]]),
         ({"fold": ("compatibility",)}, "ＡＢ１ ﬁsh x² ㎏", [["ab1", "fish", "x2", "kg"]]),
@@ -337,11 +346,11 @@ def test_a_run_and_its_evaluation_leave_out_the_same(cli, tmp_path):
     assert ledger["tokenizer"] == "words"
     assert ledger["text_rules"] == {
         "mask": ["emails", "numbers"],
-        "mask_version": 2,
+        "mask_version": 3,
         "fold": ["apostrophes"],
         "fold_version": 1,
         "keep": ["emoji"],
-        "keep_version": 1,
+        "keep_version": 2,
         "stop_list_sha256": hashlib.sha256(b"john smith").hexdigest(),
     }
     judge = ("evaluate", *given, "--release", tmp_path / "out", "--quiet")

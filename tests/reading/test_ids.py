@@ -69,7 +69,7 @@ VALUES: list[tuple[str | None, Any]] = [
         (None, value)
         for value in (True, 7.5, 2.0**53, float("nan"), float("inf"), b"\xff", [7], 10**5000)
     ),
-    *((None, value) for value in (decimal.Decimal("7.5"), decimal.Decimal("NaN"))),
+    *((None, decimal.Decimal(value)) for value in ("7.5", "NaN", "Infinity", "1e80")),
 ]
 
 
@@ -148,6 +148,8 @@ PAIRS = [
     ("a,b", "c"),
     ("a", "b,c"),
     ("a\\", "b"),
+    ("a\\", "b,c"),
+    ("a,b\\", "c"),
     ("a", "\\b"),
     ("a\\,b", "c"),
     ("a", "b"),
@@ -190,6 +192,11 @@ def test_spellings_that_look_alike_are_one_user_only_if_that_is_said(tmp_path, k
         rows, found = read([path], normalize_users=True, **sizes)
         assert [user for user, _ in rows] == ["Zo\u00e9"] * len(SPELLINGS) + ["zo\u00e9"]
         assert [reason for *_, reason in found] == [rejects.EMPTY_USER]
+    pairs = [{"tenant": user, "user": user, "text": "x"} for user in SPELLINGS]
+    several = table_of(tmp_path, kind, pairs)
+    rows, _ = read([several], user_field=["tenant", "user"], normalize_users=True)
+    assert [user for user, _ in rows] == ["Zo\u00e9,Zo\u00e9"] * len(SPELLINGS)
+    path = table_of(tmp_path, kind, records)
     rows, found = read([path])
     assert ([user for user, _ in rows], found) == ([record["user"] for record in records], [])
 

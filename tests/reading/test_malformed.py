@@ -169,7 +169,6 @@ def test_no_text_with_escaped_quotes_becomes_a_record_of_another_user(
         ("a,", ""),
         ('a,""', ""),
         ('a,5" pipe', '5" pipe'),
-        ('a,"doubled "" quotes"', rejects.NOT_CSV),
         ('a,"text" behind', rejects.NOT_CSV),
         ("a,b,c", rejects.RAGGED),
         ("\\N,b", rejects.NO_USER),
@@ -197,6 +196,17 @@ def test_a_cut_between_a_backslash_and_its_quote_ends_no_field(tmp_path, before:
     rows, found = read([path], quoting="backslash", max_record_bytes=12)
     assert rows == [("z", "last")]
     assert [reason for *_, reason in found] == [rejects.TOO_LONG]
+
+
+@pytest.mark.parametrize("text", ['say ""hi"" now\nvic,mine', 'doubled ""', '""'])
+def test_a_file_whose_quotes_are_doubled_is_not_read_as_one_with_backslashes(
+    tmp_path, text
+) -> None:
+    """The text of one user, here of ann, would become a record of another."""
+    path = write(tmp_path / "a.csv", f'user,text\nann,"{text}"\nbob,x\n')
+    with pytest.raises(InputError, match="quoting=quoted"):
+        read([path], quoting="backslash", max_record_bytes=99)
+    assert read([path], quoting="quoted")[0] == [("ann", text.replace('""', '"')), ("bob", "x")]
 
 
 GOOD = b'{"user":"u","text":"t"}'
@@ -411,8 +421,25 @@ def test_a_text_or_user_that_is_not_utf8_is_one_reject(tmp_path, kind: pa.DataTy
         ({"user": ["a", "b", "c"], "text": bad}, [("b", "ok"), ("c", "x")], rejects.NOT_DECODED),
         ({"user": bad, "text": ["a", "b", "c"]}, [("ok", "b"), ("x", "c")], rejects.BAD_USER),
     ):
-        pq.write_table(pa.table(columns), path)
+        table = pa.table({**columns, "role": ["x", "x", "x"]})
+        pq.write_table(table, path)
         assert read([path]) == (rows, [(0, "row", reason)])
+        assert read([path], where="role=x") == (rows, [(0, "row", reason)])
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
+def test_what_is_not_utf8_in_a_list_or_a_condition_is_one_reject(tmp_path, kind: Any) -> None:
+    bad = pa.array([b"ok", LATIN, b"x"], pa.binary())
+    bad = bad.view(kind) if kind == pa.string() else bad
+    lists = pa.ListArray.from_arrays([0, 1, 2, 3], bad.view(pa.string()))
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"user": ["a", "b", "c"], "text": lists, "role": bad}), path)
+    found = [(1, "row", rejects.NOT_DECODED)]
+    assert read([path], text_field="text[]") == ([("a", "ok"), ("c", "x")], found)
+    assert read([path], text_is_tokens=True) == ([("a", ["ok"]), ("c", ["x"])], found)
+    if kind == pa.string():
+        where = {"user_field": "user", "text_field": "text[]", "where": "role=x"}
+        assert read([path], **where) == ([("c", "x")], found)
 
 
 @pytest.mark.parametrize(

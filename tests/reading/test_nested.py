@@ -1,5 +1,7 @@
 """Texts within records, and fields of paths, are the same documents in each format."""
 
+import datetime
+import decimal
 import json
 import pathlib
 from typing import Any
@@ -403,3 +405,19 @@ def test_of_names_with_dots_the_longest_that_is_there_counts(tmp_path, kind) -> 
     ]
     path = write_records(tmp_path, records, kind)
     assert read([path], user_field="by.id", text_field="a.b.c") == ([("ann", "to be")], [])
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ([decimal.Decimal("7.00"), decimal.Decimal("7.50")], "7"),
+        ([b"user", b"bot"], "user"),
+        ([datetime.datetime(2026, 1, 5, 12, 0, 0, 500_000), None], "2026-01-05 12:00:00.5"),
+    ],
+)
+def test_a_condition_names_a_value_by_the_text_that_an_id_of_its_type_has(
+    tmp_path, values: list[Any], named: str
+) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"user": ["a", "b"], "text": ["to", "be"], "of": values}), path)
+    assert read([path], where=f"of={named}")[0] == [("a", "to")]
