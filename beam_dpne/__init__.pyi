@@ -1,7 +1,7 @@
 """The public names, by topic and home; `beam_dpne/__init__.py` reads this file."""
 
 # Transforms of whole programs, their plans and results.
-from beam_dpne.bayesian.plan import BayesianPlan as BayesianPlan
+from beam_dpne.bayesian.plan import ProbabilitiesPlan as ProbabilitiesPlan
 from beam_dpne.bayesian.steps import BayesianCounts as BayesianCounts
 from beam_dpne.bayesian.steps import BayesianCountsResult as BayesianCountsResult
 from beam_dpne.lists.public_counts import PublicCounts as PublicCounts

@@ -12,10 +12,10 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 
 from beam_dpne import (
     BayesianCounts,
-    BayesianPlan,
     NgramsPlan,
     PrivateNgrams,
     PrivateSetUnion,
+    ProbabilitiesPlan,
     PublicCounts,
     SetUnionPlan,
     __version__,
@@ -43,7 +43,7 @@ TRANSFORMS = [
     PrivateNgrams(plan=PLAN),
     PrivateSetUnion(plan=SetUnionPlan(epsilon=10, delta=1e-4)),
     BayesianCounts(
-        plan=BayesianPlan(epsilon=10, delta=1e-4),
+        plan=ProbabilitiesPlan(epsilon=10, delta=1e-4),
         public=PublicCounts.of([("good", "morning", "all")], [3]),
     ),
 ]

@@ -17,9 +17,9 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 import beam_dpne
 from beam_dpne import (
     BayesianCounts,
-    BayesianPlan,
     NgramsPlan,
     PrivateSetUnion,
+    ProbabilitiesPlan,
     PublicCounts,
     RunKey,
     SetUnionPlan,
@@ -53,7 +53,7 @@ OWN_SAMPLES = {
     ReleaseItems: {"plan": UNION_PLAN},
     PrivateSetUnion: {"plan": UNION_PLAN},
     BayesianCounts: {
-        "plan": BayesianPlan(epsilon=1, delta=1e-7, length=1),
+        "plan": ProbabilitiesPlan(epsilon=1, delta=1e-7, length=1),
         "public": PublicCounts.of([("a",)], [1]),
     },
 }
@@ -171,7 +171,7 @@ def modules_after(statement):
             "import beam_dpne.cli.main",
             {"apache_beam", "numpy", "pyarrow", "scipy", "rich", "matplotlib"},
         ),
-        ("from beam_dpne import BayesianPlan, NgramsPlan", {"apache_beam", "pyarrow"}),
+        ("from beam_dpne import ProbabilitiesPlan, NgramsPlan", {"apache_beam", "pyarrow"}),
         ("import beam_dpne.yaml, beam_dpne.jobs.running", {"beam_dpne.cli"}),
     ],
 )

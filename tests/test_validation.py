@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.validation import LARGE_DELTA, about_large_delta
 from tests.support.arguments import not_refused
 
-PLANS = (NgramsPlan, SetUnionPlan, BayesianPlan)
+PLANS = (NgramsPlan, SetUnionPlan, ProbabilitiesPlan)
 WARNING = "beam-dpne: warning: delta="
 
 

@@ -26,7 +26,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.errors import BudgetError
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.gaussian import usable_delta, usable_epsilon
@@ -34,9 +34,9 @@ from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.release.reading import as_release_error
 from beam_dpne.set_union.plan import SetUnionPlan
 
-Plan = NgramsPlan | SetUnionPlan | BayesianPlan
-PLANS: Mapping[str, type[NgramsPlan] | type[SetUnionPlan] | type[BayesianPlan]] = {
-    kind.program: kind for kind in (NgramsPlan, SetUnionPlan, BayesianPlan)
+Plan = NgramsPlan | SetUnionPlan | ProbabilitiesPlan
+PLANS: Mapping[str, type[NgramsPlan] | type[SetUnionPlan] | type[ProbabilitiesPlan]] = {
+    kind.program: kind for kind in (NgramsPlan, SetUnionPlan, ProbabilitiesPlan)
 }
 # Stated and recomputed noise may differ by this much, relatively; plans raise noise by 1e-10.
 _TOLERANCE = 1e-6

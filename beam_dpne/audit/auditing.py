@@ -19,7 +19,7 @@ from scipy import special, stats
 
 from beam_dpne.audit.games import MECHANISM, Claim, Game, Seen, bayesian_games, key_of
 from beam_dpne.audit.text_games import gram_games, union_games
-from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.elements.processes import answers
 from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -28,7 +28,7 @@ DEFAULT_RUNS = 20_000
 PASSED = "passed"
 EXCEEDED = "exceeded"
 WEAK = "weak"
-Plan = NgramsPlan | SetUnionPlan | BayesianPlan
+Plan = NgramsPlan | SetUnionPlan | ProbabilitiesPlan
 _GRID = np.concatenate((np.linspace(0, 1, 201), 1 - np.geomspace(1e-4, 1e-2, 30)))
 # Bounds of a game: two directions, and the probabilities of two worlds in each.
 _PROBABILITIES = 4
@@ -215,7 +215,7 @@ def audit_plan(
       processes: how many plays are made at once; they change no result.
 
     Example:
-      >>> plan = BayesianPlan(epsilon=2, delta=1e-5)
+      >>> plan = ProbabilitiesPlan(epsilon=2, delta=1e-5)
       >>> audit = audit_plan(plan, runs=4000)
       >>> audit.verdict, audit.missed
       ('passed', [])

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from beam_dpne.bayesian.grams import UserGrams, limit_grams, noisy_values
-from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.counts.measuring import Held, measure, sum_counts
 from beam_dpne.counts.rule import CountRule, count_rule, noise_of_budget
 from beam_dpne.elements.batches import RowSums
@@ -145,7 +145,7 @@ def learned(seen: Seen) -> Seen:
     return Seen(*(np.column_stack((each[:, kept] @ weights, each)) for each in seen))
 
 
-def bayesian_games(plan: BayesianPlan) -> tuple[Game, ...]:
+def bayesian_games(plan: ProbabilitiesPlan) -> tuple[Game, ...]:
     """Returns the game of n-gram probabilities, which are a function of noisy counts.
 
     A user has more n-grams than one may add, with counts above the largest. The attacker sees the noisy
@@ -167,7 +167,7 @@ def bayesian_games(plan: BayesianPlan) -> tuple[Game, ...]:
     )
 
 
-def _play_counts(plan: BayesianPlan, *, people: int = 1, limit: int = 0) -> Play:
+def _play_counts(plan: ProbabilitiesPlan, *, people: int = 1, limit: int = 0) -> Play:
     """Plays the game of counts of n-grams: many copies of one user, who share no n-gram."""
     number = _UNLIMITED * plan.contribution_limit
     limiting = dataclasses.replace(plan, max_contributions=limit) if limit else plan

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.bayesian import posterior
-from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.elements import arrays
 from beam_dpne.elements.arrays import places_in
 from beam_dpne.elements.batches import NO_GRAM, RowSums, UserBatch, table_of_sums
@@ -82,7 +82,7 @@ def find_grams(batch: UserBatch, public: PublicCounts) -> UserGrams:
     )
 
 
-def limit_grams(grams: UserGrams, plan: BayesianPlan, run_key: RunKey) -> UserGrams:
+def limit_grams(grams: UserGrams, plan: ProbabilitiesPlan, run_key: RunKey) -> UserGrams:
     """Keeps at most W distinct grams of each user, a keyed random subset, and clamps counts to C.
 
     Here, and nowhere else, one user's contribution is bounded. It is at most C·√W in ℓ2, in whole
@@ -111,7 +111,7 @@ def limit_grams(grams: UserGrams, plan: BayesianPlan, run_key: RunKey) -> UserGr
     )
 
 
-def noisy_values(table: np.ndarray, plan: BayesianPlan, run_key: RunKey) -> np.ndarray:
+def noisy_values(table: np.ndarray, plan: ProbabilitiesPlan, run_key: RunKey) -> np.ndarray:
     """Adds noise to the counts of all public grams, whether or not anybody has them; the mechanism.
 
     The noise is keyed by the row, and the run key is bound to the public counts, so that no two n-grams
@@ -131,7 +131,7 @@ def noisy_values(table: np.ndarray, plan: BayesianPlan, run_key: RunKey) -> np.n
 
 
 def sums_of_users(
-    batch: UserBatch, public: PublicCounts, plan: BayesianPlan, run_key: RunKey
+    batch: UserBatch, public: PublicCounts, plan: ProbabilitiesPlan, run_key: RunKey
 ) -> RowSums:
     """Returns the counts of a batch's users, limited and added up; each user is in one batch only."""
     grams = limit_grams(find_grams(batch, public), plan, run_key)
@@ -139,7 +139,7 @@ def sums_of_users(
 
 
 def probabilities_of(
-    sums: Iterable[RowSums], public: PublicCounts, plan: BayesianPlan, run_key: RunKey
+    sums: Iterable[RowSums], public: PublicCounts, plan: ProbabilitiesPlan, run_key: RunKey
 ) -> NgramProbabilities:
     """Returns the probability of every public n-gram, from the sums of all users with noise.
 

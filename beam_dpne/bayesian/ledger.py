@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from beam_dpne.bayesian.grams import NgramProbabilities
-from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.release.ledger import Contents
 from beam_dpne.release.schema import ProbabilityMechanism
 
@@ -21,7 +21,7 @@ _PUBLIC = (
 )
 
 
-def bayesian_contents(plan: BayesianPlan, released: Sequence[NgramProbabilities]) -> Contents:
+def bayesian_contents(plan: ProbabilitiesPlan, released: Sequence[NgramProbabilities]) -> Contents:
     """Returns the contents of the ledger of n-gram probabilities, which are one element."""
     (found,) = released
     mechanism = ProbabilityMechanism(

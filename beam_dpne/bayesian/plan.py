@@ -1,4 +1,4 @@
-"""BayesianPlan: every public parameter of private n-gram probabilities, and the noise that follows."""
+"""ProbabilitiesPlan: every public parameter of n-gram probabilities, and the noise that follows."""
 
 import dataclasses
 import math
@@ -15,7 +15,7 @@ _MAX_CONTRIBUTIONS = 10_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BayesianPlan(GaussianPlan):
+class ProbabilitiesPlan(GaussianPlan):
     """The public parameters of private n-gram probabilities.
 
     None of them may be chosen by looking at the private data. A run is user-level (ε, δ)-differentially
@@ -25,10 +25,10 @@ class BayesianPlan(GaussianPlan):
       ValueError: with the name of the parameter, its requirement and the value.
 
     Example:
-      >>> plan = BayesianPlan(epsilon=0.2, delta=1e-7, max_contributions=25)
+      >>> plan = ProbabilitiesPlan(epsilon=0.2, delta=1e-7, max_contributions=25)
       >>> round(plan.sensitivity, 6), round(plan.noise_stddev, 2)
       (5.0, 107.25)
-      >>> BayesianPlan.from_json(plan.to_json()) == plan
+      >>> ProbabilitiesPlan.from_json(plan.to_json()) == plan
       True
 
     References: Ramadan, Withers and Orr, "N-grams Bayesian Differential Privacy"; Balle and Wang 2018.

@@ -10,7 +10,7 @@ from beam_dpne.bayesian.grams import (
     sums_of_users,
 )
 from beam_dpne.bayesian.ledger import bayesian_contents
-from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.documents.cutting import of_laid_out
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.elements import progress
@@ -21,7 +21,7 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.release.described import Form
 
 
-def _row_type(_: BayesianPlan) -> type[NgramProbability]:
+def _row_type(_: ProbabilitiesPlan) -> type[NgramProbability]:
     return NgramProbability
 
 
@@ -32,7 +32,7 @@ PROBABILITIES = Form(_row_type, probability_table, bayesian_contents)
 class BayesianRun(PrivateRun):
     """The parameters of a release of probabilities; `BayesianCounts` documents them for its users."""
 
-    plan: BayesianPlan
+    plan: ProbabilitiesPlan
     public: PublicCounts
 
     def __post_init__(self):

@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from beam_dpne.bayesian.grams import NgramProbabilities, probabilities_of, sums_of_users
-from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.bayesian.run import PROBABILITIES, BayesianRun
 from beam_dpne.documents.steps import DocumentsTransform, create_public
 from beam_dpne.elements import progress
@@ -73,9 +73,9 @@ class BayesianCounts(BayesianRun, DocumentsTransform):
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import BayesianCounts, BayesianPlan, PublicCounts
+      >>> from beam_dpne import BayesianCounts, ProbabilitiesPlan, PublicCounts
       >>> public = PublicCounts.of([("good", "morning"), ("good", "night")], [1, 1])
-      >>> plan = BayesianPlan(epsilon=10, delta=1e-4, length=2, max_contributions=1)
+      >>> plan = ProbabilitiesPlan(epsilon=10, delta=1e-4, length=2, max_contributions=1)
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(9999)])
       ...     result = documents | BayesianCounts(plan=plan, public=public)
@@ -102,13 +102,18 @@ class BayesianCounts(BayesianRun, DocumentsTransform):
 
 
 def _sums_of_users(
-    batch: UserBatch, public: PublicCounts, *, plan: BayesianPlan, run_key: RunKey
+    batch: UserBatch, public: PublicCounts, *, plan: ProbabilitiesPlan, run_key: RunKey
 ) -> RowSums:
     return sums_of_users(batch, public, plan, run_key)
 
 
 def _release(
-    _: None, sums: Iterable[RowSums], public: PublicCounts, *, plan: BayesianPlan, run_key: RunKey
+    _: None,
+    sums: Iterable[RowSums],
+    public: PublicCounts,
+    *,
+    plan: ProbabilitiesPlan,
+    run_key: RunKey,
 ) -> NgramProbabilities:
     progress.enter("decide", None)
     found = probabilities_of(sums, public, plan, run_key)

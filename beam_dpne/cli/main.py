@@ -64,7 +64,28 @@ def program(arguments: Sequence[str] | None = None) -> int:
         # Threads of a runner may still be running, and the interpreter would wait for them.
         sys.stdout.flush()
         os._exit(status)
+    _end_by_signals_with(status)
     return status
+
+
+def _end_by_signals_with(status: int) -> None:
+    """Lets signals end the process with its status from now on.
+
+    The interpreter takes a moment to end. A run that has published would else seem to have failed if a
+    signal comes then, and whoever repeated it would spend its budget twice.
+    """
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        os._exit(status)
+
+    for number in _handled_as_usual():
+        signal.signal(number, end)
+
+
+def _handled_as_usual() -> list[int]:
+    """Returns SIGINT and SIGTERM, without those that somebody handles, or that are ignored."""
+    usual = (signal.SIG_DFL, signal.default_int_handler)
+    return [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) in usual]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -211,9 +232,8 @@ def _remembered_signals() -> Iterator[list[int]]:
         if not is_repeated:
             raise KeyboardInterrupt
 
-    usual = (signal.SIG_DFL, signal.default_int_handler)
     is_main = threading.current_thread() is threading.main_thread()
-    ours = [n for n in (signal.SIGINT, signal.SIGTERM) if is_main and signal.getsignal(n) in usual]
+    ours = _handled_as_usual() if is_main else []
     before = {number: signal.signal(number, receive) for number in ours}
     try:
         yield received

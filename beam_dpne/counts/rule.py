@@ -37,7 +37,7 @@ CountShare = Annotated[
     Parameter(
         least=0,
         most=0.9,
-        help="Part of the budget for numbers of users, from 1e-6; with 0.15 "
+        help="Part of the budget for user counts, from 1e-6; with 0.15 "
         "4 to 12 % fewer rows are released. 0 leaves the columns of users out.",
     ),
 ]

@@ -45,9 +45,9 @@ class BatchDocuments(beam.PTransform):
     and all other elements with a schema, dict, dataclass), `pyarrow.RecordBatch` and `pyarrow.Table`
     are read by name, in any order of their fields, and their other fields are ignored. Plain tuples
     are (user, text), with a group_field (user, text, group), and nothing else is read by position. A
-    user is str or an integer, which is the same user as its decimal digits, and so is a group. A text
-    is str, or a list of str for the tokenizer `tokens`. Rows that Beam makes of tables or data frames
-    are refused, since they may have wrong names.
+    user is str, or a value that identifies, such as an integer or a UUID, and is the same user as its
+    text (`reading.ids`); so is a group. A text is str, or a list of str for the tokenizer `tokens`.
+    Rows that Beam makes of tables or data frames are refused, since they may have wrong names.
 
     Output: `pyarrow.RecordBatch` with columns `user` (string, or the 16-byte names that `ReadDocuments`
     gives to sequences), `text` (string, or list of string) and, with a group_field, `group` (string),

@@ -141,14 +141,15 @@ def _front_matter(release: Release, license_name: str | None) -> dict[str, Any]:
         config["keep_default_na"] = False
     if names[0].endswith(".tsv"):
         config |= _TABS
-    features = [{"name": field.name, "dtype": _DTYPES[field.type]} for field in release.schema]
+    # Else words that look like numbers would become such.
+    config["features"] = [
+        {"name": field.name, "dtype": _DTYPES[field.type]} for field in release.schema
+    ]
     head: dict[str, Any] = {"pretty_name": title_of(release)}
     if license_name is not None:
         head["license"] = license_name
     head["tags"] = ["differential-privacy", release.program]
     head["configs"] = [config]
-    # Else words that look like numbers or days would become such.
-    head["dataset_info"] = {"config_name": "default", "features": features}
     head["differential_privacy"] = {
         "epsilon": release.epsilon,
         "delta": release.delta,

@@ -36,7 +36,9 @@ OF_RECORDS = (
     "own user, and no person would be protected."
 )
 # Details of a ledger's input that are not texts.
-_OF_JSON = {"columns", "where", "max_record_bytes", "normalize_users", "record_is_user"}
+_OF_JSON = {"columns", "where", "max_record_bytes"}
+# Parameters that are true or false, and say what a user is.
+_OF_USERS = ("normalize_users", "record_is_user")
 SECRET = "This line is for the operator only; it is as secret as the data."
 
 
@@ -163,6 +165,8 @@ def as_released(made: Made, ledger: Mapping[str, Any]) -> tuple[ReadOptions, str
     if told["format"] not in ("rows", "sequences"):
         stated["text_field"] = reading.text_fields
         decided["text_field"] = tuple(told["text_fields"])
+        stated |= {name: getattr(reading, name) for name in _OF_USERS}
+        decided |= {name: name in told["details"] for name in _OF_USERS}
         if told["user_field"] is not None:
             stated["user_field"] = one_or_several(reading.user_fields)
             decided["user_field"] = one_or_several(names_of(told["user_field"]))

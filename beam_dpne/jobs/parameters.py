@@ -25,7 +25,7 @@ class Input(Parameters):
     input: Annotated[
         str | tuple[str, ...],
         Parameter(
-            "Files to read: a path, a glob or a folder. There may be several, e.g. "
+            "Files to read: a path, glob, folder or lake table. There may be several, e.g. "
             "gs://bucket/notes/*.jsonl.gz. Gzip, bzip2 and zstd are decompressed by extension.",
             path="files",
         ),

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_dpne.accounting.expense import PLANS, Plan
-from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.documents.blocks import GROUP
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
@@ -42,7 +42,7 @@ from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions, codec_of, names_of
-from beam_dpne.release.places import check_not_below, check_outside, is_release
+from beam_dpne.release.places import check_not_below, check_outside
 from beam_dpne.release.publishing import check_output
 from beam_dpne.release.reading import as_release_error
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -109,7 +109,7 @@ def prepare(
     private = None
     if plan is not None:
         warn_of_large_delta(plan, showing)
-    if plan is not None and (not isinstance(plan, BayesianPlan) or PublicCounting in made):
+    if plan is not None and (not isinstance(plan, ProbabilitiesPlan) or PublicCounting in made):
         given = made[Running].partitions
         common = _Common(
             plan=plan,
@@ -320,7 +320,7 @@ def _private(
             described=described,
             known=None if known is None else known.items,
         )
-    if BayesianPlan not in made:
+    if ProbabilitiesPlan not in made:
         return NgramsRun(
             plan=common.plan,
             tokenizer=common.tokenizer,
@@ -337,8 +337,7 @@ def _private(
 
     path = made[PublicCounting].public
     check_access([path], [], _pipeline_options(options))
-    if not is_release("public", path):
-        refuse_input("public", path, corpus.files, corpus.reading)
+    refuse_input("public", path, corpus.files, corpus.reading)
     public = read_public_counts(
         path,
         length=common.plan.length,

@@ -60,7 +60,7 @@ _PROGRAMS = (
     ),
     Program(
         name="bayesian",
-        plan="bayesian.plan:BayesianPlan",
+        plan="bayesian.plan:ProbabilitiesPlan",
         more=("lists.parameters:PublicCounting",),
     ),
 )

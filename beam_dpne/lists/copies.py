@@ -23,6 +23,7 @@ from beam_dpne.reading.columns import is_list
 from beam_dpne.reading.files import InputFile, TextFile, guarded, open_raw, sha256_of
 from beam_dpne.reading.options import ReadOptions, extension_of, format_of
 from beam_dpne.reading.records import WorkItem, read_item
+from beam_dpne.release.places import is_release
 
 _BLOCK_BYTES = 2**20
 _LONGEST_LINE = 2**26
@@ -41,6 +42,8 @@ def refuse_input(
 ) -> None:
     """Refuses a file of the input as public, and a copy of one or of several of them.
 
+    A release is private already, and is compared with nothing.
+
     Args:
       name: The parameter that names the file.
       path: The file.
@@ -49,9 +52,9 @@ def refuse_input(
 
     Raises:
       UsageError: It is a file of the input, or has the same content.
-      InputError: The file or the input cannot be read.
+      InputError, FileNotFoundError: The file or the input cannot be read.
     """
-    if not inputs:
+    if not inputs or is_release(name, path):
         return
     with open_raw(path) as file:
         size = file.seek(0, os.SEEK_END)

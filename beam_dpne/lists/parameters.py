@@ -14,8 +14,8 @@ Known = Annotated[
     str | tuple[str, ...] | None,
     Parameter(
         "Likely n-grams or items, which need less evidence: a public text, one document a line, a "
-        "table with a column ngram or item (csv, tsv, jsonl, parquet), or the directory of a release. "
-        "Never a sample of the private data.",
+        "table with a column ngram or item (csv, tsv, jsonl, parquet), lines ngram<TAB>count, or the "
+        "directory of a release. Never a sample of the private data.",
         path="files",
     ),
 ]

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from beam_dpne.errors import InputError, kind_of
 from beam_dpne.reading.compression import decompressed
-from beam_dpne.reading.lake_tables import refuse_lake_tables
+from beam_dpne.reading.lake_tables import refuse_lake_tables, refuse_listed_tables
 from beam_dpne.reading.options import canonical_encoding, codec_of
 from beam_dpne.reading.partitions import fields_of_path
 from beam_dpne.reading.rejects import NOT_DECODED, TOO_LONG
@@ -50,6 +50,22 @@ class InputFile(NamedTuple):
     size: int
     fields: tuple[tuple[str, str | None], ...] = ()
     version: str = ""
+
+
+class WorkItem(NamedTuple):
+    """A file, or a part of one.
+
+    Attributes:
+      file: The file.
+      kind: Format of the file.
+      start: First byte (of a text) or row group (of Parquet) that belongs to this item.
+      stop: The byte or row group after the last one; None is the end of the file.
+    """
+
+    file: InputFile
+    kind: str
+    start: int = 0
+    stop: int | None = None
 
 
 def has_glob(pattern: str) -> bool:
@@ -91,16 +107,15 @@ def match_inputs(patterns: Sequence[str]) -> list[InputFile]:
         if os.path.isdir(path):
             # A table may have no files but those in folders below.
             refuse_lake_tables("input", [f"{path}/"])
-        found = _match(path, named)
-        refuse_lake_tables("input", found)
-        for path, size in found.items():
-            files[path] = InputFile(0, path, size, fields_of_path(path))
+        for found, size in _match(path, named).items():
+            files[found] = InputFile(0, found, size, fields_of_path(found))
     paths = sorted(files, key=os.fsencode)
     return [files[path]._replace(number=number) for number, path in enumerate(paths)]
 
 
 def _match(pattern: str, named: str) -> dict[str, int]:
-    """Returns the paths and sizes of the files that one pattern stands for."""
+    """Returns the paths and sizes of the files that one pattern stands for, none of a lake table."""
+    folder = ""
     if os.path.isdir(pattern):
         with guarded(named):
             found = _local(list(_below(pattern)))
@@ -112,6 +127,7 @@ def _match(pattern: str, named: str) -> dict[str, int]:
         if not has_glob(pattern) and not any(found.values()):
             folder = pattern.rstrip("/")
             inside = _remote(f"{folder}/**", named)
+            refuse_listed_tables("input", inside)
             data = {path: size for path, size in inside.items() if _is_data(path[len(folder) :])}
             found = data if inside else found
     if not found:
@@ -119,6 +135,8 @@ def _match(pattern: str, named: str) -> dict[str, int]:
             "input must name existing files that can be read several times, got "
             f"{named}: {_why_none(pattern)}."
         )
+    # A remote folder was listed at once; to ask for each folder below would take a request for each.
+    refuse_lake_tables("input", [f"{folder}/"] if folder else found)
     return found
 
 

@@ -50,12 +50,29 @@ def refuse_lake_tables(name: str, paths: Iterable[str]) -> None:
                     "give copies of the files in another place."
                 ) from None
             if is_table:
-                raise InputError(
-                    f"{name} must not be files of a {kind} table, got files in {folder}. They have "
-                    "rows that were deleted from the table, perhaps those of erased people. "
-                    f"{_REMEDIES[kind]}Export the current version of the table to Parquet files, and "
-                    "give these."
-                )
+                raise _refusal(name, kind, folder)
+
+
+def refuse_listed_tables(name: str, paths: Iterable[str]) -> None:
+    """Refuses a folder if there is a lake table in it, by the paths of all files in it and below.
+
+    Raises:
+      InputError: A file is of a table.
+    """
+    for path in paths:
+        for kind, mark in _MARKS.items():
+            if fnmatch.fnmatchcase(path, f"*/{mark}"):
+                raise _refusal(name, kind, path.rpartition(f"/{mark.partition('/')[0]}/")[0])
+
+
+def _refusal(name: str, kind: str, folder: str) -> InputError:
+    """Returns the error about files of a table."""
+    remedy = _REMEDIES[kind] if name == "input" else ""
+    return InputError(
+        f"{name} must not be files of a {kind} table, got files in {folder}. They have rows that were "
+        f"deleted from the table, perhaps those of erased people. {remedy}Export the current version "
+        "of the table to Parquet files, and give these."
+    )
 
 
 def _target_of(path: str) -> str:

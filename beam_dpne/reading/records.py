@@ -1,15 +1,12 @@
 """Records of files become batches of documents: pieces of work, formats, and checks of fields.
 
-`_parts` chooses the reader of a text format, and `_read_parquet` reads Parquet. Errors name the fields
-of a file only if they cannot be data, or are nearly what was asked for: the first line of a CSV file
-without a header line is a user's record.
+`_parts` chooses the reader of a text format, and `_read_parquet` reads Parquet.
 """
 
 import contextlib
 import dataclasses
 import itertools
 import json
-import re
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
@@ -26,10 +23,11 @@ from beam_dpne.reading.columns import (
     users_of_records,
 )
 from beam_dpne.reading.compression import SIGNATURE_BYTES, refuse_unnamed
-from beam_dpne.reading.files import BrokenText, InputFile, TextFile, guarded, open_raw
+from beam_dpne.reading.field_errors import absent_field, named_fields, require_fields
+from beam_dpne.reading.files import BrokenText, InputFile, TextFile, WorkItem, guarded, open_raw
 from beam_dpne.reading.ids import joined_ids
 from beam_dpne.reading.json_lists import beginning_of, prefix_of
-from beam_dpne.reading.nested import conditions_of, has, paths_in
+from beam_dpne.reading.nested import has, paths_in
 from beam_dpne.reading.options import DELIMITED, ReadOptions, codec_of, format_of
 from beam_dpne.reading.rejects import (
     BAD_TEXT,
@@ -43,11 +41,10 @@ from beam_dpne.reading.rejects import (
     OF_TEXTS,
     Reject,
 )
-from beam_dpne.reading.row_groups import paths_of, place_of, read_iceberg, read_row_groups
+from beam_dpne.reading.row_groups import paths_of, read_iceberg, read_row_groups
 from beam_dpne.reading.table_versions import IcebergFile, is_iceberg
 from beam_dpne.validation import did_you_mean
 
-_IDENTIFIER = re.compile(r"[A-Za-z0-9_.\-]{1,64}", re.ASCII)
 _SHOWN = 30
 _CHECKED_FILES = 8
 _CHECKED_BYTES = 2**16
@@ -93,22 +90,6 @@ class _Part(NamedTuple):
     unit: str
     done: int
     further: int
-
-
-class WorkItem(NamedTuple):
-    """A file, or a part of one.
-
-    Attributes:
-      file: The file.
-      kind: Format of the file.
-      start: First byte (of a text) or row group (of Parquet) that belongs to this item.
-      stop: The byte or row group after the last one; None is the end of the file.
-    """
-
-    file: InputFile
-    kind: str
-    start: int = 0
-    stop: int | None = None
 
 
 class FirstRecords(NamedTuple):
@@ -189,7 +170,7 @@ def _documents(columns: Sequence[pa.Array], options: ReadOptions) -> pa.RecordBa
 def _read_parquet(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
     with open_raw(item.file.path) as raw:
         file = pq.ParquetFile(raw)
-        _require_fields(file.schema_arrow.names, item, options, file.schema_arrow)
+        require_fields(file.schema_arrow.names, item, options, file.schema_arrow)
         groups = range(item.start, item.stop or file.metadata.num_row_groups)
         size_of_row = item.file.size / max(1, file.metadata.num_rows)
         counts = [file.metadata.row_group(group).num_rows for group in range(groups.start)]
@@ -201,7 +182,7 @@ def _read_parquet(item: WorkItem, options: ReadOptions) -> Generator[_Part, None
 
 def _read_iceberg(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
     file = IcebergFile.of(item.file.version, item.file.path)
-    _require_fields(file.schema.names, item, options, file.schema)
+    require_fields(file.schema.names, item, options, file.schema)
     size_of_row = item.file.size / max(1, file.num_rows)
     for rows in read_iceberg(file, options, item.file.number):
         yield _Part(rows.columns, rows.rejects, "row", int(rows.end * size_of_row), rows.further)
@@ -238,14 +219,14 @@ def _begin(text: TextFile, item: WorkItem, options: ReadOptions) -> Sequence[str
     if item.kind == "sequences":
         text_formats.pass_header(text)
     if item.kind == "mbox":
-        _require_fields(mailboxes.FIELDS, item, options)
+        require_fields(mailboxes.FIELDS, item, options)
     if item.kind not in DELIMITED:
         return ()
     if options.columns:
-        _require_fields(options.columns, item, options)
+        require_fields(options.columns, item, options)
         return options.columns
     columns = text_formats.header(text, item.file.path, item.kind, options)
-    _require_fields(columns, item, options)
+    require_fields(columns, item, options)
     return columns
 
 
@@ -324,9 +305,9 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecor
         _require_list(items[0], reasons, options)
     why = "which its first records do not have"
     if not usable and (option := _option_without_field(items[0], reasons, options)):
-        field = dict(reversed(_named_fields(options)))[option]
+        field = dict(reversed(named_fields(options)))[option]
         names = _common_names(items[0], options)
-        raise _absent(option, field, why, items[0], names=names, options=options)
+        raise absent_field(option, field, why, items[0], names=names, options=options)
     if not usable and reasons == {BAD_USER}:
         raise InputError(
             f"user_field must name text or integers in {files[0].path}, got user_field="
@@ -387,12 +368,6 @@ def _require_list(item: WorkItem, reasons: set[str], options: ReadOptions) -> No
         )
 
 
-def _named_fields(options: ReadOptions) -> tuple[tuple[str, str], ...]:
-    """Returns pairs of a parameter and a field that it names: what is wanted, then the conditions."""
-    conditions = (("where", each.path) for each in conditions_of(options.conditions))
-    return (*options.wanted_fields, *conditions)
-
-
 def fields_nowhere(files: Sequence[InputFile], options: ReadOptions) -> list[tuple[str, str]]:
     """Returns pairs of a parameter and its field that no first record of a JSON file has.
 
@@ -412,7 +387,7 @@ def _nowhere(item: WorkItem, options: ReadOptions) -> list[tuple[str, str]]:
     records = [{**given, **record} for record in _records_of(item, options)]
     return [
         (option, field)
-        for option, field in _named_fields(options)
+        for option, field in named_fields(options)
         if records and not any(has(record, field) for record in records)
     ]
 
@@ -441,7 +416,7 @@ def names_without_wanted(files: Sequence[InputFile], options: ReadOptions) -> Se
     They are those of the header, of the Parquet file, or of the first records; none if all files have
     the wanted fields, or one cannot be read.
     """
-    wanted = {name.replace("[]", "") for _, name in _named_fields(options)}
+    wanted = {name.replace("[]", "") for _, name in named_fields(options)}
     with contextlib.suppress(InputError):
         for file in files[:_CHECKED_FILES]:
             item = WorkItem(file, format_of(file.path, options.input_format))
@@ -502,68 +477,3 @@ def _elements_of(text: TextFile, options: ReadOptions) -> Iterator[object]:
         return
     for piece in json_formats.elements(text, options.max_record_bytes):
         yield from map(json.loads, piece.each())
-
-
-def _require_fields(
-    names: Sequence[str], item: WorkItem, options: ReadOptions, schema: pa.Schema | None = None
-) -> None:
-    """Raises InputError unless a file has each wanted field once.
-
-    Args:
-      names: Names of the columns.
-      item: The file, whose path may have fields, too.
-      options: How it is read.
-      schema: The columns' types, if there may be fields within them.
-    """
-    given = dict(item.file.fields)
-    for option, field in _named_fields(options):
-        count = names.count(field)
-        if count > 1:
-            why = f"which is there {count} times"
-        elif count or field in given or (schema is not None and place_of(schema, field)):
-            continue
-        else:
-            why = "which is absent"
-        there = names if schema is None else paths_of(schema)
-        raise _absent(option, field, why, item, names=[*there, *given], options=options)
-
-
-def _absent(
-    option: str,
-    field: str,
-    why: str,
-    item: WorkItem,
-    *,
-    names: Sequence[str],
-    options: ReadOptions,
-) -> InputError:
-    """Returns the error about a field, which names the fields that are there.
-
-    The first line of CSV may be a user's record instead of a header. Of it only such fields are named
-    as are nearly what the operator has asked for.
-    """
-    if item.kind in DELIMITED and (
-        remedy := text_formats.remedy_of_delimiter(names, item.kind, options)
-    ):
-        return InputError(
-            f"{item.file.path} must have its fields apart, got a line of one. {remedy}"
-        )
-    names = [name for name in names if _IDENTIFIER.fullmatch(name)]
-    # The last part of a path may name something else: id_str of a message instead of its user's.
-    like = [name for name in names if ("." in name) == ("." in field)]
-    told = "" if field in names else did_you_mean(field.replace("[]", ""), like)
-    # Of fields within fields those are told that are in the same one.
-    outer = field.partition(".")[0].removesuffix("[]")
-    beside = [name for name in like if "." not in field or name.partition(".")[0] == outer]
-    names = beside or [name for name in names if "." not in name]
-    if not told and item.kind in DELIMITED:
-        told = (
-            " Its fields are not shown, since they may be data: look at its first line. Name them with "
-            "user_field and text_field. If the file has no header line, set columns to the names of "
-            "all its fields; if another sign stands between them, set delimiter to it."
-        )
-    elif not told and names:
-        told = f" It has the fields {', '.join(names[:_SHOWN])}."
-    return InputError(
-        f"{option} must name a field of {item.file.path}, got {option}={field!r}, {why}.{told}"
-    )

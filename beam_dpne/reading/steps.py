@@ -77,7 +77,8 @@ class ReadDocuments(UnhintedTransform):
 
     Attributes:
       inputs: Paths or globs of files, or folders, of which everything below is read, local or on any
-        Beam file system. Files ending in `.gz`, `.bz2`, `.zst` and `.zstd` are decompressed.
+        Beam file system, or local tables of Delta or Iceberg. Files ending in `.gz`, `.bz2`, `.zst`,
+        `.zstd`, `.xz` and `.zip` are decompressed.
       rejects: Directory, outside releases, for the file `rejects-00000-of-00001.jsonl`, in which each
         reject is a line of JSON; `tally` waits for it. It is as private as the data, and on a local
         file system only its owner can read it.

@@ -233,8 +233,9 @@ def header(text: TextFile, path: str, kind: str, options: ReadOptions) -> list[s
 def remedy_of_delimiter(names: Sequence[str], kind: str, options: ReadOptions) -> str:
     """Returns which character seems to be between the fields of a file, with the option that says so.
 
-    It is told of a header line that is one field, and has another usual character. It is never taken
-    without being named, since it may also be a part of a name.
+    It is told of a header line that is one field, and has another usual character, and of one that has
+    all wanted fields between such characters. It is never taken without being named, since it may also
+    be a part of a name.
 
     Args:
       names: The fields of the header line, as the options split it.
@@ -242,15 +243,19 @@ def remedy_of_delimiter(names: Sequence[str], kind: str, options: ReadOptions) -
       options: How the file was read.
 
     Returns:
-      A sentence, or "" if there are several fields or no such character.
+      A sentence, or "" if there is no such character.
     """
-    if len(names) != 1 or options.delimiter_of(kind) in names[0]:
+    own = options.delimiter_of(kind)
+    line = own.join(names)
+    others = options.other_delimiters(kind)
+    wanted = {name for _, name in options.wanted_fields}
+    likely = [name for name, sign in others.items() if wanted <= set(line.split(sign))]
+    if not likely and len(names) == 1 and own not in line:
+        most = max(others, key=lambda name: line.count(others[name]))
+        likely = [name for name in (most,) if others[name] in line]
+    if not likely or wanted <= set(names):
         return ""
-    counts = {name: names[0].count(sign) for name, sign in options.other_delimiters(kind).items()}
-    name = max(counts, key=lambda each: counts[each])
-    if not counts[name]:
-        return ""
-    return f"The file seems to be separated by {_PLURALS[name]}: set delimiter={name}."
+    return f"The file seems to be separated by {_PLURALS[likely[0]]}: set delimiter={likely[0]}."
 
 
 def _rows(

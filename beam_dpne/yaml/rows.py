@@ -36,7 +36,7 @@ from beam_dpne.reading.options import InputDescription, ReadOptions, names_of
 from beam_dpne.reading.records import check_fields
 from beam_dpne.reading.rejects import Tally
 from beam_dpne.reading.steps import ReadFiles, check_tallies
-from beam_dpne.release.places import check_not_below, check_outside, is_release
+from beam_dpne.release.places import check_not_below, check_outside
 from beam_dpne.release.steps import WriteRelease
 
 # Signs in the name of a field, or in a path, that no name of a row has.
@@ -184,8 +184,7 @@ class PrivateRows(beam.PTransform):
         """Refuses public files that are files of a reader, or copies of them."""
         for name in ("known", "public", "stop_list"):
             for path in names_of(self.keys.get(name) or ()):
-                if not is_release(name, path):
-                    refuse_input(name, path, reader.files, reader.options)
+                refuse_input(name, path, reader.files, reader.options)
 
     def _released(self, rows: PCollection) -> Any:
         """Returns the result for rows, whose batches are used if they come straight from files.

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple, Optional
 import apache_beam as beam
 
 from beam_dpne.bayesian import steps as bayesian
-from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.documents.run_keys import RunKeyFile
 from beam_dpne.documents.steps import DocumentsTransform
 from beam_dpne.documents.tokenizers import Tokenizer
@@ -49,7 +49,7 @@ _LOGGER = logging.getLogger(__name__)
 _TRANSFORMS = {
     NgramsPlan: "PrivateNgrams",
     SetUnionPlan: "PrivateSetUnion",
-    BayesianPlan: "BayesianCounts",
+    ProbabilitiesPlan: "BayesianCounts",
 }
 
 
@@ -315,7 +315,7 @@ def PrivateSetUnion(made: Made) -> beam.PTransform:
     return PrivateRows(transform=transform, keys=common.keys)
 
 
-@_keys({PublicCounting: ("public",), **_private_keys(BayesianPlan)})
+@_keys({PublicCounting: ("public",), **_private_keys(ProbabilitiesPlan)})
 def BayesianCounts(made: Made) -> beam.PTransform:
     """Estimates a probability for every n-gram of a public vocabulary.
 
@@ -327,7 +327,7 @@ def BayesianCounts(made: Made) -> beam.PTransform:
     Privacy: both outputs together are user-level (epsilon, delta)-differentially private, when one
     user with all rows is added or removed. Nothing else that the pipeline writes is private.
     """
-    plan = made[BayesianPlan]
+    plan = made[ProbabilitiesPlan]
     public = made[PublicCounting]
     tokenizing = made[Tokenizing]
     check_access([public.public], [])

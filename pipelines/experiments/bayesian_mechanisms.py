@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_dpne.bayesian.grams import UserGrams, limit_grams, noisy_values
-from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.bayesian.posterior import probabilities
 from beam_dpne.documents.blocks import hash_users
 from beam_dpne.documents.run_keys import key_context
@@ -78,9 +78,9 @@ class Setting:
     max_contributions: int = MAX_CONTRIBUTIONS
 
     @property
-    def plan(self) -> BayesianPlan:
+    def plan(self) -> ProbabilitiesPlan:
         """The plan of the product's mechanism; all mechanisms have its limits."""
-        return BayesianPlan(
+        return ProbabilitiesPlan(
             epsilon=self.epsilon or 1.0,
             delta=DELTA,
             vocabulary_size=self.vocabulary_size,
@@ -104,14 +104,14 @@ class Setting:
         )
 
 
-def limited(exact: ExactCounts, plan: BayesianPlan, bound: RunKey) -> UserGrams:
+def limited(exact: ExactCounts, plan: ProbabilitiesPlan, bound: RunKey) -> UserGrams:
     """Returns the counts that each user adds; all copies of a user make the same choice."""
     users = hash_users(exact.names, bound.sub_key("user"))
     grams = UserGrams(users=users, offsets=exact.offsets, rows=exact.rows, counts=exact.values)
     return limit_grams(grams, plan, bound)
 
 
-def bound_key(exact: ExactCounts, plan: BayesianPlan, run_key: RunKey) -> RunKey:
+def bound_key(exact: ExactCounts, plan: ProbabilitiesPlan, run_key: RunKey) -> RunKey:
     """Returns the run key as the transform binds it."""
     return run_key.bound_to(key_context(plan, TOKENIZER, public=exact.public.fingerprint()))
 

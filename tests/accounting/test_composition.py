@@ -9,7 +9,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as distributions
 from msgspec.structs import asdict, replace
 
-from beam_dpne import BayesianPlan, NgramsPlan, SetUnionPlan
+from beam_dpne import NgramsPlan, ProbabilitiesPlan, SetUnionPlan
 from beam_dpne.accounting.composition import compose
 from beam_dpne.accounting.expense import expense_of_ledger, expense_of_plan
 from beam_dpne.errors import BudgetError
@@ -24,7 +24,7 @@ def every_plan():
     yield NgramsPlan(**common, strategy="one_round", noise_growth=0.8)
     for policy in POLICIES:
         yield SetUnionPlan(**common, policy=policy)
-    yield BayesianPlan(**common)
+    yield ProbabilitiesPlan(**common)
 
 
 # One plan of each kind of mechanism that a ledger can describe.

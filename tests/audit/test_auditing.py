@@ -2,7 +2,7 @@
 
 import pytest
 
-from beam_dpne import BayesianPlan, NgramsPlan, SetUnionPlan
+from beam_dpne import NgramsPlan, ProbabilitiesPlan, SetUnionPlan
 from beam_dpne.audit.auditing import EXCEEDED, PASSED, WEAK, audit_plan, games_of, statements
 from beam_dpne.audit.games import MECHANISM, Claim
 from beam_dpne.bayesian import grams as counting
@@ -34,7 +34,7 @@ PLANS = {
     "weighted": union("weighted_gaussian", count_share=0.5),
     "sips": union("sips", count_share=0),
     "small epsilon": union("weighted_gaussian", epsilon=0.2),
-    "counts": BayesianPlan(epsilon=4, delta=1e-7),
+    "counts": ProbabilitiesPlan(epsilon=4, delta=1e-7),
 }
 
 
@@ -71,7 +71,7 @@ def test_few_runs_of_every_plan_show_no_more_than_it_claims(name):
         (grams(max_length=1), ["words", "words of groups", "known words", "numbers of users"]),
         (grams(max_length=1, count_share=0, strategy="one_round"), ["words", "words of groups"]),
         (union("sips"), ["items", "numbers of users"]),
-        (BayesianPlan(epsilon=4, delta=1e-7), ["counts of one user"]),
+        (ProbabilitiesPlan(epsilon=4, delta=1e-7), ["counts of one user"]),
     ],
 )
 def test_games_follow_the_plan(plan, expected):
@@ -98,7 +98,10 @@ def test_a_game_claims_the_part_of_the_budget_that_the_attacker_sees(plan, parts
     ("plan", "least"),
     [
         (union("weighted_gaussian", count_share=0), {"items": 2.0}),
-        (BayesianPlan(epsilon=4, delta=1e-7, max_contributions=2), {"counts of one user": 2.6}),
+        (
+            ProbabilitiesPlan(epsilon=4, delta=1e-7, max_contributions=2),
+            {"counts of one user": 2.6},
+        ),
     ],
 )
 def test_enough_runs_come_near_the_claim_and_notice_every_planted_mistake(plan, least):
@@ -123,7 +126,7 @@ def test_a_mistake_in_the_noise_of_probabilities_is_shown(monkeypatch):
     monkeypatch.setattr(
         counting.randomness, "integer_normals", lambda draws, steps: noise(draws, steps / 4)
     )
-    audit = audit_plan(BayesianPlan(epsilon=4, delta=1e-7), runs=4000)
+    audit = audit_plan(ProbabilitiesPlan(epsilon=4, delta=1e-7), runs=4000)
     assert audit.verdict == EXCEEDED
     assert "above the claim" in statements(audit)[0]
 
@@ -144,7 +147,7 @@ def test_a_mistake_in_the_sums_of_users_is_shown(monkeypatch):
 
 
 def test_few_runs_are_called_weak():
-    audit = audit_plan(BayesianPlan(epsilon=0.1, delta=1e-7), runs=200)
+    audit = audit_plan(ProbabilitiesPlan(epsilon=0.1, delta=1e-7), runs=200)
     assert audit.verdict == WEAK
     lines = " ".join(statements(audit))
     assert "proves no guarantee" in lines
@@ -152,7 +155,7 @@ def test_few_runs_are_called_weak():
 
 
 def test_equal_seeds_give_equal_audits_and_other_seeds_others():
-    plan = BayesianPlan(epsilon=4, delta=1e-7, max_contributions=2)
+    plan = ProbabilitiesPlan(epsilon=4, delta=1e-7, max_contributions=2)
     first, again, other = (audit_plan(plan, runs=FEW, seed=seed) for seed in (3, 3, 4))
     assert first.to_dict() == again.to_dict()
     assert first.findings != other.findings

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from beam_dpne.bayesian import grams as counting
 from beam_dpne.bayesian.grams import UserGrams
-from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import rounded_probabilities
 from beam_dpne.mechanism.randomness import RunKey
@@ -27,7 +27,7 @@ def test_one_user_moves_the_sums_by_no_more_than_the_sensitivity(seed, limit, cl
         rows=np.concatenate([np.sort(rng.permutation(12)[:n]) for n in held]).astype(np.int32),
         counts=rng.integers(1, 9, size=held.sum()),
     )
-    plan = BayesianPlan(epsilon=1, delta=1e-6, max_contributions=limit, max_count=clamp)
+    plan = ProbabilitiesPlan(epsilon=1, delta=1e-6, max_contributions=limit, max_count=clamp)
     limited = counting.limit_grams(grams, plan, KEY)
     whole = np.bincount(limited.rows, limited.counts, 12)
     for user in range(8):
@@ -54,7 +54,7 @@ def test_a_user_above_the_limit_keeps_a_uniform_subset():
         rows=np.tile(np.arange(4, dtype=np.int32), users),
         counts=np.ones(4 * users, np.int64),
     )
-    plan = BayesianPlan(epsilon=1, delta=1e-6, max_contributions=1)
+    plan = ProbabilitiesPlan(epsilon=1, delta=1e-6, max_contributions=1)
     limited = counting.limit_grams(grams, plan, KEY)
     assert (np.diff(limited.offsets) == 1).all()
     share = np.bincount(limited.rows) / users
@@ -63,7 +63,7 @@ def test_a_user_above_the_limit_keeps_a_uniform_subset():
 
 
 def test_the_ledgers_numbers_are_the_plans():
-    plan = BayesianPlan(epsilon=0.5, delta=1e-7, max_contributions=5)
+    plan = ProbabilitiesPlan(epsilon=0.5, delta=1e-7, max_contributions=5)
     mechanism = ledger_of(plan)["mechanism"]
     assert mechanism["noise_stddev"] == plan.noise_stddev
     assert mechanism["sensitivity"] == plan.sensitivity

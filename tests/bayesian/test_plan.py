@@ -1,4 +1,4 @@
-"""What a `BayesianPlan` may say, and the numbers that follow from it."""
+"""What a `ProbabilitiesPlan` may say, and the numbers that follow from it."""
 
 import json
 import math
@@ -7,18 +7,18 @@ import dp_accounting
 import mpmath
 import pytest
 
-from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.mechanism import gaussian
 from tests.support.arguments import not_refused
 
 
-def plan_of(**others) -> BayesianPlan:
-    return BayesianPlan(**{"epsilon": 0.2, "delta": 1e-7, **others})
+def plan_of(**others) -> ProbabilitiesPlan:
+    return ProbabilitiesPlan(**{"epsilon": 0.2, "delta": 1e-7, **others})
 
 
 def test_a_plan_survives_json():
     plan = plan_of(max_contributions=7)
-    assert BayesianPlan.from_json(plan.to_json()) == plan
+    assert ProbabilitiesPlan.from_json(plan.to_json()) == plan
     assert json.loads(plan.to_json())["max_contributions"] == 7
 
 
@@ -104,4 +104,4 @@ NO_PLANS = [
 
 
 def test_a_plan_is_read_from_such_an_object_only():
-    assert not_refused(BayesianPlan.from_json, NO_PLANS) == []
+    assert not_refused(ProbabilitiesPlan.from_json, NO_PLANS) == []

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_dpne.bayesian import posterior
-from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.bayesian.steps import BayesianCounts, NgramProbabilities
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.elements import batches
@@ -56,9 +56,9 @@ def public_of(seed: int, length: int, grams: int = 30) -> dict[Gram, int]:
     return {gram: rng.choice([0, 1, 1, 2, 50]) for gram in chosen} | {chosen[0]: 7}
 
 
-def plan_of(**others) -> BayesianPlan:
+def plan_of(**others) -> ProbabilitiesPlan:
     given = {"epsilon": 2.0, "delta": 1e-6, "length": 2, "max_count": 2, "max_contributions": 4}
-    return BayesianPlan(**{**given, **others})
+    return ProbabilitiesPlan(**{**given, **others})
 
 
 def as_batches(documents: Documents, rng: random.Random) -> list[pa.RecordBatch]:

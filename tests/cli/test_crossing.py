@@ -485,8 +485,11 @@ def compared(case: Case, given: Mapping[str, Any], release: Release) -> None:
     before, after = grams_of(release).keys(), grams_of(later).keys()
     assert (told["new"], told["gone"]) == (after - before, before - after)
     of_june, of_july = case.exact(), case.exact("july")
-    assert {gram for gram in of_july if of_july[gram] > 1 and gram not in of_june} <= told["new"]
-    assert {gram for gram in of_june if of_june[gram] > 1 and gram not in of_july} <= told["gone"]
+    came = {gram for gram in of_july if of_july[gram] > 1 and gram not in of_june}
+    went = {gram for gram in of_june if of_june[gram] > 1 and gram not in of_july}
+    # Noise alone may have released a known one of nobody in the other month.
+    assert came <= told["new"] | before
+    assert went <= told["gone"] | after
 
 
 def checked(case: Case, given: Mapping[str, Any], release: Release) -> None:

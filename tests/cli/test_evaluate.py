@@ -278,7 +278,15 @@ def test_an_earlier_evaluation_is_not_replaced_and_other_files_stay(judge, judge
 
 
 @pytest.mark.parametrize(
-    "others", [("--tokenizer", "whitespace"), ("--user_field", "who"), ("--text_field", "body")]
+    "others",
+    [
+        ("--tokenizer", "whitespace"),
+        ("--user_field", "who"),
+        ("--user_field", "user,id"),
+        ("--text_field", "body"),
+        ("--normalize_users",),
+        ("--record_is_user",),
+    ],
 )
 def test_what_changes_the_users_or_the_words_of_the_release_is_refused(judge, others):
     ended = judge(*others)
@@ -311,6 +319,26 @@ def test_an_evaluation_reads_the_input_as_the_release_did(cli, tmp_path):
     ended = cli("evaluate", *given, "--input_format", "csv")
     assert ended.status == 0, ended.err
     assert " of 150 users." in " ".join(ended.out.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "users"),
+    [
+        (("--user_field", "who,month"), 300),
+        (("--normalize_users", "--user_field", "who"), 75),
+        (("--record_is_user",), 600),
+    ],
+)
+def test_an_evaluation_has_the_users_of_the_release(cli, tmp_path, options, users):
+    rows = [f"u{n % 75}{' ' * (n % 2)},{n // 300},see you soon\n" for n in range(600)]
+    path = tmp_path / "notes.csv"
+    path.write_text("who,month,text\n" + "".join(rows))
+    given = ("--input", path, "--output", tmp_path / "out", *RUN[:4], "--max_length", 2, "--quiet")
+    ended = cli("ngrams", *given, *options)
+    assert ended.status == 0, ended.err
+    ended = cli("evaluate", "--release", tmp_path / "out", "--input", path)
+    assert ended.status == 0, ended.err
+    assert f" of {users} users." in " ".join(ended.out.split())
 
 
 QUOTING = """

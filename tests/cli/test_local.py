@@ -1,11 +1,14 @@
 """A run on this machine works without Beam, and is the one that runners of Beam do."""
 
+import functools
 import gzip
 import itertools
 import json
+import logging
 import os
 import subprocess
 import sys
+import threading
 
 import apache_beam as beam
 import pyarrow as pa
@@ -24,11 +27,12 @@ from beam_dpne.release.schema import ReleaseNotes
 from tests.conftest import ROOT
 from tests.engines.conftest import release_bytes
 
+CANARY = "zebra4711"
 PROGRAMS = {
     "ngrams": ("--max_length", "3"),
     "ngrams with groups": ("--group_field", "team", "--max_length", "2"),
     "set-union": ("--tokenizer", "words"),
-    "bayesian": ("--public", "public.tsv", "--length", "2"),
+    "bayesian": ("--public", "public.tsv", "--length", "2", "--stop_list", "stop"),
 }
 FILES = ("notes.jsonl", "more.csv.gz", "last.parquet")
 INPUTS = tuple(itertools.chain.from_iterable(("--input", file) for file in FILES))
@@ -57,6 +61,7 @@ def folder(tmp_path_factory):
     table = pa.Table.from_pylist([*rows[::-1], {"user": None, "text": "x", "team": "a"}])
     pq.write_table(table, path / "last.parquet")
     (path / "run.key").write_text("5eed" * 16)
+    (path / "stop").write_text("there\n")
     (path / "public.tsv").write_text("good morning\t9\nmorning you\t5\nyou there\t2\n")
     return path
 
@@ -139,16 +144,37 @@ def test_the_transforms_in_a_pipeline_of_ones_own_write_the_same_release(cli, fo
     assert release_bytes(folder / "own") == release_bytes(folder / "here")
 
 
-def quotes_the_text(texts):
-    raise KeyError(f"cannot split {texts[0]}")
+class Failing(NgramsRun):
+    """Fails after the input was read, in a thread and in the end, with errors that quote a text."""
+
+    def release_in_memory(self, partitions, run_key, workers):
+        def fail():
+            raise KeyError(CANARY)
+
+        thread = threading.Thread(target=fail)
+        thread.start()
+        thread.join()
+        fail()
+
+
+def quotes_the_text(_):
+    raise KeyError(CANARY)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_no_process_is_left_when_a_run_has_failed(folder, tmp_path, workers):
+@pytest.mark.parametrize(
+    "program", [Failing, functools.partial(NgramsRun, tokenizer=quotes_the_text)]
+)
+def test_a_run_that_fails_leaves_no_process_and_quotes_nothing(
+    folder, tmp_path, capfd, monkeypatch, workers, program
+):
     """Also while the error, whose traceback holds what was running, is there."""
-    plan = NgramsPlan(epsilon=10, delta=1e-4)
+    monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    monkeypatch.setattr(logging, "lastResort", None)
     job = Job(
-        private=NgramsRun(plan=plan, tokenizer=quotes_the_text),
+        private=program(plan=NgramsPlan(epsilon=10, delta=1e-4)),
         files=match_inputs([str(folder / file) for file in FILES]),
         reading=ReadOptions(),
         output=str(tmp_path / "out"),
@@ -162,4 +188,5 @@ def test_no_process_is_left_when_a_run_has_failed(folder, tmp_path, workers):
         run_here(job, workers)
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
-    assert "Good morning" not in str(caught.value)
+    assert "KeyError" in str(caught.value)
+    assert CANARY not in str(caught.value) + "".join(capfd.readouterr())

@@ -8,6 +8,7 @@ import pty
 import random
 import shutil
 import signal
+import sys
 import time
 
 import pytest
@@ -186,6 +187,32 @@ def test_a_second_run_to_one_directory_is_refused_while_the_first_is_at_work(
     assert program.run(*given, "--output", place).status == 0
 
 
+OTHER = """
+import pathlib, shutil
+import pyarrow.compute as pc
+
+def splits(texts):
+    here = pathlib.Path(__file__).parent
+    if len(texts) > 100:  # More than the first texts, on which it is tried.
+        shutil.copytree(here / "other", here / "out", dirs_exist_ok=True)
+    return pc.split_pattern(texts, " ")
+"""
+
+
+@pytest.mark.parametrize("how", [("--workers", 1), ("--runner", "FnApiRunner")])
+def test_a_release_that_comes_while_a_run_is_at_work_is_not_replaced(
+    release, tmp_path, monkeypatch, how
+):
+    """As from another machine, or from a pipeline of one's own."""
+    (tmp_path / "other_run.py").write_text(OTHER)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "other_run", raising=False)
+    _, other = release("--quiet", output="other")
+    ended, place = release("--tokenizer", "other_run:splits", *how)
+    assert (ended.status, "is a release already" in ended.err) == (1, True), ended.err
+    assert files_of(place) == files_of(other)
+
+
 def test_the_release_of_a_run_that_has_just_ended_is_not_taken_for_ones_own(
     release, tmp_path, monkeypatch
 ):
@@ -240,7 +267,8 @@ def test_rejects_are_counted_listed_and_limited(cli, data, tmp_path):
     assert (inside.status, "rejects must be outside every release" in inside.err) == (2, True)
     for how in ((), ("--runner", "FnApiRunner")):
         shutil.rmtree(tmp_path / "rejects")
-        more = ("--max_rejected", 0, "--rejects", tmp_path / "rejects")
+        share = 2 / len(path.read_text().splitlines())
+        more = ("--max_rejected", 0.99 * share, "--rejects", tmp_path / "rejects")
         ended = cli(*given[:4], tmp_path / "no", *RUN, *more, *how)
         assert ended.status == 1
         assert not (tmp_path / "no").exists()
@@ -315,6 +343,23 @@ def test_a_terminal_shows_a_live_line_without_users_or_words(program, data, tmp_
     assert b"of the input" in shown or b"length" in shown or b"starting" in shown
     assert b"user-0" not in shown
     assert b"morning" not in shown
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_the_end_of_a_run_does_not_change_its_status(
+    program, data, tmp_path, number
+):
+    """Else whoever repeats what has failed would spend the budget twice."""
+    (tmp_path / "late.py").write_text(
+        "import atexit, os\nfrom pyarrow.compute import utf8_split_whitespace\n"
+        f"atexit.register(os.kill, os.getpid(), {int(number)})\n"
+    )
+    given = ("--input", data / "notes.jsonl", "--output", tmp_path / "out", *RUN)
+    paths = os.pathsep.join([str(tmp_path), program.environment()["PYTHONPATH"]])
+    command = ("ngrams", *given, "--tokenizer", "late:utf8_split_whitespace")
+    ended = program.run(*command, env=program.environment(PYTHONPATH=paths))
+    assert (ended.status, "Traceback" in ended.err) == (0, False)
+    assert ended.err.splitlines()[-1] == f"published: {tmp_path / 'out'}"
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -4,7 +4,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_dpne import BayesianPlan, NgramsPlan, PublicCounts, RunKey, SetUnionPlan
+from beam_dpne import NgramsPlan, ProbabilitiesPlan, PublicCounts, RunKey, SetUnionPlan
 from beam_dpne.bayesian.run import BayesianRun
 from beam_dpne.documents import blocks, cutting
 from beam_dpne.jobs.engine import transform_of
@@ -26,10 +26,12 @@ RUNS = {
     "one_round": NgramsRun(plan=NgramsPlan(**LONG, strategy="one_round"), **PARTS),
     "n-grams of giants": NgramsRun(plan=NgramsPlan(**LONG, max_tokens_per_user=40), **PARTS),
     "items of giants": SetUnionRun(
-        plan=SetUnionPlan(**BUDGET, max_items_per_user=20), tokenizer="words", **PARTS
+        plan=SetUnionPlan(**BUDGET, max_items_per_user=20, max_contributions=5),
+        tokenizer="words",
+        **PARTS,
     ),
     "probabilities of giants": BayesianRun(
-        plan=BayesianPlan(**BUDGET, length=2, max_tokens_per_user=40), public=PUBLIC, **PARTS
+        plan=ProbabilitiesPlan(**BUDGET, length=2, max_tokens_per_user=40), public=PUBLIC, **PARTS
     ),
 }
 

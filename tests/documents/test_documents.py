@@ -24,10 +24,10 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 
 from beam_dpne import (
     BayesianCounts,
-    BayesianPlan,
     NgramsPlan,
     PrivateNgrams,
     PrivateSetUnion,
+    ProbabilitiesPlan,
     PublicCounts,
     RunKey,
     SetUnionPlan,
@@ -401,7 +401,10 @@ COMPOSITES = [
     (PrivateNgrams, {"plan": PLAN}),
     (PrivateSetUnion, {"plan": SetUnionPlan(epsilon=1, delta=1e-7)}),
     (PrivateSetUnion, {"plan": SetUnionPlan(epsilon=1, delta=1e-7, policy="weighted_gaussian")}),
-    (BayesianCounts, {"plan": BayesianPlan(epsilon=1, delta=1e-7, length=1), "public": COUNTS}),
+    (
+        BayesianCounts,
+        {"plan": ProbabilitiesPlan(epsilon=1, delta=1e-7, length=1), "public": COUNTS},
+    ),
 ]
 each_door = pytest.mark.parametrize(("door", "settings"), [(BatchDocuments, {}), *COMPOSITES])
 

@@ -15,11 +15,11 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import (
     BayesianCounts,
-    BayesianPlan,
     KnownNgrams,
     NgramsPlan,
     PrivateNgrams,
     PrivateSetUnion,
+    ProbabilitiesPlan,
     RunKey,
     SetUnionPlan,
 )
@@ -37,7 +37,7 @@ KEY = RunKey(b"k" * 32)
 PLANS = {
     "ngrams": NgramsPlan(epsilon=4, delta=1e-6, max_length=2),
     "set-union": SetUnionPlan(epsilon=4, delta=1e-6),
-    "bayesian": BayesianPlan(epsilon=4, delta=1e-6),
+    "bayesian": ProbabilitiesPlan(epsilon=4, delta=1e-6),
 }
 SOME = KnownNgrams.of([("to", "be")])
 WORDS = ["to", "be", "or", "not", "that", "is", "the", "question"]

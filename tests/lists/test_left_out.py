@@ -12,11 +12,11 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import (
     BayesianCounts,
-    BayesianPlan,
     KnownNgrams,
     NgramsPlan,
     PrivateNgrams,
     PrivateSetUnion,
+    ProbabilitiesPlan,
     PublicCounts,
     RunKey,
     SetUnionPlan,
@@ -179,7 +179,7 @@ def test_what_rules_leave_out_has_no_probability(tmp_path):
     grams = [("good", "day"), ("new", "york"), ("the", "day"), ("new", "day")]
     public = PublicCounts.of(grams, [9, 8, 7, 6])
     rules = TextRules(stop_list=("the", "new york"))
-    plan = BayesianPlan(epsilon=4, delta=1e-6, length=2, vocabulary_size=2)
+    plan = ProbabilitiesPlan(epsilon=4, delta=1e-6, length=2, vocabulary_size=2)
     transform = BayesianCounts(plan=plan, public=public, tokenizer=rules)
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         rows = keep((pipeline | beam.Create([("ann", "new day")]) | transform).rows)

@@ -7,7 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.mechanism.gaussian import (
     FAR_TAIL,
     INTEGER_FAR,
@@ -105,7 +105,7 @@ FULL = [
     (NgramsPlan, {}),
     (NgramsPlan, {"strategy": "one_round", "max_length": 3}),
     (NgramsPlan, {"rounds": 2}),
-    (BayesianPlan, {}),
+    (ProbabilitiesPlan, {}),
 ]
 
 

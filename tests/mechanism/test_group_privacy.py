@@ -11,7 +11,7 @@ from dp_accounting.pld import privacy_loss_mechanism
 from scipy import special
 
 from beam_dpne import NgramsPlan
-from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.mechanism.gaussian import (
     SIZES,
     GaussianNoise,
@@ -28,7 +28,7 @@ PLANS = [
     NgramsPlan(**BUDGET, max_length=2, strategy="one_round"),
     NgramsPlan(**BUDGET, max_length=2),
     SetUnionPlan(**BUDGET),
-    BayesianPlan(**BUDGET),
+    ProbabilitiesPlan(**BUDGET),
 ]
 BUDGETS = list(itertools.product((0.01, 0.1, 1.0, 4.0, 10.0), (1e-12, 1e-7, 1e-3)))
 

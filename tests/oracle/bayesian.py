@@ -10,7 +10,7 @@ from collections import Counter
 import mpmath
 import numpy as np
 
-from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.documents.run_keys import key_context
 from beam_dpne.elements.rows import join_tokens
 from beam_dpne.lists.public_counts import PublicCounts
@@ -27,7 +27,7 @@ def in_order(public: dict[Gram, int], size: int) -> list[Gram]:
     return ordered[:size]
 
 
-def bound_key(public: dict[Gram, int], plan: BayesianPlan, run_key: RunKey) -> RunKey:
+def bound_key(public: dict[Gram, int], plan: ProbabilitiesPlan, run_key: RunKey) -> RunKey:
     """The key as the transform binds it."""
     kept = in_order(public, plan.vocabulary_size)
     counts = PublicCounts.of(kept, [public[gram] for gram in kept])
@@ -35,7 +35,7 @@ def bound_key(public: dict[Gram, int], plan: BayesianPlan, run_key: RunKey) -> R
 
 
 def contributions(
-    documents: Documents, grams: list[Gram], plan: BayesianPlan, run_key: RunKey
+    documents: Documents, grams: list[Gram], plan: ProbabilitiesPlan, run_key: RunKey
 ) -> Users:
     """What each user adds: at most W distinct grams, each at most C times."""
     row = {gram: place for place, gram in enumerate(grams)}
@@ -55,7 +55,7 @@ def contributions(
 
 
 def noisy_values(
-    documents: Documents, public: dict[Gram, int], plan: BayesianPlan, run_key: RunKey
+    documents: Documents, public: dict[Gram, int], plan: ProbabilitiesPlan, run_key: RunKey
 ) -> list[int]:
     """The mechanism: sums over users and noise, gram by gram."""
     run_key = bound_key(public, plan, run_key)
@@ -68,14 +68,14 @@ def noisy_values(
     return values
 
 
-def noise(place: int, plan: BayesianPlan, run_key: RunKey) -> int:
+def noise(place: int, plan: ProbabilitiesPlan, run_key: RunKey) -> int:
     """σ·Φ^{-1}(keyed bits), to the nearest integer."""
     with mpmath.workdps(60):
         scaled = normal(place, plan, run_key) * mpmath.mpf(plan.noise_stddev)
         return int(mpmath.nint(scaled))
 
 
-def normal(place: int, plan: BayesianPlan, run_key: RunKey) -> mpmath.mpf:
+def normal(place: int, plan: ProbabilitiesPlan, run_key: RunKey) -> mpmath.mpf:
     """A standard normal draw for one gram."""
     sub_key = run_key.sub_key("gram noise", plan.length)
     first, last = (int(half) for half in keyed_bits(sub_key, place, 0)[0])
@@ -85,7 +85,7 @@ def normal(place: int, plan: BayesianPlan, run_key: RunKey) -> mpmath.mpf:
         return sign * mpmath.sqrt(2) * mpmath.erfinv(1 - u)
 
 
-def draw(name: tuple[int, int], row: int, plan: BayesianPlan, run_key: RunKey) -> int:
+def draw(name: tuple[int, int], row: int, plan: ProbabilitiesPlan, run_key: RunKey) -> int:
     """What orders a user's grams when there are too many."""
     sub_key = run_key.sub_key("gram subset", plan.length)
     return int(keyed_bits(sub_key, np.uint64(name[0]), row)[0, 0])

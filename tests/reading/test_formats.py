@@ -20,6 +20,7 @@ from beam_dpne.errors import InputError
 from beam_dpne.reading import rejects
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ENCODINGS, InputDescription, ReadOptions
+from beam_dpne.reading.reader import Reader, work_items
 from beam_dpne.reading.records import check_fields, plan_reads, read_item
 from beam_dpne.reading.text_formats import HEADER_START
 from tests.reading.files import CANARY, COMPRESS, Row, read, write
@@ -422,3 +423,19 @@ def test_the_description_has_what_is_not_the_default() -> None:
     one = ReadOptions(encoding="latin-1", delimiter=r"\t", text_field="body")
     other = ReadOptions(encoding="L1", delimiter="\t", text_field=("body",))
     assert one.description == other.description
+
+
+@pytest.mark.parametrize("workers", [1, 2, 7])
+@pytest.mark.parametrize("quoting", ["quoted", "backslash"])
+def test_quotes_across_lines_are_read_alike_by_any_number_of_workers(
+    tmp_path, workers: int, quoting: str
+) -> None:
+    texts = [f"line\nv{number},fake\n{number}" for number in range(300)]
+    rows = [f'u{number},"{text}"\n' for number, text in enumerate(texts)]
+    for name in "abc":
+        write(tmp_path / f"{name}.csv", "".join(["user,text\n", *rows]))
+    options = ReadOptions(quoting=quoting, split_bytes=50, block_bytes=100)
+    reader = Reader(work_items(match_inputs([str(tmp_path)]), options), options, workers)
+    found = [row for batch in reader.batches() for row in batch.to_pylist()]
+    expected = [(f"u{number}", text) for number, text in enumerate(texts)] * 3
+    assert sorted((row["user"], row["text"]) for row in found) == sorted(expected)

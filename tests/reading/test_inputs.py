@@ -162,6 +162,36 @@ def test_files_of_a_lake_table_are_refused(lake, scheme: str, below: str, kind: 
         match_inputs([f"{scheme}{table}{below}"])
 
 
+@pytest.mark.parametrize("scheme", ["", "shelf:/"])
+@pytest.mark.parametrize("kind", LAKES)
+def test_a_folder_around_a_lake_table_is_refused(lake, tmp_path, scheme: str, kind: str) -> None:
+    table = lake(LAKES[kind])
+    (tmp_path / "lake" / "deeper").mkdir(parents=True)
+    table.rename(tmp_path / "lake" / "deeper" / "table")
+    with pytest.raises(InputError, match=f"files of a {kind} table, got files in .*/deeper/table"):
+        match_inputs([f"{scheme}{tmp_path}/lake"])
+
+
+def test_a_remote_folder_is_listed_a_few_times_however_many_folders_it_has(
+    tmp_path, monkeypatch
+) -> None:
+    listed = []
+    find = ShelfFileSystem.match
+    monkeypatch.setattr(
+        ShelfFileSystem, "match", lambda self, *given: listed.append(given) or find(self, *given)
+    )
+    counts = []
+    for days in (1, 30):
+        for day in range(days):
+            folder = tmp_path / f"{days}/day={day}"
+            folder.mkdir(parents=True)
+            write(folder / "a.csv", "user,text\n")
+        listed.clear()
+        assert len(match_inputs([f"shelf:/{tmp_path}/{days}"])) == days
+        counts.append(len(listed))
+    assert counts[0] == counts[1]
+
+
 def test_links_to_files_of_a_lake_table_are_refused_and_files_beside_one_are_not(
     lake, tmp_path
 ) -> None:
@@ -267,6 +297,16 @@ def test_a_header_of_one_field_names_the_delimiter_that_it_has(
     quoting = "quoted" if quote else "auto"
     found = check_fields(files, ReadOptions(delimiter=said, quoting=quoting))
     assert found.texts.to_pylist() == ["green tea"]
+
+
+@pytest.mark.parametrize(("sign", "said"), [(";", "semicolon"), ("\t", "tab"), ("|", "pipe")])
+def test_a_delimiter_is_named_where_names_have_commas(tmp_path, sign: str, said: str) -> None:
+    header = sign.join(["user", "text, long", "date"])
+    files = match_inputs([str(write(tmp_path / "a.csv", f"{header}\n"))])
+    options = {"user_field": "user", "text_field": "text, long"}
+    with pytest.raises(InputError, match=f"separated by {said}s: set delimiter={said}\\.$"):
+        check_fields(files, ReadOptions(**options))
+    check_fields(files, ReadOptions(**options, delimiter=said))
 
 
 @pytest.mark.parametrize("header", ["who,text;more", "who", '"who,text;more"'])

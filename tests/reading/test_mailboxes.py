@@ -30,7 +30,7 @@ def of_parts() -> EmailMessage:
     message = mail("Ann Lee <Ann@Example.org>", "Grüße\n> you said so\nand good bye\n")
     message.add_alternative("<p>page</p>", subtype="html")
     message.add_attachment("in a file", filename="a.txt")
-    message.add_attachment(mail("bob@example.org", "forwarded words"))
+    message.add_attachment(mail("bob@example.org", "forwarded words"), disposition="inline")
     return message
 
 
@@ -68,7 +68,7 @@ def test_messages_are_those_that_python_finds(tmp_path) -> None:
     path = write_box(tmp_path / "a.mbox", sent)
     rows, rejects = read([path])
     with contextlib.closing(mailbox.mbox(path)) as box:
-        senders = [message["from"] for message in box if message.get_payload().strip()]
+        senders = [message["from"] for message in box if str(message.get_payload()).strip()]
     assert [user for user, _ in rows] == senders
     assert rejects == []
 
@@ -95,3 +95,10 @@ def test_what_is_no_mailbox_and_fields_that_it_does_not_have_are_refused(tmp_pat
     box = match_inputs([str(write_box(tmp_path / "b.mbox", [mail("ann@x.org", "to be")]))])
     with pytest.raises(InputError, match="It has the fields user, text, subject"):
         check_fields(box, ReadOptions(text_field="body"))
+
+
+def test_a_line_within_a_paragraph_begins_no_message(tmp_path) -> None:
+    """Else its next lines would be those of another sender."""
+    text = "to be\nFrom here on\nFrom: bob@x.org\n\nor not\n"
+    path = write(tmp_path / "a.mbox", f"From x\nFrom: ann@x.org\n\n{text}")
+    assert read([path]) == ([("ann@x.org", text.strip())], [])

@@ -188,6 +188,16 @@ def test_quotes_that_backslashes_escape_are_read_if_that_is_said(
         read([write(tmp_path / "b.csv", data + '\ny,"open\\"')], quoting="backslash")
 
 
+@pytest.mark.parametrize("before", range(16))
+def test_a_cut_between_a_backslash_and_its_quote_ends_no_field(tmp_path, before: int) -> None:
+    """Of a record that is too long, its lines are read in pieces."""
+    long = 'a,"' + "x" * before + '\\"yyyyyyyyyyyyyyyy\nfake,b\n"\n'
+    path = write(tmp_path / "a.csv", f"user,text\n{long}z,last\n")
+    rows, found = read([path], quoting="backslash", max_record_bytes=12)
+    assert rows == [("z", "last")]
+    assert [reason for *_, reason in found] == [rejects.TOO_LONG]
+
+
 @pytest.mark.parametrize("text", ['say ""hi"" now\nvic,mine', 'doubled ""', '""'])
 def test_a_file_whose_quotes_are_doubled_is_not_read_as_one_with_backslashes(
     tmp_path, text

@@ -377,6 +377,36 @@ def test_an_object_as_user_or_text_has_the_remedy_of_a_path(tmp_path) -> None:
             check_fields(files, ReadOptions(user_field="user.id", text_field="said"))
 
 
+def test_objects_and_mailboxes_give_one_release_on_this_machine_and_on_beam(cli, tmp_path):
+    people = [f"p{n}@example.org" for n in range(300)]
+    messages = [{"from": {"id": person}, "text": "good morning"} for person in people]
+    write(tmp_path / "a.json", json.dumps({"statuses": messages}, indent=1))
+    mails = [f"From x\nFrom: {person}\n\ngood morning\n\n" for person in people]
+    write(tmp_path / "a.mbox", "".join(mails))
+    write(tmp_path / "run.key", "5eed" * 16)
+    budget = ("--epsilon", "10", "--delta", "1e-4", "--run_key_file", tmp_path / "run.key")
+    options = {"a.json": ("--records", "statuses", "--user_field", "from.id"), "a.mbox": ()}
+    for name, fields in options.items():
+        releases = []
+        for runner in (("--workers", 2), ("--runner", "DirectRunner")):
+            output = tmp_path / f"{name}-{runner[1]}"
+            given = ("ngrams", "--input", tmp_path / name, *fields, *budget, "--output", output)
+            ended = cli(*given, *runner)
+            assert ended.status == 0, ended.err
+            releases.append(release_bytes(output))
+        assert releases[0] == releases[1]
+        assert any(b"good morning" in part for part in releases[0].values())
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_of_names_with_dots_the_longest_that_is_there_counts(tmp_path, kind) -> None:
+    records = [
+        {"by": {"id": "inner"}, "by.id": "ann", "a": {"b": {"c": "x"}}, "a.b": {"c": "to be"}}
+    ]
+    path = write_records(tmp_path, records, kind)
+    assert read([path], user_field="by.id", text_field="a.b.c") == ([("ann", "to be")], [])
+
+
 @pytest.mark.parametrize(
     ("values", "named"),
     [

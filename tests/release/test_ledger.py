@@ -9,9 +9,9 @@ import apache_beam as beam
 import pytest
 
 from beam_dpne import (
-    BayesianPlan,
     NgramsPlan,
     PrivateNgrams,
+    ProbabilitiesPlan,
     ReleaseNotes,
     SetUnionPlan,
     TextRules,
@@ -32,7 +32,7 @@ BUDGET = {"epsilon": 1, "delta": 1e-7}
 ONE_ROUND = NgramsPlan(**BUDGET, max_length=2, max_contributions=(10, 20), strategy="one_round")
 ADAPTIVE = NgramsPlan(**BUDGET, max_length=2)
 UNION = SetUnionPlan(**BUDGET)
-PLANS = [ONE_ROUND, ADAPTIVE, UNION, BayesianPlan(**BUDGET)]
+PLANS = [ONE_ROUND, ADAPTIVE, UNION, ProbabilitiesPlan(**BUDGET)]
 
 
 def reports_of(plan):

@@ -201,9 +201,16 @@ def test_numbers_of_users_replace_scores_where_rows_have_them(made):
     assert f"| 1 | {first['ngram']} | {cell} |" in text
     assert "Measuring users took 15 % of the run's budget" in text
     page = page_of(release)
-    for length, texts, _ in embedded(page):
+    marks = set()
+    for length, texts, values in embedded(page):
         ranked = [row for row in rows if row["length"] == int(length)]
-        assert texts == [row["ngram"] for row in sorted(ranked, key=lambda row: -row["users"])]
+        ranked.sort(key=lambda row: -row["users"])
+        assert texts == [row["ngram"] for row in ranked]
+        # An order of magnitude is marked as one.
+        rough = [row["users_high"] > 10 * max(row["users_low"], 1) for row in ranked]
+        assert [value.startswith("≈ ") for value in values] == rough
+        marks |= set(rough)
+    assert marks == {False, True}
     assert page.count('class="band"') == 3
     assert page.count('class="interval"') == 60
 

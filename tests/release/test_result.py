@@ -23,12 +23,12 @@ from apache_beam.typehints.schemas import schema_from_element_type
 
 from beam_dpne import (
     BayesianCounts,
-    BayesianPlan,
     NgramProbability,
     NgramsPlan,
     PrivateNgrams,
     PrivateNgramsResult,
     PrivateSetUnion,
+    ProbabilitiesPlan,
     PublicCounts,
     ReleaseNotes,
     RunKey,
@@ -57,7 +57,7 @@ PUBLIC = PublicCounts.of([("good",), ("to",), ("zebra",)], [3, 2, 1])
 USERS = [(f"u{i}", "Good morning to you" if i % 3 else "good night") for i in range(300)]
 NGRAMS = NgramsPlan(epsilon=10, delta=1e-4, max_length=3, max_contributions=4, strategy="one_round")
 ITEMS = SetUnionPlan(epsilon=10, delta=1e-4, policy="weighted_gaussian")
-COUNTS = BayesianPlan(epsilon=10, delta=1e-4, length=1)
+COUNTS = ProbabilitiesPlan(epsilon=10, delta=1e-4, length=1)
 KEY = RunKey(bytes(32))
 TRANSFORMS = {
     "ngrams": lambda: PrivateNgrams(plan=NGRAMS, run_key=KEY),

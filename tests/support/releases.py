@@ -15,8 +15,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from beam_dpne import (
-    BayesianPlan,
     NgramsPlan,
+    ProbabilitiesPlan,
     PublicCounts,
     ReleaseNotes,
     RunKey,
@@ -171,7 +171,9 @@ def probabilities(
 ) -> Any:
     """A release of these probabilities, with these public counts."""
     length = len(next(iter(given)))
-    plan = BayesianPlan(epsilon=0.5, delta=1e-7, length=length, vocabulary_size=vocabulary_size)
+    plan = ProbabilitiesPlan(
+        epsilon=0.5, delta=1e-7, length=length, vocabulary_size=vocabulary_size
+    )
     sha256 = public.fingerprint() if public else "0" * 64
     found = NgramProbabilities(
         ngrams=pa.array(list(map(join_tokens, given))),
@@ -211,7 +213,7 @@ def _publish(
 
 
 def ledger_of(
-    plan: NgramsPlan | SetUnionPlan | BayesianPlan,
+    plan: NgramsPlan | SetUnionPlan | ProbabilitiesPlan,
     *,
     rows: int = 2,
     notes: ReleaseNotes = NO_NOTES,
@@ -251,7 +253,7 @@ def run_of(plan, keys: RunKeys | None = None, **facts) -> Run:
 
 
 def write_ledger(
-    folder: pathlib.Path, plan: NgramsPlan | SetUnionPlan | BayesianPlan, **others
+    folder: pathlib.Path, plan: NgramsPlan | SetUnionPlan | ProbabilitiesPlan, **others
 ) -> str:
     """Writes a ledger into a folder, and an empty file for its part; returns the folder's path."""
     folder.mkdir(parents=True, exist_ok=True)

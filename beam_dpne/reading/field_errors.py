@@ -1,0 +1,92 @@
+"""Errors about fields that files lack.
+
+They name the fields of a file only if they cannot be data, or are nearly what was asked for: the first
+line of a CSV file without a header line is a user's record.
+"""
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from beam_dpne.errors import InputError
+from beam_dpne.reading import text_formats
+from beam_dpne.reading.files import WorkItem
+from beam_dpne.reading.nested import conditions_of
+from beam_dpne.reading.options import DELIMITED, ReadOptions
+from beam_dpne.reading.row_groups import paths_of, place_of
+from beam_dpne.validation import did_you_mean
+
+_IDENTIFIER = re.compile(r"[A-Za-z0-9_.\-]{1,64}", re.ASCII)
+_SHOWN = 30
+
+
+def named_fields(options: ReadOptions) -> tuple[tuple[str, str], ...]:
+    """Returns pairs of a parameter and a field that it names: what is wanted, then the conditions."""
+    conditions = (("where", each.path) for each in conditions_of(options.conditions))
+    return (*options.wanted_fields, *conditions)
+
+
+def require_fields(
+    names: Sequence[str], item: WorkItem, options: ReadOptions, schema: pa.Schema | None = None
+) -> None:
+    """Raises InputError unless a file has each wanted field once.
+
+    Args:
+      names: Names of the columns.
+      item: The file, whose path may have fields, too.
+      options: How it is read.
+      schema: The columns' types, if there may be fields within them.
+    """
+    given = dict(item.file.fields)
+    for option, field in named_fields(options):
+        count = names.count(field)
+        if count > 1:
+            why = f"which is there {count} times"
+        elif count or field in given or (schema is not None and place_of(schema, field)):
+            continue
+        else:
+            why = "which is absent"
+        there = names if schema is None else paths_of(schema)
+        raise absent_field(option, field, why, item, names=[*there, *given], options=options)
+
+
+def absent_field(
+    option: str,
+    field: str,
+    why: str,
+    item: WorkItem,
+    *,
+    names: Sequence[str],
+    options: ReadOptions,
+) -> InputError:
+    """Returns the error about a field, which names the fields that are there.
+
+    The first line of CSV may be a user's record instead of a header. Of it only such fields are named
+    as are nearly what the operator has asked for.
+    """
+    if item.kind in DELIMITED and (
+        remedy := text_formats.remedy_of_delimiter(names, item.kind, options)
+    ):
+        return InputError(
+            f"{item.file.path} must have its fields apart, got a line without them. {remedy}"
+        )
+    names = [name for name in names if _IDENTIFIER.fullmatch(name)]
+    # The last part of a path may name something else: id_str of a message instead of its user's.
+    like = [name for name in names if ("." in name) == ("." in field)]
+    told = "" if field in names else did_you_mean(field.replace("[]", ""), like)
+    # Of fields within fields those are told that are in the same one.
+    outer = field.partition(".")[0].removesuffix("[]")
+    beside = [name for name in like if "." not in field or name.partition(".")[0] == outer]
+    names = beside or [name for name in names if "." not in name]
+    if not told and item.kind in DELIMITED:
+        told = (
+            " Its fields are not shown, since they may be data: look at its first line. Name them with "
+            "user_field and text_field. If the file has no header line, set columns to the names of "
+            "all its fields; if another sign stands between them, set delimiter to it."
+        )
+    elif not told and names:
+        told = f" It has the fields {', '.join(names[:_SHOWN])}."
+    return InputError(
+        f"{option} must name a field of {item.file.path}, got {option}={field!r}, {why}.{told}"
+    )
