@@ -238,6 +238,8 @@ def test_errors_of_an_own_tokenizer_quote_nothing():
 
 
 def test_keys_are_bound_to_all_rules_and_to_the_tokenizer():
+    folding = TextRules(tokenizer="item", fold=("case",))
+    assert unicodedata.unidata_version in tokenizer_identity(folding)["version"]
     each = [
         TextRules(mask=("emails",)),
         TextRules(mask=ALL),

@@ -216,6 +216,8 @@ def test_each_record_is_its_own_user_however_it_is_read(tmp_path, kind: str) -> 
         for sizes in ({}, {"block_bytes": 1}, {"split_bytes": 20})
     ]
     assert found[0] == found[1] == found[2]
+    chosen = {"record_is_user": True, "text_field": ["a", "b"], "where": "user=same"}
+    assert all(read(paths, **chosen, **sizes) == found[0] for sizes in ({}, {"block_bytes": 1}))
     rows, faults = found[0]
     assert faults == []
     assert [text for _, text in rows] == ["x", "xx", "y", "yy", "z", "zz"] * 2
