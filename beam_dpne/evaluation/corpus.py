@@ -24,7 +24,7 @@ from beam_dpne.ngrams.elements import GramSet, word_ids
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.reader import Reader, work_items
-from beam_dpne.reading.rejects import Reject
+from beam_dpne.reading.rejects import NOT_DECODED, Reject
 
 # The code at the position after the last word of a document.
 BORDER = -1
@@ -171,8 +171,12 @@ def _gathered(
         why = ""
         if rejected:
             why = f"; records were rejected, because of: {', '.join(sorted(rejected))}"
+        remedy = ""
+        if NOT_DECODED in rejected:
+            remedy = " Name the encoding of the files, e.g. set encoding=cp1252."
         raise InputError(
             f"input must have at least one word, got none: see its fields and the tokenizer{why}."
+            f"{remedy}"
         )
     if int(sizes.sum()) + sizes.size > _MOST_POSITIONS:
         raise InputError(

@@ -15,6 +15,7 @@ from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Input, Tokenizing
 from beam_dpne.jobs.showing import Showing
 from beam_dpne.lists.left_out import read_stop_list
+from beam_dpne.reading.field_errors import NOT_SHOWN
 from beam_dpne.reading.files import InputFile, match_inputs
 from beam_dpne.reading.ids import is_text
 from beam_dpne.reading.options import (
@@ -129,7 +130,8 @@ def read_inputs(
         names = names_without_wanted(files, reading) if shows_fields else ()
         if all(name in str(error) for name in names):
             raise
-        raise InputError(f"{error} It has the fields {', '.join(names)}. {SECRET}") from None
+        told = str(error).replace(NOT_SHOWN, "")
+        raise InputError(f"{told} It has the fields {', '.join(names)}. {SECRET}") from None
     if isinstance(tokenizer, str) and not showing.quiet:
         for note in advice(first.texts, tokenizer):
             showing.advise(f"{note} {SECRET}")

@@ -26,7 +26,7 @@ class Input(Parameters):
         str | tuple[str, ...],
         Parameter(
             "Files to read: a path, glob, folder or lake table. There may be several, e.g. "
-            "gs://bucket/notes/*.jsonl.gz. Gzip, bzip2 and zstd are decompressed by extension.",
+            "gs://bucket/notes/*.jsonl.gz. Their extensions say how they are compressed.",
             path="files",
         ),
     ]

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import math
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from beam_dpne.mechanism import gaussian
@@ -30,6 +31,9 @@ TokensPerUser = Annotated[
 ]
 _ADJACENCY = "add_or_remove_one_user"
 _MIN_DELTA = 1e-20
+_LARGEST_ADVISED_DELTA = 1e-6
+_SMALLEST_ADVISED_EPSILON = 1e-6
+_HALVINGS = 50
 _DECIDES_NOTHING = ("public_user_count", "adjacency")
 _Plan = TypeVar("_Plan", bound="GaussianPlan")
 
@@ -153,14 +157,43 @@ class GaussianPlan(Parameters):
             )
         if lost > kept * delta:
             enough = 1.01 * lost / kept
-            raised = (
-                f"delta must be at least {enough:.3g} with {epsilon=}, or " if enough < 1 else ""
-            )
+            largest = self._largest_epsilon()
+            needed = []
+            # A large δ protects nobody, so that it is only named where no ε helps.
+            if enough < _LARGEST_ADVISED_DELTA or not largest:
+                needed.append(f"delta must be at least {enough:.3g} with {epsilon=}")
+            if largest:
+                needed.append(
+                    f"epsilon must be at most {largest:.3g} with {delta=}, got {epsilon=}"
+                )
             raise ValueError(
-                f"{raised}epsilon must be lower with {delta=}. Noise is of 128 random bits: it has "
-                f"no values beyond {NORMAL_END:.1f} standard deviations. With so little noise, those "
-                f"that are missing would weaken the guarantee by more than delta/1000. {remedy}"
+                f"{', or '.join(needed)}. With so little noise, the values beyond {NORMAL_END:.1f} "
+                "standard deviations, which noise of 128 random bits does not have, would weaken the "
+                f"guarantee by more than delta/1000. {remedy}"
             )
+
+    def _largest_epsilon(self) -> float:
+        """Returns the largest ε whose far tails the reserve of δ pays for, rounded down to 3 digits.
+
+        It is 0 if there is none above a millionth.
+        """
+        low = 0.0
+        high = self.epsilon
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            # It is not checked as plans are, which would ask for the largest ε again.
+            trial = object.__new__(type(self))
+            for field in dataclasses.fields(self):
+                object.__setattr__(trial, field.name, getattr(self, field.name))
+            object.__setattr__(trial, "epsilon", middle)
+            if trial.far_tails > gaussian.RESERVED * self.delta:
+                high = middle
+            else:
+                low = middle
+        if low < _SMALLEST_ADVISED_EPSILON:
+            return 0.0
+        unit = 10.0 ** (math.floor(math.log10(low)) - 2)
+        return math.floor(low / unit) * unit
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the parameters as JSON types."""

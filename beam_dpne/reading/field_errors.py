@@ -17,6 +17,8 @@ from beam_dpne.reading.options import DELIMITED, ReadOptions
 from beam_dpne.reading.row_groups import paths_of, place_of
 from beam_dpne.validation import did_you_mean
 
+# It is left out where the operator is shown the fields.
+NOT_SHOWN = " Its fields are not shown, since they may be data: look at its first line."
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_.\-]{1,64}", re.ASCII)
 _SHOWN = 30
 
@@ -81,9 +83,9 @@ def absent_field(
     names = beside or [name for name in names if "." not in name]
     if not told and item.kind in DELIMITED:
         told = (
-            " Its fields are not shown, since they may be data: look at its first line. Name them with "
-            "user_field and text_field. If the file has no header line, set columns to the names of "
-            "all its fields; if another sign stands between them, set delimiter to it."
+            f"{NOT_SHOWN} Name them with user_field and text_field. If the file has no header line, "
+            "set columns to the names of all its fields; if another sign stands between them, set "
+            "delimiter to it."
         )
     elif not told and names:
         told = f" It has the fields {', '.join(names[:_SHOWN])}."

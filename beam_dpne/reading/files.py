@@ -118,7 +118,8 @@ def _match(pattern: str, named: str) -> dict[str, int]:
     folder = ""
     if os.path.isdir(pattern):
         with guarded(named):
-            found = _local(list(_below(pattern)))
+            below = list(_below(pattern))
+        found = _local(below)
     elif is_local(pattern):
         found = _local([pattern]) or _local(glob.glob(pattern, recursive=True))
     else:
@@ -154,6 +155,13 @@ def _why_none(pattern: str) -> str:
 
 
 def _local(paths: Sequence[str]) -> dict[str, int]:
+    """Returns the files among paths, and their sizes; a link that leads nowhere is refused."""
+    for path in paths:
+        if os.path.islink(path) and not os.path.exists(path):
+            raise FileNotFoundError(
+                f"input must name existing files that can be read several times, got {path}: "
+                f"{_why_none(path)}."
+            )
     return {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
 
 

@@ -205,6 +205,10 @@ def _fault_of_users(users: Sequence[str]) -> str:
 _PLURALS = {"comma": "commas", "semicolon": "semicolons", "tab": "tabs", "pipe": "pipes"}
 
 
+# The line before the header line with which Excel is told the delimiter.
+_OF_EXCEL = re.compile(r"sep=.?", re.IGNORECASE)
+
+
 def header(text: TextFile, path: str, kind: str, options: ReadOptions) -> list[str]:
     """Returns the names of the columns, from the first line of CSV or TSV.
 
@@ -214,6 +218,11 @@ def header(text: TextFile, path: str, kind: str, options: ReadOptions) -> list[s
     names = list[str]()
     fault = "without an end"
     first = text.head.partition("\n")[0]
+    if _OF_EXCEL.fullmatch(_bare(first)):
+        raise InputError(
+            f"{path} must begin with its header line, got a line of Excel that names the delimiter. "
+            "Remove this line, and set delimiter."
+        )
     with contextlib.suppress(OpenQuote):
         _, names, fault = next(
             _rows(text, kind, options, _HEADER_BYTES), (0, [], "missing, since the file is empty")

@@ -351,18 +351,34 @@ def test_a_column_of_a_wrong_type_has_the_one_remedy_of_its_mistake(tmp_path, co
         ("pipe", "it is a pipe or a device, which can be read only once"),
         ("/dev/null", "it is a pipe or a device, which can be read only once"),
         ("link.csv", "it is a link that leads to no file"),
+        ("linked/a.csv", "it is a link that leads to no file"),
         ("empty", "the folder has no file"),
     ],
 )
 def test_inputs_that_are_no_files_are_refused(tmp_path, named: str, message: str) -> None:
     os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "link.csv").symlink_to(tmp_path / "gone.csv")
+    if named == "link.csv":
+        (tmp_path / "link.csv").symlink_to(tmp_path / "gone.csv")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "a.csv").symlink_to(tmp_path / "gone.csv")
+    write(tmp_path / "linked" / "b.csv", "user,text\n")
     write(tmp_path / "empty" / "_SUCCESS", "")
-    with pytest.raises(
-        FileNotFoundError, match=f"{named.strip('*')}: {message}".replace(".", "\\.")
-    ):
-        match_inputs([str(tmp_path / named)])
+    # A folder or a glob without one of its files would have no text of the users in that file.
+    patterns = [named]
+    if named == "linked/a.csv":
+        patterns += ["linked", "linked/*.csv", "linked/**"]
+    for pattern in patterns:
+        with pytest.raises(
+            FileNotFoundError, match=f"{named.strip('*')}: {message}".replace(".", "\\.")
+        ):
+            match_inputs([str(tmp_path / pattern)])
+
+
+def test_the_line_that_tells_excel_the_delimiter_is_no_header(tmp_path) -> None:
+    path = write(tmp_path / "a.csv", "sep=;\nuser;text\nann;to be\n")
+    with pytest.raises(InputError, match="Remove this line"):
+        check_fields(match_inputs([str(path)]), ReadOptions(delimiter="semicolon"))
 
 
 @pytest.mark.parametrize("named", ["", "a.csv"])
