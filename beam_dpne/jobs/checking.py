@@ -27,7 +27,10 @@ from beam_dpne.storage.directories import absolute_path
 _FEW_USERS = 1000
 _WORD = r"^[\p{L}\p{M}'’_-]+$"
 # An integer that a data frame has made a float, as it does in a column with missing values.
-_WHOLE_FLOAT = r"^([+-]?[0-9]+)\.0+$"
+# Zeros around a whole number; the last one of 0 stays.
+_ZEROS = (r"^([+-]?)0+([0-9])", r"^([+-]?[0-9]+)\.0+$")
+# A UUID, whose hyphens and braces some programs leave out.
+_UUID = r"^\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?$"
 
 
 class Checked(NamedTuple):
@@ -145,19 +148,19 @@ def _about_spellings(users: pa.Array) -> list[str]:
     other = spellings(shown)
     if unseen:
         found.append(
-            f"{unseen:,} ids of users are another id but for blanks at the ends, composed letters "
+            f"{unseen:,} of the ids are another id but for blanks at the ends, composed letters "
             "or decomposed ones, or invisible format characters. If they are of the same people, each "
             "is protected less: --normalize_users makes such ids one."
         )
     if other:
         found.append(
-            f"{other:,} ids of users are other spellings of an id, by capital letters, forms of "
-            "Unicode, or .0 after a whole number. If they are of the same people, each is protected "
-            "less: bring ids to one spelling before the run."
+            f"{other:,} of the ids are other spellings of an id, by capital letters, forms of Unicode, "
+            "zeros around a whole number, or hyphens of a UUID. If they are of the same people, each "
+            "is protected less: bring ids to one spelling before the run."
         )
     if missing := sum(user in NULLS for user in users.to_pylist()):
         found.append(
-            f"{missing:,} ids of users are words for a missing value, as nan and None are. All "
+            f"{missing:,} of the ids are words for a missing value, as nan and None are. All "
             "unknown people are one user then: leave such ids empty, or null."
         )
     return found
@@ -173,11 +176,14 @@ def _shown(users: pa.Array) -> pa.Array:
 def spellings(users: pa.Array) -> int:
     """Returns how many ids are another spelling of an id, so that one person may be several users.
 
-    >>> spellings(pa.array(["7", "7.0", "Ann@x.org", "ann@x.org ", "7.5", "ann"]))
-    2
+    >>> spellings(pa.array(["7", "7.0", "007", "Ann@x.org", "ann@x.org ", "7.5", "ann"]))
+    3
     """
     folded = pc.call_function("utf8_normalize", [users], pc.Utf8NormalizeOptions("NFKC"))
     folded = pc.call_function("utf8_lower", [pc.call_function("utf8_trim_whitespace", [folded])])
-    whole = pc.ReplaceSubstringOptions(_WHOLE_FLOAT, r"\1")
-    folded = pc.call_function("replace_substring_regex", [folded], whole)
+    before, behind = _ZEROS
+    patterns = ((before, r"\1\2"), (behind, r"\1"), (_UUID, r"\1-\2-\3-\4-\5"))
+    for pattern, plain in patterns:
+        options = pc.ReplaceSubstringOptions(pattern, plain)
+        folded = pc.call_function("replace_substring_regex", [folded], options)
     return len(users) - len(folded.unique())

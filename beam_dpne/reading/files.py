@@ -146,7 +146,7 @@ def _why_none(pattern: str) -> str:
     if not is_local(pattern):
         return "the glob matches none" if has_glob(pattern) else "there is no such file"
     if os.path.isdir(pattern):
-        return "the folder has no file whose name begins with neither . nor _"
+        return "the folder has no file to read; names that begin with . or _ are passed over"
     if os.path.exists(pattern):
         return "it is a pipe or a device, which can be read only once; write it into a file"
     if os.path.islink(pattern):

@@ -64,7 +64,7 @@ def test_a_text_of_which_something_is_left_out_is_one_document(check):
         (
             [*notes(2000), {"user": "nan", "text": "you"}],
             (),
-            "1 ids of users are words for a missing",
+            "1 of the ids are words for a missing",
         ),
         (notes(2000, each=1), ("--record_is_user",), "Nothing looks wrong."),
         (notes(2000, text="4711 7 9x 8"), (), "80% of the words are not letters alone"),
@@ -98,6 +98,8 @@ UNSEEN = "another id but for blanks at the ends"
     ("one", "other", "said"),
     [
         ("{}", "{}.0", OTHER),
+        ("{}", "00{}", OTHER),
+        ("{:08x}-0000-4000-8000-000000000000", "{:08X}000040008000000000000000", OTHER),
         ("Ann{}@x", "ann{}@x ", OTHER),
         ("{}", "{}\u00a0", UNSEEN),
         ("é{}", "e\u0301{}", UNSEEN),
@@ -111,9 +113,9 @@ def test_ids_that_are_spellings_of_one_id_are_counted(cli, tmp_path, one, other,
     ]
     inputs = [each for path in paths for each in ("--input", path)]
     told = cli("check", "ngrams", *inputs).out
-    assert f"1,200 ids of users are {said}" in told
+    assert f"1,200 of the ids are {said}" in told
     shown = cli("check", "ngrams", *inputs, "--normalize_users").out
-    assert ("1,200 ids" in shown) == (said == OTHER)
+    assert ("1,200 of the ids" in shown) == (said == OTHER)
     assert "Nothing looks wrong." in cli("check", "ngrams", *inputs[:2]).out
 
 
