@@ -28,7 +28,7 @@ _FEW_USERS = 1000
 _WORD = r"^[\p{L}\p{M}'’_-]+$"
 # An integer that a data frame has made a float, as it does in a column with missing values.
 # Zeros around a whole number; the last one of 0 stays.
-_ZEROS = (r"^([+-]?)0+([0-9])", r"^([+-]?[0-9]+)\.0+$")
+_ZEROS = (r"^([+-]?)0+([0-9]+(?:\.0+)?)$", r"^([+-]?[0-9]+)\.0+$")
 # A UUID, whose hyphens and braces some programs leave out.
 _UUID = r"^\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?$"
 
@@ -182,7 +182,7 @@ def spellings(users: pa.Array) -> int:
     folded = pc.call_function("utf8_normalize", [users], pc.Utf8NormalizeOptions("NFKC"))
     folded = pc.call_function("utf8_lower", [pc.call_function("utf8_trim_whitespace", [folded])])
     before, behind = _ZEROS
-    patterns = ((before, r"\1\2"), (behind, r"\1"), (_UUID, r"\1-\2-\3-\4-\5"))
+    patterns = ((_UUID, r"\1-\2-\3-\4-\5"), (before, r"\1\2"), (behind, r"\1"))
     for pattern, plain in patterns:
         options = pc.ReplaceSubstringOptions(pattern, plain)
         folded = pc.call_function("replace_substring_regex", [folded], options)
