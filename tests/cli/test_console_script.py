@@ -20,7 +20,7 @@ BUDGET = [
 ROOMS = {
     *("accounting", "airflow", "audit", "bayesian", "cli", "counts", "documents", "elements"),
     *("engines", "evaluation", "exports", "forecast", "mechanism", "ngrams", "reading", "release"),
-    *("jobs", "set_union", "storage", "yaml"),
+    *("jobs", "lists", "set_union", "storage", "yaml"),
 }
 _NOT_SOURCE = shutil.ignore_patterns(".git", "build", "dist", "*.egg-info", "__pycache__", "data")
 
