@@ -102,7 +102,7 @@ class TextRules:
     """A tokenizer that cuts texts into items at a separator, folds them, or leaves out parts of them.
 
     Each text is treated alone, and folded first. With a tokenizer of words, a match of a mask is cut
-    out of the text, and what stands before and after it are tokenized as two texts. With a separator,
+    out of the text, and the parts before and after it are tokenized as two texts. With a separator,
     and with `item` and `tokens`, an item is left out as a whole if it has a match. Then the words and
     phrases of the list are left out, which the same tokenizer has split. No n-gram goes over what is
     left out.
