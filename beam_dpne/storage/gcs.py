@@ -21,7 +21,7 @@ from beam_dpne.errors import AccessError, kind_of
 from beam_dpne.storage.objects import ABSENT, prefix_before_glob, said_by
 
 # Checks before a run do not wait for storage that fails now.
-_AT_ONCE: dict[str, Any] = {"retry": None, "timeout": 5}
+_SECONDS = 5
 
 
 @contextlib.contextmanager
@@ -87,8 +87,8 @@ def delete(path: str, version: str) -> None:
 def check_writable(path: str) -> None:
     """Writes and deletes an object; raises OSError if that is not possible."""
     blob = _blob(path)
-    blob.upload_from_string(b"?", **_AT_ONCE)
-    blob.delete(**_AT_ONCE)
+    blob.upload_from_string(b"?", retry=None, timeout=_SECONDS)
+    blob.delete(retry=None, timeout=_SECONDS)
 
 
 @_brief_errors()
@@ -96,8 +96,8 @@ def check_readable(path: str) -> None:
     """Lists the objects at a path or glob; raises OSError if the account may not."""
     bucket, name = parse_gcs_path(path, object_optional=True)
     prefix = prefix_before_glob(name)
-    found = _client().list_blobs(bucket, prefix=prefix, max_results=1, **_AT_ONCE)
-    next(iter(found), None)
+    blobs = _client().list_blobs(bucket, prefix=prefix, max_results=1, retry=None, timeout=_SECONDS)
+    next(iter(blobs), None)
 
 
 @_brief_errors()
