@@ -164,6 +164,11 @@ COMMANDS = (
         "Estimates a probability for every n-gram of a public vocabulary from users' texts",
         "--text_field message --public public.txt --output release/probabilities",
     ),
+    _releasing(
+        "count",
+        "Counts the users of each phrase of a public list",
+        "--text_field message --phrases phrases.txt --output release/numbers",
+    ),
     Command(
         name="plan",
         description="Shows before a run how many users an n-gram needs, or the noise and thresholds of "

@@ -12,7 +12,7 @@ _RELEASE = Parameter("Directory of the release, local or e.g. gs://bucket/out.",
 EXPORTS = ("tokenizers", "arpa", "csv", "card")
 
 
-PROGRAMS = ("ngrams", "set-union", "bayesian")
+PROGRAMS = ("ngrams", "set-union", "bayesian", "count")
 Overwriting = Annotated[bool, Parameter("Replace a file that exists.")]
 
 

@@ -184,6 +184,11 @@ class Release:
         return self.ledger.get("known", {}).get("lists", ())
 
     @property
+    def public_lists(self) -> Sequence[Mapping[str, Any]]:
+        """What the ledger says of each list, those whose users were counted included."""
+        return self.known_lists or self.ledger.get("phrases", {}).get("lists", ())
+
+    @property
     def lengths(self) -> Sequence[Mapping[str, Any]]:
         """What the ledger says of each length; nothing unless the release is of n-grams."""
         return self.ledger.get("lengths", ())
