@@ -31,7 +31,7 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Bound:
     """The bound that was chosen from the noisy sizes.
 
