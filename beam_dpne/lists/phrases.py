@@ -47,8 +47,8 @@ _MEANING = (
     "Every phrase of this public list has a row, whether or not anybody has it. The list is text, "
     "table, release or given (by a program). sha256 is that of the file, of the release's ledger, or "
     "of the given phrases; left_out is the number of those that the tokenizer cannot make of a text, "
-    "or makes equal to another one. The guarantee holds if the list was not made from the private data, "
-    "other than as a release. The budget of a release with same_people adds to that of this one."
+    "or makes equal to another one. The guarantee holds if the list was not made from the private "
+    "data, other than as a release. The budget of a release with same_people adds to that of this one."
 )
 _LARGEST_LENGTH = 100
 _MOST_SHOWN = 5
