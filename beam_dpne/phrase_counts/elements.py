@@ -18,16 +18,20 @@ class PhraseNumbers:
       groups: (K,) Arrow strings, the group of each; None without groups.
       users: (K · 3,) int64, of each phrase the number of users and the ends of its interval.
       bound: M², so many phrases a user may hold and count fully in each.
+      excess_share: the part of the budget with which the shortfall was measured.
       stddev: the standard deviation of the noise of a number, in users.
-      shortfall: the upper limit of what users above the bound send too little, in users.
+      shortfall: what users above the bound send too little for a phrase that all of them hold, noisy.
+      shortfall_stddev: the standard deviation of its noise.
     """
 
     ngrams: pa.Array
     groups: pa.Array | None
     users: np.ndarray
     bound: int
+    excess_share: float
     stddev: float
     shortfall: float
+    shortfall_stddev: float
 
 
 def phrase_table(released: Sequence[PhraseNumbers]) -> pa.Table:

@@ -1,21 +1,21 @@
 """The bound on users, and the intervals of numbers of users: functions of noisy numbers alone.
 
 The noisy number y of a phrase is, in expectation, the number n of its users less a shortfall b between
-0 and B, the excess of all users above the bound. The interval
+0 and B, the excess of all users above the bound. B is measured, too: B' has noise of the standard
+deviation σ_B, and with the noise σ of y the sum y + B' has τ = √(σ² + σ_B²). The interval
 
-    [y − z σ, y + z σ + B]   with   Φ(z + B/σ) − Φ(−z) = 0.95
+    [y − z σ, y + B' + z τ]   with   Φ(z + B'/τ) − Φ(−z) = 0.95
 
-contains n with a probability of at least 0.95 for each b in [0, B], and of 0.95 at both ends. It is
-shorter than one that adds B to 1.96 σ, since n cannot be at both ends (Imbens and Manski 2004). It
-holds for each phrase by itself, whoever its users are.
-
-B itself is noisy. Its upper limit at 95 % confidence is used, one number for all phrases.
+contains n with a probability of about 0.95 at both ends, b = 0 and b = B, and with a larger one for all
+b between. z is below 1.960, since n cannot be at both ends (Imbens and Manski 2004). The interval holds
+for each phrase by itself, whoever its users are.
 
 Reference: Imbens and Manski, "Confidence intervals for partially identified parameters" (Econometrica
 2004).
 """
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -25,8 +25,9 @@ from beam_dpne.counts.rule import CONFIDENCE
 from beam_dpne.phrase_counts.plan import PhraseCountsPlan
 from beam_dpne.phrase_counts.sums import Bound, class_ends
 
-# Bounds that are compared, in each octave.
+# Bounds that are compared, in each octave, and shares of the budget for the excess.
 _BOUNDS_OF_AN_OCTAVE = 6
+_EXCESS_SHARES = (0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3)
 # Sizes within a class at which its shortfall is computed.
 _SIZES_OF_A_CLASS = 9
 # A bound is chosen as if the shortfall were larger by so many standard deviations of its noise.
@@ -39,28 +40,44 @@ class Widths:
     """What the intervals of all phrases have in common, in users.
 
     Attributes:
-      stddev: σ, the standard deviation of the noise of a row.
-      shortfall: B, the upper limit of the shortfall.
+      stddev: σ, the standard deviation of the noise of a number.
+      shortfall: B', the noisy shortfall, 0 or more.
+      shortfall_stddev: σ_B.
     """
 
     stddev: float
     shortfall: float
+    shortfall_stddev: float
+
+    @property
+    def below(self) -> float:
+        """How far an interval reaches below the noisy number."""
+        return self._deviations * self.stddev
+
+    @property
+    def above(self) -> float:
+        """How far it reaches above."""
+        return self._deviations * self._both + self.shortfall
 
     @property
     def half(self) -> float:
-        """Half the length of an interval that is not cut at 0."""
-        return self.deviations * self.stddev + self.shortfall / 2
+        """Half the length of an interval that is not cut at 0.
+
+        >>> round(Widths(stddev=1.0, shortfall=0.0, shortfall_stddev=0.0).half, 3)
+        1.96
+        >>> round(Widths(stddev=1.0, shortfall=1.0, shortfall_stddev=0.0).half, 3)
+        2.212
+        """
+        return (self.below + self.above) / 2
 
     @property
-    def deviations(self) -> float:
-        """z, between 1.645 without noise and 1.960 without shortfall.
+    def _both(self) -> float:
+        return math.hypot(self.stddev, self.shortfall_stddev)
 
-        >>> round(Widths(stddev=1.0, shortfall=0.0).deviations, 3)
-        1.96
-        >>> round(Widths(stddev=1.0, shortfall=1.0).deviations, 3)
-        1.712
-        """
-        ratio = self.shortfall / self.stddev
+    @functools.cached_property
+    def _deviations(self) -> float:
+        """z, between 1.645 and 1.960."""
+        ratio = self.shortfall / self._both
 
         def missing(deviations: float) -> float:
             inside = scipy.special.ndtr(deviations + ratio) - scipy.special.ndtr(-deviations)
@@ -70,24 +87,30 @@ class Widths:
 
 
 def choose_bound(sizes: np.ndarray, members: int, plan: PhraseCountsPlan) -> Bound:
-    """Returns the bound with the shortest intervals, as far as the noisy sizes tell.
+    """Returns the bound and the shares with the shortest intervals, as far as the noisy sizes tell.
 
     Args:
       sizes: (C,) float64, the noisy numbers of users of the classes of `class_ends`.
       members: K, the number of phrases.
       plan: the plan of the run.
     """
-    octaves = math.log2(members)
-    steps = np.arange(math.ceil(octaves * _BOUNDS_OF_AN_OCTAVE) + 1)
-    bounds = np.unique(np.minimum(members, np.rint(2 ** (steps / _BOUNDS_OF_AN_OCTAVE))))
-    halves = []
-    for most in bounds.astype(int).tolist():
-        bound = Bound(members=members, most=most)
-        of_users = _excess_of_classes(bound)
-        expected = max(0.0, float(of_users @ sizes))
-        caution = _CAUTION * plan.size_noise * math.sqrt(float(of_users @ of_users))
-        halves.append(widths(expected + caution, bound, plan).half)
-    return Bound(members=members, most=int(bounds[int(np.argmin(halves))]))
+    steps = np.arange(math.ceil(math.log2(members) * _BOUNDS_OF_AN_OCTAVE))
+    bounds = np.unique(np.rint(2 ** (steps / _BOUNDS_OF_AN_OCTAVE))).astype(int).tolist()
+    candidates = [
+        Bound(members=members, most=most, excess_share=share)
+        for most in bounds
+        if most < members
+        for share in _EXCESS_SHARES
+    ]
+    # No user is above this one, so that nothing is measured.
+    candidates.append(Bound(members=members, most=members, excess_share=0.0))
+    return min(candidates, key=lambda bound: _expected_widths(sizes, bound, plan).half)
+
+
+def _expected_widths(sizes: np.ndarray, bound: Bound, plan: PhraseCountsPlan) -> Widths:
+    of_users = _excess_of_classes(bound)
+    caution = _CAUTION * plan.size_noise * math.sqrt(float(of_users @ of_users))
+    return widths(max(0.0, float(of_users @ sizes)) + caution, bound, plan)
 
 
 def widths(excess: float, bound: Bound, plan: PhraseCountsPlan) -> Widths:
@@ -98,9 +121,14 @@ def widths(excess: float, bound: Bound, plan: PhraseCountsPlan) -> Widths:
       bound: the bound.
       plan: the plan of the run.
     """
-    noise = _ONE_SIDED * plan.excess_noise * bound.largest_excess
-    shortfall = max(0.0, excess) + noise
-    return Widths(stddev=plan.row_noise * bound.scale, shortfall=shortfall)
+    is_measured = bound.excess_share > 0
+    return Widths(
+        stddev=plan.noise_of(bound.row_share) * bound.scale,
+        shortfall=max(0.0, excess),
+        shortfall_stddev=plan.noise_of(bound.excess_share) * bound.largest_excess
+        if is_measured
+        else 0.0,
+    )
 
 
 def intervals(numbers: np.ndarray, found: Widths, most: int | None) -> np.ndarray:
@@ -111,8 +139,7 @@ def intervals(numbers: np.ndarray, found: Widths, most: int | None) -> np.ndarra
       found: the widths.
       most: the public number of all users; None if it is not public.
     """
-    reach = found.deviations * found.stddev
-    ends = (np.rint(numbers), np.floor(numbers - reach), np.ceil(numbers + reach + found.shortfall))
+    ends = (np.rint(numbers), np.floor(numbers - found.below), np.ceil(numbers + found.above))
     return np.clip(np.stack(ends, axis=1), 0, most).astype(np.int64)
 
 

@@ -1,7 +1,6 @@
 """PhraseCountsPlan: every public parameter of the numbers of a list, and the noise that follows."""
 
 import dataclasses
-import functools
 import math
 from typing import Annotated, ClassVar
 
@@ -12,7 +11,6 @@ from beam_dpne.validation import Parameter
 _MAX_PHRASES = 10_000_000
 # Chosen on public titles that were dealt to users; docs/research has the table.
 SIZE_SHARE = 0.05
-EXCESS_SHARE = 0.10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,8 +26,8 @@ class PhraseCountsPlan(GaussianPlan):
 
     Example:
       >>> plan = PhraseCountsPlan(epsilon=1, delta=1e-6)
-      >>> round(plan.noise_stddev, 2), round(plan.row_noise, 2)
-      (4.22, 4.58)
+      >>> round(plan.noise_stddev, 2), round(plan.noise_of(0.8), 2)
+      (4.22, 4.72)
       >>> PhraseCountsPlan.from_json(plan.to_json()) == plan
       True
 
@@ -60,17 +58,11 @@ class PhraseCountsPlan(GaussianPlan):
         """The noisy numbers that one user changes, at most: one of each phrase, a size, the excess."""
         return self.max_phrases + 2
 
-    @functools.cached_property
+    def noise_of(self, share: float) -> float:
+        """Returns the standard deviation of the noise of a sum with a share of the budget μ²."""
+        return noise_of_budget(math.sqrt(share) * self.mu)
+
+    @property
     def size_noise(self) -> float:
         """The standard deviation of the noise of the counts of users by numbers of phrases."""
-        return noise_of_budget(math.sqrt(SIZE_SHARE) * self.mu)
-
-    @functools.cached_property
-    def excess_noise(self) -> float:
-        """The standard deviation of the noise of the excess, before it is scaled to users."""
-        return noise_of_budget(math.sqrt(EXCESS_SHARE) * self.mu)
-
-    @functools.cached_property
-    def row_noise(self) -> float:
-        """The standard deviation of the noise of each sum, for users' vectors of length 1."""
-        return noise_of_budget(math.sqrt(1 - SIZE_SHARE - EXCESS_SHARE) * self.mu)
+        return self.noise_of(SIZE_SHARE)

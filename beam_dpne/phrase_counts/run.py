@@ -108,7 +108,7 @@ def bound_of(
       plan: the plan of the run.
       run_key: bound to the run's parameters.
     """
-    noisy = noisy_sizes(sizes, members, plan.size_noise, run_key)
+    noisy = noisy_sizes(sizes, members, plan, run_key)
     return choose_bound(noisy, members, plan)
 
 
@@ -131,13 +131,16 @@ def numbers_of(
       plan: the plan of the run.
       run_key: bound to the run's parameters.
     """
-    found = widths(noisy_excess(excess, bound, plan.excess_noise, run_key), bound, plan)
-    noisy = noisy_numbers(numbers, bound, plan.row_noise, run_key)
+    measured = noisy_excess(excess, bound, plan, run_key) if bound.excess_share else 0.0
+    found = widths(measured, bound, plan)
+    noisy = noisy_numbers(numbers, bound, plan, run_key)
     return PhraseNumbers(
         ngrams=phrases.texts,
         groups=phrases.groups,
         users=intervals(noisy, found, plan.public_user_count).reshape(-1),
         bound=bound.most,
+        excess_share=bound.excess_share,
         stddev=found.stddev,
         shortfall=found.shortfall,
+        shortfall_stddev=found.shortfall_stddev,
     )

@@ -3,7 +3,8 @@
 Let m be the number of phrases of the list that a user holds, and K the number of all.
 
 1. *Sizes.* Each user adds 1 to the class of m; classes are octaves.
-2. *Excess.* A bound M² is chosen from the noisy sizes. Each user with m > M² adds
+2. *Excess.* A bound M², and the shares of the budget that the next two rounds have, are chosen from the
+   noisy sizes. Each user with m > M² adds
    (1 − M/√m) / (1 − M/√K) ≤ 1 to one number.
 3. *Numbers.* Each user adds min(1/M, 1/√m) to each phrase that the user holds. The square of the vector
    is at most m/m = 1.
@@ -29,6 +30,7 @@ from beam_dpne.elements.sums import sums_at
 from beam_dpne.lists.phrases import PhraseList
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
+from beam_dpne.phrase_counts.plan import SIZE_SHARE, PhraseCountsPlan
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,10 +40,18 @@ class Bound:
     Attributes:
       members: K, the number of phrases of the list.
       most: M², so many phrases a user may hold and count fully in each; from 1 to K.
+      excess_share: the part of the budget with which the excess is measured; 0 if no user can be above
+        the bound.
     """
 
     members: int
     most: int
+    excess_share: float
+
+    @property
+    def row_share(self) -> float:
+        """The part of the budget that is left for the numbers."""
+        return 1 - SIZE_SHARE - self.excess_share
 
     @property
     def scale(self) -> float:
@@ -108,24 +118,30 @@ def user_weights(sizes: np.ndarray, bound: Bound) -> np.ndarray:
     return np.array(roots, np.int64)[places]
 
 
-def noisy_sizes(sums: Iterable[RowSums], members: int, noise: float, run_key: RunKey) -> np.ndarray:
+def noisy_sizes(
+    sums: Iterable[RowSums], members: int, plan: PhraseCountsPlan, run_key: RunKey
+) -> np.ndarray:
     """Returns the noisy numbers of users of all classes: (C,) float64."""
     table = table_of_sums(sums, class_ends(members).size)
-    return noisy_sums(table, noise, run_key, "phrase sizes", 0) / UNITS
+    return noisy_sums(table, plan.size_noise, run_key, "phrase sizes", 0) / UNITS
 
 
-def noisy_excess(sums: Iterable[RowSums], bound: Bound, noise: float, run_key: RunKey) -> float:
+def noisy_excess(
+    sums: Iterable[RowSums], bound: Bound, plan: PhraseCountsPlan, run_key: RunKey
+) -> float:
     """Returns the noisy shortfall of a phrase that all users above the bound hold, in users."""
+    noise = plan.noise_of(bound.excess_share)
     noisy = noisy_sums(table_of_sums(sums, 1), noise, run_key, "phrase excess", 0)
     return float(noisy[0]) / UNITS * bound.largest_excess
 
 
 def noisy_numbers(
-    sums: Iterable[RowSums], bound: Bound, noise: float, run_key: RunKey
+    sums: Iterable[RowSums], bound: Bound, plan: PhraseCountsPlan, run_key: RunKey
 ) -> np.ndarray:
     """Returns the noisy number of users of each phrase, less the shortfall: (K,) float64."""
     table = table_of_sums(sums, bound.members)
-    return noisy_sums(table, noise, run_key, "phrase numbers", 0) * (bound.scale / UNITS)
+    noisy = noisy_sums(table, plan.noise_of(bound.row_share), run_key, "phrase numbers", 0)
+    return noisy * (bound.scale / UNITS)
 
 
 def _sums(rows: np.ndarray, units: np.ndarray) -> RowSums:

@@ -271,14 +271,16 @@ class PhraseMechanism(Section):
     Attributes:
       phrases: Number of phrases of the list, in all groups together; every one of them has a row.
       size_share: Part of the budget mu^2 with which users were counted by how many phrases they hold.
-      excess_share: Part of mu^2 with which the shortfall was measured.
+      excess_share: Part of mu^2 with which the shortfall was measured; 0 where no user can be above
+        the bound. The rows have the rest.
       bound: Users who hold more phrases than this send less than 1 for each of them: the root of bound
         over their number. It was chosen from the noisy counts of users.
       noise_stddev: Standard deviation of the noise of each row, in users.
-      shortfall_high: Upper limit, at 95 % confidence, of what users above the bound send too little
-        for one phrase, in users; 0 where no user can be above it.
+      shortfall: What the users above the bound send too little for a phrase that all of them hold, with
+        noise, in users; 0 if the noisy number is below 0. No phrase misses more but for this noise.
+      shortfall_stddev: Standard deviation of that noise.
       confidence: Probability with which the interval of a row contains the number of its users, for
-        each phrase by itself, if the shortfall is at most shortfall_high.
+        each phrase by itself.
     """
 
     meaning: str
@@ -287,7 +289,8 @@ class PhraseMechanism(Section):
     excess_share: float
     bound: _Count
     noise_stddev: float
-    shortfall_high: float
+    shortfall: float
+    shortfall_stddev: float
     confidence: float
 
 

@@ -9,7 +9,8 @@ import pytest
 from beam_dpne.counts.measuring import Held
 from beam_dpne.elements.batches import table_of_sums
 from beam_dpne.mechanism.rules import UNITS
-from beam_dpne.phrase_counts.plan import EXCESS_SHARE, SIZE_SHARE, PhraseCountsPlan
+from beam_dpne.phrase_counts.estimates import choose_bound
+from beam_dpne.phrase_counts.plan import SIZE_SHARE, PhraseCountsPlan
 from beam_dpne.phrase_counts.sums import (
     Bound,
     class_ends,
@@ -29,7 +30,7 @@ def held_of(users: list[list[int]]) -> Held:
 
 def tables(users: list[list[int]], members: int, most: int) -> list[np.ndarray]:
     """The exact sums of the three rounds."""
-    bound = Bound(members=members, most=most)
+    bound = Bound(members=members, most=most, excess_share=0.1)
     held = held_of(users)
     return [
         table_of_sums([sum_sizes(held, members)], class_ends(members).size),
@@ -59,13 +60,15 @@ def test_one_user_moves_the_sums_of_each_round_by_a_vector_of_length_1_at_most(s
 
 def test_weights_are_the_largest_integers_of_which_the_squares_fit():
     for size in [*range(1, 300), 999_983, 2**20, 2**20 + 1]:
-        (weight,) = user_weights(np.array([size]), Bound(members=2**21, most=1)).tolist()
+        (weight,) = user_weights(
+            np.array([size]), Bound(members=2**21, most=1, excess_share=0.1)
+        ).tolist()
         assert size * weight**2 <= UNITS**2 < size * (weight + 1) ** 2
 
 
 def test_users_below_the_bound_count_fully_and_the_shortfall_of_others_is_the_excess():
     members = 100
-    bound = Bound(members=members, most=25)
+    bound = Bound(members=members, most=25, excess_share=0.1)
     users = [list(range(25)), list(range(64)), list(range(100)), [0]]
     _, excess, numbers = tables(users, members, bound.most)
     counted = numbers * bound.scale / UNITS
@@ -86,11 +89,16 @@ def test_each_number_of_phrases_has_one_class_and_users_without_any_none(members
     assert (np.diff(ends) > 0).all()
 
 
-def test_the_rounds_together_cost_no_more_than_the_plan_has():
+@pytest.mark.parametrize("members", [1, 20, 5_000])
+@pytest.mark.parametrize("users", [0.0, 3.0, 1e5])
+def test_the_rounds_together_cost_no_more_than_the_plan_has(members, users):
     plan = PhraseCountsPlan(epsilon=1.3, delta=1e-7)
-    noises = (plan.size_noise, plan.excess_noise, plan.row_noise)
+    bound = choose_bound(np.full(class_ends(members).size, users), members, plan)
+    noises = [plan.size_noise, plan.noise_of(bound.row_share)]
+    if bound.excess_share:
+        noises.append(plan.noise_of(bound.excess_share))
     spent = sum(1 / fractions.Fraction(noise) ** 2 for noise in noises)
     assert spent <= fractions.Fraction(plan.mu) ** 2
-    shares = [1 / noise**2 / plan.mu**2 for noise in noises]
-    assert shares == pytest.approx([SIZE_SHARE, EXCESS_SHARE, 1 - SIZE_SHARE - EXCESS_SHARE])
+    assert SIZE_SHARE + bound.excess_share + bound.row_share == pytest.approx(1)
+    assert (bound.excess_share == 0) == (bound.most == members)
     assert plan.vocabulary_delta == 0
