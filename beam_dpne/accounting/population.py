@@ -49,7 +49,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="b
 
     Attributes:
       program: Program of the run.
-      output: Directory of the release to come.
+      output: Directory of the release to come; "" of one that stays in memory.
       date: Day of the start in UTC, e.g. "2026-03-31".
       unit: The operator's noun for one user, or None.
       expense: Expense of the run.

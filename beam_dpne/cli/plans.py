@@ -20,6 +20,7 @@ from beam_dpne.evaluation.corpus import read_corpus
 from beam_dpne.forecast.forecasting import MOST_REPEATS, Forecaster, LengthForecast, with_documents
 from beam_dpne.forecast.needed_users import NUMBERS, typical_needs
 from beam_dpne.forecast.profiles import PROFILES, read_profile
+from beam_dpne.jobs import console
 from beam_dpne.jobs.inputs import read_inputs, tokenizer_name, with_rules
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Quiet, Tokenizing
@@ -146,7 +147,7 @@ def _forecast(made: Made, plans: Sequence[NgramsPlan]) -> None:
 
 
 def _showing(made: Made) -> Showing:
-    return display.showing(quiet=made[Quiet].quiet)
+    return console.showing(quiet=made[Quiet].quiet)
 
 
 def _forecaster(made: Made, like: Sequence[str], showing: Showing) -> Forecaster:

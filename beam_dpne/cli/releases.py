@@ -41,6 +41,7 @@ from beam_dpne.evaluation.reports import (
 )
 from beam_dpne.exports.writing import KINDS
 from beam_dpne.exports.writing import export as write_export
+from beam_dpne.jobs import console
 from beam_dpne.jobs.inputs import as_released, read_inputs, with_rules
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Input, Quiet, Tokenizing
@@ -86,7 +87,7 @@ def evaluate_release(made: Made, _beam_arguments: list[str]) -> None:
         )
     if output is not None:
         _check_output_of_evaluation(output, path)
-    showing = display.showing(quiet=made[Quiet].quiet)
+    showing = console.showing(quiet=made[Quiet].quiet)
     reading, name = as_released(made, release.ledger)
     files, reading, _ = read_inputs(reading, inputs, name, showing=showing, shows_fields=True)
     tokenizer = _released_tokenizer(made[Tokenizing], name, release.text_rules)

@@ -17,6 +17,7 @@ from beam_dpne.jobs.showing import Showing
 from beam_dpne.lists.left_out import read_stop_list
 from beam_dpne.reading.field_errors import NOT_SHOWN
 from beam_dpne.reading.files import InputFile, match_inputs
+from beam_dpne.reading.frames import Frame, frame_file
 from beam_dpne.reading.ids import is_text
 from beam_dpne.reading.options import (
     FORMATS,
@@ -104,7 +105,7 @@ def with_cause(tokenizer: str | Tokenizer) -> str | Tokenizer:
 
 def read_inputs(
     reading: ReadOptions,
-    inputs: str | Sequence[str],
+    inputs: str | Sequence[str] | Frame,
     tokenizer: str | Tokenizer,
     *,
     showing: Showing,
@@ -114,7 +115,7 @@ def read_inputs(
 
     Args:
       reading: how the files are read, before the tokenizer is known.
-      inputs: their paths, globs or folders.
+      inputs: their paths, globs or folders, or a frame, which is the one file then.
       tokenizer: the tokenizer of the texts.
       showing: how the operator is told what the first texts look like.
       shows_fields: whether an error may name the fields that a file has, which may be data.
@@ -123,7 +124,11 @@ def read_inputs(
       InputError, FileNotFoundError: if there are no such files or fields.
     """
     reading = dataclasses.replace(reading, text_is_tokens=tokenizer == "tokens")
-    files = match_inputs(names_of(inputs))
+    if isinstance(inputs, Frame):
+        file, reading = frame_file(inputs, reading)
+        files = [file]
+    else:
+        files = match_inputs(names_of(inputs))
     try:
         first = check_fields(files, reading)
     except InputError as error:

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from beam_dpne.errors import InputError, kind_of
 from beam_dpne.reading.compression import decompressed
+from beam_dpne.reading.held import HeldTable
 from beam_dpne.reading.lake_tables import refuse_lake_tables, refuse_listed_tables
 from beam_dpne.reading.options import canonical_encoding, codec_of
 from beam_dpne.reading.partitions import fields_of_path
@@ -43,6 +44,7 @@ class InputFile(NamedTuple):
       size: Bytes of the file as it is stored.
       fields: Fields of all its records, which its path has, with their values.
       version: Name of the version of a lake table of which it is a file, or "".
+      table: The rows, if it stands for a frame in memory; None for a file.
     """
 
     number: int
@@ -50,6 +52,7 @@ class InputFile(NamedTuple):
     size: int
     fields: tuple[tuple[str, str | None], ...] = ()
     version: str = ""
+    table: HeldTable | None = None
 
 
 class WorkItem(NamedTuple):

@@ -41,7 +41,7 @@ from beam_dpne.reading.rejects import (
     OF_TEXTS,
     Reject,
 )
-from beam_dpne.reading.row_groups import paths_of, read_iceberg, read_row_groups
+from beam_dpne.reading.row_groups import paths_of, read_held, read_iceberg, read_row_groups
 from beam_dpne.reading.table_versions import IcebergFile, is_iceberg
 from beam_dpne.validation import did_you_mean
 
@@ -119,6 +119,8 @@ def plan_reads(file: InputFile, options: ReadOptions) -> list[WorkItem]:
     whole = WorkItem(file, kind)
     if file.size <= options.split_bytes or codec_of(file.path) or is_iceberg(file.version):
         return [whole]
+    if file.table is not None:
+        return [whole]
     with guarded(file.path):
         if kind == "parquet":
             with open_raw(file.path) as raw:
@@ -142,6 +144,8 @@ def read_item(item: WorkItem, options: ReadOptions) -> Generator[Batch, None, No
     read = _read_parquet if item.kind == "parquet" else _read_text
     if is_iceberg(item.file.version):
         read = _read_iceberg
+    if item.file.table is not None:
+        read = _read_held
     reported = 0
     with guarded(item.file.path), contextlib.closing(read(item, options)) as parts:
         for part in parts:
@@ -185,6 +189,15 @@ def _read_iceberg(item: WorkItem, options: ReadOptions) -> Generator[_Part, None
     require_fields(file.schema.names, item, options, file.schema)
     size_of_row = item.file.size / max(1, file.num_rows)
     for rows in read_iceberg(file, options, item.file.number):
+        yield _Part(rows.columns, rows.rejects, "row", int(rows.end * size_of_row), rows.further)
+
+
+def _read_held(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
+    if item.file.table is None:
+        return
+    rows_in_all = sum(batch.num_rows for batch in item.file.table.batches)
+    size_of_row = item.file.size / max(1, rows_in_all)
+    for rows in read_held(item.file.table, options, item.file.number):
         yield _Part(rows.columns, rows.rejects, "row", int(rows.end * size_of_row), rows.further)
 
 
