@@ -1,7 +1,10 @@
 """The public names, by topic and home; `beam_dpne/__init__.py` reads this file."""
 
-# Calls that release something from a frame or from files.
+# Calls: releases of a frame or of files, a forecast, an evaluation, an account.
+from beam_dpne.api.calls import account as account
 from beam_dpne.api.calls import estimate_probabilities as estimate_probabilities
+from beam_dpne.api.calls import evaluate as evaluate
+from beam_dpne.api.calls import plan as plan
 from beam_dpne.api.calls import release_items as release_items
 from beam_dpne.api.calls import release_ngrams as release_ngrams
 

@@ -4,17 +4,25 @@ The stub is committed, since an installed package has it; a test holds it to the
 """
 
 import pathlib
-from collections.abc import Mapping
 
-from beam_dpne.api import calls, keywords
-from beam_dpne.jobs.programs import PROGRAMS
+from beam_dpne.api import calls
+from beam_dpne.api.keywords import CALLS, Call
 from beam_dpne.validation import Parameter
 
 STUB = pathlib.Path(calls.__file__).with_suffix(".pyi")
-_CALLS = {
-    "release_ngrams": "ngrams",
-    "release_items": "set-union",
-    "estimate_probabilities": "bayesian",
+# The positional arguments of each call, and what it returns.
+_SHAPES = {
+    "release_ngrams": ("frame: _Frame, /", "Release"),
+    "release_items": ("frame: _Frame, /", "Release"),
+    "estimate_probabilities": ("frame: _Frame, /", "Release"),
+    "evaluate": ("release: Release | _Path, frame: _Frame, /", "Evaluated"),
+    "plan": ("plan: NgramsPlan | SetUnionPlan | ProbabilitiesPlan, /", "Planned"),
+    "account": ("*releases: Release | _Path", "Accounted"),
+}
+_PLANS = {
+    "release_ngrams": "NgramsPlan",
+    "release_items": "SetUnionPlan",
+    "estimate_probabilities": "ProbabilitiesPlan",
 }
 _BEGINNING = '''"""The calls with their keywords, which `docs/make_calls.py` writes here."""
 
@@ -26,6 +34,9 @@ import pyarrow as pa
 
 from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.documents.tokenizers import Tokenizer
+from beam_dpne.jobs.accounting import Accounted
+from beam_dpne.jobs.evaluating import Evaluated
+from beam_dpne.jobs.planning import Planned
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.release.whole import Release
@@ -40,45 +51,46 @@ _Frame = _ArrowStream | Iterable[pa.RecordBatch] | _Path | Sequence[_Path]
 _OBJECTS = {"tokenizer": "Tokenizer", "run_key": "RunKey"}
 
 
-def type_of(keyword: str, each: Parameter, plan: str) -> str:
+def type_of(call: Call, keyword: str, each: Parameter) -> str:
     """Returns the type of a keyword."""
     if keyword == "plan":
-        return f"{plan} | _Path | None"
-    plain = "_Path" if each.path else each.kind.__name__
-    member = plain
+        return f"{_PLANS[call.name]} | _Path | None"
+    member = "_Path" if each.path else each.kind.__name__
     if each.choices:
         member = f"Literal[{', '.join(map(repr, each.choices))}]".replace("'", '"')
     types = []
+    if each.several and not each.single and each.has_commas:
+        types.append("str")
     if each.single:
         types.append(member)
     if each.several:
         types.append(f"Sequence[{member}]")
-    if each.several and not each.single and each.has_commas:
-        types.insert(0, "str")
-    if keyword in _OBJECTS:
+    if call.is_run and keyword in _OBJECTS:
         types.append(_OBJECTS[keyword])
-    if each.optional or (not keywords.is_required(keyword, each) and each.required):
+    if each.optional or (each.required and not call.needs(keyword)):
         types.append("None")
     return " | ".join(types)
 
 
-def _default(keyword: str, each: Parameter) -> str:
-    if keywords.is_required(keyword, each):
+def _default(call: Call, keyword: str, each: Parameter) -> str:
+    if call.needs(keyword):
         return ""
     if isinstance(each.default, str):
         return f' = "{each.default}"'
     return f" = {each.default!r}"
 
 
-def stub(programs: Mapping[str, str] = _CALLS) -> str:
-    """Returns the stub."""
+def stub() -> str:
+    """Returns the stub, which a formatter has to format."""
     lines = [_BEGINNING]
-    for call, program in programs.items():
-        plan = PROGRAMS[program].plan.rpartition(":")[2]
-        lines.append(f"def {call}(\n    frame: _Frame,\n    /,\n    *,")
-        for name, each in keywords.keywords_of(program).items():
-            lines.append(f"    {name}: {type_of(name, each, plan)}{_default(name, each)},")
-        lines.append(") -> Release: ...")
+    for name, (positional, result) in _SHAPES.items():
+        call = CALLS[name]
+        star = "" if positional.startswith("*") else "*,"
+        lines.append(f"def {name}({positional}, {star}")
+        for keyword, each in call.keywords.items():
+            kind = type_of(call, keyword, each)
+            lines.append(f"    {keyword}: {kind}{_default(call, keyword, each)},")
+        lines.append(f") -> {result}: ...")
     return "\n".join(lines) + "\n"
 
 

@@ -1,44 +1,89 @@
-"""The calls that release something from a frame or from files, and give the release back in memory."""
+"""The calls: releases of a frame or of files in memory, and what is asked before and after them."""
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Mapping
 from typing import Any
 
+from beam_dpne.accounting.expense import Plan
+from beam_dpne.accounting.population import (
+    CountedLedger,
+    counted_ledger,
+    population_of,
+    read_counted,
+)
 from beam_dpne.api.failing import withheld
-from beam_dpne.api.keywords import PATHS, asked_of, documentation_of, signature_of
+from beam_dpne.api.keywords import CALLS, are_paths, asked_of, document, plain
+from beam_dpne.errors import UsageError
 from beam_dpne.jobs import console
+from beam_dpne.jobs.accounting import Accounted, account_of, accounted
+from beam_dpne.jobs.asking import Accounting
+from beam_dpne.jobs.evaluating import Evaluated, evaluated, judgeable
 from beam_dpne.jobs.inputs import SECRET
-from beam_dpne.jobs.parameters import Rejecting
+from beam_dpne.jobs.parameters import Input, Rejecting, Writing
+from beam_dpne.jobs.planning import Planned, planned
 from beam_dpne.jobs.preparing import prepare
 from beam_dpne.jobs.running import run_in_memory
 from beam_dpne.reading.frames import Frame
-from beam_dpne.release.whole import Release
+from beam_dpne.reading.options import names_of
+from beam_dpne.release.places import LEDGER_NAME
+from beam_dpne.release.whole import Release, read_release
 
 
 def release_ngrams(frame: Any, /, **keywords: Any) -> Release:
     """Releases n-grams of many users, with user-level (ε, δ)-differential privacy."""
-    return withheld(lambda: _released("release_ngrams", "ngrams", frame, keywords))
+    return withheld(lambda: _released("release_ngrams", frame, keywords))
 
 
 def release_items(frame: Any, /, **keywords: Any) -> Release:
     """Releases the items that many users share, with user-level (ε, δ)-differential privacy."""
-    return withheld(lambda: _released("release_items", "set-union", frame, keywords))
+    return withheld(lambda: _released("release_items", frame, keywords))
 
 
 def estimate_probabilities(frame: Any, /, **keywords: Any) -> Release:
     """Estimates a probability for every n-gram of a public vocabulary, (ε, δ)-privately."""
-    return withheld(lambda: _released("estimate_probabilities", "bayesian", frame, keywords))
+    return withheld(lambda: _released("estimate_probabilities", frame, keywords))
 
 
-def _released(call: str, program: str, given: object, keywords: Mapping[str, Any]) -> Release:
-    paths = given if _are_paths(given) else None
-    asked = asked_of(call, program, paths, keywords)
+def evaluate(release: Any, frame: Any, /, **keywords: Any) -> Evaluated:
+    """Compares a release with the private data it came from, for the operator; it is NOT private.
+
+    The rows of each table are in `tables`, by its name, and sentences about them in `notes`. The fields
+    and the tokenizer are those of the release, unless they are given.
+    """
+    return withheld(lambda: _evaluated(release, frame, keywords))
+
+
+def plan(plan: Any, /, **keywords: Any) -> Planned:
+    """Returns what is known of a plan before a run; it reads no private data.
+
+    `rows` has the numbers of users that an n-gram needs, the rounds of a set union, or, with a number
+    of users and public text, the forecast of a release. `plan` is the plan of each of the releases.
+    """
+    return withheld(lambda: _planned(plan, keywords))
+
+
+def account(*releases: Any, **keywords: Any) -> Accounted:
+    """Adds up what releases of the same users have spent, from their ledgers, and keeps a budget.
+
+    `total` has the (ε, δ) of all together, and `runs` what is said of each.
+    """
+    return withheld(lambda: _accounted(releases, keywords))
+
+
+def _released(name: str, given: object, keywords: Mapping[str, Any]) -> Release:
+    if are_paths(given):
+        asked = asked_of(CALLS[name], keywords, {"input": plain(given)}, (Writing,))
+        frame = None
+    else:
+        asked = asked_of(CALLS[name], keywords, {}, (Writing, Input))
+        frame = Frame(given)
     showing = console.showing(quiet=not asked.progress)
     prepared = prepare(
         asked.made,
         [],
         showing,
         asked.objects.get("tokenizer"),
-        frame=Frame(given) if paths is None else None,
+        frame=frame,
         run_key=asked.objects.get("run_key"),
     )
     release, records = run_in_memory(asked.made, prepared, showing)
@@ -47,36 +92,77 @@ def _released(call: str, program: str, given: object, keywords: Mapping[str, Any
     return release
 
 
-def _are_paths(given: object) -> bool:
-    """Whether an input is given by paths, and not as a frame."""
-    if isinstance(given, list | tuple):
-        return len(given) > 0 and all(isinstance(each, PATHS) for each in given)
-    return isinstance(given, PATHS)
+def _evaluated(given: object, frame: object, keywords: Mapping[str, Any]) -> Evaluated:
+    release = judgeable(given if isinstance(given, Release) else read_release(_path(given)))
+    fixed = {"release": release.path}
+    if are_paths(frame):
+        paths = plain(frame)
+        asked = asked_of(CALLS["evaluate"], keywords, {**fixed, "input": paths})
+        inputs = names_of(asked.made[Input].input)
+    else:
+        asked = asked_of(CALLS["evaluate"], keywords, fixed, (Input,))
+        inputs = Frame(frame)
+    return evaluated(asked.made, release, inputs, console.showing(quiet=not asked.progress))
 
 
-_BOTH = """
+def _planned(given: object, keywords: Mapping[str, Any]) -> Planned:
+    if not isinstance(given, Plan):
+        raise UsageError(
+            "plan must be a NgramsPlan, a SetUnionPlan or a ProbabilitiesPlan, got "
+            f"{type(given).__name__}."
+        )
+    asked = asked_of(CALLS["plan"], keywords, {"program": given.program})
+    return planned(asked.made, given, console.showing(quiet=not asked.progress))
+
+
+def _accounted(releases: tuple[object, ...], keywords: Mapping[str, Any]) -> Accounted:
+    in_memory = [each for each in releases if isinstance(each, Release) and each.files is not None]
+    if not in_memory:
+        ledgers = tuple(
+            each.path if isinstance(each, Release) else _path(each) for each in releases
+        )
+        fixed = {"ledgers": ledgers} if ledgers else {}
+        return accounted(asked_of(CALLS["account"], keywords, fixed).made[Accounting])
+    asked = asked_of(CALLS["account"], keywords, {}).made[Accounting]
+    if asked.budget is not None:
+        raise UsageError(
+            "budget must be given without releases in memory: give it to the call that makes them."
+        )
+    counted = [_counted(number, each) for number, each in enumerate(releases, 1)]
+    return account_of(population_of(counted, same_users=asked.same_users), asked.delta)
+
+
+def _counted(number: int, release: object) -> CountedLedger:
+    if isinstance(release, Release) and release.files is not None:
+        return counted_ledger(release.files[LEDGER_NAME], f"release {number} {release.path}")
+    return read_counted(release.path if isinstance(release, Release) else _path(release))
+
+
+def _path(given: object) -> str:
+    if not isinstance(given, str | os.PathLike):
+        raise UsageError(f"release must be a release or a path, got {type(given).__name__}.")
+    return os.fspath(given)
+
+
+_OF_FRAMES = """
 Args:
   frame: what gives a stream of Arrow (a data frame of pandas or polars, a table or a reader of
     pyarrow, a relation of DuckDB, a table of Ibis), an iterable of record batches, or paths of files,
     as on the command line. It is read once.
 """
-_ENDS = """
+_OF_RELEASES = f"""{_OF_FRAMES}
 Returns:
-  The release, in memory; `write` publishes it as files. What was released is (ε, δ)-private from the
-  moment at which somebody sees it, and its budget is spent then, whether or not it is written.
+  The release, in memory; `write` publishes it as files. Its budget is spent, whether or not it is
+  written.
 
 Raises:
   ValueError: a keyword or the input is wrong. The message quotes no data.
   RunError: the run failed, and nothing was released.
 """
 
-
-def _document(call: Callable[..., Release], program: str) -> None:
-    """Gives a call the signature and the documentation of its keywords."""
-    vars(call).update(__signature__=signature_of(program))
-    call.__doc__ = f"{call.__doc__}\n{_BOTH}\n{documentation_of(program)}\n{_ENDS}"
-
-
-_document(release_ngrams, "ngrams")
-_document(release_items, "set-union")
-_document(estimate_probabilities, "bayesian")
+document(release_ngrams, CALLS["release_ngrams"], _OF_RELEASES)
+document(release_items, CALLS["release_items"], _OF_RELEASES)
+document(estimate_probabilities, CALLS["estimate_probabilities"], _OF_RELEASES)
+document(evaluate, CALLS["evaluate"], _OF_FRAMES)
+document(plan, CALLS["plan"], "")
+document(account, CALLS["account"], "")

@@ -8,6 +8,9 @@ import pyarrow as pa
 
 from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.documents.tokenizers import Tokenizer
+from beam_dpne.jobs.accounting import Accounted
+from beam_dpne.jobs.evaluating import Evaluated
+from beam_dpne.jobs.planning import Planned
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.release.whole import Release
@@ -172,3 +175,77 @@ def estimate_probabilities(
     budget: str | None = None,
     progress: bool = True,
 ) -> Release: ...
+def evaluate(
+    release: Release | _Path,
+    frame: _Frame,
+    /,
+    *,
+    user: str | Sequence[str] = "user",
+    text: str | Sequence[str] = "text",
+    input_format: Literal[
+        "auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"
+    ] = "auto",
+    normalize_users: bool = False,
+    record_is_user: bool = False,
+    encoding: str | None = None,
+    delimiter: str | None = None,
+    quoting: Literal["auto", "quoted", "backslash", "none"] = "auto",
+    columns: str | Sequence[str] | None = None,
+    max_record_bytes: int = 16777216,
+    records: str | None = None,
+    where: str | Sequence[str] | None = None,
+    tokenizer: str | None = None,
+    item_separator: str | None = None,
+    mask: str | Sequence[Literal["urls", "emails", "mentions", "numbers", "html"]] | None = None,
+    fold: str | Sequence[Literal["apostrophes", "width", "compatibility", "case"]] | None = None,
+    keep: str | Sequence[Literal["emoji", "hashtags", "mentions"]] | None = None,
+    stop_list: _Path | None = None,
+    top_k: int = 20,
+    known: _Path | Sequence[_Path] | None = None,
+    progress: bool = True,
+) -> Evaluated: ...
+def plan(
+    plan: NgramsPlan | SetUnionPlan | ProbabilitiesPlan,
+    /,
+    *,
+    user: str | Sequence[str] = "user",
+    text: str | Sequence[str] = "text",
+    releases: int | None = None,
+    users: int | None = None,
+    like: _Path | Sequence[_Path] | None = None,
+    documents_per_user: float | None = None,
+    known: _Path | Sequence[_Path] | None = None,
+    known_min_count: int = 5,
+    epsilons: str | Sequence[float] | None = None,
+    input_format: Literal[
+        "auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"
+    ] = "auto",
+    normalize_users: bool = False,
+    record_is_user: bool = False,
+    encoding: str | None = None,
+    delimiter: str | None = None,
+    quoting: Literal["auto", "quoted", "backslash", "none"] = "auto",
+    columns: str | Sequence[str] | None = None,
+    max_record_bytes: int = 16777216,
+    records: str | None = None,
+    where: str | Sequence[str] | None = None,
+    tokenizer: str | None = None,
+    item_separator: str | None = None,
+    mask: str | Sequence[Literal["urls", "emails", "mentions", "numbers", "html"]] | None = None,
+    fold: str | Sequence[Literal["apostrophes", "width", "compatibility", "case"]] | None = None,
+    keep: str | Sequence[Literal["emoji", "hashtags", "mentions"]] | None = None,
+    stop_list: _Path | None = None,
+    progress: bool = True,
+) -> Planned: ...
+def account(
+    *releases: Release | _Path,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    same_users: bool = False,
+    budget: str | None = None,
+    create: bool = False,
+    population: str | None = None,
+    add: bool = False,
+    settle: str | None = None,
+    remove: str | None = None,
+) -> Accounted: ...

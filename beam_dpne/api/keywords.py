@@ -1,16 +1,23 @@
-"""The keywords of a call: the parameters of its program, some of them under shorter names."""
+"""The keywords of calls: parameters of the groups of a call, some of them under shorter names."""
 
 import dataclasses
 import inspect
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_dpne.errors import UsageError
-from beam_dpne.jobs.made import Groups, Made, fields_in, parameters_in, typed_values, with_file
-from beam_dpne.jobs.parameters import FailureLogging, Input, PlanFile, Quiet, Writing
-from beam_dpne.jobs.programs import PROGRAMS
+from beam_dpne.jobs.made import (
+    Groups,
+    Made,
+    fields_in,
+    load_groups,
+    parameters_in,
+    typed_values,
+    with_file,
+)
+from beam_dpne.jobs.programs import FILES, PROGRAMS
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.validation import Parameter, did_you_mean
 
@@ -22,10 +29,10 @@ SHORTER = {
     "run_key_file": "run_key",
 }
 _PARAMETERS = {keyword: name for name, keyword in SHORTER.items()}
-# Groups of what a call has as its first argument, does itself, or has no use for.
-_NO_KEYWORDS = (Input, PlanFile, Writing, FailureLogging, Quiet)
-# Parameters of runs on an engine.
-_OF_ENGINES = {"side_input_limit", "harness_timeout"}
+# Keywords whose values may be objects: a function, a key.
+_OBJECTS = ("tokenizer", "run_key")
+# Keywords that come first in help.
+_FIRST = ("user", "text", "epsilon", "delta")
 _PLAN = Parameter(
     "The plan: an object, or the path of a JSON file with any of the parameters by their names.",
     name="plan",
@@ -41,48 +48,111 @@ _PROGRESS = Parameter(
 PATHS = (str, os.PathLike)
 
 
-def keywords_of(program: str) -> dict[str, Parameter]:
-    """Returns the parameters of the keywords of a program's call, in their order."""
-    groups = {
-        title: [kind for kind in kinds if kind not in _NO_KEYWORDS]
-        for title, kinds in PROGRAMS[program].load_groups().items()
-    }
-    found = {
-        SHORTER.get(name, name): each
-        for name, each in parameters_in(groups).items()
-        if name not in _OF_ENGINES
-    }
-    first = ("user", "text", "epsilon", "delta")
-    whole = {**{name: found[name] for name in first}, "plan": _PLAN, **found}
-    return {**whole, "progress": _PROGRESS}
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call.
+
+    Attributes:
+      name: its name.
+      groups: its groups of parameters, "module:Class" below `beam_dpne`, by any title.
+      hidden: names of parameters without a keyword.
+      is_run: whether a plan may be given as an object or a file, beside or instead of its keywords.
+      is_quiet: whether the call shows nothing, so that it has no keyword for it.
+    """
+
+    name: str
+    groups: Mapping[str, Sequence[str]]
+    hidden: Sequence[str] = ()
+    is_run: bool = False
+    is_quiet: bool = False
+
+    def load_groups(self) -> Groups:
+        """Returns the classes of its groups."""
+        return load_groups(self.groups)
+
+    @property
+    def keywords(self) -> dict[str, Parameter]:
+        """The parameters of its keywords, in their order."""
+        found = {
+            SHORTER.get(name, name): each
+            for name, each in parameters_in(self.load_groups()).items()
+            if name not in self.hidden
+        }
+        whole = {name: found[name] for name in _FIRST if name in found}
+        if self.is_run:
+            whole["plan"] = _PLAN
+        whole |= found
+        if not self.is_quiet:
+            whole["progress"] = _PROGRESS
+        return whole
+
+    def needs(self, keyword: str) -> bool:
+        """Whether a keyword must be given; what a plan needs may be in `plan`."""
+        each = self.keywords[keyword]
+        return each.required and not (self.is_run and keyword in ("epsilon", "delta", "length"))
 
 
-def signature_of(program: str) -> inspect.Signature:
-    """Returns the signature of a program's call, with the defaults of its parameters."""
-    frame = inspect.Parameter("frame", inspect.Parameter.POSITIONAL_ONLY)
+# What a call does itself, or has no use for: paths, a file of parameters, engines, the display.
+_HIDDEN = (
+    *("input", "plan", "output", "output_format", "overwrite", "side_input_limit"),
+    *("harness_timeout", "failure_log", "quiet"),
+)
+
+
+def _releasing(name: str, program: str) -> Call:
+    return Call(name=name, groups=PROGRAMS[program].groups, hidden=_HIDDEN, is_run=True)
+
+
+CALLS = {
+    "release_ngrams": _releasing("release_ngrams", "ngrams"),
+    "release_items": _releasing("release_items", "set-union"),
+    "estimate_probabilities": _releasing("estimate_probabilities", "bayesian"),
+    "evaluate": Call(
+        name="evaluate",
+        groups={
+            "reading": ("jobs.parameters:Input", *FILES),
+            "evaluating": ("jobs.asking:Evaluating",),
+        },
+        hidden=("input", "release", "output"),
+    ),
+    "plan": Call(
+        name="plan",
+        groups={"planning": ("jobs.asking:Planning",), "reading": FILES},
+        hidden=("program", "output", "overwrite"),
+    ),
+    "account": Call(
+        name="account",
+        groups={"account": ("jobs.asking:Accounting",)},
+        hidden=("ledgers", "json"),
+        is_quiet=True,
+    ),
+}
+
+
+def document(function: Callable[..., Any], call: Call, sections: str) -> None:
+    """Gives a function the signature of a call, and the meaning of its keywords to its docstring."""
+    positional = [
+        each
+        for each in inspect.signature(function).parameters.values()
+        if each.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    found = call.keywords
     keywords = [
         inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if is_required(name, each) else each.default,
+            default=inspect.Parameter.empty if call.needs(name) else each.default,
         )
-        for name, each in keywords_of(program).items()
+        for name, each in found.items()
     ]
-    return inspect.Signature([frame, *keywords])
+    lines = [f"  {name}: {each.help} {_default_of(each)}".rstrip() for name, each in found.items()]
+    whole = "\n".join(["Keywords:", *lines])
+    vars(function).update(__signature__=inspect.Signature([*positional, *keywords]))
+    function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{whole}\n{sections}"
 
 
-def is_required(keyword: str, each: Parameter) -> bool:
-    """Whether a call needs a keyword; what a plan needs may be in `plan`."""
-    return each.required and keyword not in ("epsilon", "delta", "length")
-
-
-def documentation_of(program: str) -> str:
-    """Returns the part of a docstring that says what each keyword means."""
-    lines = [
-        f"  {name}: {each.help}" + ("" if each.required else f" Default: {each.shown_default}.")
-        for name, each in keywords_of(program).items()
-    ]
-    return "\n".join(["Keywords:", *lines])
+def _default_of(each: Parameter) -> str:
+    return "" if each.required else f"Default: {each.shown_default}."
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -90,7 +160,7 @@ class Asked:
     """What a call asks for.
 
     Attributes:
-      made: the groups of parameters of the program.
+      made: the groups of parameters.
       objects: the values that are objects and no parameters: a tokenizer, a run key.
       progress: whether progress is shown.
     """
@@ -100,60 +170,64 @@ class Asked:
     progress: bool
 
 
-def asked_of(call: str, program: str, paths: object, given: Mapping[str, Any]) -> Asked:
+def asked_of(
+    call: Call,
+    given: Mapping[str, Any],
+    fixed: Mapping[str, Any],
+    without: Sequence[type] = (),
+) -> Asked:
     """Makes the groups of a call's parameters.
 
     Args:
-      call: name of the call, for messages.
-      program: its program.
-      paths: the paths of the input; None of a frame.
-      given: the keywords by name.
+      call: the call.
+      given: its keywords by name.
+      fixed: values of parameters that are no keywords, by name.
+      without: groups that are not made.
 
     Raises:
       TypeError: there is no such keyword.
       ValueError: a value is wrong.
     """
-    known = keywords_of(program)
+    known = call.keywords
     for name in given:
         if name not in known:
-            shorter = SHORTER.get(name)
-            hint = f" Here it is {shorter}." if shorter in known else did_you_mean(name, known)
-            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}.{hint}")
-    # What is no path and no name is an object: a function, a run key.
+            raise TypeError(
+                f"{call.name}() got an unexpected keyword argument {name!r}.{_hint(name, known)}"
+            )
     objects = {
         name: given[name]
-        for name in ("tokenizer", "run_key")
-        if given.get(name) is not None and not isinstance(given[name], PATHS)
+        for name in _OBJECTS
+        if call.is_run and given.get(name) is not None and not isinstance(given[name], PATHS)
     }
     values = {
-        _PARAMETERS.get(name, name): _plain(value)
+        _PARAMETERS.get(name, name): plain(value)
         for name, value in given.items()
         if name not in ("plan", "progress", *objects)
     }
-    groups = _groups_of(program, has_paths=paths is not None)
-    parameters = parameters_in(PROGRAMS[program].load_groups())
-    values = typed_values(values, parameters)
-    if paths is not None:
-        values["input"] = _plain(paths)
-    values = _with_plan(values, given.get("plan"), groups)
-    progress = given.get("progress", True)
-    return Asked(Made(groups, values), objects, bool(progress))
-
-
-def _groups_of(program: str, *, has_paths: bool) -> Groups:
-    """Returns the groups of a run whose release stays in memory."""
-    left_out = (Writing,) if has_paths else (Writing, Input)
-    return {
-        title: [kind for kind in kinds if kind not in left_out]
-        for title, kinds in PROGRAMS[program].load_groups().items()
+    groups = {
+        title: [kind for kind in kinds if kind not in without]
+        for title, kinds in call.load_groups().items()
     }
+    values = typed_values(values, parameters_in(groups))
+    values = {**with_plan(values, given.get("plan"), groups), **fixed}
+    return Asked(Made(groups, values), objects, bool(given.get("progress", True)))
 
 
-def _with_plan(values: dict[str, Any], plan: object, groups: Groups) -> dict[str, Any]:
-    """Returns values with those of a plan, which is an object or the path of a file."""
-    if plan is None or isinstance(plan, PATHS):
-        path = {} if plan is None else {"plan": os.fspath(plan)}
-        return with_file({**values, **path}, fields_in(groups))
+def _hint(name: str, known: Mapping[str, Parameter]) -> str:
+    shorter = SHORTER.get(name)
+    return f" Here it is {shorter}." if shorter in known else did_you_mean(name, known)
+
+
+def with_plan(values: dict[str, Any], plan: object, groups: Groups) -> dict[str, Any]:
+    """Returns values with those of a plan, which is an object or the path of a file.
+
+    Raises:
+      UsageError: it is neither, or a value is in it already.
+    """
+    if plan is None:
+        return values
+    if isinstance(plan, PATHS):
+        return with_file({**values, "plan": os.fspath(plan)}, fields_in(groups))
     kind = next(
         kind for kinds in groups.values() for kind in kinds if issubclass(kind, GaussianPlan)
     )
@@ -165,8 +239,15 @@ def _with_plan(values: dict[str, Any], plan: object, groups: Groups) -> dict[str
     return {**values, **in_plan}
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
     """Returns paths as texts, and lists as tuples."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
+    return tuple(map(plain, value)) if isinstance(value, list | tuple) else value
+
+
+def are_paths(given: object) -> bool:
+    """Whether an input is given by paths, and not as a frame."""
+    if isinstance(given, list | tuple):
+        return len(given) > 0 and all(isinstance(each, PATHS) for each in given)
+    return isinstance(given, PATHS)

@@ -27,7 +27,7 @@ def plan(made: Made, _beam_arguments: list[str]) -> None:
       UsageError: parameters of a forecast are missing, or given without one.
     """
     asked = made[Planning]
-    found = planned(made, console.showing(quiet=made[Quiet].quiet))
+    found = planned(made, plan_in(made, asked.program), console.showing(quiet=made[Quiet].quiet))
     whole = found.whole
     one = found.plan
     if asked.output is not None:

@@ -39,6 +39,8 @@ OF_RECORDS = (
 )
 # Details of a ledger's input that are not texts.
 _OF_JSON = {"columns", "where", "max_record_bytes"}
+# Those that hold for a frame, too.
+_OF_FRAMES = ("where", "max_record_bytes")
 # Parameters that are true or false, and say what a user is.
 _OF_USERS = ("normalize_users", "record_is_user")
 SECRET = "This line is for the operator only; it is as secret as the data."
@@ -186,7 +188,10 @@ def as_released(made: Made, ledger: Mapping[str, Any]) -> tuple[ReadOptions, str
     usual = dict(told["details"])
     for name in usual.keys() & _OF_JSON:
         usual[name] = json.loads(usual[name])
-    is_named = all(map(extension_of, names_of(made[Input].input)))
+    is_frame = Input not in made
+    if is_frame:
+        usual = {name: value for name, value in usual.items() if name in _OF_FRAMES}
+    is_named = is_frame or all(map(extension_of, names_of(made[Input].input)))
     if told["format"] == "sequences" or (told["format"] in FORMATS and not is_named):
         usual["input_format"] = told["format"]
     free = {each.name for each in parameters_of(ReadOptions)} - made.given

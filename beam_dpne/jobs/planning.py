@@ -68,8 +68,8 @@ class Planned(NamedTuple):
       forecast: what would be released; None unless public text was given.
     """
 
-    whole: Any
-    plan: Any
+    whole: Plan
+    plan: Plan
     forecast: Forecast | None
 
     @property
@@ -84,14 +84,18 @@ class Planned(NamedTuple):
         return []
 
 
-def planned(made: Made, showing: Showing) -> Planned:
-    """Returns a plan, and a forecast if public text is given; it reads no private data.
+def planned(made: Made, whole: Plan, showing: Showing) -> Planned:
+    """Returns what is known of a plan, with a forecast if public text is given; no data are read.
+
+    Args:
+      made: the groups of parameters of a forecast.
+      whole: the plan of all releases together.
+      showing: how the operator is told and shown what happens.
 
     Raises:
       UsageError: parameters of a forecast are missing, or given without one.
     """
     asked = made[Planning]
-    whole = plan_in(made, asked.program)
     warn_of_large_delta(whole, showing)
     one = plan_of_each(whole, asked.releases or 1)
     plans = _plans_to_forecast(whole, asked)
@@ -145,7 +149,7 @@ def _forecast(made: Made, plans: Sequence[NgramsPlan], showing: Showing) -> Fore
         return Forecast(
             users, plans, [profile.forecast(plan, users) for plan in plans], [profile.note]
         )
-    forecaster = _forecaster(made, like, showing)
+    forecaster = _forecaster(made, plans[0], like, showing)
     forecasts = []
     for plan in plans:
         showing.advise(f"simulations for ε = {plan.epsilon:g}")
@@ -162,7 +166,7 @@ def _forecast(made: Made, plans: Sequence[NgramsPlan], showing: Showing) -> Fore
     return Forecast(users, plans, forecasts, notes)
 
 
-def _forecaster(made: Made, like: Sequence[str], showing: Showing) -> Forecaster:
+def _forecaster(made: Made, plan: NgramsPlan, like: Sequence[str], showing: Showing) -> Forecaster:
     """Reads the public text, and deals its documents to made-up users if that is wanted."""
     asked = made[Planning]
     name = tokenizer_name(made)
@@ -172,7 +176,7 @@ def _forecaster(made: Made, like: Sequence[str], showing: Showing) -> Forecaster
         tokenizer = with_rules(made[Tokenizing], name)
         with showing.progress(sum(file.size for file in files)):
             crowd = read_corpus(files, reading, tokenizer)
-        known = _known(made, files, reading, tokenizer) if asked.known else None
+        known = _known(made, plan, files, reading, tokenizer) if asked.known else None
     except (InputError, FileNotFoundError) as error:
         raise UsageError(f"like cannot be read: {error}") from None
     if asked.documents_per_user is not None:
@@ -181,13 +185,17 @@ def _forecaster(made: Made, like: Sequence[str], showing: Showing) -> Forecaster
 
 
 def _known(
-    made: Made, like: Sequence[InputFile], reading: ReadOptions, tokenizer: str | Tokenizer
+    made: Made,
+    plan: NgramsPlan,
+    like: Sequence[InputFile],
+    reading: ReadOptions,
+    tokenizer: str | Tokenizer,
 ) -> KnownNgrams:
     """Returns the known n-grams of a forecast, whose text stands for the private one."""
     asked = made[Planning]
     lists = KnownLists(known=asked.known, known_min_count=asked.known_min_count)
     try:
-        longest = made[NgramsPlan].max_length
+        longest = plan.max_length
         return read_known(lists, longest, tokenizer, like, reading=reading)
     except UsageError:
         raise UsageError(

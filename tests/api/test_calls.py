@@ -19,8 +19,19 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_dpne
-from beam_dpne import NgramsPlan, Release, RunKey, release_items, release_ngrams
+from beam_dpne import (
+    NgramsPlan,
+    Release,
+    RunKey,
+    SetUnionPlan,
+    account,
+    evaluate,
+    plan,
+    release_items,
+    release_ngrams,
+)
 from beam_dpne.accounting.budget import create_budget, open_budget
+from beam_dpne.api.keywords import CALLS
 from beam_dpne.errors import BudgetError, InputError, ReleaseError, RunError, UsageError
 from tests.api import tokenizers
 from tests.conftest import ROOT
@@ -172,21 +183,21 @@ def test_a_damaged_file_in_memory_is_refused(table):
 
 
 def test_a_plan_is_given_by_an_object_a_file_or_keywords(table, tmp_path):
-    plan = NgramsPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=(9, 4))
+    whole = NgramsPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=(9, 4))
     path = tmp_path / "plan.json"
-    path.write_text(plan.to_json())
+    path.write_text(whole.to_json())
     given = {"user": "customer", "text": "message", "run_key": RunKey.from_hex(KEY)}
     own = {"epsilon": 10, "delta": 1e-4, "max_length": 2, "max_contributions": [9, 4]}
     releases = [
         release_ngrams(table, **given, **each, progress=False)
-        for each in ({"plan": plan}, {"plan": path}, own)
+        for each in ({"plan": whole}, {"plan": path}, own)
     ]
     assert len({release.ledger_sha256 for release in releases}) == 1
-    for each in (plan, path):
+    for each in (whole, path):
         with pytest.raises(UsageError, match="epsilon is in the"):
             release_ngrams(table, **given, plan=each, epsilon=4)
     with pytest.raises(UsageError, match="plan must be a SetUnionPlan or a path, got NgramsPlan"):
-        release_items(table, **given, plan=plan)
+        release_items(table, **given, plan=whole)
 
 
 REFUSED = {
@@ -256,11 +267,11 @@ def test_keywords_have_one_definition():
         command, input=calls.stub(), capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert calls.STUB.read_text(encoding="utf-8") == made.stdout
-    for name, _ in PROGRAMS.values():
-        call = getattr(beam_dpne, name)
-        keywords = list(inspect.signature(call).parameters)[1:]
-        documented = [line.split(":")[0].strip() for line in call.__doc__.splitlines()]
-        assert set(keywords) <= set(documented)
+    for name, call in CALLS.items():
+        function = getattr(beam_dpne, name)
+        assert set(call.keywords) <= set(inspect.signature(function).parameters)
+        documented = {line.split(":")[0].strip() for line in function.__doc__.splitlines()}
+        assert set(call.keywords) <= documented
 
 
 @pytest.fixture
@@ -367,3 +378,52 @@ def test_the_calls_work_without_beam(folder, tmp_path):
     assert json.loads(ended.stdout)["epsilon"] == 10
     # What the new process does is shown by this one.
     assert re.search(r"beam-dpne: +\d+\.\d s  \w", ended.stderr)
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_an_evaluation_of_a_frame_is_that_of_the_command(cli, commanded, table, tmp_path, kind):
+    release = called("ngrams", table)
+    found = evaluate(release, FRAMES[kind](table), progress=False)
+    commanded("ngrams")
+    output = tmp_path / "evaluation"
+    given = ("--release", "ngrams jsonl", "--input", "notes.parquet", "--output", output)
+    assert cli("evaluate", *given).status == 0
+    (written,) = output.glob("*.json")
+    whole = json.loads(written.read_text())
+    assert found.tables
+    for name, rows in found.tables.items():
+        assert json.loads(json.dumps(rows)) == whole[name]
+    with pytest.raises(UsageError, match="user must be that of the release, 'customer'"):
+        evaluate(release, table, user="team")
+
+
+def test_a_plan_and_its_forecast_are_those_of_the_command(cli, table):
+    ngrams = NgramsPlan(epsilon=4, delta=1e-7, max_length=5)
+    for given in ({}, {"releases": 3}, {"users": 30_000, "like": "titles", "epsilons": [2, 4]}):
+        found = plan(ngrams, **given, progress=False)
+        options = [f"--{name}={value}" for name, value in given.items() if name != "epsilons"]
+        options += ["--epsilons=2,4"] if "epsilons" in given else []
+        shown = cli("plan", "--epsilon", 4, "--delta", 1e-7, *options).out
+        for row in found.rows:
+            assert all(f"{value:,}" in shown for value in row.values() if type(value) is int)
+        assert f"ε = {found.plan.epsilon:g}, δ" in shown
+    assert plan(SetUnionPlan(epsilon=4, delta=1e-7)).rows
+    with pytest.raises(UsageError, match="plan must be a NgramsPlan"):
+        plan({"epsilon": 4})
+
+
+def test_an_account_adds_up_releases_in_memory_and_in_files(cli, table, tmp_path):
+    fresh = [called("ngrams", table, run_key=None) for _ in range(2)]
+    paths = [tmp_path / "0", tmp_path / "1"]
+    for release, path in zip(fresh, paths, strict=True):
+        release.write(path)
+    json_of = json.loads(cli("account", *paths, "--json").out)
+    for releases in (fresh, paths, (fresh[0], paths[1])):
+        assert account(*releases).total.epsilon == json_of["total"]["epsilon"]
+    # One release, in memory and in files, counts once.
+    assert account(fresh[0], paths[0]).total.epsilon == account(fresh[0]).total.epsilon
+    budget = tmp_path / "budget"
+    account(budget=str(budget), create=True, population="all", epsilon=40, delta=1e-3)
+    assert account(*paths, budget=str(budget), add=True).total.epsilon > 10
+    with pytest.raises(UsageError, match="budget must be given without releases in memory"):
+        account(fresh[0], budget=str(budget), add=True)
