@@ -1,5 +1,6 @@
 """The calls: releases of a frame or of files in memory, and what is asked before and after them."""
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +13,15 @@ from beam_dpne.accounting.population import (
     read_counted,
 )
 from beam_dpne.api.failing import withheld
-from beam_dpne.api.keywords import CALLS, are_paths, asked_of, document, plain
+from beam_dpne.api.keywords import (
+    CALLS,
+    Asked,
+    are_paths,
+    asked_of,
+    document,
+    plain,
+    with_keywords,
+)
 from beam_dpne.errors import UsageError
 from beam_dpne.jobs import console
 from beam_dpne.jobs.accounting import Accounted, account_of, accounted
@@ -23,6 +32,7 @@ from beam_dpne.jobs.parameters import Input, Rejecting, Writing
 from beam_dpne.jobs.planning import Planned, planned
 from beam_dpne.jobs.preparing import prepare
 from beam_dpne.jobs.running import run_in_memory
+from beam_dpne.jobs.showing import Showing
 from beam_dpne.reading.frames import Frame
 from beam_dpne.reading.options import names_of
 from beam_dpne.release.places import LEDGER_NAME
@@ -31,17 +41,23 @@ from beam_dpne.release.whole import Release, read_release
 
 def release_ngrams(frame: Any, /, **keywords: Any) -> Release:
     """Releases n-grams of many users, with user-level (ε, δ)-differential privacy."""
-    return withheld(lambda: _released("release_ngrams", frame, keywords))
+    held = Frame(frame)
+    frame = None  # A traceback that shows variables must not show it.
+    return withheld(lambda: _released("release_ngrams", held, keywords))
 
 
 def release_items(frame: Any, /, **keywords: Any) -> Release:
     """Releases the items that many users share, with user-level (ε, δ)-differential privacy."""
-    return withheld(lambda: _released("release_items", frame, keywords))
+    held = Frame(frame)
+    frame = None  # A traceback that shows variables must not show it.
+    return withheld(lambda: _released("release_items", held, keywords))
 
 
 def estimate_probabilities(frame: Any, /, **keywords: Any) -> Release:
     """Estimates a probability for every n-gram of a public vocabulary, (ε, δ)-privately."""
-    return withheld(lambda: _released("estimate_probabilities", frame, keywords))
+    held = Frame(frame)
+    frame = None  # A traceback that shows variables must not show it.
+    return withheld(lambda: _released("estimate_probabilities", held, keywords))
 
 
 def evaluate(release: Any, frame: Any, /, **keywords: Any) -> Evaluated:
@@ -50,7 +66,9 @@ def evaluate(release: Any, frame: Any, /, **keywords: Any) -> Evaluated:
     The rows of each table are in `tables`, by its name, and sentences about them in `notes`. The fields
     and the tokenizer are those of the release, unless they are given.
     """
-    return withheld(lambda: _evaluated(release, frame, keywords))
+    held = Frame(frame)
+    frame = None
+    return withheld(lambda: _evaluated(release, held, keywords))
 
 
 def plan(plan: Any, /, **keywords: Any) -> Planned:
@@ -70,14 +88,14 @@ def account(*releases: Any, **keywords: Any) -> Accounted:
     return withheld(lambda: _accounted(releases, keywords))
 
 
-def _released(name: str, given: object, keywords: Mapping[str, Any]) -> Release:
-    if are_paths(given):
-        asked = asked_of(CALLS[name], keywords, {"input": plain(given)}, (Writing,))
+def _released(name: str, held: Frame, keywords: Mapping[str, Any]) -> Release:
+    if are_paths(held.given):
+        asked = asked_of(CALLS[name], keywords, {"input": plain(held.given)}, (Writing,))
         frame = None
     else:
         asked = asked_of(CALLS[name], keywords, {}, (Writing, Input))
-        frame = Frame(given)
-    showing = console.showing(quiet=not asked.progress)
+        frame = held
+    showing = _showing(asked)
     prepared = prepare(
         asked.made,
         [],
@@ -92,17 +110,23 @@ def _released(name: str, given: object, keywords: Mapping[str, Any]) -> Release:
     return release
 
 
-def _evaluated(given: object, frame: object, keywords: Mapping[str, Any]) -> Evaluated:
+def _showing(asked: Asked) -> Showing:
+    """Returns how a run is shown, which names keywords and no options."""
+    showing = console.showing(quiet=not asked.progress)
+    return dataclasses.replace(showing, tell=lambda text: showing.tell(with_keywords(text)))
+
+
+def _evaluated(given: object, held: Frame, keywords: Mapping[str, Any]) -> Evaluated:
     release = judgeable(given if isinstance(given, Release) else read_release(_path(given)))
     fixed = {"release": release.path}
-    if are_paths(frame):
-        paths = plain(frame)
+    if are_paths(held.given):
+        paths = plain(held.given)
         asked = asked_of(CALLS["evaluate"], keywords, {**fixed, "input": paths})
         inputs = names_of(asked.made[Input].input)
     else:
         asked = asked_of(CALLS["evaluate"], keywords, fixed, (Input,))
-        inputs = Frame(frame)
-    return evaluated(asked.made, release, inputs, console.showing(quiet=not asked.progress))
+        inputs = held
+    return evaluated(asked.made, release, inputs, _showing(asked))
 
 
 def _planned(given: object, keywords: Mapping[str, Any]) -> Planned:
@@ -112,7 +136,7 @@ def _planned(given: object, keywords: Mapping[str, Any]) -> Planned:
             f"{type(given).__name__}."
         )
     asked = asked_of(CALLS["plan"], keywords, {"program": given.program})
-    return planned(asked.made, given, console.showing(quiet=not asked.progress))
+    return planned(asked.made, given, _showing(asked))
 
 
 def _accounted(releases: tuple[object, ...], keywords: Mapping[str, Any]) -> Accounted:

@@ -5,18 +5,16 @@ began, without the frames in which private texts were at hand, and without an er
 """
 
 import contextlib
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from beam_dpne.api.keywords import SHORTER
+from beam_dpne.api.keywords import with_keywords
 from beam_dpne.elements import progress
 from beam_dpne.errors import RunError, is_ours, printable_reason
 
 _Out = TypeVar("_Out")
-_NAMES = re.compile(rf"\b({'|'.join(SHORTER)})\b")
 
 
 def withheld(run: Callable[[], _Out]) -> _Out:
@@ -47,7 +45,7 @@ def _anew(error: Exception) -> Exception:
         return TypeError(str(error))
     if not is_ours(kind) and not is_early:
         return RunError(printable_reason(error))
-    return kind(_NAMES.sub(lambda found: SHORTER[found[0]], str(error)))
+    return kind(with_keywords(str(error)))
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ SHORTER = {
     "group_field": "group",
     "run_key_file": "run_key",
 }
+_LONGER = re.compile(rf"(?:--)?\b({'|'.join(SHORTER)})\b")
 _PARAMETERS = {keyword: name for name, keyword in SHORTER.items()}
 # Keywords whose values may be objects: a function, a key.
 _OBJECTS = ("tokenizer", "run_key")
@@ -237,6 +239,15 @@ def with_plan(values: dict[str, Any], plan: object, groups: Groups) -> dict[str,
     if both := sorted(in_plan.keys() & values.keys()):
         raise UsageError(f"{both[0]} is in the plan already; leave it out beside the plan.")
     return {**values, **in_plan}
+
+
+def with_keywords(text: str) -> str:
+    """Returns a message that names parameters by their keywords.
+
+    >>> with_keywords("user_field must be given, as --text_field is.")
+    'user must be given, as text is.'
+    """
+    return _LONGER.sub(lambda found: SHORTER[found[1]], text)
 
 
 def plain(value: object) -> object:
