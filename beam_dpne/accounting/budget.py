@@ -207,19 +207,21 @@ class Budget:
             )
         check_together(runs)
 
-    def settle_note(self, note: str, ledger: bytes) -> None:
-        """Replaces a note by the ledger of a release in memory, which nobody has seen yet.
-
-        Args:
-          note: Name of the note of the run.
-          ledger: The ledger.
+    def check_ledger(self, note: str, ledger: bytes) -> None:
+        """Checks the ledger of a release that nobody has seen yet, before it takes the place of a note.
 
         Raises:
-          BudgetError: With this ledger the budget has no total (see `population.check_together`). Then
-            the note stays, and the release must not be seen.
+          BudgetError: With this ledger the budget has no total (see `population.check_together`), so
+            that nobody must see the release.
         """
-        found = counted_ledger(ledger, note)
-        check_together({**self.runs(), note: found})
+        check_together({**self.runs(), note: counted_ledger(ledger, note)})
+
+    def settle_note(self, note: str, ledger: bytes) -> None:
+        """Replaces a note by the ledger of a release in memory.
+
+        Raises:
+          BudgetError: The ledger cannot be written; the note stays, and counts.
+        """
         self._write(note, ledger)
 
     def add(self, ledgers: Sequence[CountedLedger]) -> None:

@@ -27,14 +27,19 @@ class Charge(NamedTuple):
     budget: Budget | None
     note: str
 
-    def settle(self, ledger: bytes) -> None:
-        """Puts the ledger in the place of the note.
+    def settle(self, ledger: bytes, showing: Showing) -> None:
+        """Puts the ledger in the place of the note, or tells that the note stays, which counts as much.
 
         Raises:
-          BudgetError: With the ledger the budget has no total, or it cannot be written.
+          BudgetError: With the ledger the budget has no total, so that nobody must see the release.
         """
-        if self.budget is not None:
+        if self.budget is None:
+            return
+        self.budget.check_ledger(self.note, ledger)
+        try:
             self.budget.settle_note(self.note, ledger)
+        except BudgetError as error:
+            showing.tell(f"{error} Its note {self.note} stays and counts.")
 
 
 @contextlib.contextmanager

@@ -117,7 +117,7 @@ def run_in_memory(made: Made, prepared: Prepared, showing: Showing) -> tuple[Rel
             else:
                 files, records = files_here(job, 1)
         release = release_in_memory(files)
-        charge.settle(files[LEDGER_NAME])
+        charge.settle(files[LEDGER_NAME], showing)
     return release, records
 
 

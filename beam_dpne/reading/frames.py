@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # What messages call the input.
 FRAME = "the frame"
 _KIND = "parquet"
+# A batch whose buffers are so many times as large as its part of them is copied.
+_SHARED = 2
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -58,19 +60,40 @@ def frame_file(frame: Frame, options: ReadOptions) -> tuple[InputFile, ReadOptio
     places = [place_of(schema, field) for _, field in named_fields(options)]
     # A name that is there once is that of one column.
     wanted = sorted({place.names[0] for place in places if place is not None})
+    kept = pa.schema([_without_view(schema.field(name)) for name in wanted])
     held = list[pa.RecordBatch]()
     try:
-        held.extend(batch.select(wanted) for batch in batches)
+        held.extend(_alone(batch.select(wanted), kept) for batch in batches)
     except InputError:
         raise
     except Exception as error:
         raise _unreadable(error) from None
-    kept = pa.schema([schema.field(name) for name in wanted])
-    if any(not batch.schema.equals(kept) for batch in held):
-        raise InputError(f"{FRAME} must have record batches of one schema, got several.")
     table = HeldTable(kept, held)
     # A frame without rows is read, as a file of Parquet without rows is.
     return InputFile(0, FRAME, max(1, table.size), table=table), options
+
+
+def _without_view(field: pa.Field) -> pa.Field:
+    """Returns a column of texts in views as one of texts: a part of views has the buffers of all."""
+    if pa.types.is_string_view(field.type):
+        return field.with_type(pa.large_string())
+    return field.with_type(pa.large_binary()) if pa.types.is_binary_view(field.type) else field
+
+
+def _alone(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Returns a batch with the columns that are held; a small part of others is copied.
+
+    Raises:
+      InputError: it has columns of other types.
+    """
+    types = [_without_view(field).type for field in batch.schema]
+    if types != schema.types:
+        raise InputError(f"{FRAME} must have record batches of one schema, got several.")
+    columns = [column.cast(kind) for column, kind in zip(batch.columns, types, strict=True)]
+    found = pa.RecordBatch.from_arrays(columns, schema=schema)
+    if found.get_total_buffer_size() > _SHARED * found.nbytes:
+        return found.take(pa.array(range(found.num_rows)))
+    return found
 
 
 def _opened(given: Any, options: ReadOptions) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:

@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import json
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -33,6 +34,8 @@ from beam_dpne import (
 from beam_dpne.accounting.budget import create_budget, open_budget
 from beam_dpne.api.keywords import CALLS
 from beam_dpne.errors import BudgetError, InputError, ReleaseError, RunError, UsageError
+from beam_dpne.reading.frames import Frame, frame_file
+from beam_dpne.reading.options import ReadOptions
 from tests.api import tokenizers
 from tests.conftest import ROOT
 from tests.engines.conftest import release_bytes
@@ -245,6 +248,23 @@ def test_other_columns_may_hold_what_arrow_cannot(commanded, table):
     frame = table.to_pandas()
     frame["other"] = [object(), "text", *range(len(frame) - 2)]
     assert called("ngrams", frame).files == commanded("ngrams")
+
+
+def test_a_part_of_a_frame_is_held_without_the_rest_of_it():
+    texts = pa.array([f"a text that is long {n}" for n in range(9000)])
+    for kind in (pa.string(), pa.large_string(), pa.string_view(), pa.binary()):
+        whole = pa.table({"user": pa.array(range(9000)), "text": texts.cast(kind)})
+        for part in (whole.slice(40, 90), iter(whole.slice(40, 90).to_batches(7))):
+            file, _ = frame_file(Frame(part), ReadOptions())
+            assert file.size < 90 * 60
+            assert len(pickle.dumps(file)) < 90 * 200
+            assert sum(batch.num_rows for batch in file.table.batches) == 90
+
+
+def test_batches_of_several_schemas_are_refused():
+    batches = [pa.record_batch({"user": [1], "text": [value]}) for value in ("a", b"a")]
+    with pytest.raises(InputError, match="record batches of one schema"):
+        release_ngrams(iter(batches), epsilon=1, delta=1e-6)
 
 
 def test_a_frame_without_rows_is_released_empty_and_told(capfd):
