@@ -224,9 +224,19 @@ def open_raw(path: str) -> BinaryIO:
         raise InputError(f"{path} cannot be opened: {reason(error)}.") from None
 
 
+_DAMAGED = (
+    "The file is truncated or damaged, or its format is not that of its extension or of "
+    "input_format."
+)
+
+
 @contextlib.contextmanager
-def guarded(path: str) -> Iterator[None]:
+def guarded(path: str, remedy: str = _DAMAGED) -> Iterator[None]:
     """Replaces errors in reading a file by an error that names the file and quotes no data.
+
+    Args:
+      path: The file.
+      remedy: What may be wrong with it.
 
     Raises:
       InputError: Any error was raised. Messages of libraries may quote data, so that only the types of
@@ -244,10 +254,7 @@ def guarded(path: str) -> Iterator[None]:
             "or that its byte order mark names. Name the right one, e.g. set encoding=utf-16-le."
         ) from None
     except Exception as error:
-        raise InputError(
-            f"{path} cannot be read ({kind_of(error)}). The file is truncated or damaged, or "
-            "its format is not that of its extension or of input_format."
-        ) from None
+        raise InputError(f"{path} cannot be read ({kind_of(error)}). {remedy}") from None
 
 
 def _replace_unknown(error: UnicodeError) -> tuple[str, int]:

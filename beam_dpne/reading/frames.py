@@ -14,7 +14,7 @@ import pyarrow as pa
 from beam_dpne.errors import InputError, kind_of
 from beam_dpne.reading.field_errors import named_fields, require_fields
 from beam_dpne.reading.files import InputFile, WorkItem
-from beam_dpne.reading.held import HeldTable
+from beam_dpne.reading.held import OF_TYPES, HeldTable
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.row_groups import place_of
 
@@ -164,7 +164,4 @@ def _no_frame(given: object) -> InputError:
 
 def _unreadable(error: Exception) -> InputError:
     """Returns the error about what Arrow refuses; its messages may quote data."""
-    return InputError(
-        f"{FRAME} cannot be read as columns of Arrow ({kind_of(error)}). The values of a column must "
-        'have one type; astype("string") of pandas makes them text.'
-    )
+    return InputError(f"{FRAME} cannot be read as columns of Arrow ({kind_of(error)}). {OF_TYPES}")

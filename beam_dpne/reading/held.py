@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+# What may be wrong with a frame that cannot be read.
+OF_TYPES = 'The values of a column must have one type; astype("string") of pandas makes them text.'
 _MAX_ROWS = 65536
 
 

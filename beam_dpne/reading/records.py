@@ -25,6 +25,7 @@ from beam_dpne.reading.columns import (
 from beam_dpne.reading.compression import SIGNATURE_BYTES, refuse_unnamed
 from beam_dpne.reading.field_errors import absent_field, named_fields, require_fields
 from beam_dpne.reading.files import BrokenText, InputFile, TextFile, WorkItem, guarded, open_raw
+from beam_dpne.reading.held import OF_TYPES
 from beam_dpne.reading.ids import joined_ids
 from beam_dpne.reading.json_lists import beginning_of, prefix_of
 from beam_dpne.reading.nested import has, paths_in
@@ -142,12 +143,14 @@ def read_item(item: WorkItem, options: ReadOptions) -> Generator[Batch, None, No
       InputError: The file is truncated or damaged, or lacks a field.
     """
     read = _read_parquet if item.kind == "parquet" else _read_text
+    guard = guarded(item.file.path)
     if is_iceberg(item.file.version):
         read = _read_iceberg
     if item.file.table is not None:
         read = _read_held
+        guard = guarded(item.file.path, OF_TYPES)
     reported = 0
-    with guarded(item.file.path), contextlib.closing(read(item, options)) as parts:
+    with guard, contextlib.closing(read(item, options)) as parts:
         for part in parts:
             progress.advance_bytes(part.done - reported)
             reported = part.done

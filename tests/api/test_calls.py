@@ -70,6 +70,7 @@ class Stream:
 
 FRAMES = {
     "pandas": lambda table: table.to_pandas(),
+    "pandas with categories": lambda table: table.to_pandas().astype({"message": "category"}),
     "pandas with an index": lambda table: table.to_pandas().set_index("customer"),
     "pyarrow": lambda table: table,
     "stream": Stream,
@@ -152,6 +153,8 @@ def test_frames_of_other_libraries_give_the_bytes_of_the_command(commanded, tabl
     other = pytest.importorskip(library)
     frames = {"duckdb": "from_arrow", "polars": "from_arrow"}
     frame = getattr(other, frames[library])(table)
+    if library == "polars":
+        frame = frame.with_columns(other.col("message", "team").cast(other.Categorical))
     for program in PROGRAMS:
         assert called(program, frame, workers=1).files == commanded(program)
     assert called("ngrams", frame, workers=2, partitions=4).files == commanded("ngrams")
@@ -167,7 +170,8 @@ def test_a_release_in_memory_is_the_release_of_its_files(commanded, table, tmp_p
     written = beam_dpne.read_release(tmp_path / "jsonl")
     assert written.ledger == release.ledger
     assert written.ledger_sha256 == release.ledger_sha256
-    assert pa.table(release) == release.table() == pa.Table.from_pandas(release.to_pandas())
+    assert pa.table(release) == release.table()
+    assert release.to_pandas().to_dict("list") == release.table().to_pydict()
     release.verify()
     for output_format in ("html", "markdown"):
         page = release.report(output_format=output_format, since=written)
@@ -418,6 +422,17 @@ def test_an_evaluation_of_a_frame_is_that_of_the_command(cli, commanded, table, 
         assert json.loads(json.dumps(rows)) == whole[name]
     with pytest.raises(UsageError, match="user must be that of the release, 'customer'"):
         evaluate(release, table, user="team")
+
+
+def test_a_release_of_files_of_another_format_is_evaluated_with_a_frame(table):
+    frame = table.select(["customer", "message"]).to_pandas()
+    frame.dropna().astype({"customer": int}).to_csv("notes.csv", sep=";", index=False)
+    release = called("ngrams", "notes.csv", delimiter=";", encoding="utf-8")
+    found = evaluate(release, frame, progress=False)
+    assert (
+        found.tables["coverage"]
+        == evaluate(release, "notes.csv", progress=False).tables["coverage"]
+    )
 
 
 def test_a_plan_and_its_forecast_are_those_of_the_command(cli, table):
