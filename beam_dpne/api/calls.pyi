@@ -76,6 +76,7 @@ def release_ngrams(
     partitions: int | None = None,
     workers: int | None = None,
     budget: str | None = None,
+    failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
 def release_items(
@@ -128,6 +129,7 @@ def release_items(
     partitions: int | None = None,
     workers: int | None = None,
     budget: str | None = None,
+    failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
 def estimate_probabilities(
@@ -173,6 +175,7 @@ def estimate_probabilities(
     partitions: int | None = None,
     workers: int | None = None,
     budget: str | None = None,
+    failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
 def evaluate(

@@ -97,7 +97,7 @@ class Call:
 # What a call does itself, or has no use for: paths, a file of parameters, engines, the display.
 _HIDDEN = (
     *("input", "plan", "output", "output_format", "overwrite", "side_input_limit"),
-    *("harness_timeout", "failure_log", "quiet"),
+    *("harness_timeout", "quiet"),
 )
 
 
@@ -148,7 +148,7 @@ def document(function: Callable[..., Any], call: Call, sections: str) -> None:
         for name, each in found.items()
     ]
     lines = [f"  {name}: {each.help} {_default_of(each)}".rstrip() for name, each in found.items()]
-    whole = "\n".join(["Keywords:", *lines])
+    whole = "\n".join(["Keyword Args:", *lines])
     vars(function).update(__signature__=inspect.Signature([*positional, *keywords]))
     function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{whole}\n{sections}"
 

@@ -15,6 +15,7 @@ from beam_dpne.documents.cutting import cut_by_partition
 from beam_dpne.elements import progress
 from beam_dpne.elements.rows import Rows
 from beam_dpne.errors import RunError, printable_reason, withhold_unhandled
+from beam_dpne.jobs.failures import failure_log
 from beam_dpne.jobs.job import Job, ReadRecords
 from beam_dpne.reading.reader import Reader, work_items
 from beam_dpne.reading.rejects import Reject, require_few_rejected, write_rejects
@@ -65,6 +66,27 @@ def files_here(job: Job, workers: int) -> tuple[dict[str, bytes], ReadRecords]:
         return dict(rendered(found.rows, found.ledger, job.output_format)), found.records
     except Exception as error:
         raise RunError(printable_reason(error)) from None
+
+
+def logged_files(job: Job, workers: int, log: str | None) -> tuple[dict[str, bytes], ReadRecords]:
+    """Does as `files_here`; a failure log has what a failure withholds, in whichever process this is.
+
+    Args:
+      job: what is read and released.
+      workers: the largest number of processes.
+      log: the operator's file for failures, or None.
+
+    Raises:
+      RunError: as of `files_here`; the message names the log.
+    """
+    if log is None:
+        return files_here(job, workers)
+    with failure_log(log, None) as keep:
+        try:
+            return files_here(job, workers)
+        except RunError as error:
+            told = f"{error} {keep(error)}"
+    raise RunError(told)
 
 
 class _Found(NamedTuple):

@@ -10,9 +10,9 @@ from beam_dpne.elements.processes import can_be_sent, in_new_process
 from beam_dpne.errors import UsageError, kind_of, own_reason
 from beam_dpne.jobs.budgets import charged_budget, kept_budget
 from beam_dpne.jobs.job import Job, ReadRecords
-from beam_dpne.jobs.local import files_here, run_here
+from beam_dpne.jobs.local import logged_files, run_here
 from beam_dpne.jobs.made import Made
-from beam_dpne.jobs.parameters import Rejecting, Running, Writing
+from beam_dpne.jobs.parameters import FailureLogging, Rejecting, Running, Writing
 from beam_dpne.jobs.preparing import Prepared
 from beam_dpne.jobs.showing import Showing, is_whole
 from beam_dpne.release.places import LEDGER_NAME, real_path
@@ -109,13 +109,14 @@ def run_in_memory(made: Made, prepared: Prepared, showing: Showing) -> tuple[Rel
         raise UsageError("epsilon and delta must be given.")
     workers = prepared.workers or 1
     job = _job(made, prepared, private, output="")
+    log = made[FailureLogging].failure_log
     with charged_budget(made, private, showing) as charge:
         progress.reset()
         with showing.progress(sum(file.size for file in prepared.files)):
             if workers > 1 and private.partitions > 1 and can_be_sent(job):
-                files, records = in_new_process(files_here, job, workers)
+                files, records = in_new_process(logged_files, job, workers, log)
             else:
-                files, records = files_here(job, 1)
+                files, records = logged_files(job, 1, log)
         release = release_in_memory(files)
         charge.settle(files[LEDGER_NAME], showing)
     return release, records

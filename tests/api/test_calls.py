@@ -306,9 +306,20 @@ def many(table):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
+def test_a_failure_log_has_what_an_error_withholds(many, tmp_path, workers):
+    given = {"tokenizer": "tests.api.tokenizers:failing_words", "text": "canary", "mask": None}
+    log = tmp_path / "failure.log"
+    with pytest.raises(RunError, match=str(log)) as caught:
+        called("ngrams", many, **given, workers=workers, partitions=4, failure_log=log)
+    assert tokenizers.CANARY not in str(caught.value)
+    assert f"KeyError: '{tokenizers.CANARY}'" in log.read_text()
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("workers", [1, 2])
 def test_an_error_shows_no_data_and_no_variable_of_ours(many, workers):
     before = (threading.excepthook, sys.unraisablehook)
-    given = {"tokenizer": "tests.api.tokenizers:failing_words", "text": "canary"}
+    given = {"tokenizer": "tests.api.tokenizers:failing_words", "text": "canary", "mask": None}
     with pytest.raises(RunError) as caught:
         called("ngrams", many, **given, workers=workers, partitions=4)
     error = caught.value
