@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 
 from beam_dpne import PhraseCountsPlan, PhraseList, RunKey
 from beam_dpne.cli.display import print_table
@@ -40,6 +41,7 @@ _NOBODY = 0.1
 _FEW = 20
 _TITLES_OF_A_COMMUNITY = (1, 3, 12, 60)
 _BOUNDS = 80
+_QUANTILE = 1.96
 Documents = Iterable[tuple[str, str]]
 
 
@@ -129,8 +131,28 @@ def world_of(users: Sequence[set[str]], phrases: Sequence[str]) -> World:
     return World(held=held, truth=truth, parts=parts)
 
 
-def best_single_bound(world: World, noise: float) -> tuple[int, float, float]:
-    """Returns Δ of the least error with hindsight, its half width, and the mean shortfall of a phrase.
+class Single(NamedTuple):
+    """A single bound on users.
+
+    Attributes:
+      error: the mean square error of a phrase.
+      bound: Δ, so many phrases of a user are kept at random.
+      half: half the width of its intervals of 95 %, which know of the noise alone.
+      shortfall: the mean shortfall of a phrase.
+      covered: the share of phrases whose interval contains their number of users.
+      first: the same share of the first 20.
+    """
+
+    error: float
+    bound: int
+    half: float
+    shortfall: float
+    covered: float
+    first: float
+
+
+def best_single_bound(world: World, noise: float) -> Single:
+    """Returns the single bound of the least error with hindsight.
 
     Args:
       world: the users.
@@ -143,11 +165,20 @@ def best_single_bound(world: World, noise: float) -> tuple[int, float, float]:
     for bound in bounds:
         missing = np.maximum(0, 1 - bound / of_entries)
         shortfall = np.bincount(world.held.rows, missing, world.truth.size)
-        error = float(np.mean(shortfall**2)) + noise**2 * bound
-        half = 1.96 * noise * math.sqrt(bound)
-        found.append((error, bound, half, float(shortfall.mean())))
-    _, bound, half, shortfall = min(found)
-    return bound, half, shortfall
+        stddev = noise * math.sqrt(bound)
+        off = shortfall / stddev
+        covered = scipy.special.ndtr(_QUANTILE - off) - scipy.special.ndtr(-_QUANTILE - off)
+        found.append(
+            Single(
+                error=float(np.mean(shortfall**2)) + stddev**2,
+                bound=bound,
+                half=_QUANTILE * stddev,
+                shortfall=float(shortfall.mean()),
+                covered=float(covered.mean()),
+                first=float(covered[world.parts["first 20"]].mean()),
+            )
+        )
+    return min(found)
 
 
 def _widths_of(found: PhraseNumbers) -> Widths:
@@ -183,7 +214,7 @@ def judged(world: World, epsilon: float, keys: int) -> dict[str, str]:
         halves.append(_widths_of(found).half)
         cut.append((high - low).mean() / 2)
         bounds.append(bound.most)
-    best, half, shortfall = best_single_bound(world, plan.noise_stddev)
+    best = best_single_bound(world, plan.noise_stddev)
     parts = {name: covered[mask].mean() / keys for name, mask in world.parts.items() if mask.any()}
     lowest = min(parts, key=lambda name: parts[name])
     return {
@@ -192,10 +223,12 @@ def judged(world: World, epsilon: float, keys: int) -> dict[str, str]:
         "bound": f"{np.median(bounds):.0f}",
         "half width": f"{np.mean(halves):.1f}",
         "cut at 0": f"{np.mean(cut):.1f}",
-        "best Δ": str(best),
-        "its half width": f"{half:.1f}",
-        "its shortfall": f"{shortfall:.1f}",
-        "ratio": f"{np.mean(halves) / half:.2f}",
+        "best Δ": str(best.bound),
+        "its half width": f"{best.half:.1f}",
+        "its shortfall": f"{best.shortfall:.1f}",
+        "it covers": f"{best.covered:.3f}",
+        "of the first 20": f"{best.first:.3f}",
+        "ratio": f"{np.mean(halves) / best.half:.2f}",
         "covered": f"{covered.mean() / keys:.3f}",
         "lowest part": f"{parts[lowest]:.3f} ({lowest})",
         **{name: f"{parts[name]:.3f}" if name in parts else "" for name in world.parts},
