@@ -55,11 +55,12 @@ def _print_counts(release: "Release") -> None:
     mechanism = release.ledger["mechanism"]
     print_table("Counted", release.table().slice(0, _FIRST_ROWS).to_pylist())
     noise = number(mechanism["noise_stddev"])
+    most = number(mechanism["shortfall"])
     print_line(
         f"Each interval contains its number with a probability of {mechanism['confidence']:.0%}, by "
-        f"itself. The noise of a number has a standard deviation of {noise} users; users with more than {mechanism['bound']:,} phrases of the list count less, by "
-        f"{number(mechanism['shortfall'])} users at most in one number (± "
-        f"{number(mechanism['shortfall_stddev'])})."
+        f"itself. The noise of a number has a standard deviation of {noise} users. Users with more "
+        f"than {mechanism['bound']:,} phrases of the list count less, by about {most} users in one "
+        "number at most; the intervals allow for it."
     )
 
 
