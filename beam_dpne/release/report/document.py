@@ -32,6 +32,7 @@ _TITLES = {
     "ngrams": "Released n-grams",
     "set-union": "Released items",
     "bayesian": "Private n-gram probabilities",
+    "count": "Numbers of users of a list",
 }
 _SECTIONS = {
     "summary": "Summary",
