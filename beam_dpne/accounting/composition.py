@@ -34,14 +34,21 @@ No factor e^ε appears before Σ δ_T,i.
 
     δ_total(ε) = e^S (δ(ε − S) + Σ δ_T,i) + Σ_i remainder_i e^{max(0, ε − ε_i)}.
 
+*A series.* Each user takes part in at most c releases of a series, and whether she does follows from
+her own records alone. So all other users take part in the same releases with and without u, and a
+release in which u takes no part is the same function of the past in both. Only those in which u takes
+part count, which are at most c. Each part of the total (μ², δ_T, slack, and the cost of remainders at a
+given ε) is then at most the sum of its c largest in the series.
+
 **Parameters that follow from earlier releases** are not covered: a schedule that spends more μ² or
 more δ_T *because* of what an earlier release showed may exceed the total of each single path. The
 plans of all releases, or a rule for them that does not look at releases, must be fixed beforehand.
 """
 
 import dataclasses
+import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import TypeVar
 
@@ -78,12 +85,32 @@ class Total:
     mu: float
 
 
-def compose(expenses: Sequence[Expense], *, delta: float | None = None) -> Total:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Together:
+    """Releases of which each user takes part in so many at most, and in the others not at all.
+
+    Attributes:
+      expenses: The expense of each release; at least one.
+      most: The largest number of them in which one user takes part, at least 1.
+    """
+
+    expenses: Sequence[Expense]
+    most: int
+
+
+def compose(
+    expenses: Sequence[Expense],
+    *,
+    series: Sequence[Together] = (),
+    delta: float | None = None,
+) -> Total:
     """Returns the (ε, δ) of releases about one population together.
 
     Args:
-      expenses: The expense of each release.
-      delta: δ of the total, in (0, 1); None stands for the sum of the releases' δ.
+      expenses: The expense of each release in which every user may take part.
+      series: The releases of each series.
+      delta: δ of the total, in (0, 1); None stands for the sum of the releases' δ, of each series that
+        of its largest.
 
     Raises:
       BudgetError: There is no release, or δ is not in (0, 1).
@@ -97,17 +124,18 @@ def compose(expenses: Sequence[Expense], *, delta: float | None = None) -> Total
 
     References: see the module.
     """
-    if not expenses:
+    parts = [*(Together(expenses=[spent], most=1) for spent in expenses), *series]
+    if not parts:
         raise BudgetError("There must be at least one release to compose, got none.")
-    sum_epsilon = decimal_sum(spent.epsilon for spent in expenses)
-    sum_delta = decimal_sum(spent.delta for spent in expenses)
+    sum_epsilon = decimal_sum(_largest(parts, lambda spent: spent.epsilon))
+    sum_delta = decimal_sum(_largest(parts, lambda spent: spent.delta))
     target = sum_delta if delta is None else delta
     if not 0 < target < 1:
         asked = "the sum of the releases' delta" if delta is None else "delta"
         raise BudgetError(
             f"{asked} must be in (0, 1), got {target:g}; a total with a delta of 1 guarantees nothing."
         )
-    epsilon = _total_epsilon(expenses, target)
+    epsilon = _total_epsilon(parts, target)
     if sum_delta <= target and sum_epsilon <= epsilon:
         epsilon = sum_epsilon
     return Total(
@@ -115,8 +143,15 @@ def compose(expenses: Sequence[Expense], *, delta: float | None = None) -> Total
         delta=target,
         sum_epsilon=sum_epsilon,
         sum_delta=sum_delta,
-        mu=_root_of_squares(expenses),
+        mu=_root_of_squares(parts),
     )
+
+
+def _largest(parts: Iterable[Together], value_of: Callable[[Expense], float]) -> list[float]:
+    """Returns the values that one user may pay: of each series the largest, and of the others all."""
+    return [
+        value for part in parts for value in heapq.nlargest(part.most, map(value_of, part.expenses))
+    ]
 
 
 def decimal_sum(values: Iterable[float]) -> float:
@@ -132,14 +167,14 @@ def decimal_sum(values: Iterable[float]) -> float:
     return nearest if Fraction(repr(nearest)) >= exact else math.nextafter(nearest, math.inf)
 
 
-def _total_epsilon(parts: Sequence[Expense], delta: float) -> float:
+def _total_epsilon(parts: Sequence[Together], delta: float) -> float:
     """Returns the smallest ε at which releases have at most this δ; infinity if there is none.
 
     What events outside the slack cost grows with ε, and the δ of noise falls. So ε is raised step by
     step from 0 until the δ that is left for noise is enough, which finds the smallest solution.
     """
-    slack = math.fsum(spent.slack for spent in parts)
-    lone = math.fsum(spent.lone_delta for spent in parts)
+    slack = math.fsum(_largest(parts, lambda spent: spent.slack))
+    lone = math.fsum(_largest(parts, lambda spent: spent.lone_delta))
     noise_stddev = 1 / _root_of_squares(parts)
     epsilon = 0.0
     for _ in range(_STEPS):
@@ -153,16 +188,18 @@ def _total_epsilon(parts: Sequence[Expense], delta: float) -> float:
     return math.inf
 
 
-def _remainder(parts: Iterable[Expense], epsilon: float) -> float:
+def _remainder(parts: Iterable[Together], epsilon: float) -> float:
     """Returns the cost in δ, at this total ε, of events outside the slack."""
-    # Beyond e^700 a float overflows; the cost is above 1 long before.
-    return math.fsum(
-        spent.remainder * math.exp(min(700.0, max(0.0, epsilon - spent.epsilon))) for spent in parts
-    )
+
+    def cost(spent: Expense) -> float:
+        # Beyond e^700 a float overflows; the cost is above 1 long before.
+        return spent.remainder * math.exp(min(700.0, max(0.0, epsilon - spent.epsilon)))
+
+    return math.fsum(_largest(parts, cost))
 
 
-def _root_of_squares(parts: Iterable[Expense]) -> float:
-    return math.sqrt(math.fsum(spent.mu**2 for spent in parts))
+def _root_of_squares(parts: Iterable[Together]) -> float:
+    return math.sqrt(math.fsum(_largest(parts, lambda spent: spent.mu**2)))
 
 
 def plan_of_each(whole: _P, releases: int) -> _P:
@@ -188,21 +225,44 @@ def plan_of_each(whole: _P, releases: int) -> _P:
     """
     if releases == 1:
         return whole
-    delta = whole.delta / releases
+    return plan_of_share(whole, releases, epsilon=whole.epsilon, delta=whole.delta)
+
+
+def plan_of_share(
+    plan: _P, most: int, *, epsilon: float, delta: float, before: Sequence[Expense] = ()
+) -> _P:
+    """Returns the plan of one release of a series in which each user takes part so many times at most.
+
+    It has the largest ε, rounded down to four digits, with which so many equal releases stay within the
+    budget of the series, also if some of them are those before. So a release may have another plan than
+    those before it. Its share follows from plans alone, and from nothing that was released.
+
+    Args:
+      plan: Plan with the other parameters of the release.
+      most: Largest number of releases in which one user takes part, at least 1.
+      epsilon: ε of the whole series.
+      delta: δ of the whole series.
+      before: The expenses of the releases before it in the series.
+
+    Raises:
+      UsageError: No release is possible within the budget.
+    """
+    own_delta = delta / most
+    whole_epsilon = epsilon
 
     def planned(epsilon: float) -> _P:
-        return dataclasses.replace(whole, epsilon=epsilon, delta=delta)
+        return dataclasses.replace(plan, epsilon=epsilon, delta=own_delta)
 
     def fits(epsilon: float) -> bool:
         try:
-            plan = planned(epsilon)
+            spent = expense_of_plan(planned(epsilon))
         except ValueError:
             return False
-        together = compose([expense_of_plan(plan)] * releases, delta=whole.delta)
-        return together.epsilon <= whole.epsilon
+        together = Together(expenses=[*before, *[spent] * most], most=most)
+        return compose([], series=[together], delta=delta).epsilon <= whole_epsilon
 
-    low = whole.epsilon / releases
-    high = whole.epsilon
+    low = whole_epsilon / most
+    high = whole_epsilon
     least = low
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
@@ -213,7 +273,7 @@ def plan_of_each(whole: _P, releases: int) -> _P:
         # The plan itself says which parameter does not suit so small a budget.
         planned(least)
         raise UsageError(
-            f"releases must be so few that a release is possible within epsilon={whole.epsilon:g} and "
-            f"delta={whole.delta:g}, got releases={releases}."
+            f"releases must be so few that a release is possible within epsilon={whole_epsilon:g} and "
+            f"delta={delta:g}, got releases={most}."
         )
     return planned(found)

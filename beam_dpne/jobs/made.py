@@ -111,6 +111,8 @@ def typed_values(given: Mapping[str, Any], known: Mapping[str, Parameter]) -> di
 def with_file(given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     """Returns values with those in the JSON file of parameters that `plan` names, if it is given.
 
+    For a release of a series they have the ε and δ of the series, too (`accounting.series`).
+
     Args:
       given: values by name.
       known: names of the parameters that the file may have; it names no further file.
@@ -120,12 +122,19 @@ def with_file(given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any
     """
     values = {name: value for name, value in given.items() if name != "plan"}
     path = given.get("plan")
-    if path is None:
+    if path is not None:
+        in_file = read_parameters(path, {*known} - {"plan"})
+        if both := sorted(in_file.keys() & values.keys()):
+            raise UsageError(
+                f"{both[0]} is in the file {path} already; leave it out beside the file."
+            )
+        values |= in_file
+    if values.get("series") is None or "participants" not in known:
         return values
-    in_file = read_parameters(path, {*known} - {"plan"})
-    if both := sorted(in_file.keys() & values.keys()):
-        raise UsageError(f"{both[0]} is in the file {path} already; leave it out beside the file.")
-    return {**values, **in_file}
+    # Its libraries take time to load, which runs of no series do without.
+    from beam_dpne.accounting.series import with_share
+
+    return with_share(values)
 
 
 def read_parameters(path: str, known: Collection[str]) -> dict[str, Any]:
