@@ -120,12 +120,14 @@ def test_options_in_running_text_exist():
         *ours.split(),
         "parts",
         "environment_cache_millis",
+        "blob_service_endpoint",
+        "s3_endpoint_url",
         "temp_location",
         "alsoStartLoopbackWorker",
         "serve_loopback_worker",
     }
     for page in PAGES:
-        for name in re.findall(r"`--([a-zA-Z_]+)[^`]*`", text_of(page)):
+        for name in re.findall(r"`--([a-zA-Z_0-9]+)[^`]*`", text_of(page)):
             assert name in known, f"{page.name}: --{name}"
 
 

@@ -40,6 +40,7 @@ from beam_dpne.release.steps import WriteRelease
 from beam_dpne.set_union.run import SetUnionRun
 from beam_dpne.storage import private
 from beam_dpne.storage.directories import absolute_path
+from beam_dpne.storage.objects import exists
 from beam_dpne.storage.paths import is_local
 
 # Beam's embedded runner, by its names; what Beam calls DirectRunner may start Prism, or download it.
@@ -287,5 +288,5 @@ def run_folder(options: BeamOptions, release: str) -> Iterator[str]:
     finally:
         encoding.forget()
         with contextlib.suppress(Exception):
-            if FileSystems.exists(folder) or FileSystems.match([f"{folder}/*"])[0].metadata_list:
+            if exists(folder) or FileSystems.match([f"{folder}/*"])[0].metadata_list:
                 FileSystems.delete([folder])

@@ -18,7 +18,8 @@ from beam_dpne.reading.partitions import fields_of_path
 from beam_dpne.reading.rejects import NOT_DECODED, TOO_LONG
 from beam_dpne.reading.table_versions import files_of, version_at
 from beam_dpne.storage.directories import absolute_path, reason, require_file_system
-from beam_dpne.storage.paths import is_local, matching, open_file, scheme_of
+from beam_dpne.storage.objects import store_of
+from beam_dpne.storage.paths import is_local, matching, open_file
 
 # Bytes that one request to an object store fetches at least, for files that are read whole or in parts.
 _STREAM_BUFFER = 4 * 2**20
@@ -213,10 +214,8 @@ def open_raw(path: str) -> BinaryIO:
       InputError: The file cannot be opened.
     """
     try:
-        if scheme_of(path) == "gs":
-            from beam_dpne.storage.gcs import open_object
-
-            return open_object(path, _STREAM_BUFFER if codec_of(path) else _RANGE_BUFFER)
+        if store := store_of(path):
+            return store.open_object(path, _STREAM_BUFFER if codec_of(path) else _RANGE_BUFFER)
         return open_file(path)
     except OSError as error:
         raise InputError(f"{path} cannot be opened: {reason(error)}.") from None
