@@ -38,7 +38,8 @@ No factor e^ε appears before Σ δ_T,i.
 her own records alone. So all other users take part in the same releases with and without u, and a
 release in which u takes no part is the same function of the past in both. Only those in which u takes
 part count, which are at most c. Each part of the total (μ², δ_T, slack, and the cost of remainders at a
-given ε) is then at most the sum of its c largest in the series.
+given ε) is then at most the sum of its c largest in the series, on every path: so which they are may
+follow from what was published, as where u writes more after a release.
 
 **Parameters that follow from earlier releases** are not covered: a schedule that spends more μ² or
 more δ_T *because* of what an earlier release showed may exceed the total of each single path. The
@@ -62,6 +63,12 @@ _STEPS = 200
 # ε of one release is rounded down to this many digits, so that it can be typed.
 _DIGITS = 4
 _HALVINGS = 40
+# Parts of the share of a release of a series: of δ for words of one user, and of ε and δ for what is
+# beyond the noise.
+_LONE = 0.1
+_RESERVED = 1e-3
+# The smallest ε of a release of a series that is looked for, as a part of the series' ε.
+_SMALLEST = 1e-4
 
 _P = TypeVar("_P", bound=Plan)
 
@@ -225,55 +232,129 @@ def plan_of_each(whole: _P, releases: int) -> _P:
     """
     if releases == 1:
         return whole
-    return plan_of_share(whole, releases, epsilon=whole.epsilon, delta=whole.delta)
-
-
-def plan_of_share(
-    plan: _P, most: int, *, epsilon: float, delta: float, before: Sequence[Expense] = ()
-) -> _P:
-    """Returns the plan of one release of a series in which each user takes part so many times at most.
-
-    It has the largest ε, rounded down to four digits, with which so many equal releases stay within the
-    budget of the series, also if some of them are those before. So a release may have another plan than
-    those before it. Its share follows from plans alone, and from nothing that was released.
-
-    Args:
-      plan: Plan with the other parameters of the release.
-      most: Largest number of releases in which one user takes part, at least 1.
-      epsilon: ε of the whole series.
-      delta: δ of the whole series.
-      before: The expenses of the releases before it in the series.
-
-    Raises:
-      UsageError: No release is possible within the budget.
-    """
-    own_delta = delta / most
-    whole_epsilon = epsilon
+    delta = whole.delta / releases
 
     def planned(epsilon: float) -> _P:
-        return dataclasses.replace(plan, epsilon=epsilon, delta=own_delta)
+        return dataclasses.replace(whole, epsilon=epsilon, delta=delta)
 
     def fits(epsilon: float) -> bool:
         try:
-            spent = expense_of_plan(planned(epsilon))
+            plan = planned(epsilon)
         except ValueError:
             return False
-        together = Together(expenses=[*before, *[spent] * most], most=most)
-        return compose([], series=[together], delta=delta).epsilon <= whole_epsilon
+        together = compose([expense_of_plan(plan)] * releases, delta=whole.delta)
+        return together.epsilon <= whole.epsilon
 
-    low = whole_epsilon / most
-    high = whole_epsilon
-    least = low
+    least = whole.epsilon / releases
+    found = _rounded_down(fits, least, whole.epsilon)
+    if found is None:
+        # The plan itself says which parameter does not suit so small a budget.
+        planned(least)
+        raise UsageError(
+            f"releases must be so few that a release is possible within epsilon={whole.epsilon:g} and "
+            f"delta={whole.delta:g}, got releases={releases}."
+        )
+    return planned(found)
+
+
+def _rounded_down(fits: Callable[[float], bool], low: float, high: float) -> float | None:
+    """Returns the largest number that fits, rounded down to four digits, or None if that does not."""
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     unit = 10.0 ** (math.floor(math.log10(low)) - _DIGITS + 1)
     found = float(f"{math.floor(low / unit) * unit:.{_DIGITS}g}")
-    if not fits(found):
-        # The plan itself says which parameter does not suit so small a budget.
-        planned(least)
-        raise UsageError(
-            f"releases must be so few that a release is possible within epsilon={whole_epsilon:g} and "
-            f"delta={delta:g}, got releases={most}."
+    return found if fits(found) else None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Share:
+    """What one release of a series may spend at most, of each part of a total by itself.
+
+    So any releases, as many as one user takes part in, stay within the budget of the series, whatever
+    their plans are and in whichever order they come. It follows from the budget alone:
+
+        e^S (δ_noise(ε − S) + c δ_T) + c R = δ,  S = c s,
+
+    with the Gaussian noise of √c μ, and δ_T, s and R as below.
+
+    Attributes:
+      epsilon: ε of the whole series.
+      delta: A c-th part of δ of the whole series.
+      mu: Sensitivity over σ of the noise.
+      lone_delta: δ_T, a tenth of `delta`, as n-grams spend by default.
+      slack: s, a thousandth of a c-th part of ε.
+      remainder: R, a thousandth of `delta`: the cost of events outside of the slack at ε of the series.
+    """
+
+    epsilon: float
+    delta: float
+    mu: float
+    lone_delta: float
+    slack: float
+    remainder: float
+
+    def allows(self, spent: Expense) -> bool:
+        """Whether a release that spends so much is within the share."""
+        cost = _remainder([Together(expenses=[spent], most=1)], self.epsilon)
+        return (
+            spent.mu <= self.mu
+            and spent.lone_delta <= self.lone_delta
+            and spent.slack <= self.slack
+            and cost <= self.remainder
         )
-    return planned(found)
+
+
+def share_of(epsilon: float, delta: float, most: int) -> Share:
+    """Returns the share of one release, if each user takes part in so many of the series at most."""
+    own = delta / most
+    # So that rounding makes no plan of this δ_T spend less.
+    lone = _LONE * own * (1 + _MARGIN)
+    slack = _RESERVED * epsilon
+    rest = _RESERVED * own
+    noise = (delta - most * rest) * math.exp(-slack) - most * lone
+    stddev = gaussian.gaussian_noise_stddev(epsilon=epsilon - slack, delta=noise)
+    return Share(
+        epsilon=epsilon,
+        delta=own,
+        mu=(1 - _MARGIN) / (stddev * math.sqrt(most)),
+        lone_delta=lone,
+        slack=slack / most,
+        remainder=rest,
+    )
+
+
+def plan_of_share(plan: _P, share: Share) -> _P:
+    """Returns the plan of one release of a series.
+
+    It has the largest ε, rounded down to four digits, with which it is within its share. Its δ is that
+    of the share, or less if the plan would spend more than the share's δ_T.
+
+    Args:
+      plan: Plan with the other parameters of the release.
+      share: What the release may spend.
+
+    Raises:
+      UsageError: No release is possible within the share.
+    """
+    delta = share.delta
+    # The part of δ that the plan spends as δ_T, at most.
+    part = plan.vocabulary_delta / (plan.vocabulary_delta + plan.gaussian_delta)
+    if part * delta > share.lone_delta:
+        delta = share.lone_delta / part
+
+    def fits(epsilon: float) -> bool:
+        try:
+            return share.allows(
+                expense_of_plan(dataclasses.replace(plan, epsilon=epsilon, delta=delta))
+            )
+        except ValueError:
+            return False
+
+    found = _rounded_down(fits, _SMALLEST * share.epsilon, 2 * share.epsilon)
+    if found is None:
+        raise UsageError(
+            "releases_per_user must be so few that a release is possible within the budget of the "
+            f"series, whose epsilon is {share.epsilon:g}: this plan has none with delta={delta:g}."
+        )
+    return dataclasses.replace(plan, epsilon=found, delta=delta)

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 
-from beam_dpne.accounting.composition import plan_of_share
+from beam_dpne.accounting.composition import plan_of_share, share_of
 from beam_dpne.accounting.expense import expense_of_plan
 from beam_dpne.accounting.population import known_same_people
 from beam_dpne.accounting.series import (
@@ -84,16 +84,10 @@ def placed(private: PrivateRun, running: Running) -> PrivateRun:
     series = open_series(running.series or "")
     participants = absolute_path(running.participants or "")
     counted = series.counted(participants)
-    expenses = [run.expense for _, run in counted.values()]
+    share = share_of(series.cap.epsilon, series.cap.delta, series.releases_per_user)
 
     def at(number: int, name: str) -> PrivateRun:
-        plan = plan_of_share(
-            private.plan,
-            series.releases_per_user,
-            epsilon=series.cap.epsilon,
-            delta=series.cap.delta,
-            before=expenses[: number - 1],
-        )
+        plan = plan_of_share(private.plan, share)
         participation = Participation(
             place=series.place(number), path=series.path, participants=participants, name=name
         )

@@ -1,9 +1,10 @@
 """python -m pipelines.experiments.series TITLES OUTPUT
 
-Twelve monthly releases of public titles, one title a line, as one series with ε = 8 and δ = 1e-6 for the
-year. The titles are dealt to made-up people, of whom .8 appear in one month, and .2 in each month with
-probability 1/3; whoever appears has one title. The table says how many n-grams all twelve releases have,
-by the largest number of releases in which one person takes part, without and with the last release known.
+Twelve monthly releases of public titles, one title a line, as one series with ε = 8 and δ = 1e-6 for
+the year. The titles are dealt to made-up people, of whom .8 appear in one month, and .2 in each month
+with probability 1/3; whoever appears has one title. The table says how many n-grams all twelve releases
+have, by the largest number of releases in which one person takes part, without and with the last
+release known.
 """
 
 import argparse
@@ -39,8 +40,9 @@ def write_months(titles: pathlib.Path, folder: pathlib.Path) -> None:
             own = [chance.randrange(MONTHS)]
         for month in own[: len(texts)]:
             months[month].append(json.dumps({"user": f"person {person}", "text": texts.pop()}))
-    for month, lines in enumerate(months, 1):
-        (folder / f"{month:02}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for number, rows in enumerate(months, 1):
+        path = folder / f"{number:02}.jsonl"
+        path.write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
 def released(folder: pathlib.Path, times: int, *, is_known: bool) -> list[int]:
