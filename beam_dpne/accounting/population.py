@@ -229,9 +229,7 @@ def _members_of_series(
 
 def place_of(section: Mapping[str, Any] | None) -> SeriesPlace | None:
     """Returns the place in a series that a ledger states in its section, if it has one."""
-    if section is None:
-        return None
-    return SeriesPlace(**{name: section[name] for name in SeriesPlace.__struct_fields__})
+    return None if section is None else msgspec.convert(section, SeriesPlace)
 
 
 def void_by_its_key(runs: Mapping[str, Counted]) -> dict[str, str]:

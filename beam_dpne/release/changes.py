@@ -183,7 +183,8 @@ _SAME = {
 def differences(old: Release, new: Release, left_out: Collection[str] = ()) -> list[str]:
     """Returns a sentence for each way in which two releases that are compared were read unlike.
 
-    Of releases of a series, one more says who is counted. Fields may have been renamed, and a unit may have been left out, so nothing is refused here.
+    Of releases of a series, one more says who is counted. Fields may have been renamed, and a unit may
+    have been left out, so nothing is refused here.
 
     Args:
       old: The old release.

@@ -253,6 +253,16 @@ def test_digests_follow_from_the_key_of_the_series_and_hide_ids_without_it(tmp_p
     assert not np.isin(one, other).any()
 
 
+def test_one_run_key_gives_two_releases_of_a_series_other_noise(world):
+    world.create(2)
+    private = world.placed(key=RunKey(bytes(range(32))))
+    second = dataclasses.replace(private.participation, place=world.series.place(2))
+    other = dataclasses.replace(private, participation=second)
+    one, two = key_digests(private), key_digests(other)
+    assert one.commitment == two.commitment
+    assert one.bound_commitment != two.bound_commitment
+
+
 def test_what_is_public_is_the_same_however_many_take_part(tmp_path):
     """Two series of one name and key; a third of the users of the other one, and no two of one."""
     worlds = [World(tmp_path / name).create(1) for name in ("few", "many")]

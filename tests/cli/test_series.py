@@ -82,6 +82,28 @@ def test_the_same_users_take_part_and_give_the_same_bytes_however_a_series_runs(
     assert sizes == [200, 100]
 
 
+@pytest.mark.parametrize("place", ["publish_release", "require_few_rejected"])
+def test_a_run_counts_if_it_fails_while_it_publishes_and_does_not_if_it_fails_before(
+    cli, create, folder, tmp_path, monkeypatch, place
+):
+    series = create()
+    given = ("ngrams", "--input", folder / "one.jsonl", "--max_length", "1", *series)
+
+    def fail(*given, **named):
+        raise OSError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(f"beam_dpne.jobs.local.{place}", fail)
+        ended = cli(*given, "--output", tmp_path / "failed")
+    assert ended.status == 1
+    is_late = place == "publish_release"
+    assert ("the series counts release 1" in ended.err) == is_late
+    assert cli(*given, "--output", tmp_path / "next").status == 0
+    ledger = json.loads((tmp_path / "next" / "ledger.json").read_text())
+    assert ledger["series"]["number"] == 1 + is_late
+    assert (sum(part["rows"] for part in ledger["parts"]) == 0) == is_late
+
+
 @pytest.mark.parametrize(
     ("times", "epsilon", "counted"),
     [(1, 7.99, "for the first time"), (2, 5.51, "each in 2 releases of the series at most")],
