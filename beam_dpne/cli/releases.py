@@ -125,19 +125,19 @@ def account(made: Made, _beam_arguments: list[str]) -> None:
     listed = found.runs
     title = "1 release" if len(listed) == 1 else f"{len(listed)} releases"
     if budget:
-        title = f"{budget.population}: {_spent(budget.cap)}"
+        title = f"{budget.population}: {spent(budget.cap)}"
     if listed:
         display.print_table(title, listed, list(listed[0])[:-2])
     else:
         display.print_line(f"{title}.")
     if total is not None:
         sums = f"The sums alone would be ε = {total.sum_epsilon:g}, δ = {total.sum_delta:g}."
-        notes = [f"Together: {_spent(total)}.", sums, *notes]
+        notes = [f"Together: {spent(total)}.", sums, *notes]
     for line in notes or ["Nothing is spent."]:
         display.print_line(line)
 
 
-def _spent(total: Any) -> str:
+def spent(total: Any) -> str:
     """Returns ε and δ, where ε is rounded up, so that a printed total is never too small."""
     return f"ε = {np.ceil(round(total.epsilon * 1e4, 6)) / 1e4:.10g}, δ = {total.delta:g}"
 

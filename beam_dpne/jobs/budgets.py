@@ -59,7 +59,7 @@ def kept_budget(made: Made, private: PrivateRun, showing: Showing) -> Iterator[N
         return
     budget = open_budget(path)
     command = f"beam-dpne account --budget {path}"
-    note = checked_note(budget, made, private.plan, run_key=_key_digests(private))
+    note = checked_note(budget, made, private.plan, run_key=key_digests(private))
     left = (
         f"the budget counts this run as spent. Once its release is there: {command} "
         f"--settle {output}. If its job has ended and nothing was published: {command} --remove {note}."
@@ -111,7 +111,7 @@ def rehearse_budget(made: Made, private: PrivateRun) -> None:
       BudgetError: The budget does not allow the run.
     """
     if path := made[Running].budget:
-        keys = _key_digests(private)
+        keys = key_digests(private)
         checked_note(open_budget(path), made, private.plan, run_key=keys, is_rehearsal=True)
 
 
@@ -161,7 +161,7 @@ def _released_in(budget: Budget) -> set[str]:
     return set()
 
 
-def _key_digests(private: PrivateRun) -> KeyDigests | None:
+def key_digests(private: PrivateRun) -> KeyDigests | None:
     """Returns the commitments to a run key that was given; None for a fresh one."""
     if private.run_key is None:
         return None

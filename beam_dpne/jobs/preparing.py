@@ -35,6 +35,7 @@ from beam_dpne.jobs.parameters import (
     Tokenizing,
     Writing,
 )
+from beam_dpne.jobs.series import check_series, placed
 from beam_dpne.jobs.showing import Showing
 from beam_dpne.lists.copies import refuse_input
 from beam_dpne.lists.parameters import CountedPhrases, KnownLists, PublicCounting
@@ -126,6 +127,8 @@ def prepare(
             run_key=key,
         )
         private = _private(made, options, corpus, known, common)
+        if made[Running].series is not None:
+            private = placed(private, made[Running])
     _warn_of_readable_key(made, showing)
     return Prepared(
         options=options,
@@ -267,8 +270,16 @@ def _check_places(made: Made, options: "BeamOptions | None") -> None:
         )
     if budget is not None:
         check_outside("budget", budget, output)
+    check_series(made[Running], output, is_here=_is_here(options))
     if rejects is not None:
         check_directory("rejects", rejects, output)
+
+
+def _is_here(options: "BeamOptions | None") -> bool:
+    """Whether this process does the work of the run, or forks of it do."""
+    if options is None:
+        return True
+    return not options.hands_over and (options.runner is None or options.is_embedded)
 
 
 def _check_beside(options: "BeamOptions", output: str) -> None:

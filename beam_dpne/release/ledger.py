@@ -24,6 +24,7 @@ from msgspec import UNSET, UnsetType
 from beam_dpne import __version__
 from beam_dpne.counts.rule import CONFIDENCE
 from beam_dpne.documents.masks import TextRules
+from beam_dpne.documents.participants import SeriesPlace
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.documents.run_keys import (
     MECHANISM_VERSION,
@@ -113,6 +114,15 @@ _FOUND_ALONE = (
     "the threshold is the same. The columns epsilon and delta cover these {noun}s; no other column "
     "does."
 )
+_SERIES = (
+    "A user takes part in a release of this series if she took part in fewer than releases_per_user "
+    "releases before it, and has a record with a token in its input. This follows from her own records "
+    "alone, and the lists of those who took part are as secret as the data. So all releases of the "
+    "series together, parts and ledgers, are user-level (epsilon, delta)-differentially private with "
+    "the epsilon and the delta of this section: of two inputs of the whole series that differ in one "
+    "user, at most releases_per_user releases see a difference. Scores and numbers of users are about "
+    "those who take part in this release. Where they fall, people may have used up their part."
+)
 _GAUSSIAN = (
     "A group of g users counts as one user with g times the sensitivity: mu, the sensitivity over the "
     "standard deviation of the noise, all rounds and lengths together, becomes g * mu. The gaussian "
@@ -137,6 +147,7 @@ class Run:
       tokenizer_version: Name and version of a tokenizer of this package; None for others.
       known: What the ledger says of lists of known n-grams, or of the list whose users are counted, if
         there are any.
+      series: The place of the release in a series, if it is of one.
     """
 
     plan: Any
@@ -148,6 +159,7 @@ class Run:
     rules: Mapping[str, Any] | None = None
     tokenizer_version: str | None = None
     known: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    series: SeriesPlace | None = None
 
     @classmethod
     def of(cls, private: PrivateRun, keys: RunKeys) -> "Run":
@@ -163,6 +175,7 @@ class Run:
             rules=getattr(private.tokenizer, "rules", None),
             tokenizer_version=_version_of(private.tokenizer),
             known={} if known is None else known.section,
+            series=None if private.participation is None else private.participation.place,
         )
 
 
@@ -236,6 +249,9 @@ def whole_ledger(
     explained["groups"] = groups.sizes
     if counts is not UNSET:
         explained["counts"] = counts
+    series = UNSET if run.series is None else _series(run.series, run.described)
+    if series is not UNSET:
+        explained["series"] = series
     ledger = _ledger_of(found, run.known)(
         schema=schema.SCHEMA,
         what=f"A differentially private release of {PROGRAMS[plan.program].noun}. {_COMPLETE}",
@@ -268,7 +284,12 @@ def whole_ledger(
         input=input_section(run.described),
         tokenizer=run.tokenizer,
         text_rules=UNSET if run.rules is None else dict(run.rules),
-        columns=_columns(contents.columns, is_counted=counts is not UNSET),
+        columns=_columns(
+            contents.columns,
+            is_counted=counts is not UNSET,
+            is_of_series=series is not UNSET,
+        ),
+        series=series,
         counts=counts,
         meanings={name: _meanings(section) for name, section in explained.items()},
         versions=versions,
@@ -386,14 +407,30 @@ def _counts(plan: Any) -> Counts:
     )
 
 
-def _columns(given: Mapping[str, str], *, is_counted: bool) -> dict[str, str]:
+def _series(place: SeriesPlace, described: InputDescription | None) -> schema.Series:
+    return schema.Series(
+        id=place.id,
+        number=place.number,
+        releases=place.releases,
+        releases_per_user=place.releases_per_user,
+        epsilon=place.epsilon,
+        delta=place.delta,
+        users=user_sentence(described),
+        statement=_SERIES,
+    )
+
+
+def _columns(given: Mapping[str, str], *, is_counted: bool, is_of_series: bool) -> dict[str, str]:
     """Returns the meanings of the columns, those of numbers of users too, and the order of the rows."""
     row = "item" if "item" in given else "n-gram"
     columns = dict(given)
+    whom = ""
+    if is_of_series:
+        whom = "; only those who take part in this release of the series are counted"
     if is_counted:
         columns |= {
             "users": f"estimated number of users who have the {row}, from noisy sums and from the "
-            f"scores of other {row}s; it is shrunk towards what {row}s with similar scores have",
+            f"scores of other {row}s; it is shrunk towards what {row}s with similar scores have{whom}",
             "users_low": f"lower end of the {CONFIDENCE:.0%} interval of users",
             "users_high": f"upper end of the {CONFIDENCE:.0%} interval of users",
         }

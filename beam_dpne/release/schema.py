@@ -310,6 +310,30 @@ class Counts(Section):
     confidence: float
 
 
+class Series(Section):
+    """The series of releases to which a release belongs.
+
+    Attributes:
+      id: Random name of the series.
+      number: Number of this release in the series, from 1.
+      releases: Number of releases that the series has at most.
+      releases_per_user: Number of releases of the series in which one user takes part at most.
+      epsilon: Epsilon of all releases of the series together.
+      delta: Delta of all releases of the series together.
+      users: What one user is in each release of the series.
+      statement: The guarantee of the series, and whom the rows of this release count.
+    """
+
+    id: str
+    number: Annotated[int, Meta(ge=1)]
+    releases: Annotated[int, Meta(ge=1)]
+    releases_per_user: Annotated[int, Meta(ge=1)]
+    epsilon: Annotated[float, Meta(gt=0)]
+    delta: Annotated[float, Meta(gt=0, lt=1)]
+    users: str
+    statement: str
+
+
 class Key(Section):
     """The run key, which is not here.
 
@@ -375,6 +399,7 @@ class Ledger(Section):
     meanings: dict[str, dict[str, str]]
     versions: dict[str, str]
     text_rules: dict[str, Any] | UnsetType = UNSET
+    series: Series | UnsetType = UNSET
     counts: Counts | UnsetType = UNSET
     rows: Rows | UnsetType = UNSET
     content: _Sha256 | UnsetType = UNSET
