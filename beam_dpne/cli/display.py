@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
+from unicodedata import bidirectional
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -28,6 +29,9 @@ _NUMBER = re.compile(r"[-+<]?[\d∞][\d,.∞–± %]*(e-?\d+)?|[–-]?")
 _FRAME = 3
 # Characters that a long path leaves to another column.
 _BESIDE = 30
+_LEFT_TO_RIGHT = "\u200e"
+# Classes of Unicode of letters and digits that are written from right to left.
+_RIGHT_TO_LEFT = {"R", "AL", "AN"}
 _PHRASES = {
     "": "starting",
     "engine": "running on the engine",
@@ -190,8 +194,19 @@ def print_table(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[s
             justify = "right" if column.is_numeric else "left"
             table.add_column(column.name, justify=justify, overflow="fold", width=width - _FRAME)
         for cells in zip(*(column.cells for column in part), strict=True):
-            table.add_row(*cells)
+            table.add_row(*map(_apart, cells))
         console.print(table)
+
+
+def _apart(cell: str) -> str:
+    """Returns a cell that changes the order of nothing beside it on a terminal.
+
+    After letters that are written from right to left, a terminal would move the frame and the numbers
+    of the next cells before them. A mark, which has no width, ends their direction.
+    """
+    return (
+        f"{cell}{_LEFT_TO_RIGHT}" if _RIGHT_TO_LEFT.intersection(map(bidirectional, cell)) else cell
+    )
 
 
 class _Column:

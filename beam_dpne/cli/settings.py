@@ -12,6 +12,12 @@ _RELEASE = Parameter("Directory of the release, local or e.g. gs://bucket/out.",
 EXPORTS = ("tokenizers", "arpa", "csv", "card")
 
 
+_LENGTH = Parameter("Number of words of the rows.", least=1)
+_TOP = Parameter("Rows of each length, those with the largest values.", least=1)
+_AT_LEAST = Parameter(
+    "Least users of a row; where rows have no numbers of users, least score or probability.",
+    least=0,
+)
 PROGRAMS = ("ngrams", "set-union", "bayesian")
 Overwriting = Annotated[bool, Parameter("Replace a file that exists.")]
 
@@ -141,6 +147,8 @@ class Exporting(Parameters):
     ]
     output: Annotated[str, Parameter("File to write, outside the release.", value="FILE")]
     overwrite: Overwriting = False
+    at_least: Annotated[float | None, _AT_LEAST] = None
+    top: Annotated[int | None, _TOP] = None
     group: Annotated[str | None, Parameter("Group for tokenizers and arpa.")] = None
     public: Annotated[
         str | None, Parameter("Public counts, for arpa of bayesian.", value="FILE")
@@ -162,6 +170,27 @@ class Comparing(Parameters):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Showing(Parameters):
+    """A first look at a release."""
+
+    release: Annotated[str, _RELEASE]
+    length: Annotated[int | None, _LENGTH] = None
+    top: Annotated[
+        int | None,
+        Parameter(
+            "Rows of each length, those with the largest values.",
+            least=1,
+            default_text="10 in a table, all in csv and jsonl",
+        ),
+    ] = None
+    at_least: Annotated[float | None, _AT_LEAST] = None
+    group: Annotated[str | None, Parameter("Group of the rows.")] = None
+    format: Annotated[
+        str, Parameter("How rows are printed.", choices=("table", "csv", "jsonl"), value="FORMAT")
+    ] = "table"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Reporting(Parameters):
     """A report."""
 
@@ -170,6 +199,8 @@ class Reporting(Parameters):
         str, Parameter("File outside releases, in .html or .md.", essential=True, value="FILE")
     ] = "report.html"
     overwrite: Overwriting = False
+    at_least: Annotated[float | None, _AT_LEAST] = None
+    top: Annotated[int, _TOP] = 20
     since: Annotated[str | None, Parameter("Earlier release, for changes.", value="DIR")] = None
     public: Annotated[
         bool, Parameter("Leave out title, contact, fields, tokenizer, versions and operator.")
