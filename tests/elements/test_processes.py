@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from contextlib import closing
 
 import numpy as np
@@ -15,7 +16,13 @@ import pyarrow as pa
 import pytest
 
 from beam_dpne.elements import progress
-from beam_dpne.elements.processes import Processes, most_forks
+from beam_dpne.elements.processes import (
+    Processes,
+    answers,
+    can_be_sent,
+    in_new_process,
+    most_forks,
+)
 from beam_dpne.errors import InputError, RunError, printable_reason
 
 SECONDS = 30
@@ -286,3 +293,46 @@ def test_signals_end_forks_and_only_the_parent_hears_an_interrupt(shared):
         os.kill(fork, signal.SIGTERM)
         assert os.waitpid(fork, 0)[1] == signal.SIGTERM
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGINT, signal.SIGTERM} == set()
+
+
+def in_forks(numbers):
+    """What a new process does that forks: squares, and progress of its own and of its forks."""
+
+    def squares(number):
+        progress.advance_bytes(number)
+        yield number * number
+
+    with progress.counting(numbers):
+        progress.enter("users", 2)
+        return sorted(answers(squares, numbers, 2)), os.getppid()
+
+
+def test_a_new_process_gives_the_value_of_a_function_and_its_progress():
+    progress.reset()
+    found, parent = in_new_process(in_forks, [1, 2, 3])
+    assert (found, parent) == ([1, 4, 9], os.getpid())
+    now = progress.snapshot()
+    assert (now.stage, now.length, now.parts, now.bytes_read) == ("users", 2, 3, 6)
+    progress.reset()
+
+
+def fail(text):
+    raise InputError(text)
+
+
+def end_itself():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_an_error_in_a_new_process_is_raised_and_its_end_is_noticed():
+    with pytest.raises(InputError, match="no such field"):
+        in_new_process(fail, "no such field")
+    with pytest.raises(RunError, match="want of memory"):
+        in_new_process(end_itself)
+
+
+def test_only_what_another_process_can_find_is_sent_to_it():
+    found = types.FunctionType(fail.__code__, {}, "fail")
+    found.__module__ = "__main__"
+    for value, expected in ((fail, True), (found, False), (lambda: 1, False)):
+        assert can_be_sent([value, pa.table({"a": [1]})]) is expected
