@@ -154,6 +154,8 @@ def export(made: Made, _beam_arguments: list[str]) -> None:
         group=exporting.group,
         public=exporting.public,
         license=exporting.license,
+        at_least=exporting.at_least,
+        top=exporting.top,
     )
     display.print_notice(
         f"{exporting.output} has the release with the ledger {rendered.ledger_sha256} as "
@@ -180,6 +182,8 @@ def report(made: Made, _beam_arguments: list[str]) -> None:
         since=read_release(reporting.since) if reporting.since else None,
         output_format="markdown" if output.lower().endswith(".md") else "html",
         left_out={*(PUBLIC if reporting.public else ()), *(reporting.leave_out or ())},
+        top_rows=reporting.top,
+        at_least=reporting.at_least,
     )
     write_file(output, page, release=reporting.release, overwrite=reporting.overwrite)
     display.print_notice(f"the report is in {output}.")

@@ -75,7 +75,7 @@ class Comparing(Parameters):
 class Showing(Parameters):
     """A first look at a release."""
 
-    release: Annotated[str, _RELEASE]
+    release: Annotated[str, RELEASE]
     length: Annotated[int | None, _LENGTH] = None
     top: Annotated[
         int | None,

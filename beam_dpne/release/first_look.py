@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 from beam_dpne.elements.rows import in_order
 from beam_dpne.errors import UsageError
+from beam_dpne.release.bounds import guessing_bound
 from beam_dpne.release.reading import Release
-from beam_dpne.release.report.bounds import guessing_bound
 from beam_dpne.release.wording import html_text, number, percent
 from beam_dpne.validation import did_you_mean
 
