@@ -156,6 +156,10 @@ def export(made: Made, _beam_arguments: list[str]) -> None:
         license=exporting.license,
         at_least=exporting.at_least,
         top=exporting.top,
+        model=exporting.model,
+        vocabulary_size=exporting.vocabulary_size,
+        special_tokens=exporting.special_tokens,
+        bom=exporting.bom or None,
     )
     display.print_notice(
         f"{exporting.output} has the release with the ledger {rendered.ledger_sha256} as "

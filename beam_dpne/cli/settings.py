@@ -7,7 +7,9 @@ from beam_dpne.jobs.asking import RELEASE, Overwriting
 from beam_dpne.release.report import PARTS
 from beam_dpne.validation import Parameter, Parameters
 
-# The names of `exports.writing.KINDS`, which is loaded when an export is made.
+# The names of `exports.trained.MODELS` and of `exports.writing.KINDS`, which are loaded when an export
+# is made.
+TRAINED = ("bpe", "unigram", "wordpiece", "wordlevel")
 EXPORTS = ("tokenizers", "arpa", "csv", "card")
 
 
@@ -55,6 +57,28 @@ class Exporting(Parameters):
     public: Annotated[
         str | None, Parameter("Public counts, for arpa of bayesian.", value="FILE")
     ] = None
+    model: Annotated[
+        str | None,
+        Parameter(
+            "Model for tokenizers, trained on the released words instead of taking them as they are.",
+            choices=TRAINED,
+        ),
+    ] = None
+    vocabulary_size: Annotated[
+        int | None,
+        Parameter("Largest number of tokens of the model.", least=2, default_text="8000"),
+    ] = None
+    special_tokens: Annotated[
+        tuple[str, ...] | None,
+        Parameter(
+            "Special tokens of the model, the first for what is unknown.",
+            value="TOKENS",
+            default_text="[UNK],[PAD]",
+        ),
+    ] = None
+    bom: Annotated[bool, Parameter("Begin csv with the mark by which spreadsheets know UTF-8.")] = (
+        False
+    )
     license: Annotated[str | None, Parameter("Licence for card, e.g. cc-by-4.0.")] = None
 
 

@@ -9,7 +9,7 @@ import csv
 import dataclasses
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -58,6 +58,10 @@ class Settings:
       license: The Hugging Face Hub's name of a licence.
       at_least: Least value of a row, of the column `Release.value_column`.
       top: Number of rows of each length, those with the largest values.
+      model: Name of a model of `trained.MODELS`.
+      vocabulary_size: Largest number of tokens of a trained model.
+      special_tokens: Special tokens of a trained model, the first for what is unknown.
+      bom: Whether a CSV begins with the mark by which spreadsheets know UTF-8.
     """
 
     group: str | None = None
@@ -65,6 +69,10 @@ class Settings:
     license: str | None = None
     at_least: float | None = None
     top: int | None = None
+    model: str | None = None
+    vocabulary_size: int | None = None
+    special_tokens: Sequence[str] | None = None
+    bom: bool | None = None
 
     def given(self) -> list[str]:
         """Returns the names of those that are given, in the order of the alphabet."""
@@ -166,10 +174,23 @@ def _front_matter(release: Release, license_name: str | None) -> dict[str, Any]:
     return head
 
 
-def _tokenizer(release: Release, rows: pa.Table, _: Settings) -> Contents:
+def _tokenizer(release: Release, rows: pa.Table, settings: Settings) -> Contents:
     # The models of languages are loaded by those exports alone that need them.
-    from beam_dpne.exports import language
+    from beam_dpne.exports import language, trained
 
+    if settings.model is not None:
+        return trained.trained_tokenizer(
+            release,
+            rows,
+            model=settings.model,
+            vocabulary_size=settings.vocabulary_size or trained.VOCABULARY_SIZE,
+            special_tokens=settings.special_tokens or trained.SPECIALS,
+        )
+    if settings.vocabulary_size is not None or settings.special_tokens is not None:
+        raise ExportError(
+            "vocabulary_size and special_tokens must be left out without model: the tokenizer of all "
+            "released words and phrases has its own."
+        )
     return language.tokenizer(release, rows), {}
 
 
@@ -179,8 +200,9 @@ def _arpa(release: Release, rows: pa.Table, settings: Settings) -> Contents:
     return language.arpa(release, rows, settings.public)
 
 
-def _csv_file(_release: Release, rows: pa.Table, _: Settings) -> Contents:
-    return csv_text(rows), {}
+def _csv_file(_release: Release, rows: pa.Table, settings: Settings) -> Contents:
+    text = csv_text(rows)
+    return f"\ufeff{text}" if settings.bom else text, {}
 
 
 def _card_file(release: Release, _rows: pa.Table, settings: Settings) -> Contents:
@@ -191,7 +213,7 @@ KINDS: Mapping[str, Kind] = {
     "tokenizers": Kind(
         holds="a tokenizer.json of Hugging Face's library tokenizers",
         make=_tokenizer,
-        settings=("group", *_CHOICE),
+        settings=("group", *_CHOICE, "model", "vocabulary_size", "special_tokens"),
         programs=("ngrams", "set-union"),
     ),
     "arpa": Kind(
@@ -201,7 +223,9 @@ KINDS: Mapping[str, Kind] = {
         programs=("ngrams", "bayesian"),
     ),
     "csv": Kind(
-        holds="a CSV that spreadsheets can open without risk", make=_csv_file, settings=_CHOICE
+        holds="a CSV that spreadsheets can open without risk",
+        make=_csv_file,
+        settings=(*_CHOICE, "bom"),
     ),
     "card": Kind(
         holds="a data card, the README.md of a data set on the Hugging Face Hub",
@@ -222,6 +246,10 @@ def export(
     license: str | None = None,
     at_least: float | None = None,
     top: int | None = None,
+    model: str | None = None,
+    vocabulary_size: int | None = None,
+    special_tokens: Sequence[str] | None = None,
+    bom: bool | None = None,
 ) -> Exported:
     """Exports a release to one file, which is written as a whole or not at all.
 
@@ -237,13 +265,27 @@ def export(
       license: See `Settings`; for "card".
       at_least: See `Settings`; for all but "card".
       top: See `Settings`; for all but "card".
+      model: See `Settings`; for "tokenizers".
+      vocabulary_size: See `Settings`; for "tokenizers" with a model.
+      special_tokens: See `Settings`; for "tokenizers" with a model.
+      bom: See `Settings`; for "csv".
 
     Raises:
       ReleaseError: A file of the release is missing, damaged or unreadable.
       ExportError: The kind is unknown or cannot take this release, or a setting is wrong.
       UsageError: The output exists, cannot be written, or is in a release, where only "card" may be.
     """
-    settings = Settings(group=group, public=public, license=license, at_least=at_least, top=top)
+    settings = Settings(
+        group=group,
+        public=public,
+        license=license,
+        at_least=at_least,
+        top=top,
+        model=model,
+        vocabulary_size=vocabulary_size,
+        special_tokens=special_tokens,
+        bom=bom,
+    )
     if to not in KINDS:
         raise ExportError(f"to must be one of {', '.join(KINDS)}, got to={to}.")
     kind = KINDS[to]
