@@ -45,8 +45,8 @@ class Yaml:
         Parameter(
             path="file",
             help="File with a pipeline of Beam YAML, e.g. one of pipelines/yaml, whose transforms "
-            "PrivateNgrams, PrivateSetUnion, BayesianCounts, CountPhrases and WriteRelease come from the "
-            "package in this image. It is required, unless the text of a pipeline is given.",
+            "PrivateNgrams, PrivateSetUnion, BayesianCounts, CountPhrases and WriteRelease come from "
+            "the package in this image. It is required, unless the text of a pipeline is given.",
         ),
     ] = None
     yaml_pipeline: Annotated[

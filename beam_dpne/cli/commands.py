@@ -235,6 +235,12 @@ COMMANDS = (
         example="release/2025-01 release/2025-02 --output changes.csv",
     ),
     _reading(
+        "show",
+        "Shows the first rows of a release, how many it has, and what its guarantee says.",
+        *("Showing", "release", "looking:show"),
+        example="release/messages --length 2 --top 20",
+    ),
+    _reading(
         "export",
         "Writes a release, which must fit in memory, in the format of another system.",
         *("Exporting", "release", "releases:export"),

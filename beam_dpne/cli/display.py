@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from unicodedata import bidirectional
 
 from rich.cells import cell_len
 from rich.table import Table
@@ -21,6 +22,9 @@ _FRAME = 3
 _FIRST_ROWS = 20
 # Characters that a long path leaves to another column.
 _BESIDE = 30
+_LEFT_TO_RIGHT = "\u200e"
+# Classes of Unicode of letters and digits that are written from right to left.
+_RIGHT_TO_LEFT = {"R", "AL", "AN"}
 # What the columns of the table of a release mean, for the line beneath it.
 _MEANINGS = {
     "noise_stddev": "noise stddev is the standard deviation of the noise on each weight",
@@ -111,8 +115,20 @@ def print_table(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[s
             justify = "right" if column.is_numeric else "left"
             table.add_column(column.name, justify=justify, overflow="fold", width=width - _FRAME)
         for cells in zip(*(column.cells for column in part), strict=True):
-            table.add_row(*cells)
+            table.add_row(*map(_apart, cells))
         console.print(table)
+
+
+def _apart(cell: str) -> str:
+    """Returns a cell that changes the order of nothing beside it on a terminal.
+
+    After letters that are written from right to left, a terminal would move the frame and the numbers
+    of the next cells before them, and with such letters at the beginning it would turn the whole line.
+    Marks around the cell, which have no width, end their direction.
+    """
+    if _RIGHT_TO_LEFT.isdisjoint(map(bidirectional, cell)):
+        return cell
+    return f"{_LEFT_TO_RIGHT}{cell}{_LEFT_TO_RIGHT}"
 
 
 class _Column:

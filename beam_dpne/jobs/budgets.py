@@ -93,7 +93,7 @@ def charged_budget(made: Made, private: PrivateRun, showing: Showing) -> Iterato
         yield Charge(None, "")
         return
     budget = open_budget(path)
-    note = checked_note(budget, made, private.plan, run_key=_key_digests(private))
+    note = checked_note(budget, made, private.plan, run_key=key_digests(private))
     try:
         yield Charge(budget, note)
     except BaseException:

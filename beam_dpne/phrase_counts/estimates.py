@@ -30,8 +30,6 @@ _BOUNDS_OF_AN_OCTAVE = 6
 _EXCESS_SHARES = (0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3)
 # Sizes within a class at which its shortfall is computed.
 _SIZES_OF_A_CLASS = 9
-# A bound is chosen as if the shortfall were larger by so many standard deviations of its noise.
-_CAUTION = 0.5
 _ONE_SIDED = float(scipy.special.ndtri(CONFIDENCE))
 
 
@@ -108,9 +106,7 @@ def choose_bound(sizes: np.ndarray, members: int, plan: PhraseCountsPlan) -> Bou
 
 
 def _expected_widths(sizes: np.ndarray, bound: Bound, plan: PhraseCountsPlan) -> Widths:
-    of_users = _excess_of_classes(bound)
-    caution = _CAUTION * plan.size_noise * math.sqrt(float(of_users @ of_users))
-    return widths(max(0.0, float(of_users @ sizes)) + caution, bound, plan)
+    return widths(float(_excess_of_classes(bound) @ sizes), bound, plan)
 
 
 def widths(excess: float, bound: Bound, plan: PhraseCountsPlan) -> Widths:

@@ -150,7 +150,7 @@ class Release:
 
     @property
     def program(self) -> str:
-        """Program that made the release: "ngrams", "set-union" or "bayesian"."""
+        """Program that made the release: "ngrams", "set-union", "bayesian" or "count"."""
         return self.ledger["program"]
 
     @property
@@ -228,6 +228,8 @@ class Release:
     @property
     def row_noun(self) -> str:
         """Name of one row."""
+        if self.program == "count":
+            return "phrase"
         return "item" if self.text_column == "item" else "n-gram"
 
     @property
@@ -253,6 +255,13 @@ class Release:
     def has_counts(self) -> bool:
         """Whether rows have estimated numbers of users."""
         return "users" in self.ledger["columns"]
+
+    @property
+    def confidence(self) -> float | None:
+        """The confidence of the intervals of numbers of users; None without such numbers."""
+        if not self.has_counts:
+            return None
+        return self.ledger.get("counts", self.ledger.get("mechanism", {}))["confidence"]
 
     @property
     def has_groups(self) -> bool:
