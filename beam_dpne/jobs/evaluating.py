@@ -66,8 +66,9 @@ def judgeable(release: Release) -> Release:
     """
     if release.program == "bayesian":
         raise UsageError(
-            f"release must be of beam-dpne ngrams, set-union or count, got release={release.path}, which "
-            "has the probabilities of a public vocabulary, and no n-grams that were found in the data."
+            "release must be of beam-dpne ngrams, set-union or count, got "
+            f"release={release.path}, which has the probabilities of a public vocabulary, and no "
+            "n-grams that were found in the data."
         )
     return release
 

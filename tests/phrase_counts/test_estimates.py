@@ -69,6 +69,7 @@ def test_each_part_of_a_list_is_covered_also_the_phrases_of_heavy_users_alone(ep
     assert 0.94 <= np.mean(covered) <= 0.99
     assert by_phrase[100:].mean() >= 0.93
     assert by_phrase[:100].mean() >= 0.93
+    assert len(bounds) > 1, "the bound does not follow from noisy sizes"
     if epsilon == 0.5:
         assert max(bounds) < 200, (
             "heavy users are never above the bound, so that nothing was tested"
