@@ -49,7 +49,8 @@ class Made:
     def __init__(self, groups: Groups, given: Mapping[str, Any], *, whole: bool = True) -> None:
         """Makes each group from the values that are given; all others have their defaults.
 
-        For a release of a series, the series gives ε and δ (`accounting.series`). Unless it must be whole, groups are left out that lack a parameter without a default.
+        For a release of a series, the series gives ε and δ (`accounting.series`). Unless it must be
+        whole, groups are left out that lack a parameter without a default.
 
         Raises:
           UsageError: parameters without a default are not given.
