@@ -1,5 +1,14 @@
 """The public names, by topic and home; `beam_dpne/__init__.py` reads this file."""
 
+# Calls: releases of a frame or of files, a forecast, an evaluation, an account.
+from beam_dpne.api.calls import account as account
+from beam_dpne.api.calls import estimate_probabilities as estimate_probabilities
+from beam_dpne.api.calls import evaluate as evaluate
+from beam_dpne.api.calls import plan as plan
+from beam_dpne.api.calls import release_items as release_items
+from beam_dpne.api.calls import release_ngrams as release_ngrams
+
+# isort: split
 # Transforms of whole programs, their plans and results.
 from beam_dpne.bayesian.plan import ProbabilitiesPlan as ProbabilitiesPlan
 from beam_dpne.bayesian.steps import BayesianCounts as BayesianCounts
@@ -34,10 +43,10 @@ from beam_dpne.documents.masks import TextRules as TextRules
 
 # isort: split
 # Releases as files.
-from beam_dpne.release.reading import Release as Release
-from beam_dpne.release.reading import read_release as read_release
 from beam_dpne.release.schema import ReleaseNotes as ReleaseNotes
 from beam_dpne.release.steps import WriteRelease as WriteRelease
+from beam_dpne.release.whole import Release as Release
+from beam_dpne.release.whole import read_release as read_release
 
 # isort: split
 # Steps of a run; `beam_dpne.steps` has all of them.

@@ -45,6 +45,8 @@ from beam_dpne.storage.directories import Directory, absolute_path, directory_at
 
 BUDGET_NAME = "budget.json"
 _SUFFIX = ".json"
+# What the note of a release in memory is called.
+_IN_MEMORY = "in-memory"
 
 
 class Cap(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +117,7 @@ class Budget:
         Args:
           expense: Expense of the run.
           program: Program of the run.
-          output: Directory of the release to come.
+          output: Directory of the release to come; "" of one that stays in memory.
           unit: The operator's noun for one user of the run, or None.
           same_people: SHA-256 of the ledgers of those known releases that are about the same people.
           run_key: Commitments to the run key, if one was given.
@@ -131,7 +133,7 @@ class Budget:
             release about the same people that is not in the budget, or it cannot be said what was
             spent.
         """
-        place = absolute_path(output).rstrip("/")
+        place = absolute_path(output).rstrip("/") if output else ""
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         note = Note(
             program=program,
@@ -142,7 +144,7 @@ class Budget:
             same_people=tuple(same_people),
             run_key=run_key,
         )
-        name = _name_of(place, place if again else uuid.uuid4().hex)
+        name = _name_of(place or _IN_MEMORY, place if again else uuid.uuid4().hex)
         runs = self.runs()
         check_unit(unit, [run.unit for run in runs.values()])
         if name in runs:
@@ -205,6 +207,23 @@ class Budget:
             )
         check_together(runs)
 
+    def check_ledger(self, note: str, ledger: bytes) -> None:
+        """Checks the ledger of a release that nobody has seen yet, before it takes the place of a note.
+
+        Raises:
+          BudgetError: With this ledger the budget has no total (see `population.check_together`), so
+            that nobody must see the release.
+        """
+        check_together({**self.runs(), note: counted_ledger(ledger, note)})
+
+    def settle_note(self, note: str, ledger: bytes) -> None:
+        """Replaces a note by the ledger of a release in memory.
+
+        Raises:
+          BudgetError: The ledger cannot be written; the note stays, and counts.
+        """
+        self._write(note, ledger)
+
     def add(self, ledgers: Sequence[CountedLedger]) -> None:
         """Adds releases that were made without the budget; they count even above the cap.
 
@@ -243,7 +262,7 @@ class Budget:
             )
         output = run.output
         with as_budget_error(f"{output} cannot be read"):
-            left = directory_at(output).names()
+            left = directory_at(output).names() if output else []
         known: set[str] = set()
         if LEDGER_NAME in left and _is_among(found := read_counted(output), runs):
             known = {LEDGER_NAME, *(part.name for part in found.release.parts)}

@@ -52,7 +52,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="b
 
     Attributes:
       program: Program of the run.
-      output: Directory of the release to come.
+      output: Directory of the release to come; "" of one that stays in memory.
       date: Day of the start in UTC, e.g. "2026-03-31".
       unit: The operator's noun for one user, or None.
       expense: Expense of the run.
@@ -342,12 +342,18 @@ def read_population(paths: Sequence[str], *, same_users: bool = False) -> list[C
     Raises:
       BudgetError: A release of an older version is named twice, or the ledgers name different units.
     """
+    return population_of(map(read_counted, paths), same_users=same_users)
+
+
+def population_of(
+    ledgers: Iterable[CountedLedger], *, same_users: bool = False
+) -> list[CountedLedger]:
+    """Returns ledgers about one population, as `read_population` does, which reads them first."""
     counted: list[CountedLedger] = []
-    for path in paths:
-        found = read_counted(path)
+    for found in ledgers:
         is_old = found.is_one_run and found.run_key is None
         if is_old and found.sha256 in {each.sha256 for each in counted}:
-            raise BudgetError(f"Each release must be named once, but {path} is named twice.")
+            raise BudgetError(f"Each release must be named once, but {found.path} is named twice.")
         if not same_users:
             check_unit(found.unit, (each.unit for each in counted))
         counted.append(found)

@@ -172,7 +172,7 @@ COMMANDS = (
         example="beam-dpne plan ngrams --epsilon 4 --delta 1e-7 --users 30000 --like titles",
         groups={
             "privacy": PROGRAMS["ngrams"].groups["privacy"],
-            "planning": ("cli.settings:Planning", "jobs.parameters:Quiet"),
+            "planning": ("jobs.asking:Planning", "jobs.parameters:Quiet"),
             "reading the public text": FILES,
         },
         run="plans:plan",
@@ -185,7 +185,7 @@ COMMANDS = (
         example="beam-dpne evaluate --release release/messages --input messages.csv",
         groups={
             "reading": ("jobs.parameters:Input", *FILES, PLAN_FILE),
-            "evaluating": ("cli.settings:Evaluating", *SHOWING),
+            "evaluating": ("jobs.asking:Evaluating", *SHOWING),
         },
         run="releases:evaluate_release",
     ),
@@ -199,11 +199,14 @@ COMMANDS = (
         run="checks:check",
         positional="program",
     ),
-    _reading(
-        "account",
-        "Adds up what releases of the same users have spent, from their ledgers, and keeps a budget.",
-        *("Accounting", "ledgers", "releases:account"),
-        example="release/2025-01 release/2025-02",
+    Command(
+        name="account",
+        description="Adds up what releases of the same users have spent, from their ledgers, and keeps "
+        "a budget.",
+        example="beam-dpne account release/2025-01 release/2025-02",
+        groups={"account": ("jobs.asking:Accounting",)},
+        run="releases:account",
+        positional="ledgers",
     ),
     _reading(
         "series create",

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from beam_dpne.accounting.budget import Budget, open_budget
 from beam_dpne.accounting.expense import Plan, expense_of_plan
@@ -13,6 +14,32 @@ from beam_dpne.jobs.parameters import Running, Writing
 from beam_dpne.jobs.showing import Showing
 from beam_dpne.lists.parameters import KnownLists
 from beam_dpne.release.schema import ReleaseNotes
+
+
+class Charge(NamedTuple):
+    """The note of a run in its budget.
+
+    Attributes:
+      budget: the budget; None if the run has none.
+      note: name of the note.
+    """
+
+    budget: Budget | None
+    note: str
+
+    def settle(self, ledger: bytes, showing: Showing) -> None:
+        """Puts the ledger in the place of the note, or tells that the note stays, which counts as much.
+
+        Raises:
+          BudgetError: With the ledger the budget has no total, so that nobody must see the release.
+        """
+        if self.budget is None:
+            return
+        self.budget.check_ledger(self.note, ledger)
+        try:
+            self.budget.settle_note(self.note, ledger)
+        except BudgetError as error:
+            showing.tell(f"{error} Its note {self.note} stays and counts.")
 
 
 @contextlib.contextmanager
@@ -52,6 +79,31 @@ def kept_budget(made: Made, private: PrivateRun, showing: Showing) -> Iterator[N
             showing.tell(left)
 
 
+@contextlib.contextmanager
+def charged_budget(made: Made, private: PrivateRun, showing: Showing) -> Iterator[Charge]:
+    """Notes a run whose release stays in memory; its caller settles the charge before it gives it back.
+
+    The note of a run that failed stays, as of `kept_budget`.
+
+    Raises:
+      BudgetError: The budget does not allow the run, which has not started.
+    """
+    path = made[Running].budget
+    if path is None:
+        yield Charge(None, "")
+        return
+    budget = open_budget(path)
+    note = checked_note(budget, made, private.plan, run_key=key_digests(private))
+    try:
+        yield Charge(budget, note)
+    except BaseException:
+        showing.tell(
+            "the budget counts this run as spent. Nobody has seen a release of it, so that its note "
+            f"may be removed: beam-dpne account --budget {path} --remove {note}."
+        )
+        raise
+
+
 def rehearse_budget(made: Made, private: PrivateRun) -> None:
     """Checks that the budget of a run allows it, and notes nothing.
 
@@ -88,7 +140,7 @@ def checked_note(
     return budget.check_and_note(
         expense_of_plan(plan),
         program=plan.program,
-        output=made[Writing].output,
+        output=made[Writing].output if Writing in made else "",
         unit=made[ReleaseNotes].unit,
         same_people=known_same_people(made[KnownLists]) if KnownLists in made else (),
         run_key=run_key,

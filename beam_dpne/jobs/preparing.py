@@ -40,8 +40,10 @@ from beam_dpne.jobs.showing import Showing
 from beam_dpne.lists.copies import refuse_input
 from beam_dpne.lists.parameters import KnownLists, PublicCounting
 from beam_dpne.mechanism.plan import GaussianPlan
+from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.reading.files import InputFile
+from beam_dpne.reading.frames import Frame
 from beam_dpne.reading.options import ReadOptions, codec_of, names_of
 from beam_dpne.release.places import check_not_below, check_outside
 from beam_dpne.release.publishing import check_output
@@ -84,6 +86,8 @@ def prepare(
     showing: Showing,
     tokenizer: Tokenizer | None = None,
     *,
+    frame: Frame | None = None,
+    run_key: RunKey | None = None,
     shows_fields: bool = False,
 ) -> Prepared:
     """Checks all that a run checks before it reads its input as a whole.
@@ -93,6 +97,8 @@ def prepare(
       beam_arguments: options of Beam.
       showing: how the operator is told what may be wrong.
       tokenizer: replaces the one that the parameters name.
+      frame: the input, if the parameters name none.
+      run_key: replaces the one that the parameters name.
       shows_fields: whether an error may name the fields that a file has, which may be data.
 
     Raises:
@@ -102,9 +108,10 @@ def prepare(
     workers = _workers(made, options)
     _check_places(made, options)
     chosen = tokenizer or tokenizer_name(made)
-    corpus = _corpus(made, chosen, showing, shows_fields=shows_fields)
+    inputs = frame or made[Input].input
+    corpus = _corpus(made, inputs, chosen, showing, shows_fields=shows_fields)
     ruled = _ruled(made, chosen)
-    run_key = _run_key(made, options)
+    key = run_key or _run_key(made, options)
     plan = next((made[kind] for kind in PLANS.values() if kind in made), None)
     known = _known(made, options, corpus, showing, plan=plan, tokenizer=ruled)
     private = None
@@ -116,7 +123,7 @@ def prepare(
             plan=plan,
             tokenizer=ruled,
             partitions=given or _partitions(corpus.files, workers),
-            run_key=run_key,
+            run_key=key,
         )
         private = _private(made, options, corpus, known, common)
         if made[Running].series is not None:
@@ -181,15 +188,19 @@ class _Corpus:
 
 
 def _corpus(
-    made: Made, chosen: str | Tokenizer, showing: Showing, *, shows_fields: bool
+    made: Made,
+    inputs: str | Sequence[str] | Frame,
+    chosen: str | Tokenizer,
+    showing: Showing,
+    *,
+    shows_fields: bool,
 ) -> _Corpus:
     """Returns the input, whose fields are checked and whose first texts the tokenizer has cut."""
     function = resolve_tokenizer(chosen)
-    inputs = made[Input].input
     files, reading, first = read_inputs(
         reading_of(made), inputs, chosen, showing=showing, shows_fields=shows_fields
     )
-    if Writing in made:
+    if Writing in made and Input in made:
         for file in files:
             check_not_below("input", file.path, made[Writing].output)
     words = made[Tokenizing].stop_list
@@ -232,7 +243,7 @@ def _check_places(made: Made, options: "BeamOptions | None") -> None:
     key = made[Running].run_key_file
     rejects = made[Rejecting].rejects
     words = made[Tokenizing].stop_list
-    inputs = names_of(made[Input].input)
+    inputs = names_of(made[Input].input) if Input in made else ()
     output = made[Writing].output if Writing in made else None
     read = [*inputs, *filter(None, (key, words))]
     temporary = None if options is None else options.temp_location
@@ -310,7 +321,7 @@ class _Common:
     plan: Any
     tokenizer: str | Tokenizer
     partitions: int
-    run_key: RunKeyFile | None
+    run_key: RunKey | None
 
 
 def _private(

@@ -156,8 +156,8 @@ class InputDescription:
         defines the privacy unit.
       text_fields: Names of the fields that hold text; each text is a document of the user.
       group_field: Name of the field that holds the group of a document, or None without groups.
-      format: Format of the files (see `FORMATS`), "auto" for the format of their extension, or "rows"
-        for the elements of a pipeline.
+      format: Format of the files (see `FORMATS`), "auto" for the format of their extension, "parquet"
+        of a frame, which is read as such a file, or "rows" for the elements of a pipeline.
       details: Other options that decide how files are read (encoding, delimiter, quoting, columns), as
         pairs of the option's name and its value as text, sorted by name; defaults are left out. Rows
         that come from files through other steps have the description of each reader instead.

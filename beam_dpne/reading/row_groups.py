@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beam_dpne.reading.columns import checked_columns, users_of_records
+from beam_dpne.reading.held import HeldTable
 from beam_dpne.reading.nested import Finder, conditions_of, step
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import NOT_DECODED
@@ -144,6 +145,15 @@ def read_iceberg(file: IcebergFile, options: ReadOptions, number: int) -> Iterat
     columns = _Columns(file.schema, options, {}, number)
     row = 0
     for batch in file.batches(columns.outer):
+        yield columns.checked(batch, row)
+        row += batch.num_rows
+
+
+def read_held(table: HeldTable, options: ReadOptions, number: int) -> Iterator[Rows]:
+    """Yields the rows of a frame that is held in memory, some at a time."""
+    columns = _Columns(table.schema, options, {}, number)
+    row = 0
+    for batch in table.pieces(options.block_bytes):
         yield columns.checked(batch, row)
         row += batch.num_rows
 

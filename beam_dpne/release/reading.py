@@ -30,6 +30,8 @@ from beam_dpne.storage.directories import directory_at, reason
 if TYPE_CHECKING:
     import pandas as pd
 
+# What stands where a release in memory has no path.
+IN_MEMORY = "(in memory)"
 _REMEDY = "Copy the files of the release again, or wait if a run is replacing it just now."
 
 
@@ -130,16 +132,19 @@ class Release:
 
     `read_release` makes it. Its rows can be handed to any library that takes Arrow's streams
     (`pyarrow.table(release)`, `polars.DataFrame(release)`), which reads one file after the other.
+    `beam_dpne.Release` (in `whole`) is one with what can be made of it.
 
     Attributes:
-      path: Directory of the release.
+      path: Directory of the release; `IN_MEMORY` if its files are in memory.
       ledger: The whole ledger as JSON types, in reading order.
       ledger_sha256: SHA-256 of the ledger's bytes, hexadecimal.
+      files: The bytes of its files by name, if they are in memory; None in a directory.
     """
 
     path: str
     ledger: Mapping[str, Any] = dataclasses.field(repr=False)
     ledger_sha256: str
+    files: Mapping[str, bytes] | None = dataclasses.field(default=None, repr=False)
 
     # What the ledger says.
 
@@ -347,10 +352,9 @@ class Release:
 
     def _checked_parts(self) -> Iterator[tuple[Part, bytes]]:
         """Yields each part and its bytes, one after the other."""
-        directory = directory_at(self.path)
         for part in self.parts:
             with as_release_error(f"Part {part.name} of the release cannot be read"):
-                data = directory.read(part.name)
+                data = self._bytes_of(part.name)
             if data is None:
                 raise _incomplete(part)
             if (len(data), hashlib.sha256(data).hexdigest()) != (part.bytes, part.sha256):
@@ -358,6 +362,12 @@ class Release:
                     f"The release is damaged: part {part.name} has another SHA-256. {_REMEDY}"
                 )
             yield part, data
+
+    def _bytes_of(self, name: str) -> bytes | None:
+        """Returns the bytes of a file, or None if there is no such file."""
+        if self.files is None:
+            return directory_at(self.path).read(name)
+        return self.files.get(name)
 
 
 def read_release(path: str) -> Release:

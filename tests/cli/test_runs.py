@@ -13,9 +13,9 @@ import time
 
 import pytest
 
-from beam_dpne.cli import display
 from beam_dpne.elements import progress
 from beam_dpne.elements.progress import Snapshot
+from beam_dpne.jobs import console
 from beam_dpne.jobs.running import only_run_to
 from beam_dpne.release.reading import read_ledger, read_release
 
@@ -107,14 +107,14 @@ def test_progress_has_the_rate_the_time_left_and_the_part_that_is_done():
         (Snapshot("publish", None, 0), 5, "writing the release"),
     ):
         start, _, end = shown.rpartition("…")
-        told = display.progress_told(now, 10**8, seconds)
+        told = console.progress_told(now, 10**8, seconds)
         assert told.startswith(start)
         assert told.endswith(end)
 
 
 def test_without_a_terminal_a_line_comes_in_every_interval(capfd, monkeypatch):
-    monkeypatch.setattr(display, "_LOG_SECONDS", 0.3)
-    with display.progress_line(100, quiet=False):
+    monkeypatch.setattr(console, "_LOG_SECONDS", 0.3)
+    with console.progress_line(100, quiet=False):
         progress.enter("users", 1)
         time.sleep(1.5)
     lines = capfd.readouterr().err.splitlines()
