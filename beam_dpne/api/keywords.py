@@ -29,7 +29,10 @@ SHORTER = {
     "group_field": "group",
     "run_key_file": "run_key",
 }
-_LONGER = re.compile(rf"(?:--)?\b({'|'.join(SHORTER)})\b")
+# A command line with its options, the name of an option, or one of the longer names.
+_NAMED = re.compile(
+    rf"(beam-dpne \w+(?: [\w./-]+)*)|(?:--(?=[a-z_])|\b(?=(?:{'|'.join(SHORTER)})\b))([a-z_]+)"
+)
 _PARAMETERS = {keyword: name for name, keyword in SHORTER.items()}
 # Keywords whose values may be objects: a function, a key.
 _OBJECTS = ("tokenizer", "run_key")
@@ -242,12 +245,17 @@ def with_plan(values: dict[str, Any], plan: object, groups: Groups) -> dict[str,
 
 
 def with_keywords(text: str) -> str:
-    """Returns a message that names parameters by their keywords.
+    """Returns a message that names parameters by their keywords; command lines in it stay.
 
-    >>> with_keywords("user_field must be given, as --text_field is.")
-    'user must be given, as text is.'
+    >>> with_keywords("user_field must be given: text for --like, or beam-dpne check --text_field x.")
+    'user must be given: text for like, or beam-dpne check --text_field x.'
     """
-    return _LONGER.sub(lambda found: SHORTER[found[1]], text)
+    return _NAMED.sub(_keyword_of, text)
+
+
+def _keyword_of(found: re.Match[str]) -> str:
+    command, name = found.groups()
+    return command or SHORTER.get(name, name)
 
 
 def plain(value: object) -> object:

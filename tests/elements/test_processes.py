@@ -24,6 +24,7 @@ from beam_dpne.elements.processes import (
     most_forks,
 )
 from beam_dpne.errors import InputError, RunError, printable_reason
+from tests.conftest import ROOT
 
 SECONDS = 30
 
@@ -314,6 +315,29 @@ def test_a_new_process_gives_the_value_of_a_function_and_its_progress():
     now = progress.snapshot()
     assert (now.stage, now.length, now.parts, now.bytes_read) == ("users", 2, 3, 6)
     progress.reset()
+
+
+def stay(folder):
+    """Names this process and its forks by files, and does not end."""
+
+    def name(_):
+        pathlib.Path(folder, str(os.getpid())).touch()
+        time.sleep(1000)
+        yield
+
+    pathlib.Path(folder, str(os.getpid())).touch()
+    list(answers(name, [1, 2], 2))
+
+
+def test_a_new_process_and_its_forks_end_with_a_caller_that_is_killed(tmp_path):
+    code = (
+        "import sys; from beam_dpne.elements.processes import in_new_process; "
+        "from tests.elements.test_processes import stay; in_new_process(stay, sys.argv[1])"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path], cwd=ROOT) as caller:
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 3)
+        caller.kill()
+    wait_until(lambda: not any(is_alive(path.name) for path in tmp_path.iterdir()))
 
 
 def fail(text):
