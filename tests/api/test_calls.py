@@ -142,9 +142,11 @@ def test_each_frame_gives_the_bytes_of_the_command(commanded, table, program, ki
     assert release.files == commanded(program)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_processes_that_share_the_work_give_the_same_bytes(commanded, table, program):
-    release = called(program, table, workers=2, partitions=4)
+@pytest.mark.parametrize(
+    ("program", "kind"), [*((program, "pyarrow") for program in PROGRAMS), ("ngrams", "path")]
+)
+def test_processes_that_share_the_work_give_the_same_bytes(commanded, table, program, kind):
+    release = called(program, FRAMES[kind](table), workers=2, partitions=4)
     assert release.files == commanded(program)
 
 
