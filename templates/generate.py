@@ -45,8 +45,8 @@ class Yaml:
         Parameter(
             path="file",
             help="File with a pipeline of Beam YAML, e.g. one of pipelines/yaml, whose transforms "
-            "PrivateNgrams, PrivateSetUnion, BayesianCounts and WriteRelease come from the package "
-            "in this image. It is required, unless the text of a pipeline is given.",
+            "PrivateNgrams, PrivateSetUnion, BayesianCounts, CountPhrases and WriteRelease come from "
+            "the package in this image. It is required, unless the text of a pipeline is given.",
         ),
     ] = None
     yaml_pipeline: Annotated[
@@ -126,11 +126,18 @@ FORMS = {
         f"(ε, δ)-differential privacy. {_COMPLETE}",
         groups=_of_program("bayesian"),
     ),
+    "count": Form(
+        program="count.py",
+        title="Numbers of users of a list",
+        description="Counts the users of each phrase of a public list, with user-level (ε, δ)-"
+        f"differential privacy. {_COMPLETE}",
+        groups=_of_program("count"),
+    ),
     "yaml": Form(
         program="beam_yaml.py",
         title="Beam YAML with private transforms",
         description="Runs a pipeline of Beam YAML, which may use PrivateNgrams, PrivateSetUnion, "
-        f"BayesianCounts and WriteRelease. {_COMPLETE}",
+        f"BayesianCounts, CountPhrases and WriteRelease. {_COMPLETE}",
         groups={"Pipeline": (Yaml,)},
     ),
 }

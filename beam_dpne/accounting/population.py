@@ -23,7 +23,7 @@ from beam_dpne.accounting.composition import Together, Total, compose
 from beam_dpne.accounting.expense import Expense, as_budget_error, expense_of_ledger
 from beam_dpne.documents.participants import SeriesPlace
 from beam_dpne.errors import BudgetError
-from beam_dpne.lists.parameters import KnownLists
+from beam_dpne.lists.parameters import CountedPhrases, KnownLists
 from beam_dpne.reading.options import names_of
 from beam_dpne.release.places import is_release, ledger_path
 from beam_dpne.release.reading import Release, described_release, read_ledger_bytes
@@ -109,7 +109,7 @@ class CountedLedger:
     @property
     def same_people(self) -> tuple[str, ...]:
         """SHA-256 of the ledgers of those known releases that are about the same people."""
-        lists = self.release.known_lists
+        lists = self.release.public_lists
         return tuple(each["sha256"] for each in lists if each.get("same_people"))
 
     @property
@@ -282,8 +282,8 @@ def of_one_key(runs: Mapping[str, Counted]) -> list[list[str]]:
     return [[*names.values()] for names in by_key.values() if len(names) > 1]
 
 
-def known_same_people(asked: KnownLists) -> tuple[str, ...]:
-    """Returns the SHA-256 of the ledgers of the known releases that are about the same people.
+def known_same_people(asked: KnownLists | CountedPhrases) -> tuple[str, ...]:
+    """Returns the SHA-256 of the ledgers of the releases among a run's lists about the same people.
 
     Args:
       asked: The parameters of the run.
@@ -291,9 +291,12 @@ def known_same_people(asked: KnownLists) -> tuple[str, ...]:
     Raises:
       FileNotFoundError, ReleaseError: A list or a ledger is not there, or cannot be read.
     """
-    if not asked.known_same_people:
-        return ()
-    releases = [path for path in names_of(asked.known or ()) if is_release("known", path)]
+    if isinstance(asked, CountedPhrases):
+        releases = [asked.phrases] if asked.phrases_same_people else []
+    elif asked.known_same_people:
+        releases = [path for path in names_of(asked.known or ()) if is_release("known", path)]
+    else:
+        releases = []
     return tuple(hashlib.sha256(read_ledger_bytes(path)).hexdigest() for path in releases)
 
 

@@ -32,7 +32,7 @@ class Release(BaseOperator):
     asset with the address of the release, with these facts as its extra.
 
     Args:
-      program: `ngrams`, `set-union` or `bayesian`.
+      program: `ngrams`, `set-union`, `bayesian` or `count`.
       releases: Directory of the releases of all runs; an absolute path or an address such as gs://….
       budget: Folder of a budget (`beam-dpne account --budget FOLDER --create`). A run that would exceed
         its cap is not started; neither is one if the budget cannot be read. None checks nothing. For

@@ -164,6 +164,11 @@ COMMANDS = (
         "Estimates a probability for every n-gram of a public vocabulary from users' texts",
         "--text_field message --public public.txt --output release/probabilities",
     ),
+    _releasing(
+        "count",
+        "Counts the users of each phrase of a public list",
+        "--text_field message --phrases phrases.txt --output release/numbers",
+    ),
     Command(
         name="plan",
         description="Shows before a run how many users an n-gram needs, or the noise and thresholds of "
@@ -228,6 +233,12 @@ COMMANDS = (
         "and spends no budget.",
         *("Comparing", "releases", "comparing:compare"),
         example="release/2025-01 release/2025-02 --output changes.csv",
+    ),
+    _reading(
+        "show",
+        "Shows the first rows of a release, how many it has, and what its guarantee says.",
+        *("Showing", "release", "looking:show"),
+        example="release/messages --length 2 --top 20",
     ),
     _reading(
         "export",

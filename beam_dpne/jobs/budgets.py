@@ -12,7 +12,7 @@ from beam_dpne.errors import BudgetError
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Running, Writing
 from beam_dpne.jobs.showing import Showing
-from beam_dpne.lists.parameters import KnownLists
+from beam_dpne.lists.parameters import CountedPhrases, KnownLists
 from beam_dpne.release.schema import ReleaseNotes
 
 
@@ -142,11 +142,16 @@ def checked_note(
         program=plan.program,
         output=made[Writing].output if Writing in made else "",
         unit=made[ReleaseNotes].unit,
-        same_people=known_same_people(made[KnownLists]) if KnownLists in made else (),
+        same_people=_same_people(made),
         run_key=run_key,
         again=again,
         is_rehearsal=is_rehearsal,
     )
+
+
+def _same_people(made: Made) -> tuple[str, ...]:
+    lists = next((kind for kind in (KnownLists, CountedPhrases) if kind in made), None)
+    return () if lists is None else known_same_people(made[lists])
 
 
 def _released_in(budget: Budget) -> set[str]:

@@ -96,8 +96,8 @@ def _check_comparable(old: Release, new: Release) -> None:
         )
     if old.program == "bayesian":
         raise UsageError(
-            "releases must be of beam-dpne ngrams or set-union: those of bayesian have all rows of a "
-            "public vocabulary."
+            "releases must be of beam-dpne ngrams, set-union or count: those of bayesian have "
+            "probabilities, and all rows of a public vocabulary."
         )
 
 

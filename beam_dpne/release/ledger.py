@@ -3,7 +3,8 @@
 It holds no time, path, host, runner or number of partitions, so that the same release has the same
 ledger under equal versions of the packages. `schema` has the types and meanings of its fields. Here
 are the sentences that are true of every program. Each program fills in its numbers and grounds in its
-own room (`ngrams_contents`, `set_union_contents`, `bayesian_contents`); `reading` reads
+own room (`ngrams_contents`, `set_union_contents`, `bayesian_contents`,
+`phrase_contents`); `reading` reads
 ledgers back.
 """
 
@@ -44,6 +45,7 @@ from beam_dpne.release.schema import (
     AnyLedger,
     Counts,
     Length,
+    PhraseMechanism,
     ProbabilityMechanism,
     ReleaseNotes,
     Section,
@@ -51,6 +53,8 @@ from beam_dpne.release.schema import (
 )
 from beam_dpne.validation import about_large_delta
 
+# What was released and how.
+_Found = Sequence[Length] | UnionMechanism | ProbabilityMechanism | PhraseMechanism
 _PACKAGES = ("apache-beam", "numpy", "scipy", "pyarrow", "cryptography", "msgspec")
 
 _COMPLETE = (
@@ -141,7 +145,8 @@ class Run:
       described: How records became documents, which says what one user is; None if that is unknown.
       rules: What the tokenizer leaves out of texts, and how it cuts them into items.
       tokenizer_version: Name and version of a tokenizer of this package; None for others.
-      known: What the ledger says of lists of known n-grams, if there are any.
+      known: What the ledger says of lists of known n-grams, or of the list whose users are counted, if
+        there are any.
       series: The place of the release in a series, if it is of one.
     """
 
@@ -159,7 +164,7 @@ class Run:
     @classmethod
     def of(cls, private: PrivateRun, keys: RunKeys) -> "Run":
         """Returns the facts of a private run under these keys."""
-        known = getattr(private, "known", None)
+        known = getattr(private, "known", None) or getattr(private, "phrases", None)
         return cls(
             plan=private.plan,
             tokenizer=tokenizer_name(private.tokenizer),
@@ -197,7 +202,7 @@ class Contents(NamedTuple):
       not_protected: Sentences about what this program does not protect, beyond `_NOT_PROTECTED`.
     """
 
-    found: Sequence[Length] | UnionMechanism | ProbabilityMechanism
+    found: _Found
     columns: Mapping[str, str]
     individual_budgets: dict[str, Any] | UnsetType = UNSET
     composition: str | UnsetType = UNSET
@@ -294,7 +299,8 @@ def whole_ledger(
 
 
 def _ledger_of(
-    found: Sequence[Length] | UnionMechanism | ProbabilityMechanism, known: Mapping[str, Any]
+    found: _Found,
+    known: Mapping[str, Any],
 ) -> Callable[..., AnyLedger]:
     """Returns the type of a program's ledger with the sections that only this type has.
 
@@ -305,6 +311,8 @@ def _ledger_of(
     lists = dict(known) or UNSET
     if isinstance(found, UnionMechanism):
         return functools.partial(schema.UnionLedger, mechanism=found, known=lists)
+    if isinstance(found, PhraseMechanism):
+        return functools.partial(schema.PhrasesLedger, mechanism=found, phrases=dict(known))
     if isinstance(found, ProbabilityMechanism):
         if known:
             raise TypeError("A ledger of probabilities has no known lists.")

@@ -518,6 +518,34 @@ MISTAKES = (
         'context["series"] = {"id": series.id}',
         ("accounting/test_series.py",),
     ),
+    Mistake(
+        "a count of a list: the bound follows from exact sizes",
+        "phrase_counts/sums.py",
+        'return noisy_sums(table, plan.size_noise, run_key, "phrase sizes", 0) / UNITS',
+        "return table / UNITS",
+        ("phrase_counts/test_estimates.py",),
+    ),
+    Mistake(
+        "a count of a list: the sizes are not charged",
+        "phrase_counts/sums.py",
+        "return 1 - SIZE_SHARE - self.excess_share",
+        "return 1 - self.excess_share",
+        ("phrase_counts/test_sums.py",),
+    ),
+    Mistake(
+        "a count of a list: what users above the bound send too little is not told",
+        "phrase_counts/estimates.py",
+        "shortfall=max(0.0, excess),",
+        "shortfall=0.0,",
+        ("phrase_counts/test_estimates.py",),
+    ),
+    Mistake(
+        "a count of a list: users above the bound send as much as others",
+        "phrase_counts/sums.py",
+        "np.unique(np.maximum(sizes, bound.most), return_inverse=True)",
+        "np.unique(np.minimum(sizes, bound.most), return_inverse=True)",
+        ("phrase_counts/test_sums.py",),
+    ),
 )
 
 
