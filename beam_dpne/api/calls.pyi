@@ -229,6 +229,8 @@ def count_phrases(
     partitions: int | None = None,
     workers: int | None = None,
     budget: str | None = None,
+    series: str | None = None,
+    participants: str | None = None,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
