@@ -18,6 +18,7 @@ PROGRAMS = {
     "ngrams": ("--max_length", "2", "--group_field", "team"),
     "set-union": ("--tokenizer", "words"),
     "bayesian": ("--public", "public.tsv", "--length", "2"),
+    "count": ("--phrases", "phrases.txt"),
 }
 TEXTS = ("good morning", "good night all")
 
@@ -35,6 +36,7 @@ def folder(tmp_path_factory):
         (path / f"{month}.key").write_text({"one": "1f2e", "two": "3d4c"}[month] * 16)
         (path / f"{month}.key").chmod(0o600)
     (path / "public.tsv").write_text("good morning\t5\ngood night\t5\n")
+    (path / "phrases.txt").write_text("good morning\ngood night\n")
     return path
 
 
