@@ -72,7 +72,7 @@ def tokenizer(release: Release, rows: pa.Table) -> str:
     ids = {text: number for number, text in enumerate(dict.fromkeys([*_SPECIALS, *words]))}
     added = [_added(number, text, special=True) for number, text in enumerate(_SPECIALS)]
     added += [_added(number, text, special=False) for number, text in enumerate(phrases, len(ids))]
-    normalizer, pre_tokenizer = _splitting(release.tokenizer)
+    normalizer, pre_tokenizer = splitting(release.tokenizer)
     whole = {
         "version": "1.0",
         "truncation": None,
@@ -110,7 +110,7 @@ def _added(number: int, text: str, *, special: bool) -> dict[str, Any]:
     }
 
 
-def _splitting(tokenizer: str) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+def splitting(tokenizer: str) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """Returns the normalizer and the pre-tokenizer that are nearest to the release's tokenizer.
 
     The library normalizes the texts of added tokens too, which changes no token of these tokenizers.

@@ -62,6 +62,13 @@ def test_every_kind_takes_its_programs_and_refuses_others(folder, tmp_path):
         ("ngrams", "csv", {"license": "mit"}, "license must be left out with to=csv"),
         ("ngrams", "arpa", {"public": "p"}, "must be left out for a release of n-grams"),
         ("ngrams", "card", {"license": "a\nb"}, "license must be the Hub's name"),
+        ("ngrams", "card", {"top": 1}, "top must be left out with to=card"),
+        (
+            "joint",
+            "arpa",
+            {"top": 1, "public": "p"},
+            "at_least and top must be left out with public",
+        ),
         ("joint", "arpa", {}, "needs its public counts"),
         ("ngrams", "cvs", {}, "to must be one of .*, got to=cvs"),
     ],
@@ -70,6 +77,13 @@ def test_wrong_settings_are_refused(folder, tmp_path, name, to, settings, messag
     with pytest.raises(ExportError, match=message):
         export(read_release(str(folder / name)), to, str(tmp_path / "x"), **settings)
     assert files(tmp_path) == {}
+
+
+def test_an_export_has_the_rows_that_are_chosen(folder, tmp_path):
+    release = read_release(str(folder / "ngrams"))
+    export(release, "csv", str(tmp_path / "x"), top=2, at_least=89.6)
+    lines = (tmp_path / "x").read_text().splitlines()
+    assert [line.split(",")[1] for line in lines[1:]] == ["ok", "tea", "tea ok"]
 
 
 def test_other_public_counts_than_those_of_the_release_are_refused(folder, tmp_path):
