@@ -177,6 +177,7 @@ def test_a_release_in_memory_is_the_release_of_its_files(commanded, table, tmp_p
     assert pa.table(release) == release.table()
     assert release.to_pandas().to_dict("list") == release.table().to_pydict()
     release.verify()
+    assert release._repr_html_() == written._repr_html_()
     for output_format in ("html", "markdown"):
         page = release.report(output_format=output_format, since=written)
         assert page == written.report(output_format=output_format, since=release)
