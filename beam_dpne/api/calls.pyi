@@ -77,8 +77,6 @@ def release_ngrams(
     partitions: int | None = None,
     workers: int | None = None,
     budget: str | None = None,
-    series: str | None = None,
-    participants: str | None = None,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
@@ -132,8 +130,6 @@ def release_items(
     partitions: int | None = None,
     workers: int | None = None,
     budget: str | None = None,
-    series: str | None = None,
-    participants: str | None = None,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
@@ -180,8 +176,6 @@ def estimate_probabilities(
     partitions: int | None = None,
     workers: int | None = None,
     budget: str | None = None,
-    series: str | None = None,
-    participants: str | None = None,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
@@ -229,8 +223,6 @@ def count_phrases(
     partitions: int | None = None,
     workers: int | None = None,
     budget: str | None = None,
-    series: str | None = None,
-    participants: str | None = None,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
