@@ -58,6 +58,8 @@ _BROKEN = "rows with white space or control characters that no escape covers"
 _MARKED = "rows with a word that readers take for a mark of sentences or for unknown words"
 # Characters without width that have been white space in some version of Unicode or for some readers.
 _WAS_WHITE = "\u180e\u200b\ufeff"
+# A normalizer, which may be missing, and a pre-tokenizer, as the JSON of the library has them.
+Splitting = tuple[dict[str, Any] | None, dict[str, Any]]
 _Ids = npt.NDArray[np.int64]
 
 
@@ -132,7 +134,7 @@ def _added(number: int, text: str, *, special: bool) -> dict[str, Any]:
     }
 
 
-def splitting(tokenizer: str) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+def splitting(tokenizer: str) -> Splitting:
     """Returns the normalizer and the pre-tokenizer that are nearest to the release's tokenizer.
 
     The library normalizes the texts of added tokens too, which changes no token of these tokenizers.

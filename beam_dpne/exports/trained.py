@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_dpne.errors import ExportError
-from beam_dpne.exports.language import splitting
+from beam_dpne.exports.language import Splitting, splitting
 from beam_dpne.release.reading import Release
 
 if TYPE_CHECKING:
@@ -57,22 +57,62 @@ def trained_tokenizer(
     Raises:
       ExportError: The package tokenizers is missing, or a parameter is wrong.
     """
-    _check(model, special_tokens)
     texts, weights = _words(release, rows)
     kept = [place for place, text in enumerate(texts) if text not in special_tokens]
-    # The library normalizes and splits words as it will do with texts.
-    trained = _untrained(model, special_tokens[0])
-    normalizer, pre_tokenizer = splitting(release.tokenizer)
-    _set_splitting(trained, model, normalizer, pre_tokenizer)
-    pieces = _pieces(model, [texts[place] for place in kept], trained)
-    trainer = _trainer(model, vocabulary_size, [*special_tokens, *pieces])
-    repeats = _repeats(weights[kept])
-    repeated = zip([texts[place] for place in kept], repeats.tolist(), strict=True)
-    trained.train_from_iterator(_batches(repeated), trainer)
-    whole = _ordered(json.loads(trained.to_str()), special_tokens)
+    whole = trained_on(
+        [texts[place] for place in kept],
+        weights[kept],
+        splitting=splitting(release.tokenizer),
+        model=model,
+        vocabulary_size=vocabulary_size,
+        special_tokens=special_tokens,
+    )
     missing = len(texts) - len(kept)
     left_out = {"words that are names of special tokens": missing} if missing else {}
-    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n", left_out
+    return whole, left_out
+
+
+def trained_on(
+    texts: Sequence[str],
+    weights: npt.NDArray[np.float64],
+    *,
+    splitting: Splitting,
+    model: str,
+    vocabulary_size: int,
+    special_tokens: Sequence[str] = SPECIALS,
+) -> str:
+    """Returns the file of a tokenizer that is trained on words, none of them a special token.
+
+    Args:
+      texts: The words, each once.
+      weights: The weight of each word, > 0: (words,) float64.
+      splitting: The normalizer and the pre-tokenizer, as `language.splitting` gives them.
+      model: See `trained_tokenizer`.
+      vocabulary_size: See `trained_tokenizer`.
+      special_tokens: See `trained_tokenizer`.
+
+    Raises:
+      ExportError: The package tokenizers is missing, or a parameter is wrong.
+    """
+    _check(model, special_tokens)
+    # The library normalizes and splits words as it will do with texts.
+    trained = _untrained(model, special_tokens[0])
+    _set_splitting(trained, model, *splitting)
+    pieces = _pieces(model, texts, trained)
+    trainer = _trainer(model, vocabulary_size, [*special_tokens, *pieces])
+    repeated = zip(texts, _repeats(weights).tolist(), strict=True)
+    try:
+        trained.train_from_iterator(_batches(repeated), trainer)
+    except Exception as error:
+        # The library raises nothing more special.
+        if "not large enough" not in str(error):
+            raise
+        raise ExportError(
+            "vocabulary_size must be larger than the number of letters in the words, got "
+            f"vocabulary_size={vocabulary_size}. Take a larger one, or bpe, which goes above it."
+        ) from None
+    whole = _ordered(json.loads(trained.to_str()), special_tokens)
+    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
 
 
 def _check(model: str, special_tokens: Sequence[str]) -> None:

@@ -145,7 +145,12 @@ class Writing(Parameters):
         ),
     ]
     output_format: Annotated[
-        str, Parameter("Format of the files of rows.", choices=("jsonl", "csv", "tsv", "parquet"))
+        str,
+        Parameter(
+            "Format of the files of rows. A csv has each text exactly, also what a spreadsheet would "
+            "compute; the export csv is for spreadsheets.",
+            choices=("jsonl", "csv", "tsv", "parquet"),
+        ),
     ] = "jsonl"
     overwrite: Annotated[
         bool, Parameter("Replace a release in the output directory; the budgets of both add up.")

@@ -1,6 +1,7 @@
 """A first look at a release: how many rows it has, the first of them, and what its guarantee says.
 
 A terminal shows it by `beam-dpne show`, and a notebook where a release is the value of a cell.
+The report has its sentences.
 """
 
 import dataclasses

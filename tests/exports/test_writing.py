@@ -79,6 +79,12 @@ def test_every_kind_takes_its_programs_and_refuses_others(folder, tmp_path):
             {"model": "bpe", "special_tokens": ("a", "a")},
             "special_tokens must be different",
         ),
+        (
+            "ngrams",
+            "tokenizers",
+            {"model": "unigram", "vocabulary_size": 3},
+            "vocabulary_size must be larger than the number of letters",
+        ),
         ("joint", "arpa", {}, "needs its public counts"),
         ("ngrams", "cvs", {}, "to must be one of .*, got to=cvs"),
     ],

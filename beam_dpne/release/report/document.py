@@ -128,7 +128,7 @@ def render_report(
         "count": len(rows),
         "first": []
         if "top" in left_out
-        else _rankings(release, ranked, _FIRST_ROWS)[:_FIRST_LENGTHS],
+        else _rankings(release, ranked, min(_FIRST_ROWS, top_rows))[:_FIRST_LENGTHS],
         "format": output_format,
         "guarantee_sentence": guarantee_sentence(epsilon, delta),
         "guess": percent(guessing_bound(epsilon, delta)),
