@@ -22,7 +22,7 @@ from beam_dpne.elements.encoding import StoredFile
 from beam_dpne.elements.rows import join_tokens, split_ngram
 from beam_dpne.errors import InputError, UsageError
 from beam_dpne.lists.copies import refuse_input
-from beam_dpne.lists.counting import codes_of_ngrams, find_rows, padded_rows
+from beam_dpne.lists.counting import codes_of_ngrams, padded_rows
 from beam_dpne.lists.files import (
     RELEASE,
     TABLE,
@@ -33,6 +33,7 @@ from beam_dpne.lists.files import (
     read_table,
     release_description,
 )
+from beam_dpne.lists.finding import find_rows
 from beam_dpne.lists.left_out import left_out_by
 from beam_dpne.lists.parameters import CountedPhrases
 from beam_dpne.reading.columns import group_fault

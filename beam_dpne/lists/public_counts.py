@@ -23,8 +23,6 @@ from beam_dpne.lists.counting import (
     codes_of_documents,
     codes_of_ngrams,
     count_ngrams,
-    find_rows,
-    gram_keys,
     padded_rows,
     rows_of_lengths,
 )
@@ -39,6 +37,7 @@ from beam_dpne.lists.files import (
     read_table,
     read_text,
 )
+from beam_dpne.lists.finding import find_rows, gram_keys
 from beam_dpne.lists.left_out import left_out_by
 from beam_dpne.lists.parameters import MAX_COUNTED_LENGTH
 

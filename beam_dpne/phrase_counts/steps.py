@@ -106,6 +106,9 @@ class CountPhrases(PhraseCountsRun, DocumentsTransform):
       ...     _ = result.rows | beam.Map(lambda row: print(row.ngram, round(row.users, -3)))
       good morning 10000
       good night 0
+
+    References: Imbens and Manski, "Confidence intervals for partially identified parameters"
+      (Econometrica 2004), has the intervals. The mechanism is ours.
     """
 
     def expand(self, documents: PCollection) -> CountPhrasesResult | CountGroupedPhrasesResult:
