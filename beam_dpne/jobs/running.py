@@ -110,10 +110,6 @@ def run_in_memory(made: Made, prepared: Prepared, showing: Showing) -> tuple[Rel
     private = prepared.private
     if private is None:
         raise UsageError("epsilon and delta must be given.")
-    if made[Running].series is not None:
-        raise UsageError(
-            "series must be left out of a release in memory: beam-dpne keeps a series."
-        )
     workers = prepared.workers or 1
     job = _job(made, prepared, private, output="")
     log = made[FailureLogging].failure_log

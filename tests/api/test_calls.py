@@ -253,17 +253,6 @@ def test_what_is_no_frame_is_refused_without_its_data(frame, message):
     assert tokenizers.CANARY not in str(caught.value)
 
 
-def test_a_release_in_memory_is_of_no_series(table, tmp_path):
-    """A series is charged by the command alone."""
-    with pytest.raises(TypeError, match="'series'"):
-        called("ngrams", table, series="series", participants="participants")
-    asked = {name: str(tmp_path / name) for name in ("series", "participants")}
-    (tmp_path / "plan.json").write_text(json.dumps(asked))
-    given = {"user": "customer", "text": "message", "plan": tmp_path / "plan.json"}
-    with pytest.raises(ValueError, match="series"):
-        release_ngrams(table, **given, epsilon=1, delta=1e-6, progress=False)
-
-
 def test_other_columns_may_hold_what_arrow_cannot(commanded, table):
     frame = table.to_pandas()
     frame["other"] = [object(), "text", *range(len(frame) - 2)]
