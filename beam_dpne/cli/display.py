@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"[-+<]?[\d∞][\d,.∞–± %]*(e-?\d+)?|[–-]?")
 # Characters of a table beside the text of each cell.
 _FRAME = 3
+# Rows of a list that are shown after a run.
+_FIRST_ROWS = 20
 # Characters that a long path leaves to another column.
 _BESIDE = 30
 _LEFT_TO_RIGHT = "\u200e"
@@ -45,6 +47,29 @@ def print_release(release: "Release", output: str, seconds: float, *, quiet: boo
         )
     if quiet:
         return
+    if release.program == "count":
+        _print_counts(release)
+    else:
+        _print_rounds(release)
+    print_line(f"{total:,} rows in {seconds:.2f} s. Files: {output} (start with ledger.json).")
+
+
+def _print_counts(release: "Release") -> None:
+    """Prints how numbers of a list were counted, and the first of them."""
+    mechanism = release.ledger["mechanism"]
+    print_table("Counted", release.table().slice(0, _FIRST_ROWS).to_pylist())
+    noise = number(mechanism["noise_stddev"])
+    most = number(mechanism["shortfall"])
+    print_line(
+        f"Each interval contains its number with a probability of {mechanism['confidence']:.0%}, by "
+        f"itself. The noise of a number has a standard deviation of {noise} users. Users with more "
+        f"than {mechanism['bound']:,} phrases of the list count less, by about {most} users in one "
+        "number at most; the intervals allow for it."
+    )
+
+
+def _print_rounds(release: "Release") -> None:
+    """Prints how many n-grams of each length, or items, were released, and under which thresholds."""
     rows = release.lengths
     if not rows:
         mechanism = release.ledger["mechanism"]
@@ -56,7 +81,6 @@ def print_release(release: "Release", output: str, seconds: float, *, quiet: boo
     shown = [name for name in names if any(row.get(name) for row in rows)]
     meant = [text for name, text in _MEANINGS.items() if name in shown]
     print_line(f"{'; '.join(meant)}.")
-    print_line(f"{total:,} rows in {seconds:.2f} s. Files: {output} (start with ledger.json).")
 
 
 def print_table(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> None:

@@ -19,7 +19,7 @@ _AT_LEAST = Parameter(
     "Least users of a row; where rows have no numbers of users, least score or probability.",
     least=0,
 )
-PROGRAMS = ("ngrams", "set-union", "bayesian")
+PROGRAMS = ("ngrams", "set-union", "bayesian", "count")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,6 +38,42 @@ class Auditing(Parameters):
         20_000
     )
     seed: Annotated[int, Parameter("Seed of all runs; choose one of yours.", least=0)] = 1
+    json: Annotated[bool, Parameter("Print JSON instead of a table.")] = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CreatingSeries(Parameters):
+    """A new series."""
+
+    folder: Annotated[
+        str, Parameter("New folder of the series, whose files are public.", path="directory")
+    ]
+    participants: Annotated[
+        str,
+        Parameter(
+            "New folder for digests of the users who take part, as secret as the data.",
+            path="directory",
+        ),
+    ]
+    releases: Annotated[int, Parameter("Largest number of releases.", least=1, most=9999)]
+    releases_per_user: Annotated[
+        int,
+        Parameter(
+            "Largest number of releases in which one user takes part. It must not be chosen by looking "
+            "at the data.",
+            least=1,
+            most=9999,
+        ),
+    ]
+    epsilon: Annotated[float, Parameter("ε of all releases together, per user.", above=0)]
+    delta: Annotated[float, Parameter("δ of all releases together, per user.", above=0, below=1)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShowingSeries(Parameters):
+    """What a series has spent."""
+
+    folder: Annotated[str, Parameter("Folder of the series.", path="directory")]
     json: Annotated[bool, Parameter("Print JSON instead of a table.")] = False
 
 

@@ -98,7 +98,7 @@ class Kind:
     holds: str
     make: Callable[[Release, pa.Table, Settings], Contents]
     settings: tuple[str, ...] = ()
-    programs: tuple[str, ...] = ("ngrams", "set-union", "bayesian")
+    programs: tuple[str, ...] = ("ngrams", "set-union", "bayesian", "count")
 
 
 def csv_text(rows: pa.Table) -> str:

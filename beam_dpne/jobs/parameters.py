@@ -204,6 +204,23 @@ class Running(Parameters):
     budget: Annotated[
         str | None, Parameter("Folder of a budget; a run above it is refused.", value="DIR")
     ] = None
+    series: Annotated[
+        str | None,
+        Parameter(
+            "Folder of a series, whose next release this is; it gives epsilon and delta.",
+            value="DIR",
+            in_short_help=False,
+        ),
+    ] = None
+    participants: Annotated[
+        str | None,
+        Parameter(
+            "Private folder of the series, with digests of the users who took part. It is as secret as "
+            "the data.",
+            value="DIR",
+            in_short_help=False,
+        ),
+    ] = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -35,15 +35,17 @@ from beam_dpne.jobs.parameters import (
     Tokenizing,
     Writing,
 )
+from beam_dpne.jobs.series import check_series, placed
 from beam_dpne.jobs.showing import Showing
 from beam_dpne.lists.copies import refuse_input
-from beam_dpne.lists.parameters import KnownLists, PublicCounting
+from beam_dpne.lists.parameters import CountedPhrases, KnownLists, PublicCounting
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.run import NgramsRun
+from beam_dpne.phrase_counts.plan import PhraseCountsPlan
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.frames import Frame
-from beam_dpne.reading.options import ReadOptions, codec_of, names_of
+from beam_dpne.reading.options import InputDescription, ReadOptions, codec_of, names_of
 from beam_dpne.release.places import check_not_below, check_outside
 from beam_dpne.release.publishing import check_output
 from beam_dpne.release.reading import as_release_error
@@ -116,7 +118,7 @@ def prepare(
     private = None
     if plan is not None:
         warn_of_large_delta(plan, showing)
-    if plan is not None and (not isinstance(plan, ProbabilitiesPlan) or PublicCounting in made):
+    if plan is not None and _has_list(made, plan):
         given = made[Running].partitions
         common = _Common(
             plan=plan,
@@ -125,6 +127,8 @@ def prepare(
             run_key=key,
         )
         private = _private(made, options, corpus, known, common)
+        if made[Running].series is not None:
+            private = placed(private, made[Running])
     _warn_of_readable_key(made, showing)
     return Prepared(
         options=options,
@@ -266,8 +270,16 @@ def _check_places(made: Made, options: "BeamOptions | None") -> None:
         )
     if budget is not None:
         check_outside("budget", budget, output)
+    check_series(made[Running], output, is_here=_is_here(options))
     if rejects is not None:
         check_directory("rejects", rejects, output)
+
+
+def _is_here(options: "BeamOptions | None") -> bool:
+    """Whether this process does the work of the run, or forks of it do."""
+    if options is None:
+        return True
+    return not options.hands_over and (options.runner is None or options.is_embedded)
 
 
 def _check_beside(options: "BeamOptions", output: str) -> None:
@@ -303,6 +315,13 @@ def _known(
     return known
 
 
+def _has_list(made: Made, plan: Plan) -> bool:
+    """Whether the public list without which a program cannot run is given."""
+    if isinstance(plan, ProbabilitiesPlan):
+        return PublicCounting in made
+    return not isinstance(plan, PhraseCountsPlan) or CountedPhrases in made
+
+
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class _Common:
     """What the runs of all programs are made of."""
@@ -331,6 +350,8 @@ def _private(
             described=described,
             known=None if known is None else known.items,
         )
+    if PhraseCountsPlan in made:
+        return _count(made, options, corpus, common, described)
     if ProbabilitiesPlan not in made:
         return NgramsRun(
             plan=common.plan,
@@ -362,6 +383,38 @@ def _private(
         run_key=common.run_key,
         described=described,
         public=public,
+    )
+
+
+def _count(
+    made: Made,
+    options: "BeamOptions | None",
+    corpus: _Corpus,
+    common: _Common,
+    described: InputDescription,
+) -> PrivateRun:
+    """Returns the parameters of a count of users of a list."""
+    from beam_dpne.lists.phrases import read_phrases
+    from beam_dpne.phrase_counts.run import PhraseCountsRun
+
+    is_grouped = described.group_field is not None
+    phrases = read_phrases(
+        made[CountedPhrases],
+        common.tokenizer,
+        is_grouped=is_grouped,
+        most=common.plan.max_phrases,
+        inputs=corpus.files,
+        options=_pipeline_options(options),
+        reading=corpus.reading,
+    )
+    return PhraseCountsRun(
+        plan=common.plan,
+        tokenizer=common.tokenizer,
+        partitions=common.partitions,
+        run_key=common.run_key,
+        described=described,
+        phrases=phrases,
+        group_field=GROUP if is_grouped else None,
     )
 
 

@@ -26,6 +26,7 @@ _TITLES = {
     "ngrams": "Released n-grams",
     "set-union": "Released items",
     "bayesian": "Private n-gram probabilities",
+    "count": "Numbers of users of a list",
 }
 _LIMITS = (
     "The guarantee protects users as authors of their records. It does not protect somebody about whom "
@@ -220,9 +221,8 @@ def _cells(release: Release, rows: pa.Table) -> list[dict[str, str]]:
         elif name not in _ENDS and not (name == "score" and release.has_counts):
             columns[name] = list(map(number, values))
     if release.has_counts:
-        confidence = release.ledger["counts"]["confidence"]
         ends = zip(*(rows.column(name).to_pylist() for name in _ENDS), strict=True)
-        columns[f"{confidence:.0%} interval"] = [f"{low:,}–{high:,}" for low, high in ends]
+        columns[f"{release.confidence:.0%} interval"] = [f"{low:,}–{high:,}" for low, high in ends]
     return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
 
 

@@ -52,6 +52,7 @@ PROGRAMS = {
     ),
     "set-union": ("release_items", {"tokenizer": "words", "known": "known.txt"}),
     "bayesian": ("estimate_probabilities", {"public": "public.tsv", "length": 2}),
+    "count": ("count_phrases", {"phrases": "phrases.txt"}),
 }
 OPTIONS = {"user": "user_field", "text": "text_field", "group": "group_field"}
 GIVEN = {"user": "customer", "text": "message", "epsilon": 10, "delta": 1e-4}
@@ -96,6 +97,7 @@ def folder(tmp_path_factory):
     (path / "run.key").write_text(KEY)
     (path / "run.key").chmod(0o600)
     (path / "public.tsv").write_text("good morning\t9\nmorning you\t5\nyou there\t2\n")
+    (path / "phrases.txt").write_text("good morning\nyou there\nnobody\n")
     (path / "known.txt").write_text("good evening to you\n" * 9)
     return path
 

@@ -469,6 +469,108 @@ MISTAKES = (
         "range(first, len(partitions), most - 1) for first",
         ("documents/test_cutting.py",),
     ),
+    Mistake(
+        "series: whether a user takes part follows from records of others",
+        "documents/cutting.py",
+        "batch = batch.filter(pa.array(may))",
+        "batch = batch.filter(pa.array(may | (len(may) % 2 == 0)))",
+        ("accounting/test_series.py",),
+    ),
+    Mistake(
+        "series: participants are recorded after the release is published",
+        "jobs/local.py",
+        """    if private.participation is not None:
+        private.participation.record(block.users for part in partitions for block in part)
+    sets = private.release_in_memory(partitions, keys.bound, workers)
+    progress.enter("publish")
+    rows, ledger = described(private.form, Run.of(private, keys), job.notes, sets)
+    publish_release(
+        rows,
+        ledger,
+        output=job.output,
+        output_format=job.output_format,
+        overwrite=job.overwrite,
+    )
+""",
+        """    taking_part = [block.users for part in partitions for block in part]
+    sets = private.release_in_memory(partitions, keys.bound, workers)
+    progress.enter("publish")
+    rows, ledger = described(private.form, Run.of(private, keys), job.notes, sets)
+    publish_release(
+        rows,
+        ledger,
+        output=job.output,
+        output_format=job.output_format,
+        overwrite=job.overwrite,
+    )
+    if private.participation is not None:
+        private.participation.record(taking_part)
+""",
+        ("cli/test_series.py",),
+    ),
+    Mistake(
+        "series: digests have no key",
+        "documents/participants.py",
+        'self.folder.key.sub_key("participant")',
+        'b"participant"',
+        ("accounting/test_series.py",),
+    ),
+    Mistake(
+        "series: users take part once more than they may",
+        "documents/participants.py",
+        "users[times >= most]",
+        "users[times > most]",
+        ("accounting/test_series.py",),
+    ),
+    Mistake(
+        "series: a release that failed when its participants were recorded does not count",
+        "accounting/series.py",
+        "if number in recorded}",
+        "if number in recorded and not isinstance(found[1], Note)}",
+        ("accounting/test_series.py",),
+    ),
+    Mistake(
+        "series: a total has the smallest of a series",
+        "accounting/composition.py",
+        "heapq.nlargest(part.most, map(value_of, part.expenses))",
+        "heapq.nsmallest(part.most, map(value_of, part.expenses))",
+        ("accounting/test_series.py",),
+    ),
+    Mistake(
+        "series: noise of two releases of one key is the same",
+        "documents/run_keys.py",
+        'context["series"] = {"id": series.id, "number": series.number}',
+        'context["series"] = {"id": series.id}',
+        ("accounting/test_series.py",),
+    ),
+    Mistake(
+        "a count of a list: the bound follows from exact sizes",
+        "phrase_counts/sums.py",
+        'return noisy_sums(table, plan.size_noise, run_key, "phrase sizes", 0) / UNITS',
+        "return table / UNITS",
+        ("phrase_counts/test_estimates.py",),
+    ),
+    Mistake(
+        "a count of a list: the sizes are not charged",
+        "phrase_counts/sums.py",
+        "return 1 - SIZE_SHARE - self.excess_share",
+        "return 1 - self.excess_share",
+        ("phrase_counts/test_sums.py",),
+    ),
+    Mistake(
+        "a count of a list: what users above the bound send too little is not told",
+        "phrase_counts/estimates.py",
+        "shortfall=max(0.0, excess),",
+        "shortfall=0.0,",
+        ("phrase_counts/test_estimates.py",),
+    ),
+    Mistake(
+        "a count of a list: users above the bound send as much as others",
+        "phrase_counts/sums.py",
+        "np.unique(np.maximum(sizes, bound.most), return_inverse=True)",
+        "np.unique(np.minimum(sizes, bound.most), return_inverse=True)",
+        ("phrase_counts/test_sums.py",),
+    ),
 )
 
 
