@@ -198,7 +198,7 @@ class Series:
           participation: The place of the release, and the name of its file.
           expense: Expense of the run.
           program: Program of the run.
-          output: Directory of the release to come.
+          output: Directory of the release to come; empty if it stays in memory.
           unit: The operator's noun for one user of the run, or None.
           users: What one user of the run is.
           same_people: SHA-256 of the ledgers of those known releases that are about the same people.
@@ -223,7 +223,7 @@ class Series:
             self._settle_late(each, counted)
         note = Note(
             program=program,
-            output=absolute_path(output).rstrip("/"),
+            output=absolute_path(output).rstrip("/") if output else "",
             date=datetime.datetime.now(datetime.UTC).date().isoformat(),
             unit=unit,
             expense=expense,
@@ -240,21 +240,20 @@ class Series:
             self._remove_started(counted)
         self._write(name, json_bytes(note))
 
-    def settle(self, participation: Participation, output: str) -> None:
+    def settle(self, participation: Participation, found: CountedLedger) -> None:
         """Replaces the note of a run by a copy of the ledger that the run has published.
 
         Raises:
-          BudgetError: There is no whole ledger of this release; or the release is another one than that
-            of an earlier run under its key (see `population.check_together`).
+          BudgetError: The ledger is not of this release; or the release is another one than that of an
+            earlier run under its key (see `population.check_together`).
         """
-        found = read_counted(output)
         if found.series != participation.place:
             raise BudgetError(
-                f"{output} must hold release {participation.place.number} of the series."
+                f"{found.path} must be of release {participation.place.number} of the series."
             )
         name, run = self.runs()[participation.place.number]
         if isinstance(run, CountedLedger):
-            check_together({name: run, output: found})
+            check_together({name: run, found.path: found})
         else:
             self._write(name, found.data)
 
@@ -274,7 +273,7 @@ class Series:
     def _settle_late(self, number: int, counted: dict[int, tuple[str, Counted]]) -> None:
         """Replaces the note of a run that was killed when it had published, if its release is there."""
         name, run = counted[number]
-        if not isinstance(run, Note):
+        if not isinstance(run, Note) or not run.output:
             return
         with contextlib.suppress(BudgetError):
             found = read_counted(run.output)

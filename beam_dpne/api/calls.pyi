@@ -77,6 +77,8 @@ def release_ngrams(
     partitions: int | None = None,
     workers: int | None = None,
     budget: str | None = None,
+    series: str | None = None,
+    participants: str | None = None,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
@@ -130,6 +132,8 @@ def release_items(
     partitions: int | None = None,
     workers: int | None = None,
     budget: str | None = None,
+    series: str | None = None,
+    participants: str | None = None,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
@@ -176,6 +180,8 @@ def estimate_probabilities(
     partitions: int | None = None,
     workers: int | None = None,
     budget: str | None = None,
+    series: str | None = None,
+    participants: str | None = None,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
@@ -223,6 +229,8 @@ def count_phrases(
     partitions: int | None = None,
     workers: int | None = None,
     budget: str | None = None,
+    series: str | None = None,
+    participants: str | None = None,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...

@@ -100,7 +100,7 @@ class Call:
 # What a call does itself, or has no use for: paths, a file of parameters, engines, the display.
 _HIDDEN = (
     *("input", "plan", "output", "output_format", "overwrite", "side_input_limit"),
-    *("harness_timeout", "quiet"),
+    *("harness_timeout", "quiet", "series", "participants"),
 )
 
 

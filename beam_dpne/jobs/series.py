@@ -3,10 +3,11 @@
 import contextlib
 import dataclasses
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from beam_dpne.accounting.composition import plan_of_share, share_of
 from beam_dpne.accounting.expense import expense_of_plan
-from beam_dpne.accounting.population import known_same_people
+from beam_dpne.accounting.population import CountedLedger, known_same_people, read_counted
 from beam_dpne.accounting.series import (
     Series,
     check_series_places,
@@ -108,40 +109,73 @@ def placed(private: PrivateRun, running: Running) -> PrivateRun:
     return at(number, new_name(number))
 
 
+class Started(NamedTuple):
+    """A run of a series whose note is written.
+
+    Attributes:
+      series: the series.
+      participation: the place of the run in it.
+    """
+
+    series: Series
+    participation: Participation
+
+    def settle(self, ledger: CountedLedger) -> None:
+        """Puts the ledger of the release in the place of the note.
+
+        Raises:
+          BudgetError: It is not a release of this run, or voids the guarantee.
+        """
+        self.series.settle(self.participation, ledger)
+
+
 @contextlib.contextmanager
-def kept_series(made: Made, private: PrivateRun, showing: Showing) -> Iterator[None]:
-    """Notes a run in its series, if it has one, and settles it if it released; else says if it counts.
+def started_series(made: Made, private: PrivateRun, showing: Showing) -> Iterator[Started | None]:
+    """Notes a run in its series, if it has one, for whose time no other run of it starts.
+
+    Of a run that failed it tells whether it counts.
 
     Raises:
       BudgetError: The series does not allow the run, which has not started.
     """
     participation = private.participation
     if participation is None:
-        yield
+        yield None
         return
-    output = made[Writing].output
     series = open_series(participation.path)
     with only_run_of(participation.participants):
         series.start(
             participation,
             expense=expense_of_plan(private.plan),
             program=private.plan.program,
-            output=output,
+            output=made[Writing].output if Writing in made else "",
             unit=made[ReleaseNotes].unit,
             users=user_sentence(private.described),
             same_people=known_same_people(made[KnownLists]) if KnownLists in made else (),
             run_key=key_digests(private),
         )
         try:
-            yield
+            yield Started(series, participation)
         except BaseException:
             showing.tell(_left(series, participation))
             raise
-        try:
-            series.settle(participation, output)
-        except BudgetError as error:
-            # A release that was published is whole, whatever its series says of it.
-            showing.tell(str(error))
+
+
+@contextlib.contextmanager
+def kept_series(made: Made, private: PrivateRun, showing: Showing) -> Iterator[None]:
+    """Notes a run in its series, if it has one, and settles it when it has published.
+
+    Raises:
+      BudgetError: The series does not allow the run, which has not started.
+    """
+    with started_series(made, private, showing) as started:
+        yield
+        if started is not None:
+            try:
+                started.settle(read_counted(made[Writing].output))
+            except BudgetError as error:
+                # A release that was published is whole, whatever its series says of it.
+                showing.tell(str(error))
 
 
 def _left(series: Series, participation: Participation) -> str:

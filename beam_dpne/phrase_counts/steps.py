@@ -88,6 +88,7 @@ class CountPhrases(PhraseCountsRun, DocumentsTransform):
         groups.
       partitions, described, user_field, text_field: as in `PrivateNgrams`.
       run_key: as there; it is bound to the list, too.
+      participation: who may take part, if the release is of a series; the command line sets it.
       store: where a list goes that is too large for the job's graph; with None it stays in it.
 
     Raises:

@@ -424,16 +424,16 @@ def _columns(given: Mapping[str, str], *, is_counted: bool, is_of_series: bool) 
     """Returns the meanings of the columns, those of numbers of users too, and the order of the rows."""
     row = "item" if "item" in given else "n-gram"
     columns = dict(given)
-    whom = ""
-    if is_of_series:
-        whom = "; only those who take part in this release of the series are counted"
     if is_counted:
         columns |= {
             "users": f"estimated number of users who have the {row}, from noisy sums and from the "
-            f"scores of other {row}s; it is shrunk towards what {row}s with similar scores have{whom}",
+            f"scores of other {row}s; it is shrunk towards what {row}s with similar scores have",
             "users_low": f"lower end of the {CONFIDENCE:.0%} interval of users",
             "users_high": f"upper end of the {CONFIDENCE:.0%} interval of users",
         }
+    if is_of_series and "users" in columns:
+        whom = "only those who take part in this release of the series are counted"
+        columns["users"] = f"{columns['users']}; {whom}"
     rising = {"length": "by length", "ngram": f"by the bytes of the {row}"}
     rising |= {"item": rising["ngram"], "group": "by the bytes of the group"}
     keys = [rising.get(name, f"by falling {name}") for name in ORDER if name in columns]

@@ -105,7 +105,7 @@ class World:
         if until != "record":
             write_ledger(output, private.plan, keys=keys, series=participation.place)
         if until == "settle":
-            self.series.settle(participation, str(output))
+            self.series.settle(participation, read_counted(str(output)))
         return participation.place.number
 
     def _digests(self, participation, users):

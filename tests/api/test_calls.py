@@ -177,6 +177,7 @@ def test_a_release_in_memory_is_the_release_of_its_files(commanded, table, tmp_p
     assert pa.table(release) == release.table()
     assert release.to_pandas().to_dict("list") == release.table().to_pydict()
     release.verify()
+    assert release._repr_html_() == written._repr_html_()
     for output_format in ("html", "markdown"):
         page = release.report(output_format=output_format, since=written)
         assert page == written.report(output_format=output_format, since=release)
@@ -250,6 +251,17 @@ def test_what_is_no_frame_is_refused_without_its_data(frame, message):
     with pytest.raises(InputError, match=message) as caught:
         release_ngrams(frame, epsilon=1, delta=1e-6)
     assert tokenizers.CANARY not in str(caught.value)
+
+
+def test_a_release_in_memory_is_of_no_series(table, tmp_path):
+    """A series is charged by the command alone."""
+    with pytest.raises(TypeError, match="'series'"):
+        called("ngrams", table, series="series", participants="participants")
+    asked = {name: str(tmp_path / name) for name in ("series", "participants")}
+    (tmp_path / "plan.json").write_text(json.dumps(asked))
+    given = {"user": "customer", "text": "message", "plan": tmp_path / "plan.json"}
+    with pytest.raises(ValueError, match="series"):
+        release_ngrams(table, **given, epsilon=1, delta=1e-6, progress=False)
 
 
 def test_other_columns_may_hold_what_arrow_cannot(commanded, table):

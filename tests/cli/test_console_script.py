@@ -18,7 +18,17 @@ BUDGET = [
     *("--epsilon", "10", "--delta", "1e-4", "--max_length", "2", "--max_contributions", "5"),
 ]
 ROOMS = {
-    *("accounting", "airflow", "audit", "bayesian", "cli", "counts", "documents", "elements"),
+    *(
+        "accounting",
+        "airflow",
+        "api",
+        "audit",
+        "bayesian",
+        "cli",
+        "counts",
+        "documents",
+        "elements",
+    ),
     *("engines", "evaluation", "exports", "forecast", "mechanism", "ngrams", "reading", "release"),
     *("jobs", "lists", "set_union", "storage", "yaml"),
 }

@@ -157,7 +157,7 @@ def test_the_help_is_two_screens_with_what_must_be_given_first(cli, command, mon
     assert all(lines[shown[name]].startswith(f"  --{name} ") for name in required)
     others = [shown[name] for name in options(command) if name in {*shown} - required]
     assert max((shown[name] for name in required), default=0) < max(others, default=len(lines))
-    first = " ".join(lines[: min(others, default=0)])
+    first = " ".join(lines[: min(others, default=len(lines))])
     assert all(f"--{name} " in first for name in required)
 
 

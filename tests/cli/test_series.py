@@ -3,8 +3,10 @@
 import json
 import shutil
 
+import pyarrow as pa
 import pytest
 
+import beam_dpne
 from tests.engines.conftest import release_bytes
 
 WAYS = {
@@ -16,6 +18,7 @@ PROGRAMS = {
     "ngrams": ("--max_length", "2", "--group_field", "team"),
     "set-union": ("--tokenizer", "words"),
     "bayesian": ("--public", "public.tsv", "--length", "2"),
+    "count": ("--phrases", "phrases.txt"),
 }
 TEXTS = ("good morning", "good night all")
 
@@ -33,6 +36,7 @@ def folder(tmp_path_factory):
         (path / f"{month}.key").write_text({"one": "1f2e", "two": "3d4c"}[month] * 16)
         (path / f"{month}.key").chmod(0o600)
     (path / "public.tsv").write_text("good morning\t5\ngood night\t5\n")
+    (path / "phrases.txt").write_text("good morning\ngood night\n")
     return path
 
 
@@ -80,6 +84,23 @@ def test_the_same_users_take_part_and_give_the_same_bytes_however_a_series_runs(
     for name, data in found[0][2].items():
         sizes[int(name[:4]) - 1] += len(data) // 16
     assert sizes == [200, 100]
+
+
+def test_calls_from_python_are_releases_of_the_series(cli, create, folder):
+    series = create()
+    with open(folder / "one.jsonl") as lines:
+        rows = [json.loads(line) for line in lines]
+    users, texts = ([row.get(name) for row in rows] for name in ("user", "text"))
+    frame = pa.table({"user": pa.array(users, pa.string()), "text": texts})
+    given = {"max_length": 1, "series": str(series[1]), "participants": str(series[3])}
+    found = [
+        beam_dpne.release_ngrams(frame, **given, progress=False, workers=workers)
+        for workers in (2, 1)
+    ]
+    assert [each.ledger["series"]["number"] for each in found] == [1, 2]
+    assert found[0].num_rows > 0 == found[1].num_rows
+    states = json.loads(cli("series", "show", series[1], "--json").out)["runs"]
+    assert [each["state"] for each in states] == ["released", "released"]
 
 
 @pytest.mark.parametrize("place", ["publish_release", "require_few_rejected"])

@@ -478,34 +478,9 @@ MISTAKES = (
     ),
     Mistake(
         "series: participants are recorded after the release is published",
-        "jobs/local.py",
-        """    if private.participation is not None:
-        private.participation.record(block.users for part in partitions for block in part)
-    sets = private.release_in_memory(partitions, keys.bound, workers)
-    progress.enter("publish")
-    rows, ledger = described(private.form, Run.of(private, keys), job.notes, sets)
-    publish_release(
-        rows,
-        ledger,
-        output=job.output,
-        output_format=job.output_format,
-        overwrite=job.overwrite,
-    )
-""",
-        """    taking_part = [block.users for part in partitions for block in part]
-    sets = private.release_in_memory(partitions, keys.bound, workers)
-    progress.enter("publish")
-    rows, ledger = described(private.form, Run.of(private, keys), job.notes, sets)
-    publish_release(
-        rows,
-        ledger,
-        output=job.output,
-        output_format=job.output_format,
-        overwrite=job.overwrite,
-    )
-    if private.participation is not None:
-        private.participation.record(taking_part)
-""",
+        "documents/participants.py",
+        "self.folder.write(number, self.name, digests)",
+        '__import__("atexit").register(self.folder.write, number, self.name, digests)',
         ("cli/test_series.py",),
     ),
     Mistake(
