@@ -11,7 +11,7 @@ import pytest
 
 from beam_dpne.release.reading import Release, read_release
 from beam_dpne.release.report.document import render_report
-from beam_dpne.release.wording import shown
+from beam_dpne.release.wording import number, shown
 from tests.support import releases
 
 pytestmark = pytest.mark.browser
@@ -141,6 +141,7 @@ def test_the_first_screen_has_size_guarantee_and_first_phrases(show, counted, wi
     (first, *_) = of_all(browser, "#summary > p", above)
     assert f"{counted.num_rows:,} n-grams: " in first
     assert "instead of 50" in first
+    assert f"δ\u00a0=\u00a0{number(counted.delta)}" in first
     assert of_all(browser, "#summary bdi", above)[:5] == counted.texts(counted.ranked()[1])[:5]
     # A wide screen is used to its right end.
     used = of_all(browser, "section", "e => e.getBoundingClientRect().right")

@@ -68,6 +68,7 @@ _WIDEST = 2.0
 # The estimate of an interval that is wider than this factor is marked.
 _ROUGH = 10
 _ROUGHLY = "≈ "
+_SPACE = re.compile(r"[ \t\r\n]+")
 _BLANKS = re.compile(r"\n\s*\n")
 _BIBTEX = str.maketrans(
     {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -227,7 +228,8 @@ def environment(output_format: str) -> jinja2.Environment:
 
 def _one_line(text: Markup, *, is_html: bool) -> Markup:
     """Returns a text in one line, which ends in HTML at no percent sign."""
-    line = " ".join(text.split())
+    # Blanks at which no line may end stay.
+    line = _SPACE.sub(" ", text).strip(" ")
     return Markup(line.replace(" %", "\u00a0%") if is_html else line)
 
 
