@@ -72,9 +72,9 @@ class CountedPhrases(Parameters):
     phrases: Annotated[
         str,
         Parameter(
-            "Public phrases or items whose users are counted: one a line, a table with a column ngram "
-            "or item (csv, tsv, jsonl, parquet), or the directory of a release. Never made from the "
-            "private data, other than as a release.",
+            "Public phrases or items, one a line. A table with a column ngram or item (csv, tsv, jsonl, "
+            "parquet) and the directory of a release are lists, too. Never made from the private data, "
+            "other than as a release.",
             path="file",
         ),
     ]
@@ -98,6 +98,7 @@ class CountedPhrases(Parameters):
         bool,
         Parameter(
             "The release that gives the phrases is of the same users: users of this input, so that the "
-            "budgets of both add up (beam-dpne account)."
+            "budgets of both add up (beam-dpne account).",
+            in_short_help=False,
         ),
     ] = False
