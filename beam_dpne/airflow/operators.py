@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from beam_dpne.jobs.arguments import LOCAL
 from beam_dpne.jobs.made import Made, fields_in, typed_values, with_file
 from beam_dpne.jobs.programs import PROGRAMS
+from beam_dpne.validation import did_you_mean
 
 if TYPE_CHECKING:
     from beam_dpne.accounting.expense import Plan
@@ -46,7 +47,10 @@ class Release(BaseOperator):
 
     def __init__(self, *, program: str, releases: str, budget: str | None = None, **kwargs: Any):
         if program not in PROGRAMS:
-            raise ValueError(f"program must be one of {', '.join(PROGRAMS)}, got {program!r}.")
+            hint = did_you_mean(program, PROGRAMS)
+            raise ValueError(
+                f"program must be one of {', '.join(PROGRAMS)}, got {program!r}.{hint}"
+            )
         if refused := sorted(set(kwargs) & {"output", "overwrite"}):
             raise ValueError(f"{refused[0]} must be left out: each run writes to a new directory.")
         names = set(PROGRAMS[program].parameters) & set(kwargs)

@@ -21,7 +21,7 @@ from beam_dpne.errors import UsageError
 from beam_dpne.jobs.inputs import with_rules
 from beam_dpne.jobs.made import Made, fields_in, typed_values, with_file
 from beam_dpne.jobs.parameters import Input, PlanFile, Rejecting, Running, Tokenizing, Writing
-from beam_dpne.jobs.preparing import check_directory, large_delta_of
+from beam_dpne.jobs.preparing import check_directory, large_delta_of, refuse_too_large_delta
 from beam_dpne.lists.known import KnownNgrams, read_known
 from beam_dpne.lists.parameters import KnownLists, PublicCounting
 from beam_dpne.lists.public_counts import read_public_counts
@@ -168,6 +168,7 @@ def _common(made: Made, plan: GaussianPlan, lists: KnownLists | PublicCounting) 
     fields = made[ReadOptions]
     tokenizing = made[Tokenizing]
     running = made[Running]
+    refuse_too_large_delta(plan)
     if warning := large_delta_of(plan):
         _LOGGER.warning("%s: %s.", _TRANSFORMS[type(plan)], warning)
     run_key = None
