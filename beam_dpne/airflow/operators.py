@@ -18,6 +18,7 @@ from beam_dpne.jobs.arguments import LOCAL
 from beam_dpne.jobs.made import Made, fields_in, typed_values, with_file
 from beam_dpne.jobs.parameters import Running
 from beam_dpne.jobs.programs import PROGRAMS
+from beam_dpne.validation import did_you_mean
 
 if TYPE_CHECKING:
     from beam_dpne.accounting.expense import Plan
@@ -48,7 +49,10 @@ class Release(BaseOperator):
 
     def __init__(self, *, program: str, releases: str, budget: str | None = None, **kwargs: Any):
         if program not in PROGRAMS:
-            raise ValueError(f"program must be one of {', '.join(PROGRAMS)}, got {program!r}.")
+            hint = did_you_mean(program, PROGRAMS)
+            raise ValueError(
+                f"program must be one of {', '.join(PROGRAMS)}, got {program!r}.{hint}"
+            )
         if budget is not None and kwargs.get("series") is not None:
             raise ValueError("budget must be left out with series, which keeps its own.")
         if refused := sorted(set(kwargs) & {"output", "overwrite"}):

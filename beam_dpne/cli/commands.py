@@ -107,6 +107,10 @@ class Command:
         parameters = self.parameters
         if others and not self.takes_beam:
             raise unknown_argument(others[0], parameters)
+        if others:
+            from beam_dpne.jobs.preparing import refuse_misspelt
+
+            refuse_misspelt(others, parameters)
         texts = {name: value for name, value in vars(parsed).items() if value not in (None, [])}
         given = {name: _value(parameters[name], text) for name, text in texts.items()}
         return with_file(given, fields_in(self.load_groups())), others

@@ -21,6 +21,7 @@ from beam_dpne.release.first_look import Choice
 from beam_dpne.release.publishing import write_file
 from beam_dpne.release.reading import Release
 from beam_dpne.release.report.document import environment
+from beam_dpne.validation import did_you_mean
 
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 # A file of tabs has no quotes; 3 is `csv.QUOTE_NONE`.
@@ -287,7 +288,8 @@ def export(
         bom=bom,
     )
     if to not in KINDS:
-        raise ExportError(f"to must be one of {', '.join(KINDS)}, got to={to}.")
+        hint = did_you_mean(to, KINDS)
+        raise ExportError(f"to must be one of {', '.join(KINDS)}, got to={to}.{hint}")
     kind = KINDS[to]
     if unknown := [name for name in settings.given() if name not in kind.settings]:
         raise ExportError(f"{unknown[0]} must be left out with to={to}, which has no such setting.")

@@ -15,6 +15,7 @@ MOST_WORKERS = 256
 MASKS = ("urls", "emails", "mentions", "numbers", "html")
 FOLDS = ("apostrophes", "width", "compatibility", "case")
 KEPT = ("emoji", "hashtags", "mentions")
+TOKENIZERS = ("words", "unicode_words", "icu_words", "whitespace", "tokens", "item")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 
 
@@ -42,9 +43,9 @@ class Tokenizing(Parameters):
             "How texts become words: words, icu_words (for Chinese, Japanese, Thai, too), "
             "unicode_words, whitespace, tokens (texts are lists), item (a text is one item), or your "
             "function of each text alone.",
-            pattern=f"words|unicode_words|icu_words|whitespace|tokens|item|{_NAME}:{_NAME}",
-            requirement="words, unicode_words, icu_words, whitespace, tokens, item or "
-            "package.module:function",
+            names=TOKENIZERS,
+            pattern=f"{'|'.join(TOKENIZERS)}|{_NAME}:{_NAME}",
+            requirement=f"{', '.join(TOKENIZERS)} or package.module:function",
             default_text="words; whitespace for sequences; in an evaluation that of the release",
         ),
     ] = None

@@ -14,7 +14,7 @@ from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
 from beam_dpne.documents.tokenizers import Tokenizer, check_alone, resolve_tokenizer
 from beam_dpne.errors import UsageError, withhold_unhandled
-from beam_dpne.jobs.arguments import runner_of
+from beam_dpne.jobs.arguments import misspelt, runner_of, unknown_argument
 from beam_dpne.jobs.inputs import (
     OF_RECORDS,
     SECRET,
@@ -52,7 +52,7 @@ from beam_dpne.release.reading import as_release_error
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.run import SetUnionRun
 from beam_dpne.storage.directories import absolute_path, check_access, directory_at
-from beam_dpne.validation import about_large_delta
+from beam_dpne.validation import TOO_LARGE_DELTA, about_large_delta
 
 if TYPE_CHECKING:
     from beam_dpne.jobs.engine import BeamOptions
@@ -117,6 +117,7 @@ def prepare(
     known = _known(made, options, corpus, showing, plan=plan, tokenizer=ruled)
     private = None
     if plan is not None:
+        refuse_too_large_delta(plan)
         warn_of_large_delta(plan, showing)
     if plan is not None and _has_list(made, plan):
         given = made[Running].partitions
@@ -148,6 +149,26 @@ def _beam_options(arguments: list[str], known: Collection[str]) -> "BeamOptions 
     from beam_dpne.jobs.engine import beam_options
 
     return beam_options(arguments, known)
+
+
+def refuse_misspelt(arguments: Sequence[str], known: Collection[str]) -> None:
+    """Refuses an option that Beam does not know, and that is nearly one of a program's own.
+
+    Beam would drop it, or hand it to the engine, and the option that was meant would seem missing.
+
+    Args:
+      arguments: what a program does not know itself.
+      known: names of the program's own options.
+
+    Raises:
+      UsageError: there is such an option.
+    """
+    near = misspelt(arguments, known)
+    if near:
+        from beam_dpne.jobs.engine import unknown_to_beam
+
+        for option in unknown_to_beam(near):
+            raise unknown_argument(option, known)
 
 
 def _pipeline_options(options: "BeamOptions | None") -> Any:
@@ -210,7 +231,8 @@ def _corpus(
     if callable(chosen) or ":" in chosen:
         withhold_unhandled()
         check_alone(function, first.texts)
-    if has_users_of_records(first, reading):
+    # `check`, which may show fields, looks at the users of all records.
+    if not shows_fields and has_users_of_records(first, reading):
         showing.advise(f"Nearly all of the first records {OF_RECORDS} {SECRET}")
     return _Corpus(files=files, reading=reading)
 
@@ -428,6 +450,21 @@ def _partitions(files: Sequence[InputFile], workers: int | None) -> int:
     mebibytes = sum(file.size * (4 if codec_of(file.path) else 1) for file in files) / 2**20
     of_workers = min(4 * (workers or 0), mebibytes)
     return max(1, math.ceil(max(min(4096, mebibytes / 8), mebibytes / 40, of_workers)))
+
+
+def refuse_too_large_delta(plan: GaussianPlan) -> None:
+    """Raises UsageError for a δ of 0.01 or more, unless the number of users is public.
+
+    Within such a guarantee a program might publish all that one user in a hundred has written. Plans
+    take it, for experiments on public data.
+    """
+    if plan.delta >= TOO_LARGE_DELTA and plan.public_user_count is None:
+        raise UsageError(
+            f"delta must be below {TOO_LARGE_DELTA:g}, got delta={plan.delta:g}: publishing everything "
+            f"about one user in {int(1 / plan.delta)} would be within the guarantee. Take one well "
+            "below one over the number of users, e.g. 1e-7 for a million; if their number is public "
+            "and small, give public_user_count."
+        )
 
 
 def large_delta_of(plan: GaussianPlan) -> str | None:

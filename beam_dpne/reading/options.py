@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Annotated
 
 from beam_dpne.errors import InputError
-from beam_dpne.validation import Parameter, Parameters
+from beam_dpne.validation import Parameter, Parameters, did_you_mean
 
 _EXTENSIONS = {
     ".json": "json",
@@ -140,6 +140,7 @@ def canonical_encoding(name: str) -> str:
     raise ValueError(
         "encoding must be one in which each line can be read alone, got "
         f"encoding={name!r}. Possible are {', '.join(ENCODINGS)}. Convert other files to utf-8."
+        f"{did_you_mean(name, ENCODINGS)}"
     )
 
 
@@ -261,6 +262,7 @@ class ReadOptions(Parameters):
     delimiter: Annotated[
         str | None,
         Parameter(
+            names=tuple(_DELIMITERS),
             pattern=r"[\x01-\x09\x0b\x0c\x0e-!#-\x7f]|\\t|comma|semicolon|tab|pipe|colon|space",
             requirement="one ASCII character other than a quote, a line end and NUL, or one of "
             "comma, semicolon, tab, pipe, colon, space",

@@ -21,7 +21,7 @@ from beam_dpne.errors import UsageError
 from beam_dpne.jobs.inputs import with_rules
 from beam_dpne.jobs.made import Made, fields_in, typed_values, with_file
 from beam_dpne.jobs.parameters import Input, PlanFile, Rejecting, Running, Tokenizing, Writing
-from beam_dpne.jobs.preparing import check_directory, large_delta_of
+from beam_dpne.jobs.preparing import check_directory, large_delta_of, refuse_too_large_delta
 from beam_dpne.lists.known import KnownNgrams, read_known
 from beam_dpne.lists.parameters import CountedPhrases, KnownLists, PublicCounting
 from beam_dpne.lists.phrases import read_phrases
@@ -174,6 +174,7 @@ def _common(
     fields = made[ReadOptions]
     tokenizing = made[Tokenizing]
     running = made[Running]
+    refuse_too_large_delta(plan)
     if warning := large_delta_of(plan):
         _LOGGER.warning("%s: %s.", _TRANSFORMS[type(plan)], warning)
     run_key = None

@@ -348,6 +348,36 @@ def test_help_whose_reader_has_enough_ends_in_silence(arguments, unbuffered):
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("runner", [(), ("--runner", "FlinkRunner")])
+@pytest.mark.parametrize("meant", ["output", "max_length", "epsilon"])
+def test_a_misspelt_option_is_named_before_one_that_is_missing(cli, runner, meant):
+    """An engine would drop it, so that a run would have another plan."""
+    ended = cli("ngrams", "--input", "a.jsonl", f"--{meant}s", "3", *runner)
+    assert ended.status == 2
+    assert f"there is no option --{meant}s. Did you mean --{meant}?" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "meant"),
+    [
+        ("mask", "emails,url", "urls"),
+        ("fold", "witdh", "width"),
+        ("keep", "hashtag", "hashtags"),
+        ("output_format", "json", "jsonl"),
+        ("input_format", "parket", "parquet"),
+        ("quoting", "backslashes", "backslash"),
+        ("delimiter", "semicolons", "semicolon"),
+        ("tokenizer", "word", "words"),
+        ("encoding", "utf-18", "utf-16"),
+        ("strategy", "adaptiv", "adaptive"),
+    ],
+)
+def test_a_wrong_name_of_a_value_is_told_the_one_that_was_meant(cli, option, value, meant):
+    ended = cli("ngrams", "--input", "a.jsonl", *BUDGET, "--output", "x", f"--{option}", value)
+    assert ended.status == 2
+    assert re.search(rf"Did you mean (\S+ or )?{meant}\b", ended.err), ended.err
+
+
 def test_an_unknown_option_is_refused_with_the_one_that_was_meant(cli):
     ended = cli("ngrams", *RUN, "--max_lenght", 3)
     assert ended.status == 2

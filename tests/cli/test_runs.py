@@ -301,6 +301,7 @@ def test_an_input_without_records_is_refused_if_it_is_empty_and_noticed_if_not(c
         (("--template_location", "gs://b/t"), "--template_location needs --run_key_file"),
         (("--tokenizer", "no_such_module:f"), "tokenizer"),
         (("--runner", "NoSuchRunner"), "runner cannot be used"),
+        (("--runner", "FlinkRuner"), "Did you mean FlinkRunner?"),
         (("--output", "/dev/null/x"), "output"),
     ],
 )
@@ -317,8 +318,8 @@ def test_what_cannot_be_used_is_refused_before_the_run(cli, data, tmp_path, chan
 
 
 def test_a_large_delta_is_a_warning(release):
-    ended, _ = release("--quiet", "--delta", 0.01)
-    assert "warning: delta=0.01 is large" in ended.err
+    ended, _ = release("--quiet", "--delta", 5e-3)
+    assert "warning: delta=0.005 is large" in ended.err
     ended, _ = release("--quiet", "--delta", 0.01, "--public_user_count", 99, output="told")
     assert "warning" not in ended.err
 
