@@ -15,10 +15,10 @@ from beam_dpne.forecast.forecasting import MOST_REPEATS, Forecaster, LengthForec
 from beam_dpne.forecast.needed_users import NUMBERS, typical_needs
 from beam_dpne.forecast.profiles import PROFILES, read_profile
 from beam_dpne.jobs.asking import Planning
+from beam_dpne.jobs.deltas import warn_of_large_delta
 from beam_dpne.jobs.inputs import read_inputs, tokenizer_name, with_rules
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Tokenizing
-from beam_dpne.jobs.preparing import warn_of_large_delta
 from beam_dpne.jobs.showing import Showing
 from beam_dpne.lists.known import KnownNgrams, read_known
 from beam_dpne.lists.parameters import KnownLists

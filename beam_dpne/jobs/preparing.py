@@ -15,6 +15,7 @@ from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
 from beam_dpne.documents.tokenizers import Tokenizer, check_alone, resolve_tokenizer
 from beam_dpne.errors import UsageError, withhold_unhandled
 from beam_dpne.jobs.arguments import misspelt, runner_of, unknown_argument
+from beam_dpne.jobs.deltas import refuse_too_large_delta, warn_of_large_delta
 from beam_dpne.jobs.inputs import (
     OF_RECORDS,
     SECRET,
@@ -39,7 +40,6 @@ from beam_dpne.jobs.series import check_series, placed
 from beam_dpne.jobs.showing import Showing
 from beam_dpne.lists.copies import refuse_input
 from beam_dpne.lists.parameters import CountedPhrases, KnownLists, PublicCounting
-from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.phrase_counts.plan import PhraseCountsPlan
@@ -52,7 +52,6 @@ from beam_dpne.release.reading import as_release_error
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.run import SetUnionRun
 from beam_dpne.storage.directories import absolute_path, check_access, directory_at
-from beam_dpne.validation import TOO_LARGE_DELTA, about_large_delta
 
 if TYPE_CHECKING:
     from beam_dpne.jobs.engine import BeamOptions
@@ -450,39 +449,6 @@ def _partitions(files: Sequence[InputFile], workers: int | None) -> int:
     mebibytes = sum(file.size * (4 if codec_of(file.path) else 1) for file in files) / 2**20
     of_workers = min(4 * (workers or 0), mebibytes)
     return max(1, math.ceil(max(min(4096, mebibytes / 8), mebibytes / 40, of_workers)))
-
-
-def refuse_too_large_delta(plan: GaussianPlan) -> None:
-    """Raises UsageError for a δ of 0.01 or more, unless the number of users is public.
-
-    Within such a guarantee a program might publish all that one user in a hundred has written. Plans
-    take it, for experiments on public data.
-    """
-    if plan.delta >= TOO_LARGE_DELTA and plan.public_user_count is None:
-        raise UsageError(
-            f"delta must be below {TOO_LARGE_DELTA:g}, got delta={plan.delta:g}: publishing everything "
-            f"about one user in {int(1 / plan.delta)} would be within the guarantee. Take one well "
-            "below one over the number of users, e.g. 1e-7 for a million; if their number is public "
-            "and small, give public_user_count."
-        )
-
-
-def large_delta_of(plan: GaussianPlan) -> str | None:
-    """Returns a warning of a δ of 0.001 or more, which weakens the guarantee; None of a smaller one.
-
-    There is no warning if the number of users is public, since a δ above one over that number is
-    refused.
-    """
-    return None if plan.public_user_count is not None else about_large_delta(plan.delta)
-
-
-def warn_of_large_delta(plan: GaussianPlan, showing: Showing) -> None:
-    """Warns of a large δ, also who wants no advice."""
-    if warning := large_delta_of(plan):
-        showing.tell(
-            f"warning: {warning}. Take a delta well below one over the number of users; if "
-            "their number is public and small, give --public_user_count."
-        )
 
 
 def check_directory(name: str, path: str, release: str | None) -> None:

@@ -72,9 +72,9 @@ class CountedPhrases(Parameters):
     phrases: Annotated[
         str,
         Parameter(
-            "Public phrases or items, one a line. A table with a column ngram or item (csv, tsv, jsonl, "
-            "parquet) and the directory of a release are lists, too. Never made from the private data, "
-            "other than as a release.",
+            "Public phrases or items, one a line. A table with a column ngram or item (csv, tsv, "
+            "jsonl, parquet) and the directory of a release are lists, too. Never made from the "
+            "private data, other than as a release.",
             path="file",
         ),
     ]

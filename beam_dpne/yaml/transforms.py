@@ -18,10 +18,11 @@ from beam_dpne.documents.run_keys import RunKeyFile
 from beam_dpne.documents.steps import DocumentsTransform
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.errors import UsageError
+from beam_dpne.jobs.deltas import large_delta_of, refuse_too_large_delta
 from beam_dpne.jobs.inputs import with_rules
 from beam_dpne.jobs.made import Made, fields_in, typed_values, with_file
 from beam_dpne.jobs.parameters import Input, PlanFile, Rejecting, Running, Tokenizing, Writing
-from beam_dpne.jobs.preparing import check_directory, large_delta_of, refuse_too_large_delta
+from beam_dpne.jobs.preparing import check_directory
 from beam_dpne.lists.known import KnownNgrams, read_known
 from beam_dpne.lists.parameters import CountedPhrases, KnownLists, PublicCounting
 from beam_dpne.lists.phrases import read_phrases

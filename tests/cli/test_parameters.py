@@ -223,7 +223,7 @@ def test_commands_and_the_version_are_listed(cli):
         ("account", ("--create",), "account takes one of: LEDGERS;"),
         ("account", ("r", "--budget", "b"), "account takes one of: LEDGERS;"),
         ("audit", (), "PROGRAM, --epsilon and --delta must be given"),
-        ("plan", ("trigrams", *BUDGET), "PROGRAM must be one of ngrams, set-union, bayesian, count, got"),
+        ("plan", ("trigrams", *BUDGET), "PROGRAM must be one of ngrams, set-union, bayesian, count,"),
         ("audit", ("ngrams", *BUDGET, "--runs", "3"), "--runs must be an integer from 200 to 10000000"),
         ("audit", ("ngrams", "--epsilon", "1"), "--delta must be given"),
     ],
