@@ -20,6 +20,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 LARGE_DELTA = 1e-3
+# A run refuses it, unless the number of users is public and small.
+TOO_LARGE_DELTA = 1e-2
 MAX_USERS = 2**30
 
 
@@ -35,6 +37,7 @@ class Parameter:
       least, most: the closed ends of its range.
       above, below: the open ends of its range.
       choices: all allowed values, if they are few.
+      names: allowed values that have names, where others are allowed, too; a wrong value may mean one.
       pattern: the regular expression of a text, in the syntax that Python, Java and RE2 share.
       requirement: describes the allowed values, where their range does not.
       remedy: ends the error of a wrong value.
@@ -56,6 +59,7 @@ class Parameter:
     above: float = -math.inf
     below: float = math.inf
     choices: Sequence[str] = ()
+    names: Sequence[str] = ()
     pattern: str = ""
     requirement: str = ""
     remedy: str = ""
@@ -208,7 +212,14 @@ class Parameter:
 
     def _refuse(self, value: Any) -> typing.NoReturn:
         text = f"{self.name} must be {self.must_be}, got {self.name}={value!r}. {self.remedy}"
-        raise ValueError(text.rstrip())
+        raise ValueError(f"{text.rstrip()}{self._near(value)}")
+
+    def _near(self, value: Any) -> str:
+        """Returns a question with the allowed names that are nearest to a value, or ""."""
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(each, str) and not self._allows(each):
+                return did_you_mean(each, (*self.choices, *self.names))
+        return ""
 
 
 def _text(value: Any) -> str:

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 
 from beam_dpne import BayesianCounts, PrivateNgrams, PrivateSetUnion, yaml
 from beam_dpne.accounting.expense import PLANS
+from beam_dpne.api.keywords import CALLS
 from beam_dpne.cli.commands import COMMANDS
 from beam_dpne.exports.writing import KINDS
+from beam_dpne.jobs.programs import PROGRAMS
 from beam_dpne.set_union.plan import POLICIES
 from beam_dpne.validation import parameters_of
 
@@ -15,6 +17,7 @@ PAGE = pathlib.Path(__file__).with_name("features.md")
 _TESTS = PAGE.parents[1] / "tests" / "engines"
 _TRANSFORMS = {"ngrams": PrivateNgrams, "set-union": PrivateSetUnion, "bayesian": BayesianCounts}
 _ENGINES = {"Prism": "prism", "Flink": "flink", "Spark": "spark", "Dataflow": "dataflow"}
+_CALLED = [call.groups for call in CALLS.values()]
 _BEGINNING = """# What goes with what
 
 The build of the site makes this page from the code. *Strategy* stands for the strategies of
@@ -62,6 +65,7 @@ def features(strategy: str, program: str) -> dict[str, bool]:
         "masks": "mask" in commands[program].parameters,
         "`--workers`": "workers" in commands[program].parameters,
         "`--budget`": "budget" in commands[program].parameters,
+        "[a call from Python](from-python.md)": PROGRAMS[program].groups in _CALLED,
         "Beam YAML": hasattr(yaml, _TRANSFORMS[program].__name__),
         **{f"`beam-dpne {name}`": program in programs for name, programs in judged.items()},
         "`beam-dpne evaluate`": program != "bayesian",

@@ -76,6 +76,22 @@ def test_workers_that_do_not_answer_end_the_run_with_advice(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("runner", "jar"),
+    [("FlinkRunner", "flink_job_server_jar"), ("SparkRunner", "spark_job_server_jar")],
+)
+def test_an_engine_that_cannot_be_started_is_told_with_the_remedy(tmp_path, runner, jar):
+    """No data have been sent then, so that the reason may be told."""
+    (tmp_path / "server.jar").touch()
+    server = (f"--{jar}={tmp_path}/server.jar", "--job_server_java_launcher=/no/such/java")
+    pipeline = pipeline_of(*server, *engines.FLINK_OPTIONS, runner=runner)
+    write_ngrams(pipeline, tmp_path / "out")
+    with pytest.raises(EngineError, match="/no/such/java") as raised:
+        engines.run(pipeline)
+    assert "Install Java" in str(raised.value)
+    assert f"--{jar} FILE" in str(raised.value)
+
+
 def test_workers_of_another_version_are_refused_before_the_pipeline_is_sent(tmp_path, monkeypatch):
     class Upgrading(PortableRunner):
         """The launcher has another version until it sends a job, and the worker the true one."""

@@ -9,6 +9,7 @@ from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.validation import LARGE_DELTA, about_large_delta
+from tests.reading.files import write
 from tests.support.arguments import not_refused
 
 PLANS = (NgramsPlan, SetUnionPlan, ProbabilitiesPlan)
@@ -90,12 +91,28 @@ def test_programs_warn_of_a_large_delta_also_when_quiet(program, others, tmp_pat
         given += ["--public", str(tmp_path / "public.txt"), "--length", "2"]
     if program == "ngrams":
         given += ["--max_length", "2"]
-    captured = cli(program, "--epsilon", 2, "--delta", 0.01, *given)
+    captured = cli(program, "--epsilon", 2, "--delta", 5e-3, *given)
     assert captured.status == 0
     assert captured.err.count(WARNING) == (0 if others else 1)
     ledger = json.loads((tmp_path / "out" / "ledger.json").read_text())
-    assert about_large_delta(0.01) in ledger["not_protected"]
+    assert about_large_delta(5e-3) in ledger["not_protected"]
     assert ledger["plan"]["public_user_count"] == (50 if others else None)
+
+
+@pytest.mark.parametrize("program", ["ngrams", "set-union", "bayesian"])
+def test_programs_refuse_a_delta_of_a_hundredth_unless_the_users_are_few(program, tmp_path, cli):
+    texts = write(tmp_path / "in.jsonl", '{"user": "a", "text": "good morning"}\n' * 9)
+    public = write(tmp_path / "public.txt", "good morning\t5\n")
+    given = ["--epsilon", 2, "--input", texts, "--output", tmp_path / "out"]
+    if program == "bayesian":
+        given += ["--public", public, "--length", 2]
+    refused = cli(program, *given, "--delta", 0.01)
+    assert refused.status == 2
+    assert "--delta must be below 0.01, got --delta=0.01" in refused.err
+    assert "give --public_user_count" in refused.err
+    assert not (tmp_path / "out").exists()
+    assert cli("check", program, *given, "--delta", 0.01).status == 2
+    assert cli(program, *given, "--delta", 0.01, "--public_user_count", 99).status == 0
 
 
 @pytest.mark.parametrize("program", ["ngrams", "set-union", "bayesian"])

@@ -45,6 +45,8 @@ from beam_dpne.storage.directories import Directory, absolute_path, directory_at
 
 BUDGET_NAME = "budget.json"
 _SUFFIX = ".json"
+# What the note of a release in memory is called.
+_IN_MEMORY = "in-memory"
 
 
 class Cap(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +90,7 @@ class Budget:
         directory = directory_at(self.path)
         with as_budget_error(f"the budget {self.path} cannot be read"):
             files = sorted(name for name in directory.names() if _counts(name))
-        return {name.removesuffix(_SUFFIX): _read_run(directory, name) for name in files}
+        return {name.removesuffix(_SUFFIX): read_run(directory, name) for name in files}
 
     def total(self, runs: Mapping[str, Counted]) -> Total | None:
         """Returns what runs spend together at the δ of the cap; None without runs.
@@ -115,7 +117,7 @@ class Budget:
         Args:
           expense: Expense of the run.
           program: Program of the run.
-          output: Directory of the release to come.
+          output: Directory of the release to come; "" of one that stays in memory.
           unit: The operator's noun for one user of the run, or None.
           same_people: SHA-256 of the ledgers of those known releases that are about the same people.
           run_key: Commitments to the run key, if one was given.
@@ -131,7 +133,7 @@ class Budget:
             release about the same people that is not in the budget, or it cannot be said what was
             spent.
         """
-        place = absolute_path(output).rstrip("/")
+        place = absolute_path(output).rstrip("/") if output else ""
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         note = Note(
             program=program,
@@ -142,7 +144,7 @@ class Budget:
             same_people=tuple(same_people),
             run_key=run_key,
         )
-        name = _name_of(place, place if again else uuid.uuid4().hex)
+        name = _name_of(place or _IN_MEMORY, place if again else uuid.uuid4().hex)
         runs = self.runs()
         check_unit(unit, [run.unit for run in runs.values()])
         if name in runs:
@@ -156,12 +158,12 @@ class Budget:
             note = msgspec.structs.replace(earlier, same_people=every)
             self._check_cap({**runs, name: note})
             if note != earlier and not is_rehearsal:
-                self._write(name, _json_bytes(note))
+                self._write(name, json_bytes(note))
             return name
         self._check_cap({**runs, name: note}, new=name)
         if is_rehearsal:
             return name
-        self._write(name, _json_bytes(note))
+        self._write(name, json_bytes(note))
         try:
             seen = self.runs()
             if name not in seen:
@@ -205,6 +207,23 @@ class Budget:
             )
         check_together(runs)
 
+    def check_ledger(self, note: str, ledger: bytes) -> None:
+        """Checks the ledger of a release that nobody has seen yet, before it takes the place of a note.
+
+        Raises:
+          BudgetError: With this ledger the budget has no total (see `population.check_together`), so
+            that nobody must see the release.
+        """
+        check_together({**self.runs(), note: counted_ledger(ledger, note)})
+
+    def settle_note(self, note: str, ledger: bytes) -> None:
+        """Replaces a note by the ledger of a release in memory.
+
+        Raises:
+          BudgetError: The ledger cannot be written; the note stays, and counts.
+        """
+        self._write(note, ledger)
+
     def add(self, ledgers: Sequence[CountedLedger]) -> None:
         """Adds releases that were made without the budget; they count even above the cap.
 
@@ -243,7 +262,7 @@ class Budget:
             )
         output = run.output
         with as_budget_error(f"{output} cannot be read"):
-            left = directory_at(output).names()
+            left = directory_at(output).names() if output else []
         known: set[str] = set()
         if LEDGER_NAME in left and _is_among(found := read_counted(output), runs):
             known = {LEDGER_NAME, *(part.name for part in found.release.parts)}
@@ -274,11 +293,11 @@ class Budget:
         if total is None or total.epsilon <= self.cap.epsilon:
             return
         before = self.total({name: run for name, run in runs.items() if name != new})
-        spent_before = "nothing" if before is None else _spent(before)
+        spent_before = "nothing" if before is None else spent_text(before)
         raise BudgetError(
             f"The budget of {self.population!r} does not allow this run: its cap is epsilon "
             f"{self.cap.epsilon:g} at delta {self.cap.delta:g}. Its runs so far have spent "
-            f"{spent_before}, and the total would be {_spent(total)}. The run was not started."
+            f"{spent_before}, and the total would be {spent_text(total)}. The run was not started."
         )
 
 
@@ -296,7 +315,7 @@ def create_budget(path: str, *, population: str, epsilon: float, delta: float) -
     with as_budget_error(f"the budget {path} cannot be written"), directory.locked():
         if directory.read(BUDGET_NAME) is not None:
             raise BudgetError(f"budget must be a new folder, got {path}, which has a budget.")
-        directory.replace(BUDGET_NAME, _json_bytes(file), seen=None)
+        directory.replace(BUDGET_NAME, json_bytes(file), seen=None)
     return Budget(path=path, population=population, cap=cap)
 
 
@@ -322,7 +341,12 @@ def _counts(name: str) -> bool:
     return name.endswith(_SUFFIX) and name != BUDGET_NAME and not name.startswith(".")
 
 
-def _read_run(directory: Directory, name: str) -> Counted:
+def read_run(directory: Directory, name: str) -> Counted:
+    """Reads the ledger or the note in a file.
+
+    Raises:
+      BudgetError: It is neither, or cannot be read.
+    """
     path = directory.path_of(name)
     with as_budget_error(f"{path} cannot be read, so it cannot be said what was spent"):
         data = directory.read(name) or b""
@@ -331,7 +355,8 @@ def _read_run(directory: Directory, name: str) -> Counted:
         return msgspec.json.decode(data, type=Note)
 
 
-def _json_bytes(value: msgspec.Struct) -> bytes:
+def json_bytes(value: msgspec.Struct) -> bytes:
+    """Returns a value as indented JSON."""
     whole = msgspec.to_builtins(value)
     return (json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
@@ -365,7 +390,8 @@ def _is_among(ledger: CountedLedger, runs: Mapping[str, Counted]) -> bool:
     return ledger.sha256 in known
 
 
-def _spent(total: Total) -> str:
+def spent_text(total: Total) -> str:
+    """Returns ε and δ of a total for a message."""
     epsilon = "no finite epsilon" if math.isinf(total.epsilon) else f"epsilon {total.epsilon:.6g}"
     return f"{epsilon} at delta {total.delta:g}"
 

@@ -4,6 +4,7 @@ import collections
 
 from beam_dpne.cli import display
 from beam_dpne.evaluation.reports import MARK
+from beam_dpne.jobs import console
 from beam_dpne.jobs.checking import check_input
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Quiet
@@ -16,7 +17,7 @@ def check(made: Made, beam_arguments: list[str]) -> None:
     Raises:
       BeamDpneError, ValueError, FileNotFoundError: a run would be refused for the same reason.
     """
-    showing = display.showing(quiet=made[Quiet].quiet)
+    showing = console.showing(quiet=made[Quiet].quiet)
     found = check_input(made, beam_arguments, showing)
     files = found.files
     reading = found.reading

@@ -107,6 +107,10 @@ class Command:
         parameters = self.parameters
         if others and not self.takes_beam:
             raise unknown_argument(others[0], parameters)
+        if others:
+            from beam_dpne.jobs.preparing import refuse_misspelt
+
+            refuse_misspelt(others, parameters)
         texts = {name: value for name, value in vars(parsed).items() if value not in (None, [])}
         given = {name: _value(parameters[name], text) for name, text in texts.items()}
         return with_file(given, fields_in(self.load_groups())), others
@@ -164,6 +168,11 @@ COMMANDS = (
         "Estimates a probability for every n-gram of a public vocabulary from users' texts",
         "--text_field message --public public.txt --output release/probabilities",
     ),
+    _releasing(
+        "count",
+        "Counts the users of each phrase of a public list",
+        "--text_field message --phrases phrases.txt --output release/numbers",
+    ),
     Command(
         name="plan",
         description="Shows before a run how many users an n-gram needs, or the noise and thresholds of "
@@ -172,7 +181,7 @@ COMMANDS = (
         example="beam-dpne plan ngrams --epsilon 4 --delta 1e-7 --users 30000 --like titles",
         groups={
             "privacy": PROGRAMS["ngrams"].groups["privacy"],
-            "planning": ("cli.settings:Planning", "jobs.parameters:Quiet"),
+            "planning": ("jobs.asking:Planning", "jobs.parameters:Quiet"),
             "reading the public text": FILES,
         },
         run="plans:plan",
@@ -185,7 +194,7 @@ COMMANDS = (
         example="beam-dpne evaluate --release release/messages --input messages.csv",
         groups={
             "reading": ("jobs.parameters:Input", *FILES, PLAN_FILE),
-            "evaluating": ("cli.settings:Evaluating", *SHOWING),
+            "evaluating": ("jobs.asking:Evaluating", *SHOWING),
         },
         run="releases:evaluate_release",
     ),
@@ -199,11 +208,28 @@ COMMANDS = (
         run="checks:check",
         positional="program",
     ),
+    Command(
+        name="account",
+        description="Adds up what releases of the same users have spent, from their ledgers, and keeps "
+        "a budget.",
+        example="beam-dpne account release/2025-01 release/2025-02",
+        groups={"account": ("jobs.asking:Accounting",)},
+        run="releases:account",
+        positional="ledgers",
+    ),
     _reading(
-        "account",
-        "Adds up what releases of the same users have spent, from their ledgers, and keeps a budget.",
-        *("Accounting", "ledgers", "releases:account"),
-        example="release/2025-01 release/2025-02",
+        "series create",
+        "Makes a series of releases, in so many of which each user takes part at most. Together they "
+        "have one budget.",
+        *("CreatingSeries", "folder", "series:create"),
+        example="series/forum --participants private/forum --releases 12 --releases_per_user 2 "
+        "--epsilon 8 --delta 1e-6",
+    ),
+    _reading(
+        "series show",
+        "Shows what the releases of a series have spent, and what is left. It reads no private data.",
+        *("ShowingSeries", "folder", "series:show"),
+        example="series/forum",
     ),
     _reading(
         "compare",
@@ -211,6 +237,12 @@ COMMANDS = (
         "and spends no budget.",
         *("Comparing", "releases", "comparing:compare"),
         example="release/2025-01 release/2025-02 --output changes.csv",
+    ),
+    _reading(
+        "show",
+        "Shows the first rows of a release, how many it has, and what its guarantee says.",
+        *("Showing", "release", "looking:show"),
+        example="release/messages --length 2 --top 20",
     ),
     _reading(
         "export",
@@ -244,10 +276,13 @@ def command_of(arguments: Sequence[str]) -> tuple[Command, Sequence[str]] | None
     """Returns the command that arguments name, and its own arguments; None if they name none.
 
     `check` and a program are the command of that program, which only checks its input. `plan` or
-    `audit`, and a program, take the parameters of that program's plan.
+    `audit`, and a program, take the parameters of that program's plan. Names of some commands have two
+    words.
     """
     first, second, *_ = (*arguments, "", "")
     known = {each.name: each for each in COMMANDS}
+    if f"{first} {second}" in known:
+        return known[f"{first} {second}"], arguments[2:]
     if first == "check" and second in known and known[second].takes_beam:
         named = dataclasses.replace(
             known[second],

@@ -1,133 +1,36 @@
-"""The display of a run: a progress line on stderr, and tables on stdout."""
+"""What commands print on stdout: lines and tables."""
 
-import contextlib
-import functools
 import re
 import sys
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from unicodedata import bidirectional
 
 from rich.cells import cell_len
-from rich.console import Console
-from rich.status import Status
 from rich.table import Table
 
-from beam_dpne.elements import progress
-from beam_dpne.jobs.showing import Showing
+from beam_dpne.jobs.console import console_of, print_line, print_notice
 from beam_dpne.release.wording import number
 
 if TYPE_CHECKING:
     from beam_dpne.release.reading import Release
 
-_REFRESH_SECONDS = 0.2
-_LOG_SECONDS = 10.0
 _NUMBER = re.compile(r"[-+<]?[\d∞][\d,.∞–± %]*(e-?\d+)?|[–-]?")
 # Characters of a table beside the text of each cell.
 _FRAME = 3
+# Rows of a list that are shown after a run.
+_FIRST_ROWS = 20
 # Characters that a long path leaves to another column.
 _BESIDE = 30
-_PHRASES = {
-    "": "starting",
-    "engine": "running on the engine",
-    "read": "reading and tokenizing",
-    "users": "adding up contributions of users",
-    "decide": "adding noise",
-    "count": "counting users of the released rows",
-    "released": "sorting the released rows",
-    "publish": "writing the release",
-    "published": "finishing",
-}
+_LEFT_TO_RIGHT = "\u200e"
+# Classes of Unicode of letters and digits that are written from right to left.
+_RIGHT_TO_LEFT = {"R", "AL", "AN"}
 # What the columns of the table of a release mean, for the line beneath it.
 _MEANINGS = {
     "noise_stddev": "noise stddev is the standard deviation of the noise on each weight",
     "threshold": "threshold: only what was known before is released with a noisy weight below it",
     "valid": "valid is the number of candidates, whether or not anybody has them",
 }
-
-
-@contextlib.contextmanager
-def progress_line(input_bytes: int, *, quiet: bool) -> Iterator[None]:
-    """Shows the progress of an embedded run on stderr: a live line on a terminal, else log lines.
-
-    It shows the stage, the length, the time, the share of the input's bytes and the share of the parts
-    of a stage that are done. Users and n-grams are never shown.
-
-    Args:
-      input_bytes: size in bytes of the input files as they are stored.
-      quiet: whether nothing is shown.
-    """
-    progress.reset()
-    if quiet:
-        yield
-        return
-    done = threading.Event()
-    thread = threading.Thread(target=_watch, args=(done, input_bytes), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-
-
-def _watch(done: threading.Event, input_bytes: int) -> None:
-    """Keeps one live line up to date until the run is done, or prints lines.
-
-    A line is printed when a stage or a length begins, and ten seconds after the last one.
-    """
-    console = _console(sys.stderr)
-    start = time.monotonic()
-    last = ("", None)
-    printed = start
-    began = start
-    line = Status(_PHRASES[""], console=console) if console.is_terminal else None
-    # Nobody may read stderr any more, which is no reason to fail.
-    with contextlib.suppress(OSError, ValueError), line or contextlib.nullcontext() as live:
-        while not done.wait(_REFRESH_SECONDS):
-            now = progress.snapshot()
-            time_now = time.monotonic()
-            is_new = (now.stage, now.length) != last
-            if is_new and now.stage == "read":
-                began = time_now
-            shown = progress_told(now, input_bytes, time_now - began)
-            seconds = time_now - start
-            if live is not None:
-                live.update(f"{shown}, {seconds:.0f} s")
-            elif is_new or time_now - printed >= _LOG_SECONDS:
-                console.print(f"beam-dpne: {seconds:6.1f} s  {shown}", soft_wrap=True)
-                printed = time_now
-            last = (now.stage, now.length)
-
-
-def progress_told(now: progress.Snapshot, input_bytes: int, seconds: float) -> str:
-    """Returns what is done, and how far it is after so many seconds of reading."""
-    phrase = _PHRASES.get(now.stage, now.stage)
-    places = {"length": now.length, "round": now.round}
-    place = ", ".join(f"{name} {number}" for name, number in places.items() if number)
-    text = f"{place}: {phrase}" if place else phrase
-    share = min(1.0, now.bytes_read / input_bytes) if input_bytes else 1.0
-    if now.stage == "read" and share < 1:
-        text = f"{text}, {share:.0%} of the input"
-        if share and seconds > 1:
-            rate = now.bytes_read / seconds / 1e6
-            left = seconds / share * (1 - share)
-            text = f"{text}, {rate:.3g} MB/s, {_duration(left)} left"
-    elif now.parts and now.stage != "read":
-        text = f"{text}, {min(1.0, now.done / now.parts):.0%}"
-    return text
-
-
-def _duration(seconds: float) -> str:
-    """Returns a time with one unit.
-
-    >>> _duration(59), _duration(600), _duration(9000)
-    ('59 s', '10 min', '2.5 h')
-    """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def print_release(release: "Release", output: str, seconds: float, *, quiet: bool) -> None:
@@ -144,6 +47,29 @@ def print_release(release: "Release", output: str, seconds: float, *, quiet: boo
         )
     if quiet:
         return
+    if release.program == "count":
+        _print_counts(release)
+    else:
+        _print_rounds(release)
+    print_line(f"{total:,} rows in {seconds:.2f} s. Files: {output} (start with ledger.json).")
+
+
+def _print_counts(release: "Release") -> None:
+    """Prints how numbers of a list were counted, and the first of them."""
+    mechanism = release.ledger["mechanism"]
+    print_table("Counted", release.table().slice(0, _FIRST_ROWS).to_pylist())
+    noise = number(mechanism["noise_stddev"])
+    most = number(mechanism["shortfall"])
+    print_line(
+        f"Each interval contains its number with a probability of {mechanism['confidence']:.0%}, by "
+        f"itself. The noise of a number has a standard deviation of {noise} users. Users with more "
+        f"than {mechanism['bound']:,} phrases of the list count less, by about {most} users in one "
+        "number at most; the intervals allow for it."
+    )
+
+
+def _print_rounds(release: "Release") -> None:
+    """Prints how many n-grams of each length, or items, were released, and under which thresholds."""
     rows = release.lengths
     if not rows:
         mechanism = release.ledger["mechanism"]
@@ -155,7 +81,6 @@ def print_release(release: "Release", output: str, seconds: float, *, quiet: boo
     shown = [name for name in names if any(row.get(name) for row in rows)]
     meant = [text for name, text in _MEANINGS.items() if name in shown]
     print_line(f"{'; '.join(meant)}.")
-    print_line(f"{total:,} rows in {seconds:.2f} s. Files: {output} (start with ledger.json).")
 
 
 def print_table(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> None:
@@ -178,7 +103,7 @@ def print_table(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[s
         keys = 2
         starts = zip(columns[0], ["", *columns[0]], strict=False)
         columns[0] = ["" if cell == before else cell for cell, before in starts]
-    console = _console(sys.stdout)
+    console = console_of(sys.stdout)
     shown = [
         _Column(name.replace("_", " "), cells, console.width)
         for name, cells in zip(names, columns, strict=True)
@@ -190,8 +115,20 @@ def print_table(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[s
             justify = "right" if column.is_numeric else "left"
             table.add_column(column.name, justify=justify, overflow="fold", width=width - _FRAME)
         for cells in zip(*(column.cells for column in part), strict=True):
-            table.add_row(*cells)
+            table.add_row(*map(_apart, cells))
         console.print(table)
+
+
+def _apart(cell: str) -> str:
+    """Returns a cell that changes the order of nothing beside it on a terminal.
+
+    After letters that are written from right to left, a terminal would move the frame and the numbers
+    of the next cells before them, and with such letters at the beginning it would turn the whole line.
+    Marks around the cell, which have no width, end their direction.
+    """
+    if _RIGHT_TO_LEFT.isdisjoint(map(bidirectional, cell)):
+        return cell
+    return f"{_LEFT_TO_RIGHT}{cell}{_LEFT_TO_RIGHT}"
 
 
 class _Column:
@@ -237,36 +174,3 @@ def _widths(columns: Sequence[_Column], screen: int) -> list[int]:
             break
         widths[lacking.index(worst)] += 1
     return widths
-
-
-def showing(*, quiet: bool) -> Showing:
-    """Returns how this face tells the operator of a run what happens."""
-    return Showing(
-        tell=print_notice, quiet=quiet, progress=functools.partial(progress_line, quiet=quiet)
-    )
-
-
-def print_notice(text: str) -> None:
-    """Prints one line of the program on stderr; nothing fails if nobody can read it."""
-    with contextlib.suppress(OSError, ValueError):
-        print_line(f"beam-dpne: {text}", sys.stderr)
-
-
-def print_line(text: str, file: TextIO | None = None) -> None:
-    """Prints one line, on stdout by default; a terminal shows it with whole words."""
-    console = _console(file or sys.stdout)
-    console.print(text, soft_wrap=not console.is_terminal)
-
-
-def _console(file: TextIO) -> Console:
-    """Returns a console that shows words and paths as they are, 110 wide where it is no terminal."""
-    width = None if file.isatty() else 110
-    return _Console(file=file, width=width, markup=False, emoji=False, highlight=False)
-
-
-class _Console(Console):
-    """A console that leaves to its caller what happens when nobody reads its output any more."""
-
-    def on_broken_pipe(self) -> None:
-        """Raises the error that Rich has caught, instead of ending the process."""
-        raise BrokenPipeError

@@ -8,7 +8,6 @@ error, whose message may quote the data. `--failure_log` gives the operator all 
 """
 
 import contextlib
-import datetime
 import gc
 import logging
 import os
@@ -17,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -26,7 +25,8 @@ from beam_dpne.cli import streams
 from beam_dpne.cli.commands import COMMANDS, Command, command_of
 from beam_dpne.cli.help import as_options, overview
 from beam_dpne.elements import progress
-from beam_dpne.errors import WITHHELD, RunError, UsageError, is_ours, kind_of
+from beam_dpne.errors import WITHHELD, RunError, is_ours, kind_of
+from beam_dpne.jobs.failures import LOGGERS, failure_log, is_own_record
 from beam_dpne.jobs.made import Made
 from beam_dpne.validation import did_you_mean
 
@@ -34,8 +34,6 @@ _FAILED = 1
 _WRONG = 2
 _SIGNALLED = 128
 _ONE_SIGNAL_SECONDS = 1.0
-# The modules of this package that log. Others may have loggers whose names begin with beam_dpne.
-_LOGGERS = ("beam_dpne.storage.directories", "beam_dpne.yaml.transforms")
 _CHECK_LEDGER = "the release is complete only if its ledger.json is there."
 # While an engine runs a job, the launcher does not know which stage it has reached.
 _MAY_HAVE_PUBLISHED = ("publish", "engine")
@@ -137,10 +135,6 @@ def run_command(command: Command, arguments: Sequence[str]) -> int:
     return status
 
 
-def _is_ours(record: logging.LogRecord) -> bool:
-    return record.name in _LOGGERS
-
-
 @contextlib.contextmanager
 def _printed_warnings() -> Iterator[None]:
     """Prints what modules of this package log as a warning, and nothing that others log.
@@ -150,9 +144,9 @@ def _printed_warnings() -> Iterator[None]:
     """
     root = logging.getLogger()
     handler = logging.StreamHandler()
-    handler.addFilter(_is_ours)
+    handler.addFilter(is_own_record)
     root.addHandler(handler)
-    for name in _LOGGERS:
+    for name in LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
         yield
@@ -261,75 +255,3 @@ def outcome(error: BaseException) -> tuple[int, str]:
     at = next((each for each in reversed(frames) if os.path.isfile(each.filename)), None)
     place = f" in {os.path.basename(at.filename)}:{at.lineno}" if at else ""
     return _FAILED, f"error: {kind_of(error)}{place}{WITHHELD}"
-
-
-@contextlib.contextmanager
-def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseException], str]]:
-    """Writes the errors that libraries log into a local file that only its owner can read.
-
-    Args:
-      path: path of the file; one that is empty at the end is removed.
-      output: directory of the release, or None if the run publishes none.
-
-    Yields:
-      A function that adds a failure to the file, and returns a sentence for stderr that names it.
-
-    Raises:
-      UsageError: if the file must not be at that path, or cannot be written.
-    """
-    from beam_dpne.release.places import check_outside
-    from beam_dpne.storage.directories import absolute_path
-    from beam_dpne.storage.paths import is_local
-
-    if not is_local(path):
-        raise UsageError(f"failure_log must be a local file, got failure_log={path}.")
-    check_outside("failure_log", path, output)
-    path = absolute_path(path)
-    try:
-        # A link that somebody has put there is refused.
-        no_link = getattr(os, "O_NOFOLLOW", 0)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | no_link, 0o600))
-        os.chmod(path, 0o600)
-        handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise UsageError(
-            f"failure_log must be a file that can be written, got failure_log={path} "
-            f"({error.strerror})."
-        ) from None
-
-    def keep(error: BaseException) -> str:
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        text = f"== {now}, beam-dpne {__version__}: what was raised ==\n{whole_chain(error)}"
-        handler.emit(logging.makeLogRecord({"msg": text}))
-        return f"The whole failure is in {path}, which is as private as the data."
-
-    root = logging.getLogger()
-    level = root.level
-    printing = [each for each in root.handlers if _is_ours not in each.filters]
-    # A caller may have a handler that prints; lines of libraries are for the file alone.
-    for other in printing:
-        other.addFilter(_is_ours)
-    root.addHandler(handler)
-    root.setLevel(logging.ERROR)
-    try:
-        yield keep
-    finally:
-        root.removeHandler(handler)
-        for other in printing:
-            other.removeFilter(_is_ours)
-        root.setLevel(level)
-        # A log that cannot be kept is no reason to fail.
-        with contextlib.suppress(OSError):
-            handler.close()
-        with contextlib.suppress(OSError):
-            if not os.path.getsize(path):
-                os.remove(path)
-
-
-def whole_chain(error: BaseException) -> str:
-    """Returns the tracebacks of an exception and its causes, even those that `from None` hides."""
-    link: BaseException | None = error
-    while link is not None:
-        link.__suppress_context__ = link.__cause__ is not None
-        link = link.__cause__ or link.__context__
-    return "".join(traceback.format_exception(error))

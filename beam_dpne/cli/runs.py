@@ -6,8 +6,8 @@ import time
 from beam_dpne.cli import display, streams
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.errors import kind_of
+from beam_dpne.jobs import console
 from beam_dpne.jobs.inputs import SECRET
-from beam_dpne.jobs.job import ReadRecords
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Quiet, Rejecting, Writing
 from beam_dpne.jobs.preparing import prepare
@@ -32,7 +32,7 @@ def run(
       RunError: if the run failed; a release is complete only if its ledger is there.
     """
     quiet = made[Quiet].quiet
-    showing = display.showing(quiet=quiet)
+    showing = console.showing(quiet=quiet)
     prepared = prepare(made, beam_arguments, showing, tokenizer)
     started = time.monotonic()
     ended = run_job(made, prepared, showing)
@@ -42,7 +42,9 @@ def run(
     release = None
     try:
         if ended.records is not None:
-            _report_records(ended.records, made[Rejecting].rejects, quiet=quiet)
+            rejects = made[Rejecting].rejects
+            for told in ended.records.told(rejects, "--rejects DIR", quiet=quiet):
+                console.print_notice(f"{told}. {SECRET}")
         release = read_release(output)
         display.print_release(release, output, time.monotonic() - started, quiet=quiet)
         sys.stdout.flush()
@@ -53,17 +55,3 @@ def run(
     if not quiet:
         streams.say_published(output)
     return release
-
-
-def _report_records(records: ReadRecords, directory: str | None, *, quiet: bool) -> None:
-    """Reports on stderr, for the operator, that there were no records, or how many were left out."""
-    told = []
-    if records.are_none:
-        told.append("the input has no records, so nothing can be released")
-    rejected = records.rejected
-    if rejected and not quiet:
-        where = f"see {directory}" if directory else "--rejects DIR lists them with their reasons"
-        noun = "record was" if rejected == 1 else "records were"
-        told.append(f"{rejected:,} {noun} rejected ({where})")
-    for text in told:
-        display.print_notice(f"{text}. {SECRET}")

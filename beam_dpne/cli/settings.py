@@ -1,19 +1,25 @@
-"""The parameters of the commands that publish no release, each group as `parameters` has them."""
+"""The parameters of commands of this face alone, each group as `jobs.parameters` has them."""
 
 import dataclasses
 from typing import Annotated
 
-from beam_dpne.lists.parameters import KNOWN_MIN_COUNT, MIN_COUNT, Known
+from beam_dpne.jobs.asking import RELEASE, Overwriting
 from beam_dpne.release.report import PARTS
-from beam_dpne.validation import MAX_USERS, Parameter, Parameters
+from beam_dpne.validation import Parameter, Parameters
 
-_RELEASE = Parameter("Directory of the release, local or e.g. gs://bucket/out.", path="directory")
-# The names of `exports.writing.KINDS`, which is loaded when an export is made.
+# The names of `exports.trained.MODELS` and of `exports.writing.KINDS`, which are loaded when an export
+# is made.
+TRAINED = ("bpe", "unigram", "wordpiece", "wordlevel")
 EXPORTS = ("tokenizers", "arpa", "csv", "card")
 
 
-PROGRAMS = ("ngrams", "set-union", "bayesian")
-Overwriting = Annotated[bool, Parameter("Replace a file that exists.")]
+_LENGTH = Parameter("Number of words of the rows.", least=1)
+_TOP = Parameter("Rows of each length, those with the largest values.", least=1)
+_AT_LEAST = Parameter(
+    "Least users of a row; where rows have no numbers of users, least score or probability.",
+    least=0,
+)
+PROGRAMS = ("ngrams", "set-union", "bayesian", "count")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,65 +27,6 @@ class Checking(Parameters):
     """A check of an input."""
 
     program: Annotated[str, Parameter("Program of the run.", choices=PROGRAMS)]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Planning(Parameters):
-    """What `beam-dpne plan` does with a plan, and a forecast of a release."""
-
-    program: Annotated[str, Parameter("Program of the plan.", choices=PROGRAMS)] = "ngrams"
-    releases: Annotated[
-        int | None, Parameter("Number of equal releases that share epsilon and delta.", least=1)
-    ] = None
-    output: Annotated[str | None, Parameter("File for the plan, JSON.", value="FILE")] = None
-    overwrite: Overwriting = False
-    users: Annotated[
-        int | None,
-        Parameter("Public number of users to forecast.", least=1, most=MAX_USERS, essential=True),
-    ] = None
-    like: Annotated[
-        str | tuple[str, ...] | None,
-        Parameter(
-            "Public text that resembles the private one, or titles for a built-in profile: it gives a "
-            "forecast. It must never be a sample of the private data.",
-            essential=True,
-            path="files",
-        ),
-    ] = None
-    documents_per_user: Annotated[
-        float | None,
-        Parameter(
-            "Mean number of documents of a user, where the text names none.",
-            least=1,
-            most=10_000,
-            in_short_help=False,
-        ),
-    ] = None
-    known: Known = None
-    known_min_count: Annotated[int, MIN_COUNT] = KNOWN_MIN_COUNT
-    epsilons: Annotated[
-        tuple[float, ...] | None,
-        Parameter("ε of the forecast.", above=0, default_text="half of epsilon, it, and twice it"),
-    ] = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluating(Parameters):
-    """An evaluation."""
-
-    release: Annotated[str, _RELEASE]
-    output: Annotated[
-        str | None, Parameter("Directory for tables, as private as the data.", path="directory")
-    ] = None
-    top_k: Annotated[
-        int, Parameter("Number of n-grams compared.", least=1, in_short_help=False)
-    ] = 20
-    known: Annotated[
-        str | tuple[str, ...] | None,
-        Parameter(
-            "The lists that the run knew. Known and new n-grams are judged apart.", path="files"
-        ),
-    ] = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,56 +42,79 @@ class Auditing(Parameters):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Accounting(Parameters):
-    """The total of several releases, and a budget."""
+class CreatingSeries(Parameters):
+    """A new series."""
 
-    ledgers: Annotated[
-        tuple[str, ...] | None,
-        Parameter("Releases, each by its directory or a copy of its ledger.", path="directory"),
-    ] = None
-    delta: Annotated[
-        float | None,
+    folder: Annotated[
+        str, Parameter("New folder of the series, whose files are public.", path="directory")
+    ]
+    participants: Annotated[
+        str,
         Parameter(
-            "δ of the total, or of the cap; a larger δ gives a smaller ε.",
-            above=0,
-            below=1,
-            default_text="sum of the ledgers",
+            "New folder for digests of the users who take part, as secret as the data.",
+            path="directory",
         ),
-    ] = None
-    same_users: Annotated[bool, Parameter("All ledgers are about the same users.")] = False
-    json: Annotated[bool, Parameter("Print JSON instead of tables.")] = False
-    budget: Annotated[
-        str | None, Parameter("Folder of a budget; alone it is shown.", value="DIR")
-    ] = None
-    create: Annotated[bool, Parameter("Make a budget of population, epsilon and delta.")] = False
-    population: Annotated[str | None, Parameter("Name of all users, for create.", value="NAME")] = (
-        None
-    )
-    epsilon: Annotated[float | None, Parameter("ε of the cap, for create.", above=0)] = None
-    add: Annotated[bool, Parameter("Add ledgers to the budget, even above the cap.")] = False
-    settle: Annotated[str | None, Parameter("Release whose run has only a note.", value="DIR")] = (
-        None
-    )
-    remove: Annotated[
-        str | None,
-        Parameter("Note to remove: its run has ended, and nobody has a file of it.", value="NOTE"),
-    ] = None
+    ]
+    releases: Annotated[int, Parameter("Largest number of releases.", least=1, most=9999)]
+    releases_per_user: Annotated[
+        int,
+        Parameter(
+            "Largest number of releases in which one user takes part. It must not be chosen by looking "
+            "at the data.",
+            least=1,
+            most=9999,
+        ),
+    ]
+    epsilon: Annotated[float, Parameter("ε of all releases together, per user.", above=0)]
+    delta: Annotated[float, Parameter("δ of all releases together, per user.", above=0, below=1)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShowingSeries(Parameters):
+    """What a series has spent."""
+
+    folder: Annotated[str, Parameter("Folder of the series.", path="directory")]
+    json: Annotated[bool, Parameter("Print JSON instead of a table.")] = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exporting(Parameters):
     """An export."""
 
-    release: Annotated[str, _RELEASE]
+    release: Annotated[str, RELEASE]
     to: Annotated[
         str, Parameter("Format, see the page on exports.", choices=EXPORTS, value="FORMAT")
     ]
     output: Annotated[str, Parameter("File to write, outside the release.", value="FILE")]
     overwrite: Overwriting = False
+    at_least: Annotated[float | None, _AT_LEAST] = None
+    top: Annotated[int | None, _TOP] = None
     group: Annotated[str | None, Parameter("Group for tokenizers and arpa.")] = None
     public: Annotated[
         str | None, Parameter("Public counts, for arpa of bayesian.", value="FILE")
     ] = None
+    model: Annotated[
+        str | None,
+        Parameter(
+            "Model for tokenizers, trained on the released words instead of taking them as they are.",
+            choices=TRAINED,
+        ),
+    ] = None
+    vocabulary_size: Annotated[
+        int | None,
+        Parameter("Largest number of tokens of the model.", least=2, default_text="8000"),
+    ] = None
+    special_tokens: Annotated[
+        tuple[str, ...] | None,
+        Parameter(
+            "Special tokens of the model, the first for what is unknown.",
+            value="TOKENS",
+            default_text="[UNK],[PAD]",
+        ),
+    ] = None
+    bom: Annotated[bool, Parameter("Begin csv with the mark by which spreadsheets know UTF-8.")] = (
+        False
+    )
     license: Annotated[str | None, Parameter("Licence for card, e.g. cc-by-4.0.")] = None
 
 
@@ -162,14 +132,37 @@ class Comparing(Parameters):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Showing(Parameters):
+    """A first look at a release."""
+
+    release: Annotated[str, RELEASE]
+    length: Annotated[int | None, _LENGTH] = None
+    top: Annotated[
+        int | None,
+        Parameter(
+            "Rows of each length, those with the largest values.",
+            least=1,
+            default_text="10 in a table, all in csv and jsonl",
+        ),
+    ] = None
+    at_least: Annotated[float | None, _AT_LEAST] = None
+    group: Annotated[str | None, Parameter("Group of the rows.")] = None
+    format: Annotated[
+        str, Parameter("How rows are printed.", choices=("table", "csv", "jsonl"), value="FORMAT")
+    ] = "table"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Reporting(Parameters):
     """A report."""
 
-    release: Annotated[str, _RELEASE]
+    release: Annotated[str, RELEASE]
     output: Annotated[
         str, Parameter("File outside releases, in .html or .md.", essential=True, value="FILE")
     ] = "report.html"
     overwrite: Overwriting = False
+    at_least: Annotated[float | None, _AT_LEAST] = None
+    top: Annotated[int, _TOP] = 20
     since: Annotated[str | None, Parameter("Earlier release, for changes.", value="DIR")] = None
     public: Annotated[
         bool, Parameter("Leave out title, contact, fields, tokenizer, versions and operator.")

@@ -168,24 +168,24 @@ def measure(
     found = MeasuredCounts(
         numbers=numbers.view(np.float64),
         masses=masses.view(np.float64),
-        sizes=_noisy(sizes, noise, run_key, "count sizes", 0) / _SIZE_UNITS,
+        sizes=noisy_sums(sizes, noise, run_key, "count sizes", 0) / _SIZE_UNITS,
         unit=noise * UNITS / _ROW_UNITS,
         size_stddev=noise * UNITS / _SIZE_UNITS,
     )
     for rows in blocks(0, masses.size):
         scales = _ROW_UNITS * rule.row_weights[rows]
         found.masses[rows] = (
-            _noisy(masses[rows], noise, run_key, "count masses", rows.start) / scales
+            noisy_sums(masses[rows], noise, run_key, "count masses", rows.start) / scales
         )
         first = rows.start * rule.bounds.size
-        noisy = _noisy(numbers[rows].reshape(-1), noise, run_key, "count numbers", first)
+        noisy = noisy_sums(numbers[rows].reshape(-1), noise, run_key, "count numbers", first)
         found.numbers[rows] = (
             noisy.reshape(numbers[rows].shape) * rule.bounds / scales[:, np.newaxis]
         )
     return found
 
 
-def _noisy(
+def noisy_sums(
     values: np.ndarray, noise: float, run_key: RunKey, purpose: str, first: int
 ) -> np.ndarray:
     """Returns the middles of the cells of values with noise, (n,) float64 in units of 2^-32.

@@ -21,6 +21,7 @@ from beam_dpne.documents.words import plain_text, whitespace, words
 from beam_dpne.errors import TokenizerError, kind_of
 from beam_dpne.reading.columns import is_list
 from beam_dpne.reading.ids import is_text
+from beam_dpne.validation import did_you_mean
 
 Tokenizer = Callable[[pa.Array], pa.ListArray]
 
@@ -159,9 +160,10 @@ def resolve_tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
         return _boundary_words(tokenizer)
     module, colon, attribute = str(tokenizer).partition(":")
     if not (colon and module and attribute):
+        names = (*TOKENIZERS, *BOUNDARIES)
         raise ValueError(
-            f"tokenizer must be one of {', '.join((*TOKENIZERS, *BOUNDARIES))} or "
-            f"'package.module:function', got tokenizer={tokenizer!r}."
+            f"tokenizer must be one of {', '.join(names)} or 'package.module:function', got "
+            f"tokenizer={tokenizer!r}.{did_you_mean(str(tokenizer), names)}"
         )
     try:
         found = functools.reduce(getattr, attribute.split("."), importlib.import_module(module))

@@ -12,12 +12,15 @@ use Beam, whose threads hold some.
 import contextlib
 import ctypes
 import gc
+import io
 import os
 import pickle
 import signal
 import socket
+import subprocess
 import sys
 import traceback
+import types
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from multiprocessing import connection
 from typing import Any, TypeVar
@@ -34,6 +37,12 @@ _ALIGNMENT = 64
 _VALUE, _END, _ERROR, _PROGRESS = b"VEX."
 # PR_SET_PDEATHSIG of Linux.
 _END_WITH_PARENT = 1
+# What a new process runs; it finds modules where its parent does.
+_BEGINS = (
+    "import sys; _, handle, parent, *sys.path = sys.argv; "
+    "from beam_dpne.elements.processes import serve_parent; "
+    "serve_parent(int(handle), int(parent))"
+)
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
@@ -109,6 +118,7 @@ class Processes:
                 ours.close()
                 # No garbage is collected among what the parent holds, whose pages are shared.
                 gc.freeze()
+                progress.forward_to(lambda step: _say_progress(theirs, step))
                 _serve(theirs, self._answer)
             finally:
                 os._exit(0)
@@ -129,7 +139,7 @@ class Processes:
         for each in connection.wait(list(self._busy)):
             said, files = _heard(each)
             if said[0] == _PROGRESS:
-                progress.repeat(pickle.loads(said[1:]))  # noqa: S301
+                progress.take(pickle.loads(said[1:]))  # noqa: S301
             elif said[0] == _END:
                 self._busy.remove(each)
             else:
@@ -175,6 +185,102 @@ def _heard(fork: Any) -> tuple[bytes, list[int]]:
     return said, files
 
 
+class _New(Processes):
+    """One process of a new interpreter, which begins with nothing of this one."""
+
+    _process: "subprocess.Popen[bytes] | None" = None
+
+    def _fork(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        handle = str(theirs.fileno())
+        try:
+            # It has a group of its own, so that Ctrl-C reaches this process alone, which ends it.
+            process = subprocess.Popen(
+                [sys.executable, "-c", _BEGINS, handle, str(os.getpid()), *sys.path],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                process_group=0,
+            )
+        except OSError as error:
+            ours.close()
+            raise RunError(
+                f"The system does not start another process of this run ({error.strerror}). Give "
+                "workers=1."
+            ) from None
+        finally:
+            theirs.close()
+        self._forks[ours] = process.pid
+        self._process = process
+        return ours
+
+    def close(self) -> None:
+        """Ends the process, and all that it has forked with it."""
+        super().close()
+        if self._process is not None:
+            self._process.wait()
+
+
+def in_new_process(function: Callable[..., _Out], *arguments: Any) -> _Out:
+    """Returns the value of a function in a new process, which may fork.
+
+    A fork of this process could wait for ever, since it has the locks of other threads, and none of the
+    threads. After an error or an interrupt the new process has ended, with all that it has forked.
+
+    Raises:
+      RunError: the process cannot be started, or was ended.
+      Exception: what the function raises.
+    """
+    with contextlib.closing(_New(iter, 1)) as processes:
+        values = list(processes.stream([(function, arguments)]))
+    return values[0]
+
+
+def can_be_sent(value: object) -> bool:
+    """Whether a new process of this system can be given a value; not so a function of a notebook."""
+    if sys.platform != "linux" or not sys.executable:
+        return False
+    of_main = _OfMain()
+    try:
+        of_main.dump(value)
+    except Exception:
+        return False
+    return not of_main.found
+
+
+class _OfMain(pickle.Pickler):
+    """Looks for functions and classes of `__main__`, which another process does not have.
+
+    Attributes:
+      found: whether there is one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), protocol=5, buffer_callback=lambda _: None)
+        self.found = False
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Notes where a function or a class is defined, and leaves all objects as they are."""
+        if isinstance(obj, type | types.FunctionType) and obj.__module__ == "__main__":
+            self.found = True
+        return NotImplemented
+
+
+def serve_parent(handle: int, parent: int) -> None:
+    """Answers calls of the process that has started this one, until it ends."""
+    _end_with(parent)
+    with socket.socket(fileno=handle) as theirs:
+        progress.mirror_to(lambda snapshot: _say_progress(theirs, snapshot))
+        _serve(theirs, _called)
+
+
+def _called(call: tuple[Callable[..., _Out], tuple[Any, ...]]) -> Iterator[_Out]:
+    """Yields the value of a function for its arguments."""
+    function, arguments = call
+    yield function(*arguments)
+
+
 def most_forks(workers: int, parts: int) -> int:
     """Returns how many forks have work, if it has so many parts; with 0, this process does it."""
     most = min(workers, parts)
@@ -211,7 +317,6 @@ def _end_with(parent: int) -> None:
 
 def _serve(parent: socket.socket, answer: Callable[[Any], Iterable[Any]]) -> None:
     """Answers requests until the parent has ended."""
-    progress.forward_to(lambda step: parent.send(bytes([_PROGRESS]) + pickle.dumps(step)))
     while files := socket.recv_fds(parent, 1, 1)[1]:
         is_done = True
         try:
@@ -231,6 +336,10 @@ def _serve(parent: socket.socket, answer: Callable[[Any], Iterable[Any]]) -> Non
         else:
             is_done = is_done or bool(parent.recv(1))
             parent.send(bytes([_END]))
+
+
+def _say_progress(parent: socket.socket, said: progress.Step | progress.Snapshot) -> None:
+    parent.send(bytes([_PROGRESS]) + pickle.dumps(said))
 
 
 def _say(parent: socket.socket, kind: int, value: Any) -> None:

@@ -61,7 +61,8 @@ class _Now:
     Attributes:
       shown: what the display reads.
       items: number of the items that are mapped, 0 if there are none.
-      tell: what takes the steps of a fork; None in the process that shows them.
+      tell: what takes the steps of a fork; None in the process that counts them.
+      mirror: what takes each snapshot, where another process shows them; else None.
       lock: steps come from several threads.
     """
 
@@ -69,6 +70,7 @@ class _Now:
         self.shown = _START
         self.items = 0
         self.tell: Callable[[Step], Any] | None = None
+        self.mirror: Callable[[Snapshot], Any] | None = None
         self.lock = threading.Lock()
 
 
@@ -79,7 +81,28 @@ def forward_to(tell: Callable[[Step], Any]) -> None:
     """Has the steps of this process told to a function."""
     # The lock of the parent may be held for ever.
     _now.tell = tell
+    _now.mirror = None
     _now.lock = threading.Lock()
+
+
+def mirror_to(show: Callable[[Snapshot], Any]) -> None:
+    """Has the progress of this process shown by another one, to which a function gives it."""
+    _now.mirror = show
+
+
+def take(said: Step | Snapshot) -> None:
+    """Takes what another process has said: a step of a fork, or all that a new process shows."""
+    if isinstance(said, Step):
+        repeat(said)
+    else:
+        with _now.lock:
+            _show(said)
+
+
+def _show(shown: Snapshot) -> None:
+    _now.shown = shown
+    if _now.mirror is not None:
+        _now.mirror(shown)
 
 
 def repeat(step: Step) -> None:
@@ -97,7 +120,7 @@ def repeat(step: Step) -> None:
             else:
                 entered = entered._replace(parts=_now.items, done=0)
             shown = entered
-        _now.shown = shown
+        _show(shown)
 
 
 def _say(step: Step) -> None:
@@ -148,7 +171,7 @@ def counting(items: Iterable[Any]) -> Iterator[None]:
     """Makes the items the parts of the stage; work on one of them enters the stage, or advances."""
     _now.items = operator.length_hint(items)
     with _now.lock:
-        _now.shown = _now.shown._replace(parts=_now.items, done=0)
+        _show(_now.shown._replace(parts=_now.items, done=0))
     try:
         yield
     finally:

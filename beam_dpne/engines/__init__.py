@@ -218,7 +218,7 @@ def check_workers(pipeline: beam.Pipeline, timeout: int, shared_folder: str | No
       shared_folder: A folder that a worker must be able to use, or None.
 
     Raises:
-      EngineError: The workers did not do the job in time, or failed in it.
+      EngineError: The engine did not start, or the workers did not do the job in time, or failed in it.
     """
     if not (timeout and _has_job_server(pipeline)):
         return
@@ -232,7 +232,13 @@ def check_workers(pipeline: beam.Pipeline, timeout: int, shared_folder: str | No
         f"environment_config={portable.environment_config}: the engine must reach it, and it must "
         f"start a Python that has beam_dpne and the launcher's version of Beam, {beam.__version__}."
     )
-    result = send(first)
+    try:
+        result = send(first)
+    except Exception as error:
+        raise EngineError(
+            f"the engine of {type(pipeline.runner).__name__} did not take a first step, which holds no "
+            f"data: {type(error).__name__}: {error} {_remedy_of_start(pipeline)}"
+        ) from None
     with cancelled_on_failure(result, options):
         try:
             result.wait_until_finish(duration=timeout * 1000)
@@ -246,6 +252,25 @@ def check_workers(pipeline: beam.Pipeline, timeout: int, shared_folder: str | No
                 f"cancelled and the pipeline was not sent. {advice} On Flink the job of that step "
                 "stays there without --flink_master HOST:8081."
             )
+
+
+def _remedy_of_start(pipeline: beam.Pipeline) -> str:
+    """Returns what to do about an engine that does not start, or is not reached."""
+    endpoint = pipeline.options.view_as(PortableOptions).job_endpoint
+    if endpoint:
+        return f"Is a job server at --job_endpoint {endpoint}?"
+    starting = {
+        "PrismRunner": "downloads Prism. Without a network give --prism_location FILE",
+        "FlinkRunner": "starts Flink's job server by Java, and downloads it. Install Java; without a "
+        "network give --flink_job_server_jar FILE",
+        "SparkRunner": "starts Spark's job server by Java, and downloads it. Install Java; without a "
+        "network give --spark_job_server_jar FILE",
+    }
+    how = starting.get(type(pipeline.runner).__name__, "starts the engine of this runner")
+    return (
+        f"Beam {how}, or name a job server that runs by --job_endpoint HOST:PORT. On this machine a "
+        "run needs no engine: leave --runner out."
+    )
 
 
 def _check_worker(launcher: tuple[str, str], shared_folder: str | None) -> None:

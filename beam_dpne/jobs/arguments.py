@@ -19,11 +19,21 @@ def runner_of(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     return name, others
 
 
+def misspelt(arguments: Sequence[str], known: Collection[str]) -> list[str]:
+    """Returns the options among arguments that are nearly one of the known options."""
+    options = [each for each in arguments if each.startswith("--")]
+    return [each for each in options if did_you_mean(_name_of(each), known)]
+
+
+def _name_of(argument: str) -> str:
+    return argument.partition("=")[0].lstrip("-")
+
+
 def unknown_argument(argument: str, known: Collection[str]) -> UsageError:
     """Returns the error about an argument that is none of the known options."""
     option, _, _ = argument.partition("=")
     if option.startswith("-"):
-        hint = did_you_mean(option.lstrip("-"), known, "--")
+        hint = did_you_mean(_name_of(argument), known, "--")
         return UsageError(f"there is no option {option}.{hint} See --help.")
     remedy = "If a glob became it, quote the glob, or give --input once for each file."
     return UsageError(

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from beam_dpne.accounting.budget import Budget, open_budget
 from beam_dpne.accounting.expense import Plan, expense_of_plan
@@ -11,8 +12,34 @@ from beam_dpne.errors import BudgetError
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Running, Writing
 from beam_dpne.jobs.showing import Showing
-from beam_dpne.lists.parameters import KnownLists
+from beam_dpne.lists.parameters import CountedPhrases, KnownLists
 from beam_dpne.release.schema import ReleaseNotes
+
+
+class Charge(NamedTuple):
+    """The note of a run in its budget.
+
+    Attributes:
+      budget: the budget; None if the run has none.
+      note: name of the note.
+    """
+
+    budget: Budget | None
+    note: str
+
+    def settle(self, ledger: bytes, showing: Showing) -> None:
+        """Puts the ledger in the place of the note, or tells that the note stays, which counts as much.
+
+        Raises:
+          BudgetError: With the ledger the budget has no total, so that nobody must see the release.
+        """
+        if self.budget is None:
+            return
+        self.budget.check_ledger(self.note, ledger)
+        try:
+            self.budget.settle_note(self.note, ledger)
+        except BudgetError as error:
+            showing.tell(f"{error} Its note {self.note} stays and counts.")
 
 
 @contextlib.contextmanager
@@ -32,7 +59,7 @@ def kept_budget(made: Made, private: PrivateRun, showing: Showing) -> Iterator[N
         return
     budget = open_budget(path)
     command = f"beam-dpne account --budget {path}"
-    note = checked_note(budget, made, private.plan, run_key=_key_digests(private))
+    note = checked_note(budget, made, private.plan, run_key=key_digests(private))
     left = (
         f"the budget counts this run as spent. Once its release is there: {command} "
         f"--settle {output}. If its job has ended and nothing was published: {command} --remove {note}."
@@ -52,6 +79,31 @@ def kept_budget(made: Made, private: PrivateRun, showing: Showing) -> Iterator[N
             showing.tell(left)
 
 
+@contextlib.contextmanager
+def charged_budget(made: Made, private: PrivateRun, showing: Showing) -> Iterator[Charge]:
+    """Notes a run whose release stays in memory; its caller settles the charge before it gives it back.
+
+    The note of a run that failed stays, as of `kept_budget`.
+
+    Raises:
+      BudgetError: The budget does not allow the run, which has not started.
+    """
+    path = made[Running].budget
+    if path is None:
+        yield Charge(None, "")
+        return
+    budget = open_budget(path)
+    note = checked_note(budget, made, private.plan, run_key=key_digests(private))
+    try:
+        yield Charge(budget, note)
+    except BaseException:
+        showing.tell(
+            "the budget counts this run as spent. Nobody has seen a release of it, so that its note "
+            f"may be removed: beam-dpne account --budget {path} --remove {note}."
+        )
+        raise
+
+
 def rehearse_budget(made: Made, private: PrivateRun) -> None:
     """Checks that the budget of a run allows it, and notes nothing.
 
@@ -59,7 +111,7 @@ def rehearse_budget(made: Made, private: PrivateRun) -> None:
       BudgetError: The budget does not allow the run.
     """
     if path := made[Running].budget:
-        keys = _key_digests(private)
+        keys = key_digests(private)
         checked_note(open_budget(path), made, private.plan, run_key=keys, is_rehearsal=True)
 
 
@@ -88,13 +140,18 @@ def checked_note(
     return budget.check_and_note(
         expense_of_plan(plan),
         program=plan.program,
-        output=made[Writing].output,
+        output=made[Writing].output if Writing in made else "",
         unit=made[ReleaseNotes].unit,
-        same_people=known_same_people(made[KnownLists]) if KnownLists in made else (),
+        same_people=_same_people(made),
         run_key=run_key,
         again=again,
         is_rehearsal=is_rehearsal,
     )
+
+
+def _same_people(made: Made) -> tuple[str, ...]:
+    lists = next((kind for kind in (KnownLists, CountedPhrases) if kind in made), None)
+    return () if lists is None else known_same_people(made[lists])
 
 
 def _released_in(budget: Budget) -> set[str]:
@@ -104,7 +161,7 @@ def _released_in(budget: Budget) -> set[str]:
     return set()
 
 
-def _key_digests(private: PrivateRun) -> KeyDigests | None:
+def key_digests(private: PrivateRun) -> KeyDigests | None:
     """Returns the commitments to a run key that was given; None for a fresh one."""
     if private.run_key is None:
         return None

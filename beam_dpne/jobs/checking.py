@@ -1,5 +1,6 @@
 """What a run would read, in exact numbers that are for the operator alone."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -42,7 +43,7 @@ class Checked(NamedTuple):
       tokenizer: name of the tokenizer.
       corpus: the users, documents and words.
       words: the distinct words without their groups.
-      problems: sentences about what may be wrong, or one that nothing is.
+      problems: sentences about what may be wrong, or one that nothing is, if nothing was told either.
     """
 
     files: Sequence[InputFile]
@@ -61,7 +62,14 @@ def check_input(made: Made, beam_arguments: list[str], showing: Showing) -> Chec
     """
     if Input not in made:
         raise UsageError("input must be given.")
-    prepared = prepare(made, beam_arguments, showing, shows_fields=True)
+    told = list[str]()
+
+    def tell(sentence: str) -> None:
+        told.append(sentence)
+        showing.tell(sentence)
+
+    remembering = dataclasses.replace(showing, tell=tell)
+    prepared = prepare(made, beam_arguments, remembering, shows_fields=True)
     if prepared.private is not None and Writing in made:
         rehearse_budget(made, prepared.private)
     name = tokenizer_name(made)
@@ -78,15 +86,18 @@ def check_input(made: Made, beam_arguments: list[str], showing: Showing) -> Chec
         if rejecting.rejects is not None:
             write_rejects(absolute_path(rejecting.rejects), rejects)
     words = corpus.words if reading.group_field is None else without_groups(corpus.words)
+    nowhere = fields_nowhere(files, reading)
+    found = problems(corpus, words, reading, rejecting, name, nowhere=nowhere)
+    # A run that is quiet has not looked at its first texts.
+    if not (found or told or showing.quiet):
+        found = ["Nothing looks wrong."]
     return Checked(
         files=files,
         reading=reading,
         tokenizer=name,
         corpus=corpus,
         words=words,
-        problems=problems(
-            corpus, words, reading, rejecting, name, nowhere=fields_nowhere(files, reading)
-        ),
+        problems=found,
     )
 
 
@@ -137,7 +148,7 @@ def problems(
     strange = times[~np.asarray(are_words.to_numpy(zero_copy_only=False), bool)].sum() / times.sum()
     if tokenizer not in ("item", "tokens") and strange > 0.3:
         found.append(f"{strange:.0%} of the words are not letters alone, as numbers and codes are.")
-    return found or ["Nothing looks wrong."]
+    return found
 
 
 def _about_spellings(users: pa.Array) -> list[str]:

@@ -4,6 +4,7 @@ import argparse
 import collections
 import contextlib
 import dataclasses
+import importlib
 import os
 import re
 import uuid
@@ -18,7 +19,9 @@ from apache_beam.options.pipeline_options import (
     PipelineOptions,
     PortableOptions,
     SetupOptions,
+    StandardOptions,
 )
+from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_handlers
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState, create_runner
 from apache_beam.runners.worker import sdk_worker
@@ -33,6 +36,7 @@ from beam_dpne.jobs.arguments import runner_of, unknown_argument
 from beam_dpne.jobs.job import Job, ReadRecords
 from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.ngrams.steps import PrivateNgrams
+from beam_dpne.phrase_counts.run import PhraseCountsRun
 from beam_dpne.reading.files import patterns_of
 from beam_dpne.reading.rejects import NO_RECORDS, REJECTED_RECORDS
 from beam_dpne.reading.steps import ReadFiles
@@ -40,7 +44,9 @@ from beam_dpne.release.steps import WriteRelease
 from beam_dpne.set_union.run import SetUnionRun
 from beam_dpne.storage import private
 from beam_dpne.storage.directories import absolute_path
+from beam_dpne.storage.objects import exists
 from beam_dpne.storage.paths import is_local
+from beam_dpne.validation import did_you_mean
 
 # Beam's embedded runner, by its names; what Beam calls DirectRunner may start Prism, or download it.
 _EMBEDDED = ("fnapirunner", "embedded", "directrunner")
@@ -113,10 +119,28 @@ def beam_options(arguments: Sequence[str], known: Collection[str] = ()) -> BeamO
         # of a second. One of ours is a partition of users and takes longer, and the worker is a single
         # process, so that data travel twice for nothing.
         options.view_as(DebugOptions).add_experiment("prism_disable_sdf_split")
+    return BeamOptions(runner=_runner(runner, options), pipeline_options=options)
+
+
+def _runner(name: str, options: PipelineOptions) -> PipelineRunner:
+    """Returns the runner of a name; raises UsageError if it, its options or a package is missing."""
     try:
-        return BeamOptions(runner=create_runner(runner), pipeline_options=options)
+        runner = create_runner(name)
     except (ValueError, ImportError, AttributeError) as error:
-        raise UsageError(f"runner cannot be used, got runner={runner}: {error}") from None
+        hint = did_you_mean(name, StandardOptions.KNOWN_RUNNER_NAMES)
+        raise UsageError(f"runner cannot be used, got runner={name}: {error}{hint}") from None
+    if type(runner).__name__ == "DataflowRunner":
+        try:
+            importlib.import_module("apache_beam.runners.dataflow.internal.apiclient")
+        except ImportError:
+            raise UsageError(
+                f"runner cannot be used, got runner={name}: packages for Google Cloud are missing. "
+                "Install beam_dpne with its extra gcp."
+            ) from None
+    if faults := PipelineOptionsValidator(options, runner).validate():
+        told = " ".join(fault.rstrip(".") + "." for fault in faults)
+        raise UsageError(f"runner needs other options, got runner={name}: {told}")
+    return runner
 
 
 def is_classic_template(options: PipelineOptions) -> bool:
@@ -127,10 +151,16 @@ def is_classic_template(options: PipelineOptions) -> bool:
 
 def _check_known(arguments: Sequence[str], known: Collection[str]) -> None:
     """Raises UsageError about an argument that Beam does not know, and would drop silently."""
-    parsers: list[argparse.ArgumentParser] = []
-    options = PipelineOptions([]).get_all_options(add_extra_args_fn=parsers.append)
-    for argument in parsers[0].parse_known_args(list(arguments))[1]:
+    for argument in unknown_to_beam(arguments):
+        options = PipelineOptions([]).get_all_options()
         raise unknown_argument(argument, [*known, *options])
+
+
+def unknown_to_beam(arguments: Sequence[str]) -> list[str]:
+    """Returns those of some arguments that Beam does not know."""
+    parsers: list[argparse.ArgumentParser] = []
+    PipelineOptions([]).get_all_options(add_extra_args_fn=parsers.append)
+    return parsers[0].parse_known_args(list(arguments))[1]
 
 
 def run_job(
@@ -193,6 +223,10 @@ def transform_of(private: PrivateRun, store: SetStore | None) -> DocumentsTransf
         from beam_dpne.set_union.steps import PrivateSetUnion
 
         return PrivateSetUnion.of(private, store)
+    if isinstance(private, PhraseCountsRun):
+        from beam_dpne.phrase_counts.steps import CountPhrases
+
+        return CountPhrases.of(private, store)
     from beam_dpne.bayesian.steps import BayesianCounts
 
     return BayesianCounts.of(private, store)
@@ -287,5 +321,5 @@ def run_folder(options: BeamOptions, release: str) -> Iterator[str]:
     finally:
         encoding.forget()
         with contextlib.suppress(Exception):
-            if FileSystems.exists(folder) or FileSystems.match([f"{folder}/*"])[0].metadata_list:
+            if exists(folder) or FileSystems.match([f"{folder}/*"])[0].metadata_list:
                 FileSystems.delete([folder])

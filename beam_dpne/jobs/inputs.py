@@ -17,6 +17,7 @@ from beam_dpne.jobs.showing import Showing
 from beam_dpne.lists.left_out import read_stop_list
 from beam_dpne.reading.field_errors import NOT_SHOWN
 from beam_dpne.reading.files import InputFile, match_inputs
+from beam_dpne.reading.frames import Frame, frame_file
 from beam_dpne.reading.ids import is_text
 from beam_dpne.reading.options import (
     FORMATS,
@@ -38,6 +39,8 @@ OF_RECORDS = (
 )
 # Details of a ledger's input that are not texts.
 _OF_JSON = {"columns", "where", "max_record_bytes"}
+# Those that hold for a frame, too.
+_OF_FRAMES = ("where", "max_record_bytes")
 # Parameters that are true or false, and say what a user is.
 _OF_USERS = ("normalize_users", "record_is_user")
 SECRET = "This line is for the operator only; it is as secret as the data."
@@ -104,7 +107,7 @@ def with_cause(tokenizer: str | Tokenizer) -> str | Tokenizer:
 
 def read_inputs(
     reading: ReadOptions,
-    inputs: str | Sequence[str],
+    inputs: str | Sequence[str] | Frame,
     tokenizer: str | Tokenizer,
     *,
     showing: Showing,
@@ -114,7 +117,7 @@ def read_inputs(
 
     Args:
       reading: how the files are read, before the tokenizer is known.
-      inputs: their paths, globs or folders.
+      inputs: their paths, globs or folders, or a frame, which is the one file then.
       tokenizer: the tokenizer of the texts.
       showing: how the operator is told what the first texts look like.
       shows_fields: whether an error may name the fields that a file has, which may be data.
@@ -123,7 +126,11 @@ def read_inputs(
       InputError, FileNotFoundError: if there are no such files or fields.
     """
     reading = dataclasses.replace(reading, text_is_tokens=tokenizer == "tokens")
-    files = match_inputs(names_of(inputs))
+    if isinstance(inputs, Frame):
+        file, reading = frame_file(inputs, reading)
+        files = [file]
+    else:
+        files = match_inputs(names_of(inputs))
     try:
         first = check_fields(files, reading)
     except InputError as error:
@@ -181,7 +188,10 @@ def as_released(made: Made, ledger: Mapping[str, Any]) -> tuple[ReadOptions, str
     usual = dict(told["details"])
     for name in usual.keys() & _OF_JSON:
         usual[name] = json.loads(usual[name])
-    is_named = all(map(extension_of, names_of(made[Input].input)))
+    is_frame = Input not in made
+    if is_frame:
+        usual = {name: value for name, value in usual.items() if name in _OF_FRAMES}
+    is_named = is_frame or all(map(extension_of, names_of(made[Input].input)))
     if told["format"] == "sequences" or (told["format"] in FORMATS and not is_named):
         usual["input_format"] = told["format"]
     free = {each.name for each in parameters_of(ReadOptions)} - made.given

@@ -47,3 +47,20 @@ class ReadRecords(NamedTuple):
 
     rejected: int
     are_none: bool
+
+    def told(self, directory: str | None, option: str, *, quiet: bool) -> list[str]:
+        """Returns what the operator is told: that there were no records, or how many were left out.
+
+        Args:
+          directory: where the rejected records are listed, or None.
+          option: what would list them, as the face calls it.
+          quiet: whether the operator wants no advice.
+        """
+        told: list[str] = []
+        if self.are_none:
+            told.append("the input has no records, so nothing can be released")
+        if self.rejected and not quiet:
+            where = f"see {directory}" if directory else f"{option} lists them with their reasons"
+            noun = "record was" if self.rejected == 1 else "records were"
+            told.append(f"{self.rejected:,} {noun} rejected ({where})")
+        return told

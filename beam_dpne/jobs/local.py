@@ -7,22 +7,26 @@ share the work.
 
 import contextlib
 from collections.abc import Generator
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from beam_dpne.documents.cutting import cut_by_partition
 from beam_dpne.elements import progress
+from beam_dpne.elements.rows import Rows
 from beam_dpne.errors import RunError, printable_reason, withhold_unhandled
+from beam_dpne.jobs.failures import failure_log
 from beam_dpne.jobs.job import Job, ReadRecords
 from beam_dpne.reading.reader import Reader, work_items
 from beam_dpne.reading.rejects import Reject, require_few_rejected, write_rejects
 from beam_dpne.release.described import described
 from beam_dpne.release.ledger import Run
-from beam_dpne.release.publishing import publish_release
+from beam_dpne.release.publishing import publish_release, rendered
+from beam_dpne.release.schema import AnyLedger
 
 
 def run_here(job: Job, workers: int) -> ReadRecords:
-    """Runs a job to its end in this process and those that it forks.
+    """Runs a job to its end in this process and those that it forks, and publishes its release.
 
     Args:
       job: what is read, released and published.
@@ -37,12 +41,63 @@ def run_here(job: Job, workers: int) -> ReadRecords:
     """
     withhold_unhandled()
     try:
-        return _released(job, workers)
+        found = _found(job, workers)
+        publish_release(
+            found.rows,
+            found.ledger,
+            output=job.output,
+            output_format=job.output_format,
+            overwrite=job.overwrite,
+        )
+    except Exception as error:
+        raise RunError(printable_reason(error)) from None
+    return found.records
+
+
+def files_here(job: Job, workers: int) -> tuple[dict[str, bytes], ReadRecords]:
+    """Runs a job as `run_here` does, and returns the files of its release by name, the ledger last.
+
+    Raises:
+      RunError: as of `run_here`.
+    """
+    withhold_unhandled()
+    try:
+        found = _found(job, workers)
+        return dict(rendered(found.rows, found.ledger, job.output_format)), found.records
     except Exception as error:
         raise RunError(printable_reason(error)) from None
 
 
-def _released(job: Job, workers: int) -> ReadRecords:
+def logged_files(job: Job, workers: int, log: str | None) -> tuple[dict[str, bytes], ReadRecords]:
+    """Does as `files_here`; a failure log has what a failure withholds, in whichever process this is.
+
+    Args:
+      job: what is read and released.
+      workers: the largest number of processes.
+      log: the operator's file for failures, or None.
+
+    Raises:
+      RunError: as of `files_here`; the message names the log.
+    """
+    if log is None:
+        return files_here(job, workers)
+    with failure_log(log, None) as keep:
+        try:
+            return files_here(job, workers)
+        except RunError as error:
+            told = f"{error} {keep(error)}"
+    raise RunError(told)
+
+
+class _Found(NamedTuple):
+    """What a job publishes, and what is known of the records that it has read."""
+
+    rows: Rows
+    ledger: AnyLedger
+    records: ReadRecords
+
+
+def _found(job: Job, workers: int) -> _Found:
     private = job.private
     keys = private.run_keys()
     reader = Reader(work_items(job.files, job.reading), job.reading, workers)
@@ -55,17 +110,13 @@ def _released(job: Job, workers: int) -> ReadRecords:
         # The list is there if the tally fails the run.
         write_rejects(job.rejects, rejects)
     records = require_few_rejected([reader.tally], job.max_rejected)
+    if private.participation is not None:
+        private.participation.record(block.users for part in partitions for block in part)
     sets = private.release_in_memory(partitions, keys.bound, workers)
     progress.enter("publish")
     rows, ledger = described(private.form, Run.of(private, keys), job.notes, sets)
-    publish_release(
-        rows,
-        ledger,
-        output=job.output,
-        output_format=job.output_format,
-        overwrite=job.overwrite,
-    )
-    return ReadRecords(rejected=reader.reasons.total(), are_none=not records)
+    read = ReadRecords(rejected=reader.reasons.total(), are_none=not records)
+    return _Found(rows, ledger, read)
 
 
 def _listing_rejects(

@@ -15,6 +15,7 @@ MOST_WORKERS = 256
 MASKS = ("urls", "emails", "mentions", "numbers", "html")
 FOLDS = ("apostrophes", "width", "compatibility", "case")
 KEPT = ("emoji", "hashtags", "mentions")
+TOKENIZERS = ("words", "unicode_words", "icu_words", "whitespace", "tokens", "item")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 
 
@@ -42,9 +43,9 @@ class Tokenizing(Parameters):
             "How texts become words: words, icu_words (for Chinese, Japanese, Thai, too), "
             "unicode_words, whitespace, tokens (texts are lists), item (a text is one item), or your "
             "function of each text alone.",
-            pattern=f"words|unicode_words|icu_words|whitespace|tokens|item|{_NAME}:{_NAME}",
-            requirement="words, unicode_words, icu_words, whitespace, tokens, item or "
-            "package.module:function",
+            names=TOKENIZERS,
+            pattern=f"{'|'.join(TOKENIZERS)}|{_NAME}:{_NAME}",
+            requirement=f"{', '.join(TOKENIZERS)} or package.module:function",
             default_text="words; whitespace for sequences; in an evaluation that of the release",
         ),
     ] = None
@@ -145,7 +146,12 @@ class Writing(Parameters):
         ),
     ]
     output_format: Annotated[
-        str, Parameter("Format of the files of rows.", choices=("jsonl", "csv", "tsv", "parquet"))
+        str,
+        Parameter(
+            "Format of the files of rows. A csv has each text exactly, also what a spreadsheet would "
+            "compute; the export csv is for spreadsheets.",
+            choices=("jsonl", "csv", "tsv", "parquet"),
+        ),
     ] = "jsonl"
     overwrite: Annotated[
         bool, Parameter("Replace a release in the output directory; the budgets of both add up.")
@@ -198,6 +204,23 @@ class Running(Parameters):
     ] = 120
     budget: Annotated[
         str | None, Parameter("Folder of a budget; a run above it is refused.", value="DIR")
+    ] = None
+    series: Annotated[
+        str | None,
+        Parameter(
+            "Folder of a series, whose next release this is; it gives epsilon and delta.",
+            value="DIR",
+            in_short_help=False,
+        ),
+    ] = None
+    participants: Annotated[
+        str | None,
+        Parameter(
+            "Private folder of the series, with digests of the users who took part. It is as secret as "
+            "the data.",
+            value="DIR",
+            in_short_help=False,
+        ),
     ] = None
 
 

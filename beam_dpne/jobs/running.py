@@ -4,18 +4,22 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 
+from beam_dpne.accounting.population import counted_ledger
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.elements import progress
+from beam_dpne.elements.processes import can_be_sent, in_new_process
 from beam_dpne.errors import UsageError, kind_of, own_reason
-from beam_dpne.jobs.budgets import kept_budget
+from beam_dpne.jobs.budgets import charged_budget, kept_budget
 from beam_dpne.jobs.job import Job, ReadRecords
-from beam_dpne.jobs.local import run_here
+from beam_dpne.jobs.local import logged_files, run_here
 from beam_dpne.jobs.made import Made
-from beam_dpne.jobs.parameters import Rejecting, Running, Writing
+from beam_dpne.jobs.parameters import FailureLogging, Rejecting, Running, Writing
 from beam_dpne.jobs.preparing import Prepared
+from beam_dpne.jobs.series import kept_series, started_series
 from beam_dpne.jobs.showing import Showing, is_whole
 from beam_dpne.release.places import LEDGER_NAME, real_path
 from beam_dpne.release.schema import ReleaseNotes
+from beam_dpne.release.whole import Release, release_in_memory
 from beam_dpne.storage.directories import absolute_path, directory_at, reason
 
 
@@ -53,6 +57,7 @@ def run(made: Made, prepared: Prepared, showing: Showing) -> Ended:
     with (
         only_run_to(output),
         kept_budget(made, private, showing),
+        kept_series(made, private, showing),
         _not_failed_once_published(output, showing),
     ):
         ended.records = _run(made, prepared, private, showing)
@@ -91,22 +96,61 @@ def _not_failed_once_published(output: str, showing: Showing) -> Iterator[None]:
         showing.tell(is_whole(f"Its run ended with {kind_of(error)} after that."))
 
 
-def _run(
-    made: Made, prepared: Prepared, private: PrivateRun, showing: Showing
-) -> ReadRecords | None:
-    """Runs the job; returns what is known of its records, or None if it did not run to its end."""
+def run_in_memory(made: Made, prepared: Prepared, showing: Showing) -> tuple[Release, ReadRecords]:
+    """Returns the release of what the parameters ask for, without files, and what it has read.
+
+    If the run has a budget, it is charged before the release is given back. A fork would wait for ever
+    for a lock that another thread of the caller has, so that a new process, which has no other threads,
+    forks those that share the work.
+
+    Raises:
+      UsageError, BudgetError: the run is refused.
+      RunError: the run failed, and there is no release.
+    """
+    private = prepared.private
+    if private is None:
+        raise UsageError("epsilon and delta must be given.")
+    workers = prepared.workers or 1
+    job = _job(made, prepared, private, output="")
+    log = made[FailureLogging].failure_log
+    with (
+        charged_budget(made, private, showing) as charge,
+        started_series(made, private, showing) as started,
+    ):
+        progress.reset()
+        with showing.progress(sum(file.size for file in prepared.files)):
+            if workers > 1 and private.partitions > 1 and can_be_sent(job):
+                files, records = in_new_process(logged_files, job, workers, log)
+            else:
+                files, records = logged_files(job, 1, log)
+        release = release_in_memory(files)
+        charge.settle(files[LEDGER_NAME], showing)
+        if started is not None:
+            started.settle(counted_ledger(files[LEDGER_NAME], LEDGER_NAME))
+    return release, records
+
+
+def _job(made: Made, prepared: Prepared, private: PrivateRun, *, output: str) -> Job:
+    """Returns the job of a run; its output is empty if the release stays in memory."""
     rejects = made[Rejecting].rejects
-    job = Job(
+    return Job(
         private=private,
         files=prepared.files,
         reading=prepared.reading,
-        output=absolute_path(made[Writing].output),
-        output_format=made[Writing].output_format,
-        overwrite=made[Writing].overwrite,
+        output=output,
+        output_format=made[Writing].output_format if Writing in made else "jsonl",
+        overwrite=Writing in made and made[Writing].overwrite,
         notes=made[ReleaseNotes],
         rejects=None if rejects is None else absolute_path(rejects),
         max_rejected=made[Rejecting].max_rejected,
     )
+
+
+def _run(
+    made: Made, prepared: Prepared, private: PrivateRun, showing: Showing
+) -> ReadRecords | None:
+    """Runs the job; returns what is known of its records, or None if it did not run to its end."""
+    job = _job(made, prepared, private, output=absolute_path(made[Writing].output))
     progress.reset()
     with showing.progress(sum(file.size for file in prepared.files)):
         if prepared.options is None or prepared.workers is not None:

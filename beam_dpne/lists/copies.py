@@ -62,6 +62,7 @@ def refuse_input(
         os.path.realpath(each.path) == os.path.realpath(path)
         or (each.size == size and sha256_of(each.path) == sha256_of(path))
         for each in inputs
+        if each.table is None
     )
     if not is_input:
         lines = () if extension_of(path) == ".parquet" else _lines(path, None)
@@ -134,7 +135,8 @@ def _contents_of(
 ) -> Iterator[list[Contents]]:
     """Yields what the files of an input have, in each form: lines, texts, and tokens of lists."""
     encoding = None if reading is None else reading.encoding
-    paths = [file.path for file in inputs if extension_of(file.path) != ".parquet"]
+    files = [file for file in inputs if file.table is None]
+    paths = [file.path for file in files if extension_of(file.path) != ".parquet"]
     yield [functools.partial(_lines, path, encoding) for path in paths]
     if reading is None:
         return

@@ -12,13 +12,15 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from beam_dpne.errors import InputError, kind_of
 from beam_dpne.reading.compression import decompressed
+from beam_dpne.reading.held import HeldTable
 from beam_dpne.reading.lake_tables import refuse_lake_tables, refuse_listed_tables
 from beam_dpne.reading.options import canonical_encoding, codec_of
 from beam_dpne.reading.partitions import fields_of_path
 from beam_dpne.reading.rejects import NOT_DECODED, TOO_LONG
 from beam_dpne.reading.table_versions import files_of, version_at
 from beam_dpne.storage.directories import absolute_path, reason, require_file_system
-from beam_dpne.storage.paths import is_local, matching, open_file, scheme_of
+from beam_dpne.storage.objects import store_of
+from beam_dpne.storage.paths import is_local, matching, open_file
 
 # Bytes that one request to an object store fetches at least, for files that are read whole or in parts.
 _STREAM_BUFFER = 4 * 2**20
@@ -43,6 +45,7 @@ class InputFile(NamedTuple):
       size: Bytes of the file as it is stored.
       fields: Fields of all its records, which its path has, with their values.
       version: Name of the version of a lake table of which it is a file, or "".
+      table: The rows, if it stands for a frame in memory; None for a file.
     """
 
     number: int
@@ -50,6 +53,7 @@ class InputFile(NamedTuple):
     size: int
     fields: tuple[tuple[str, str | None], ...] = ()
     version: str = ""
+    table: HeldTable | None = None
 
 
 class WorkItem(NamedTuple):
@@ -213,18 +217,26 @@ def open_raw(path: str) -> BinaryIO:
       InputError: The file cannot be opened.
     """
     try:
-        if scheme_of(path) == "gs":
-            from beam_dpne.storage.gcs import open_object
-
-            return open_object(path, _STREAM_BUFFER if codec_of(path) else _RANGE_BUFFER)
+        if store := store_of(path):
+            return store.open_object(path, _STREAM_BUFFER if codec_of(path) else _RANGE_BUFFER)
         return open_file(path)
     except OSError as error:
         raise InputError(f"{path} cannot be opened: {reason(error)}.") from None
 
 
+_DAMAGED = (
+    "The file is truncated or damaged, or its format is not that of its extension or of "
+    "input_format."
+)
+
+
 @contextlib.contextmanager
-def guarded(path: str) -> Iterator[None]:
+def guarded(path: str, remedy: str = _DAMAGED) -> Iterator[None]:
     """Replaces errors in reading a file by an error that names the file and quotes no data.
+
+    Args:
+      path: The file.
+      remedy: What may be wrong with it.
 
     Raises:
       InputError: Any error was raised. Messages of libraries may quote data, so that only the types of
@@ -242,10 +254,7 @@ def guarded(path: str) -> Iterator[None]:
             "or that its byte order mark names. Name the right one, e.g. set encoding=utf-16-le."
         ) from None
     except Exception as error:
-        raise InputError(
-            f"{path} cannot be read ({kind_of(error)}). The file is truncated or damaged, or "
-            "its format is not that of its extension or of input_format."
-        ) from None
+        raise InputError(f"{path} cannot be read ({kind_of(error)}). {remedy}") from None
 
 
 def _replace_unknown(error: UnicodeError) -> tuple[str, int]:

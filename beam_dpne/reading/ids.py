@@ -58,7 +58,11 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 def plain_values(values: pa.Array) -> pa.Array:
     """Returns a column without dictionaries and extension types."""
     if isinstance(values, pa.DictionaryArray):
-        values = values.dictionary_decode()
+        distinct = values.dictionary
+        # Arrow takes no rows of views in an order of its own.
+        if pa.types.is_string_view(distinct.type):
+            distinct = distinct.cast(pa.large_string())
+        values = distinct.take(values.indices)
     return values.storage if isinstance(values, pa.ExtensionArray) else values
 
 

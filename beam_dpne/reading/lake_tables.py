@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 from beam_dpne.errors import InputError
 from beam_dpne.storage.directories import reason
-from beam_dpne.storage.paths import exists, has_folders, is_local, matching
+from beam_dpne.storage.objects import exists
+from beam_dpne.storage.paths import around, has_folders, is_local, matching
 
 # For each kind of table, what its folder has; of one of these patterns there is a file.
 _MARKS = {
@@ -38,7 +39,7 @@ def refuse_lake_tables(name: str, paths: Iterable[str]) -> None:
       InputError: A file is of such a table, or nobody can say whether it is.
     """
     found = {place for path in paths for place in (path, _target_of(path))}
-    for folder in sorted({above for path in found for above in _folders_above(path)}):
+    for folder in sorted({above for path in found for above in around(path.rpartition("/")[0])}):
         for kind, mark in _MARKS.items():
             try:
                 is_table = _has(folder, mark)
@@ -81,14 +82,6 @@ def _target_of(path: str) -> str:
         return path
     target = os.path.realpath(path)
     return f"{target}/" if os.path.isdir(target) else target
-
-
-def _folders_above(path: str) -> Iterable[str]:
-    """Yields the folders around a file, below the root of its file system or bucket."""
-    folder = path.rpartition("/")[0]
-    while folder and not folder.endswith(":/"):
-        yield folder
-        folder = folder.rpartition("/")[0]
 
 
 def _has(folder: str, mark: str) -> bool:

@@ -3,7 +3,8 @@
 `conversation.content` is the field content of each member of the list conversation. Each text that a
 path leads to is a document of its own, so that no n-gram goes from one text to the next. A condition
 such as `conversation.role=user` holds for the member that has the text, or, if its path parts from that
-of the text further up, for what is around both.
+of the text further up, for what is around both. `mapping.*.text` is the field text of each value of the
+object mapping, whose keys are no names of fields but ids.
 """
 
 import functools
@@ -17,6 +18,8 @@ from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import NOT_OBJECT
 
 _OPENED = "[]"
+# Stands for every key of an object.
+_EVERY = "*"
 # What follows the last member of a list; a member may be None.
 _END = object()
 
@@ -62,6 +65,18 @@ def ways(path: str) -> tuple[tuple[str, str], ...]:
 def step(names: Mapping[str, Any], path: str) -> tuple[str, str] | None:
     """Returns the first of `ways` whose field is there, or None."""
     return next((way for way in ways(path) if way[0] in names), None)
+
+
+def below_every(path: str) -> str | None:
+    """Returns the path that is left behind a `*` for every key; None if it does not begin so.
+
+    >>> below_every("*.message.text"), below_every("*"), below_every("*[]"), below_every("text")
+    ('message.text', '', '[]', None)
+    """
+    if not path.startswith(_EVERY):
+        return None
+    left = path.removeprefix(_EVERY)
+    return left.removeprefix(".") if not left or left.startswith((".", _OPENED)) else None
 
 
 def conditions_of(where: Sequence[str]) -> list[Condition]:
@@ -168,6 +183,8 @@ class _Walk:
 
     def values(self, value: Any, path: str, conditions: Sequence[Condition]) -> Iterator[Any]:
         """Yields what a path leads to where the conditions hold; each list on the way is opened."""
+        if _is_map(value):
+            value = dict(value)
         if not path:
             yield value
         elif isinstance(value, list):
@@ -181,6 +198,10 @@ class _Walk:
             yield value
         elif isinstance(value, dict):
             way = step(value, path)
+            below = below_every(path)
+            if way is None and below is not None:
+                yield from self._every(value, below, conditions)
+                return
             inner = list[Condition]()
             for condition in conditions:
                 along = step(value, condition.path)
@@ -192,9 +213,30 @@ class _Walk:
             if way is not None:
                 yield from self.values(value[way[0]], way[1], inner)
 
+    def _every(
+        self, value: dict[str, Any], below: str, conditions: Sequence[Condition]
+    ) -> Iterator[Any]:
+        """Yields what a path leads to in each value of an object, whatever its key is."""
+        self.may_be_empty = self.may_be_empty or not value
+        inner = list[Condition]()
+        for condition in conditions:
+            left = below_every(condition.path)
+            if left:
+                inner.append(Condition(left, condition.values))
+            elif not self._holds(value, condition):
+                self.may_be_empty = True
+                return
+        for each in value.values():
+            yield from self.values(each, below, inner)
+
     def _holds(self, value: dict[str, Any], condition: Condition) -> bool:
         found = self.values(value, condition.path, [])
         return any(as_text(each) in condition.values for each in _members(list(found)))
+
+
+def _is_map(value: Any) -> bool:
+    """Whether a value is a map of Parquet, which is a list of pairs of a key and a value."""
+    return isinstance(value, list) and bool(value) and isinstance(value[0], tuple)
 
 
 def _members(value: list[Any]) -> Iterator[Any]:
@@ -204,7 +246,7 @@ def _members(value: list[Any]) -> Iterator[Any]:
         member = next(open_lists[-1], _END)
         if member is _END:
             open_lists.pop()
-        elif isinstance(member, list):
+        elif isinstance(member, list) and not _is_map(member):
             open_lists.append(iter(member))
         else:
             yield member
@@ -226,6 +268,16 @@ def as_text(value: Any) -> str | None:
     return str(value) if text is None else text
 
 
+def has_ids_as_keys(value: Mapping[str, Any]) -> bool:
+    """Whether all values of an object are objects with the same fields, so that its keys are no names.
+
+    >>> has_ids_as_keys({"4f2": {"text": "a"}, "9c1": {"text": "b"}})
+    True
+    """
+    fields = {frozenset(each) if isinstance(each, dict) else None for each in value.values()}
+    return len(value) > 1 and len(fields) == 1 and None not in fields
+
+
 def paths_in(record: Any, levels: int = 4) -> set[str]:
     """Returns the paths of all fields of a record, as far as some levels.
 
@@ -235,6 +287,9 @@ def paths_in(record: Any, levels: int = 4) -> set[str]:
     found = set[str]()
     if isinstance(record, list):
         return found.union(*(paths_in(member, levels) for member in record))
+    if isinstance(record, dict) and has_ids_as_keys(record):
+        within = found.union(*(paths_in(member, levels) for member in record.values()))
+        return {_EVERY, *(f"{_EVERY}.{inner}" for inner in within)}
     if isinstance(record, dict) and levels:
         for name, value in record.items():
             found.add(name)

@@ -7,12 +7,12 @@ import codecs
 import contextlib
 import dataclasses
 import json
-import re
 from collections.abc import Container, Iterable, Sequence
 from typing import Annotated
 
 from beam_dpne.errors import InputError
-from beam_dpne.validation import Parameter, Parameters
+from beam_dpne.reading.version_names import VERSION_OF_DELTA, VERSION_OF_ICEBERG
+from beam_dpne.validation import Parameter, Parameters, did_you_mean
 
 _EXTENSIONS = {
     ".json": "json",
@@ -37,9 +37,6 @@ ENCODINGS = (
     *("koi8-r", "koi8-u", "mac-roman", "cp932", "shift_jis", "euc_jp", "cp949", "euc_kr"),
     *("gb2312", "gbk", "gb18030", "big5"),
 )
-# Names of versions of lake tables, whose files are Parquet.
-VERSION_OF_DELTA = re.compile(r"(.+)@v([0-9]{1,18})")
-VERSION_OF_ICEBERG = re.compile(r".+/metadata/[^/]+\.metadata\.json")
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
 _CODECS |= {".xz": "xz", ".zip": "zip"}
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "colon": ":", "space": " "}
@@ -140,6 +137,7 @@ def canonical_encoding(name: str) -> str:
     raise ValueError(
         "encoding must be one in which each line can be read alone, got "
         f"encoding={name!r}. Possible are {', '.join(ENCODINGS)}. Convert other files to utf-8."
+        f"{did_you_mean(name, ENCODINGS)}"
     )
 
 
@@ -156,8 +154,8 @@ class InputDescription:
         defines the privacy unit.
       text_fields: Names of the fields that hold text; each text is a document of the user.
       group_field: Name of the field that holds the group of a document, or None without groups.
-      format: Format of the files (see `FORMATS`), "auto" for the format of their extension, or "rows"
-        for the elements of a pipeline.
+      format: Format of the files (see `FORMATS`), "auto" for the format of their extension, "parquet"
+        of a frame, which is read as such a file, or "rows" for the elements of a pipeline.
       details: Other options that decide how files are read (encoding, delimiter, quoting, columns), as
         pairs of the option's name and its value as text, sorted by name; defaults are left out. Rows
         that come from files through other steps have the description of each reader instead.
@@ -261,6 +259,7 @@ class ReadOptions(Parameters):
     delimiter: Annotated[
         str | None,
         Parameter(
+            names=tuple(_DELIMITERS),
             pattern=r"[\x01-\x09\x0b\x0c\x0e-!#-\x7f]|\\t|comma|semicolon|tab|pipe|colon|space",
             requirement="one ASCII character other than a quote, a line end and NUL, or one of "
             "comma, semicolon, tab, pipe, colon, space",

@@ -25,6 +25,7 @@ from beam_dpne.reading.columns import (
 from beam_dpne.reading.compression import SIGNATURE_BYTES, refuse_unnamed
 from beam_dpne.reading.field_errors import absent_field, named_fields, require_fields
 from beam_dpne.reading.files import BrokenText, InputFile, TextFile, WorkItem, guarded, open_raw
+from beam_dpne.reading.held import OF_TYPES
 from beam_dpne.reading.ids import joined_ids
 from beam_dpne.reading.json_lists import beginning_of, prefix_of
 from beam_dpne.reading.nested import has, paths_in
@@ -41,7 +42,7 @@ from beam_dpne.reading.rejects import (
     OF_TEXTS,
     Reject,
 )
-from beam_dpne.reading.row_groups import paths_of, read_iceberg, read_row_groups
+from beam_dpne.reading.row_groups import paths_of, read_held, read_iceberg, read_row_groups
 from beam_dpne.reading.table_versions import IcebergFile, is_iceberg
 from beam_dpne.validation import did_you_mean
 
@@ -119,6 +120,8 @@ def plan_reads(file: InputFile, options: ReadOptions) -> list[WorkItem]:
     whole = WorkItem(file, kind)
     if file.size <= options.split_bytes or codec_of(file.path) or is_iceberg(file.version):
         return [whole]
+    if file.table is not None:
+        return [whole]
     with guarded(file.path):
         if kind == "parquet":
             with open_raw(file.path) as raw:
@@ -140,10 +143,14 @@ def read_item(item: WorkItem, options: ReadOptions) -> Generator[Batch, None, No
       InputError: The file is truncated or damaged, or lacks a field.
     """
     read = _read_parquet if item.kind == "parquet" else _read_text
+    guard = guarded(item.file.path)
     if is_iceberg(item.file.version):
         read = _read_iceberg
+    if item.file.table is not None:
+        read = _read_held
+        guard = guarded(item.file.path, OF_TYPES)
     reported = 0
-    with guarded(item.file.path), contextlib.closing(read(item, options)) as parts:
+    with guard, contextlib.closing(read(item, options)) as parts:
         for part in parts:
             progress.advance_bytes(part.done - reported)
             reported = part.done
@@ -185,6 +192,15 @@ def _read_iceberg(item: WorkItem, options: ReadOptions) -> Generator[_Part, None
     require_fields(file.schema.names, item, options, file.schema)
     size_of_row = item.file.size / max(1, file.num_rows)
     for rows in read_iceberg(file, options, item.file.number):
+        yield _Part(rows.columns, rows.rejects, "row", int(rows.end * size_of_row), rows.further)
+
+
+def _read_held(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
+    if item.file.table is None:
+        return
+    rows_in_all = sum(batch.num_rows for batch in item.file.table.batches)
+    size_of_row = item.file.size / max(1, rows_in_all)
+    for rows in read_held(item.file.table, options, item.file.number):
         yield _Part(rows.columns, rows.rejects, "row", int(rows.end * size_of_row), rows.further)
 
 

@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beam_dpne.reading.columns import checked_columns, users_of_records
-from beam_dpne.reading.nested import Finder, conditions_of, step
+from beam_dpne.reading.held import HeldTable
+from beam_dpne.reading.nested import Finder, below_every, conditions_of, step
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import NOT_DECODED
 from beam_dpne.reading.table_versions import IcebergFile
@@ -39,7 +40,7 @@ class _Place(NamedTuple):
     """A field of a table.
 
     Attributes:
-      names: Names of the column and of the fields within it, down to the field.
+      names: Names of the column and of the fields within it, down to the field, or to a map on the way.
       kind: The field's type, and after lists on the way that of one value.
     """
 
@@ -57,22 +58,35 @@ def place_of(schema: pa.Schema, path: str) -> _Place | None:
     kind: pa.DataType = pa.struct(list(schema))
     names = list[str]()
     left = path
+    # Of a map all columns are read, so that names within it are not needed.
+    is_whole = False
     while left:
         if left.startswith(_OPENED):
             left = left.removeprefix(_OPENED)
             kind = _value_type(kind) or kind
         elif inner := _value_type(kind):
             kind = inner
+        elif pa.types.is_map(kind) and below_every(left) is not None:
+            left = below_every(left) or ""
+            kind = kind.item_type
+            is_whole = True
         elif not pa.types.is_struct(kind):
             return None
         else:
             found = {field.name: field.type for field in kind}
             way = step(found, left)
-            if way is None:
+            if way is not None:
+                name, left = way
+                if not is_whole:
+                    names.append(name)
+                kind = found[name]
+            elif below_every(left) is not None and len(set(found.values())) == 1:
+                # A map whose keys were taken for names of fields when the file was written.
+                left = below_every(left) or ""
+                kind = next(iter(found.values()))
+                is_whole = True
+            else:
                 return None
-            name, left = way
-            names.append(name)
-            kind = found[name]
     return _Place(tuple(names), kind)
 
 
@@ -144,6 +158,15 @@ def read_iceberg(file: IcebergFile, options: ReadOptions, number: int) -> Iterat
     columns = _Columns(file.schema, options, {}, number)
     row = 0
     for batch in file.batches(columns.outer):
+        yield columns.checked(batch, row)
+        row += batch.num_rows
+
+
+def read_held(table: HeldTable, options: ReadOptions, number: int) -> Iterator[Rows]:
+    """Yields the rows of a frame that is held in memory, some at a time."""
+    columns = _Columns(table.schema, options, {}, number)
+    row = 0
+    for batch in table.pieces(options.block_bytes):
         yield columns.checked(batch, row)
         row += batch.num_rows
 

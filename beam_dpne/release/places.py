@@ -6,7 +6,8 @@ import re
 
 from beam_dpne.errors import UsageError
 from beam_dpne.storage.directories import absolute_path
-from beam_dpne.storage.paths import exists, is_local, join
+from beam_dpne.storage.objects import exists
+from beam_dpne.storage.paths import around, is_local, join
 
 LEDGER_NAME = "ledger.json"
 
@@ -84,13 +85,8 @@ def check_not_below(name: str, path: str, output: str) -> None:
 
 def _around(path: str) -> list[str]:
     """Returns a path and the folders around it, as it is written and then where links lead."""
-    folders: list[str] = []
-    for start in {absolute_path(path).rstrip("/"): None, real_path(path): None}:
-        folder = start
-        while folder and not folder.endswith(":/"):
-            folders.append(folder)
-            folder = folder.rpartition("/")[0]
-    return folders
+    starts = {absolute_path(path).rstrip("/"): None, real_path(path): None}
+    return [folder for start in starts for folder in around(start)]
 
 
 def _is_same(folder: str, other: str) -> bool:

@@ -6,8 +6,9 @@ the same files again.
 """
 
 import contextlib
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from msgspec import UNSET
@@ -16,13 +17,21 @@ from beam_dpne.elements import progress
 from beam_dpne.elements.rows import Rows
 from beam_dpne.errors import ReleaseError
 from beam_dpne.release.ledger import ledger_bytes
-from beam_dpne.release.parts import PART_NAME, content_sha256, program_of, render_parts
+from beam_dpne.release.parts import (
+    OUTPUT_FORMATS,
+    PART_NAME,
+    content_sha256,
+    program_of,
+    render_parts,
+)
 from beam_dpne.release.places import LEDGER_NAME, check_outside
-from beam_dpne.release.reading import as_release_error, is_ledger
+from beam_dpne.release.reading import Release, as_release_error, decode_ledger, is_ledger
 from beam_dpne.release.schema import AnyLedger, Part
 from beam_dpne.storage.directories import Directory, check_access, directory_at, require_file_system
 from beam_dpne.storage.paths import split
+from beam_dpne.validation import check_choice
 
+ROWS_PER_PART = 1_000_000
 # What a killed run leaves of a file that it was writing.
 _TEMPORARY_NAME = re.compile(
     rf"\.({PART_NAME.pattern}|{re.escape(LEDGER_NAME)}|probe)\.tmp-[0-9a-f]{{32}}"
@@ -59,6 +68,31 @@ def check_output(output: str, *, overwrite: bool) -> None:
         directory.probe()
 
 
+def rendered(
+    rows: Rows,
+    ledger: AnyLedger,
+    output_format: str = "jsonl",
+    rows_per_part: int = ROWS_PER_PART,
+) -> Iterator[tuple[str, bytes]]:
+    """Yields name and bytes of each file of a release: the parts, and last the ledger.
+
+    Args:
+      rows: All rows, in order.
+      ledger: The ledger, before files or of other files.
+      output_format: Format of the parts.
+      rows_per_part: Largest number of rows of a part.
+    """
+    program = program_of(ledger)
+    listed: list[Part] = []
+    for part, data in render_parts(program, rows, output_format, rows_per_part):
+        listed.append(part)
+        yield part.name, data
+    whole = msgspec.structs.replace(
+        ledger, rows=UNSET, content=content_sha256(program, rows), parts=listed
+    )
+    yield LEDGER_NAME, ledger_bytes(whole)
+
+
 def publish_release(
     rows: Rows,
     ledger: AnyLedger,
@@ -66,7 +100,7 @@ def publish_release(
     output: str,
     output_format: str = "jsonl",
     overwrite: bool = False,
-    rows_per_part: int = 1_000_000,
+    rows_per_part: int = ROWS_PER_PART,
 ) -> str:
     """Publishes a release as files that a ledger lists.
 
@@ -86,8 +120,7 @@ def publish_release(
         existing release stays as it was.
     """
     directory = directory_at(output)
-    program = program_of(ledger)
-    listed: list[Part] = []
+    parts: list[str] = []
     with as_release_error(f"The release cannot be published in {output}"), directory.locked():
         # The ledger is read first. If another attempt publishes after that, this attempt is refused;
         # in the other order, parts that it wrote after the listing would stay for ever.
@@ -95,36 +128,58 @@ def publish_release(
         before = directory.names()
         is_writing = current is None or overwrite
         try:
-            for part, data in render_parts(program, rows, output_format, rows_per_part):
-                listed.append(part)
+            for name, data in rendered(rows, ledger, output_format, rows_per_part):
+                if name == LEDGER_NAME:
+                    _put_last(directory, data, current, is_writing=is_writing)
+                    continue
+                parts.append(name)
                 if is_writing:
-                    directory.put(part.name, data)
-            whole = msgspec.structs.replace(
-                ledger, rows=UNSET, content=content_sha256(program, rows), parts=listed
-            )
-            last = ledger_bytes(whole)
-            if is_writing:
-                _put_ledger(directory, last, seen=current)
-            elif last != current:
-                raise ReleaseError(
-                    f"{output} is a release already; choose another directory or set overwrite."
-                )
+                    directory.put(name, data)
         except BaseException:
             if is_writing:
-                _withdraw(directory, listed)
+                _withdraw(directory, parts)
             raise
         progress.enter(progress.PUBLISHED)
-        written = {part.name for part in listed}
         # Files that came later may belong to another attempt.
         directory.remove(
             name
             for name in before
             if is_writing
             and (_TEMPORARY_NAME.fullmatch(name) or (overwrite and PART_NAME.fullmatch(name)))
-            and name not in written
+            and name not in parts
         )
     # Names of parts are hashes of released rows, so the directory names the release.
     return directory.path_of(LEDGER_NAME)
+
+
+def write_release(
+    release: Release, output: str, output_format: str = "jsonl", *, overwrite: bool = False
+) -> None:
+    """Publishes a release that exists, in any format; its rows are checked against its ledger.
+
+    Raises:
+      ValueError: There is no such format.
+      ReleaseError: The output cannot be written, or has a release or other files.
+    """
+    check_choice("output_format", output_format, OUTPUT_FORMATS)
+    check_access([], [output])
+    check_output(output, overwrite=overwrite)
+    ledger = decode_ledger(json.dumps(release.ledger).encode(), release.path)
+    publish_release(
+        release.rows, ledger, output=output, output_format=output_format, overwrite=overwrite
+    )
+
+
+def _put_last(
+    directory: Directory, ledger: bytes, current: bytes | None, *, is_writing: bool
+) -> None:
+    """Publishes by the ledger; one that is there and must stay is refused unless it is equal."""
+    if is_writing:
+        _put_ledger(directory, ledger, seen=current)
+    elif ledger != current:
+        raise ReleaseError(
+            f"{directory.path} is a release already; choose another directory or set overwrite."
+        )
 
 
 def _put_ledger(directory: Directory, ledger: bytes, *, seen: bytes | None) -> None:
@@ -139,12 +194,12 @@ def _put_ledger(directory: Directory, ledger: bytes, *, seen: bytes | None) -> N
         raise
 
 
-def _withdraw(directory: Directory, written: Iterable[Part]) -> None:
+def _withdraw(directory: Directory, written: Iterable[str]) -> None:
     """Deletes the parts of a failed attempt, unless the ledger that is there lists them."""
     with contextlib.suppress(Exception):
         ledger = directory.read(LEDGER_NAME) or b""
         names = directory.names()
-        new = [part.name for part in written if part.name.encode() not in ledger]
+        new = [name for name in written if name.encode() not in ledger]
         directory.remove(name for name in new if name in names)
 
 

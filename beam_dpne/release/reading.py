@@ -30,6 +30,8 @@ from beam_dpne.storage.directories import directory_at, reason
 if TYPE_CHECKING:
     import pandas as pd
 
+# What stands where a release in memory has no path.
+IN_MEMORY = "(in memory)"
 _REMEDY = "Copy the files of the release again, or wait if a run is replacing it just now."
 
 
@@ -130,22 +132,25 @@ class Release:
 
     `read_release` makes it. Its rows can be handed to any library that takes Arrow's streams
     (`pyarrow.table(release)`, `polars.DataFrame(release)`), which reads one file after the other.
+    `beam_dpne.Release` (in `whole`) is one with what can be made of it.
 
     Attributes:
-      path: Directory of the release.
+      path: Directory of the release; `IN_MEMORY` if its files are in memory.
       ledger: The whole ledger as JSON types, in reading order.
       ledger_sha256: SHA-256 of the ledger's bytes, hexadecimal.
+      files: The bytes of its files by name, if they are in memory; None in a directory.
     """
 
     path: str
     ledger: Mapping[str, Any] = dataclasses.field(repr=False)
     ledger_sha256: str
+    files: Mapping[str, bytes] | None = dataclasses.field(default=None, repr=False)
 
     # What the ledger says.
 
     @property
     def program(self) -> str:
-        """Program that made the release: "ngrams", "set-union" or "bayesian"."""
+        """Program that made the release: "ngrams", "set-union", "bayesian" or "count"."""
         return self.ledger["program"]
 
     @property
@@ -184,6 +189,11 @@ class Release:
         return self.ledger.get("known", {}).get("lists", ())
 
     @property
+    def public_lists(self) -> Sequence[Mapping[str, Any]]:
+        """What the ledger says of each list, those whose users were counted included."""
+        return self.known_lists or self.ledger.get("phrases", {}).get("lists", ())
+
+    @property
     def lengths(self) -> Sequence[Mapping[str, Any]]:
         """What the ledger says of each length; nothing unless the release is of n-grams."""
         return self.ledger.get("lengths", ())
@@ -218,6 +228,8 @@ class Release:
     @property
     def row_noun(self) -> str:
         """Name of one row."""
+        if self.program == "count":
+            return "phrase"
         return "item" if self.text_column == "item" else "n-gram"
 
     @property
@@ -243,6 +255,13 @@ class Release:
     def has_counts(self) -> bool:
         """Whether rows have estimated numbers of users."""
         return "users" in self.ledger["columns"]
+
+    @property
+    def confidence(self) -> float | None:
+        """The confidence of the intervals of numbers of users; None without such numbers."""
+        if not self.has_counts:
+            return None
+        return self.ledger.get("counts", self.ledger.get("mechanism", {}))["confidence"]
 
     @property
     def has_groups(self) -> bool:
@@ -347,10 +366,9 @@ class Release:
 
     def _checked_parts(self) -> Iterator[tuple[Part, bytes]]:
         """Yields each part and its bytes, one after the other."""
-        directory = directory_at(self.path)
         for part in self.parts:
             with as_release_error(f"Part {part.name} of the release cannot be read"):
-                data = directory.read(part.name)
+                data = self._bytes_of(part.name)
             if data is None:
                 raise _incomplete(part)
             if (len(data), hashlib.sha256(data).hexdigest()) != (part.bytes, part.sha256):
@@ -358,6 +376,12 @@ class Release:
                     f"The release is damaged: part {part.name} has another SHA-256. {_REMEDY}"
                 )
             yield part, data
+
+    def _bytes_of(self, name: str) -> bytes | None:
+        """Returns the bytes of a file, or None if there is no such file."""
+        if self.files is None:
+            return directory_at(self.path).read(name)
+        return self.files.get(name)
 
 
 def read_release(path: str) -> Release:

@@ -2,10 +2,10 @@
 
 A run reserves a local directory before it reads its input, so that no other run on this machine works
 for it meanwhile. Pipelines of one's own do not, so that two may publish in one directory at the same
-time. On one machine a lock makes them take turns, and on gs:// the write of the ledger has a
-precondition (`gcs`). Elsewhere (s3://, hdfs://, a local
-path that several machines share) the ledger is read once more before it is written. After this last
-reading there is a moment in which the later of two runs can replace the earlier one's release.
+time. On one machine a lock makes them take turns, and on object stores the write of the ledger has a
+precondition (`objects`). Elsewhere (hdfs://, a local path that several machines share) the ledger is
+read once more before it is written. After this last reading there is a moment in which the later of two
+runs can replace the earlier one's release.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from beam_dpne.errors import AccessError, ReleaseError, kind_of
+from beam_dpne.storage.objects import ABSENT, ObjectStore, exists, store_of
 from beam_dpne.storage.paths import (
     create_file,
-    exists,
     file_systems,
     is_local,
     join,
@@ -41,10 +41,22 @@ _log = logging.getLogger(__name__)
 # For each scheme, the module that Beam's file system needs and the package that has it.
 _NEEDED = {
     "gs": ("google.cloud.storage", "beam-dpne[gcp]"),
-    "s3": ("boto3", "apache-beam[aws]"),
-    "azfs": ("azure.storage.blob", "apache-beam[azure]"),
+    "s3": ("boto3", "beam-dpne[aws]"),
+    "azfs": ("azure.storage.blob", "beam-dpne[azure]"),
     "hdfs": ("hdfs", "apache-beam[hadoop]"),
 }
+# Other names of stores, and patterns that take a path's parts; other tools write them so.
+_OTHER_NAMES = (
+    (re.compile(r"s3[an]://(?P<rest>.*)"), r"s3://\g<rest>"),
+    (re.compile(r"gcs://(?P<rest>.*)"), r"gs://\g<rest>"),
+    (
+        re.compile(
+            r"(?:abfs|wasb)s?://(?P<container>[^/@]+)@(?P<account>\w+)\.[^/]*/?(?P<rest>.*)"
+        ),
+        r"azfs://\g<account>/\g<container>/\g<rest>",
+    ),
+    (re.compile(r"(?:abfss?|az)://(?P<rest>.*)"), r"azfs://ACCOUNT/\g<rest>"),
+)
 _PROBE = ".probe.tmp-"
 
 
@@ -59,6 +71,10 @@ def require_file_system(path: str) -> None:
     Traceback (most recent call last):
     beam_dpne.errors.AccessError: paths must be local or begin with gs://, s3://, azfs://, hdfs://, \
     got ftp://host/notes.jsonl.
+    >>> require_file_system("abfss://notes@acme.dfs.core.windows.net/2026")
+    Traceback (most recent call last):
+    beam_dpne.errors.AccessError: paths must be local or begin with gs://, s3://, azfs://, hdfs://, \
+    got abfss://notes@acme.dfs.core.windows.net/2026. Write azfs://acme/notes/2026.
     """
     scheme = scheme_of(path)
     if scheme is None:
@@ -69,10 +85,18 @@ def require_file_system(path: str) -> None:
         file_systems().get_filesystem(path)
     except (ImportError, ValueError):
         known = ", ".join(f"{known}://" for known in _NEEDED)
-        remedy = f" Run pip install '{package}'." if package else ""
+        remedy = f" Run pip install '{package}'." if package else _as_known(path)
         raise AccessError(
             f"paths must be local or begin with {known}, got {path}.{remedy}"
         ) from None
+
+
+def _as_known(path: str) -> str:
+    """Returns the sentence that says how a path is written here, if other tools write it otherwise."""
+    for pattern, known in _OTHER_NAMES:
+        if found := pattern.fullmatch(path):
+            return f" Write {found.expand(known)}."
+    return ""
 
 
 def absolute_path(path: str) -> str:
@@ -267,6 +291,7 @@ class LocalDirectory(Directory):
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, self.path_of(name))
+            self._sync()
         except BaseException:
             with contextlib.suppress(OSError):
                 os.remove(temporary)
@@ -275,68 +300,75 @@ class LocalDirectory(Directory):
     def _delete(self, name: str) -> None:
         os.remove(self.path_of(name))
 
+    def _sync(self) -> None:
+        """Has the names of files on the disk, so that no later file outlasts an earlier one."""
+        with contextlib.suppress(OSError):  # Some systems open no folders.
+            handle = os.open(self.path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
-# Mark of an object that another attempt may have written, which this one must not delete.
-_NOT_OURS = -1
+
+# In place of the version of an object that another attempt may have written, and this must not delete.
+_NOT_OURS = "?"
 
 
-class GcsDirectory(Directory):
+class ObjectDirectory(Directory):
     """A prefix of a bucket, as one attempt to publish sees it.
 
-    Each write and each delete names the generation of the object that it expects. So one of several
+    Each write and each delete names the version of the object that it expects. So one of several
     simultaneous attempts wins, and its release stays whole: the new ledger replaces only the ledger
     that this attempt has read, and an attempt deletes only objects that it wrote or that it found
     when it began. A part that exists is written again, though its bytes are the same, because
-    another attempt may delete the old generation.
+    another attempt may delete the old version.
     """
 
-    def __init__(self, path: str) -> None:
-        from beam_dpne.storage import gcs
-
+    def __init__(self, path: str, store: ObjectStore) -> None:
         super().__init__(path)
-        self._gcs = gcs
-        self._generations: dict[str, int] = {}
+        self._store = store
+        self._versions: dict[str, str] = {}
 
     def names(self) -> list[str]:
         """Returns the names of the files in the directory."""
-        found = self._gcs.generations(self.path)
-        self._generations = found | self._generations
+        found = self._store.versions(self.path)
+        self._versions = found | self._versions
         # An object with which another attempt tries whether it may write is no file of the directory.
         return [name for name in found if not name.startswith(_PROBE)]
 
     def read(self, name: str) -> bytes | None:
         """Returns a file's bytes, or None if there is no such file."""
-        data, self._generations[name] = self._gcs.download(self.path_of(name))
+        data, self._versions[name] = self._store.download(self.path_of(name))
         return data
 
     def put(self, name: str, data: bytes) -> None:
         """Writes a whole file or nothing, and replaces a file of the same name."""
-        is_new = name not in self._generations
-        self._generations[name] = _NOT_OURS
+        is_new = name not in self._versions
+        self._versions[name] = _NOT_OURS
         if is_new:
             with contextlib.suppress(FileExistsError):
-                self._generations[name] = self._gcs.upload(self.path_of(name), data, 0)
+                self._versions[name] = self._store.upload(self.path_of(name), data, ABSENT)
                 return
-        self._gcs.upload(self.path_of(name), data)
+        self._store.upload(self.path_of(name), data)
 
     def replace(self, name: str, data: bytes, *, seen: bytes | None) -> None:
-        """Replaces a file if its generation is still the one that was read last."""
+        """Replaces a file if its version is still the one that was read last."""
         if data == seen:
             return
         try:
-            self._gcs.upload(self.path_of(name), data, self._generations.get(name, 0))
+            self._store.upload(self.path_of(name), data, self._versions.get(name, ABSENT))
         except FileExistsError:
             if self.read(name) != data:
                 raise overtaken(self.path) from None
 
     def probe(self) -> None:
         """Raises an error if no file can be written and deleted here."""
-        self._gcs.check_writable(self.path_of(f"{_PROBE}{uuid.uuid4().hex}"))
+        self._store.check_writable(self.path_of(f"{_PROBE}{uuid.uuid4().hex}"))
 
     def _delete(self, name: str) -> None:
-        generation = self._generations.get(name, _NOT_OURS)
-        if generation != _NOT_OURS:
-            self._gcs.delete(self.path_of(name), generation)
+        version = self._versions.get(name, _NOT_OURS)
+        if version != _NOT_OURS:
+            self._store.delete(self.path_of(name), version)
 
 
 def directory_at(path: str, *, is_private: bool = False) -> Directory:
@@ -352,7 +384,8 @@ def directory_at(path: str, *, is_private: bool = False) -> Directory:
     require_file_system(path)
     if is_local(path):
         return LocalDirectory(absolute_path(path), is_private=is_private)
-    return GcsDirectory(path) if scheme_of(path) == "gs" else Directory(path)
+    store = store_of(path)
+    return Directory(path) if store is None else ObjectDirectory(path, store)
 
 
 def check_access(
@@ -360,12 +393,12 @@ def check_access(
 ) -> None:
     """Checks remote paths, so that a run that would fail for lack of access does not start.
 
-    For gs:// it looks for credentials (Beam itself would search for about 24 s and then go on without
-    any), asks for one object at each path that will be read, and writes and deletes a small object in
-    each directory that will be written. For other remote paths it checks only that Beam has a file
-    system for them, and local paths are not checked. Reading needs the permissions storage.objects.get
-    and storage.objects.list. Writing needs storage.objects.create and storage.objects.delete. No
-    permission on the bucket itself is needed.
+    For object stores it looks for credentials, asks for one object at each path that will be read,
+    and writes and deletes a small object in each directory that will be written. For other remote
+    paths it checks only that Beam has a file system for them, and local paths are not checked.
+    On gs:// reading needs the permissions storage.objects.get and storage.objects.list, and writing
+    storage.objects.create and storage.objects.delete; on s3:// they are s3:GetObject, s3:ListBucket,
+    s3:PutObject and s3:DeleteObject. No permission on the bucket itself is needed otherwise.
 
     Args:
       reading: Paths or globs that will be read.
@@ -379,18 +412,18 @@ def check_access(
     remote = [path for path in (*reading, *writing) if scheme_of(path)]
     for path in remote:
         require_file_system(path)
-    remote = [path for path in remote if scheme_of(path) == "gs"]
     if not remote:
         return
-    from beam_dpne.storage import gcs
-
     if options is not None:
         file_systems().set_options(options)
-    gcs.check_credentials()
-    for path in remote:
+    for path in dict.fromkeys(remote):
+        store = store_of(path)
+        if store is None:
+            continue
+        store.check_credentials(path)
         try:
             if path in reading:
-                gcs.check_readable(path)
+                store.check_readable(path)
             if path in writing:
                 directory_at(path).probe()
         except OSError as error:

@@ -1,7 +1,7 @@
-"""Objects on Google Cloud Storage, written and deleted only if their generation is the one named.
+"""Objects on Google Cloud Storage; their versions are generations.
 
-Beam's file system has no such requests, and its errors are pages long. This module needs the extra
-`gcp` and is imported for paths that begin with gs:// only.
+Beam's file system has no requests that depend on a generation, and its errors are pages long. This
+module needs the extra `gcp`, and has the functions of `objects.ObjectStore`.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ from google.auth.exceptions import GoogleAuthError
 from google.cloud.storage.retry import DEFAULT_RETRY
 
 from beam_dpne.errors import AccessError, kind_of
+from beam_dpne.storage.objects import ABSENT, prefix_before_glob, said_by
 
 # Checks before a run do not wait for storage that fails now.
-_AT_ONCE: dict[str, Any] = {"retry": None, "timeout": 5}
-_LONGEST_MESSAGE = 300
+_SECONDS = 5
 
 
 @contextlib.contextmanager
@@ -36,72 +36,68 @@ def _brief_errors() -> Iterator[None]:
     except exceptions.PreconditionFailed:
         raise FileExistsError(errno.EEXIST, "the object has changed") from None
     except (OSError, exceptions.GoogleAPIError, GoogleAuthError) as error:
-        said = str(error).partition("\n")[0][:_LONGEST_MESSAGE]
-        cause = f"Google Cloud Storage did not do it ({kind_of(error)}: {said})"
+        cause = said_by("Google Cloud Storage", kind_of(error), error)
         raise OSError(errno.EIO, cause) from None
 
 
 @_brief_errors()
-def generations(folder: str) -> dict[str, int]:
-    """Returns the generations of the objects in a folder by name."""
+def versions(folder: str) -> dict[str, str]:
+    """Returns the versions of the objects in a folder by name."""
     bucket, prefix = parse_gcs_path(f"{folder.rstrip('/')}/", object_optional=True)
     found = _client().list_blobs(bucket, prefix=prefix, delimiter="/")
-    return {blob.name[len(prefix) :]: blob.generation for blob in found if blob.name != prefix}
+    return {blob.name[len(prefix) :]: str(blob.generation) for blob in found if blob.name != prefix}
 
 
 @_brief_errors()
-def download(path: str) -> tuple[bytes | None, int]:
-    """Returns an object's bytes and generation, or None and 0 if there is no such object."""
+def has(path: str) -> bool:
+    """Returns whether there is an object at a path."""
+    return bool(_blob(path).exists())
+
+
+@_brief_errors()
+def download(path: str) -> tuple[bytes | None, str]:
+    """Returns an object's bytes and version, or None and ABSENT if there is no such object."""
     bucket, name = parse_gcs_path(path)
     blob = _client().bucket(bucket).get_blob(name)
     if blob is None:
-        return None, 0
+        return None, ABSENT
     # A download replaces the object's properties by headers, which may lack it.
     generation = int(blob.generation or 0)
-    return blob.download_as_bytes(if_generation_match=generation), generation
+    return blob.download_as_bytes(if_generation_match=generation), str(generation)
 
 
 @_brief_errors()
-def upload(path: str, data: bytes, generation: int | None = None) -> int:
-    """Writes an object, and returns its generation.
-
-    Args:
-      path: The object's path.
-      data: Its bytes.
-      generation: The generation that it must still have, 0 if there must be none, or None.
-
-    Raises:
-      FileExistsError: It has another generation.
-    """
+def upload(path: str, data: bytes, version: str | None = None) -> str:
+    """Writes an object, and returns its version; see `objects.ObjectStore.upload`."""
     blob = _blob(path)
     kind = "application/octet-stream"
-    settings: dict[str, Any] = {"if_generation_match": generation, "retry": DEFAULT_RETRY}
+    settings: dict[str, Any] = {"if_generation_match": _generation(version), "retry": DEFAULT_RETRY}
     blob.upload_from_string(data, content_type=kind, **settings)
-    return int(blob.generation or 0)
+    return str(blob.generation or 0)
 
 
 @_brief_errors()
-def delete(path: str, generation: int) -> None:
-    """Deletes an object unless it is gone or has another generation."""
+def delete(path: str, version: str) -> None:
+    """Deletes an object unless it is gone or has another version."""
     with contextlib.suppress(exceptions.NotFound, exceptions.PreconditionFailed):
-        _blob(path).delete(if_generation_match=generation)
+        _blob(path).delete(if_generation_match=_generation(version))
 
 
 @_brief_errors()
 def check_writable(path: str) -> None:
     """Writes and deletes an object; raises OSError if that is not possible."""
     blob = _blob(path)
-    blob.upload_from_string(b"?", **_AT_ONCE)
-    blob.delete(**_AT_ONCE)
+    blob.upload_from_string(b"?", retry=None, timeout=_SECONDS)
+    blob.delete(retry=None, timeout=_SECONDS)
 
 
 @_brief_errors()
 def check_readable(path: str) -> None:
     """Lists the objects at a path or glob; raises OSError if the account may not."""
     bucket, name = parse_gcs_path(path, object_optional=True)
-    prefix = name.translate(str.maketrans("*?[", "***")).partition("*")[0]
-    found = _client().list_blobs(bucket, prefix=prefix, max_results=1, **_AT_ONCE)
-    next(iter(found), None)
+    prefix = prefix_before_glob(name)
+    blobs = _client().list_blobs(bucket, prefix=prefix, max_results=1, retry=None, timeout=_SECONDS)
+    next(iter(blobs), None)
 
 
 @_brief_errors()
@@ -110,16 +106,23 @@ def open_object(path: str, buffer_bytes: int) -> BinaryIO:
     return cast(BinaryIO, _beam_gcs().open(path, "r", read_buffer_size=buffer_bytes))
 
 
-def check_credentials() -> None:
+def check_credentials(path: str) -> None:
     """Raises AccessError if Google's library finds no credentials."""
     try:
         google.auth.default()
     except GoogleAuthError:
         raise AccessError(
-            "gs:// paths need Google's credentials, and none were found that can be used. Run gcloud "
+            f"{path} needs Google's credentials, and none were found that can be used. Run gcloud "
             "auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS to the path of a "
             "service account's key file."
         ) from None
+
+
+def _generation(version: str | None) -> int | None:
+    """Returns the generation of a version; a generation of 0 stands for no object."""
+    if version is None:
+        return None
+    return 0 if version == ABSENT else int(version)
 
 
 def _beam_gcs() -> GcsIO:

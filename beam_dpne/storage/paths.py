@@ -5,14 +5,18 @@ Beam is loaded when a remote path is used, and not before, so that work on local
 
 import os
 import re
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 if TYPE_CHECKING:
     from apache_beam.io.filesystem import FileMetadata
     from apache_beam.io.filesystems import FileSystems
+    from apache_beam.options.pipeline_options import PipelineOptions
 
 # What Beam takes as a path with a scheme.
 _WITH_SCHEME = re.compile(r"([a-zA-Z][-a-zA-Z0-9+.]*)://.*")
+# What stands above all folders: a scheme, and an account of Azure, which is no folder.
+_ROOT = re.compile(r"[^/]+:/|azfs://[^/]+")
 
 
 def scheme_of(path: str) -> str | None:
@@ -25,6 +29,17 @@ def scheme_of(path: str) -> str | None:
     return found[1] if found else None
 
 
+def around(path: str) -> Iterator[str]:
+    """Yields a path and the folders around it, below the root of its file system, account or bucket.
+
+    >>> list(around("azfs://account/container/notes.jsonl"))
+    ['azfs://account/container/notes.jsonl', 'azfs://account/container']
+    """
+    while path and not _ROOT.fullmatch(path):
+        yield path
+        path = path.rpartition("/")[0]
+
+
 def is_local(path: str) -> bool:
     """Returns whether a path is on this machine, instead of on another Beam file system."""
     return scheme_of(path) is None
@@ -33,8 +48,22 @@ def is_local(path: str) -> bool:
 def file_systems() -> "type[FileSystems]":
     """Returns Beam's file systems, and loads Beam for it."""
     from apache_beam.io.filesystems import FileSystems
+    from apache_beam.options.value_provider import RuntimeValueProvider
 
+    # The file systems of S3 and Azure do not work without options.
+    if FileSystems._pipeline_options is None and RuntimeValueProvider.runtime_options is None:
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        FileSystems.set_options(PipelineOptions([]))
     return FileSystems
+
+
+def file_system_options() -> "PipelineOptions":
+    """Returns the options that Beam's file systems use: those of the run, or on a worker of its job."""
+    from apache_beam.options.value_provider import RuntimeValueProvider
+
+    options = file_systems()._pipeline_options or RuntimeValueProvider.runtime_options
+    return cast("PipelineOptions", options)
 
 
 def join(folder: str, name: str) -> str:
@@ -45,11 +74,6 @@ def join(folder: str, name: str) -> str:
 def split(path: str) -> tuple[str, str]:
     """Returns the folder of a file, which is absolute if it is local, and the file's name in it."""
     return os.path.split(os.path.abspath(path)) if is_local(path) else file_systems().split(path)
-
-
-def exists(path: str) -> bool:
-    """Returns whether there is a file or a folder at a path."""
-    return os.path.exists(path) if is_local(path) else file_systems().exists(path)
 
 
 def open_file(path: str) -> BinaryIO:

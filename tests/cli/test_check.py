@@ -85,6 +85,17 @@ def test_it_says_what_may_be_wrong_and_names_no_user_and_no_word(check, records,
     assert not [word for word in words if word in ended.out + ended.err]
 
 
+def test_nothing_looks_wrong_only_where_nothing_else_was_told(check):
+    """What is told of the first texts, or of a large delta, stands on stderr."""
+    html = notes(2000, text="<b>see</b> you")
+    for records, options in ((html, ()), (notes(2000), ("--epsilon", 4, "--delta", 5e-3))):
+        ended = check(records, *options)
+        assert ended.status == 0
+        assert ended.err
+        assert "Nothing looks wrong" not in ended.out
+    assert "Nothing looks wrong" not in check(html, "--quiet").out
+
+
 def csv(tmp_path, name, ids, header="user,text"):
     rows = [f"{each},see you soon\n{each},dear friend\n" for each in ids]
     return write(tmp_path / name, "\n".join([header, *rows]))
@@ -160,7 +171,10 @@ def test_a_field_that_numbers_records_is_told_by_check_and_run(
     path = write(tmp_path / "notes.jsonl", "\n".join(records))
     ended = cli(*command, "--input", path, *BUDGET, "--output", tmp_path / "out")
     assert ended.status == 0, ended.err
-    assert ("Nearly all of the first records have a user of their own" in ended.err) == is_told
+    # A run has seen its first records, and `check` all of them.
+    told = ended.out if command[0] == "check" else ended.err
+    is_expected = is_told or (command[0] == "check" and not again)
+    assert ("have a user of their own" in told) == is_expected
 
 
 OWN = """

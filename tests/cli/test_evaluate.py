@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from beam_dpne import join_tokens
-from beam_dpne.cli import releases
 from beam_dpne.errors import RunError
 from beam_dpne.evaluation.reports import MARK, NOTICE, PREFIX
+from beam_dpne.jobs import evaluating
 from beam_dpne.release.reading import read_release
 
 pytest_plugins = ["tests.engines.storage"]
@@ -393,7 +393,7 @@ def test_a_message_of_others_is_withheld_after_the_data_were_read(judge, monkeyp
     def fail(*_):
         raise other("Smith")
 
-    monkeypatch.setattr(releases, "index_corpus", fail)
+    monkeypatch.setattr(evaluating, "index_corpus", fail)
     ended = judge()
     assert ended.status == 1
     assert "its message is withheld, since it may quote the data" in ended.err

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 
 from beam_dpne import errors
-from beam_dpne.cli.main import failure_log, outcome, whole_chain
+from beam_dpne.cli.main import outcome
 from beam_dpne.documents.tokenizers import resolve_tokenizer, tokenizer_name
 from beam_dpne.elements import progress
 from beam_dpne.errors import RunError, printable_reason
+from beam_dpne.jobs.failures import failure_log, whole_chain
 from beam_dpne.jobs.inputs import with_cause
 from beam_dpne.storage import directories
 

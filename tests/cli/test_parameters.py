@@ -156,8 +156,8 @@ def test_the_help_is_two_screens_with_what_must_be_given_first(cli, command, mon
     required = {name for name, each in command.parameters.items() if each.required} & {*shown}
     assert all(lines[shown[name]].startswith(f"  --{name} ") for name in required)
     others = [shown[name] for name in options(command) if name in {*shown} - required]
-    assert max((shown[name] for name in required), default=0) < max(others, default=1)
-    first = " ".join(lines[: min(others, default=0)])
+    assert max((shown[name] for name in required), default=0) < max(others, default=len(lines))
+    first = " ".join(lines[: min(others, default=len(lines))])
     assert all(f"--{name} " in first for name in required)
 
 
@@ -223,7 +223,7 @@ def test_commands_and_the_version_are_listed(cli):
         ("account", ("--create",), "account takes one of: LEDGERS;"),
         ("account", ("r", "--budget", "b"), "account takes one of: LEDGERS;"),
         ("audit", (), "PROGRAM, --epsilon and --delta must be given"),
-        ("plan", ("trigrams", *BUDGET), "PROGRAM must be one of ngrams, set-union, bayesian, got"),
+        ("plan", ("trigrams", *BUDGET), "PROGRAM must be one of ngrams, set-union, bayesian, count,"),
         ("audit", ("ngrams", *BUDGET, "--runs", "3"), "--runs must be an integer from 200 to 10000000"),
         ("audit", ("ngrams", "--epsilon", "1"), "--delta must be given"),
     ],
@@ -346,6 +346,36 @@ def test_help_whose_reader_has_enough_ends_in_silence(arguments, unbuffered):
     )
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("runner", [(), ("--runner", "FlinkRunner")])
+@pytest.mark.parametrize("meant", ["output", "max_length", "epsilon"])
+def test_a_misspelt_option_is_named_before_one_that_is_missing(cli, runner, meant):
+    """An engine would drop it, so that a run would have another plan."""
+    ended = cli("ngrams", "--input", "a.jsonl", f"--{meant}s", "3", *runner)
+    assert ended.status == 2
+    assert f"there is no option --{meant}s. Did you mean --{meant}?" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "meant"),
+    [
+        ("mask", "emails,url", "urls"),
+        ("fold", "witdh", "width"),
+        ("keep", "hashtag", "hashtags"),
+        ("output_format", "json", "jsonl"),
+        ("input_format", "parket", "parquet"),
+        ("quoting", "backslashes", "backslash"),
+        ("delimiter", "semicolons", "semicolon"),
+        ("tokenizer", "word", "words"),
+        ("encoding", "utf-18", "utf-16"),
+        ("strategy", "adaptiv", "adaptive"),
+    ],
+)
+def test_a_wrong_name_of_a_value_is_told_the_one_that_was_meant(cli, option, value, meant):
+    ended = cli("ngrams", "--input", "a.jsonl", *BUDGET, "--output", "x", f"--{option}", value)
+    assert ended.status == 2
+    assert re.search(rf"Did you mean (\S+ or )?{meant}\b", ended.err), ended.err
 
 
 def test_an_unknown_option_is_refused_with_the_one_that_was_meant(cli):

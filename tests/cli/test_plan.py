@@ -68,7 +68,7 @@ def test_a_table_of_any_width_has_whole_words_and_all_its_cells(width, monkeypat
     names = ["length", "within factor two", "rank correlation", "10,000 users", "1,000 users"]
     rows = [{name: f"{n},{place}00–12,345" for place, name in enumerate(names)} for n in range(3)]
     rows = [row | {"length": n} for n, row in enumerate(rows)]
-    monkeypatch.setattr(display, "_console", lambda file: Console(file=file, width=width))
+    monkeypatch.setattr(display, "console_of", lambda file: Console(file=file, width=width))
     display.print_table("title", rows)
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= width for line in lines)

@@ -13,9 +13,9 @@ import time
 
 import pytest
 
-from beam_dpne.cli import display
 from beam_dpne.elements import progress
 from beam_dpne.elements.progress import Snapshot
+from beam_dpne.jobs import console
 from beam_dpne.jobs.running import only_run_to
 from beam_dpne.release.reading import read_ledger, read_release
 
@@ -107,14 +107,14 @@ def test_progress_has_the_rate_the_time_left_and_the_part_that_is_done():
         (Snapshot("publish", None, 0), 5, "writing the release"),
     ):
         start, _, end = shown.rpartition("…")
-        told = display.progress_told(now, 10**8, seconds)
+        told = console.progress_told(now, 10**8, seconds)
         assert told.startswith(start)
         assert told.endswith(end)
 
 
 def test_without_a_terminal_a_line_comes_in_every_interval(capfd, monkeypatch):
-    monkeypatch.setattr(display, "_LOG_SECONDS", 0.3)
-    with display.progress_line(100, quiet=False):
+    monkeypatch.setattr(console, "_LOG_SECONDS", 0.3)
+    with console.progress_line(100, quiet=False):
         progress.enter("users", 1)
         time.sleep(1.5)
     lines = capfd.readouterr().err.splitlines()
@@ -301,6 +301,7 @@ def test_an_input_without_records_is_refused_if_it_is_empty_and_noticed_if_not(c
         (("--template_location", "gs://b/t"), "--template_location needs --run_key_file"),
         (("--tokenizer", "no_such_module:f"), "tokenizer"),
         (("--runner", "NoSuchRunner"), "runner cannot be used"),
+        (("--runner", "FlinkRuner"), "Did you mean FlinkRunner?"),
         (("--output", "/dev/null/x"), "output"),
     ],
 )
@@ -317,8 +318,8 @@ def test_what_cannot_be_used_is_refused_before_the_run(cli, data, tmp_path, chan
 
 
 def test_a_large_delta_is_a_warning(release):
-    ended, _ = release("--quiet", "--delta", 0.01)
-    assert "warning: delta=0.01 is large" in ended.err
+    ended, _ = release("--quiet", "--delta", 5e-3)
+    assert "warning: delta=0.005 is large" in ended.err
     ended, _ = release("--quiet", "--delta", 0.01, "--public_user_count", 99, output="told")
     assert "warning" not in ended.err
 

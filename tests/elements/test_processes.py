@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from contextlib import closing
 
 import numpy as np
@@ -15,8 +16,15 @@ import pyarrow as pa
 import pytest
 
 from beam_dpne.elements import progress
-from beam_dpne.elements.processes import Processes, most_forks
+from beam_dpne.elements.processes import (
+    Processes,
+    answers,
+    can_be_sent,
+    in_new_process,
+    most_forks,
+)
 from beam_dpne.errors import InputError, RunError, printable_reason
+from tests.conftest import ROOT
 
 SECONDS = 30
 
@@ -286,3 +294,69 @@ def test_signals_end_forks_and_only_the_parent_hears_an_interrupt(shared):
         os.kill(fork, signal.SIGTERM)
         assert os.waitpid(fork, 0)[1] == signal.SIGTERM
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGINT, signal.SIGTERM} == set()
+
+
+def in_forks(numbers):
+    """What a new process does that forks: squares, and progress of its own and of its forks."""
+
+    def squares(number):
+        progress.advance_bytes(number)
+        yield number * number
+
+    with progress.counting(numbers):
+        progress.enter("users", 2)
+        return sorted(answers(squares, numbers, 2)), os.getppid()
+
+
+def test_a_new_process_gives_the_value_of_a_function_and_its_progress():
+    progress.reset()
+    found, parent = in_new_process(in_forks, [1, 2, 3])
+    assert (found, parent) == ([1, 4, 9], os.getpid())
+    now = progress.snapshot()
+    assert (now.stage, now.length, now.parts, now.bytes_read) == ("users", 2, 3, 6)
+    progress.reset()
+
+
+def stay(folder):
+    """Names this process and its forks by files, and does not end."""
+
+    def name(_):
+        pathlib.Path(folder, str(os.getpid())).touch()
+        time.sleep(1000)
+        yield
+
+    pathlib.Path(folder, str(os.getpid())).touch()
+    list(answers(name, [1, 2], 2))
+
+
+def test_a_new_process_and_its_forks_end_with_a_caller_that_is_killed(tmp_path):
+    code = (
+        "import sys; from beam_dpne.elements.processes import in_new_process; "
+        "from tests.elements.test_processes import stay; in_new_process(stay, sys.argv[1])"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path], cwd=ROOT) as caller:
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 3)
+        caller.kill()
+    wait_until(lambda: not any(is_alive(path.name) for path in tmp_path.iterdir()))
+
+
+def fail(text):
+    raise InputError(text)
+
+
+def end_itself():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_an_error_in_a_new_process_is_raised_and_its_end_is_noticed():
+    with pytest.raises(InputError, match="no such field"):
+        in_new_process(fail, "no such field")
+    with pytest.raises(RunError, match="want of memory"):
+        in_new_process(end_itself)
+
+
+def test_only_what_another_process_can_find_is_sent_to_it():
+    found = types.FunctionType(fail.__code__, {}, "fail")
+    found.__module__ = "__main__"
+    for value, expected in ((fail, True), (found, False), (lambda: 1, False)):
+        assert can_be_sent([value, pa.table({"a": [1]})]) is expected

@@ -421,3 +421,40 @@ def test_a_condition_names_a_value_by_the_text_that_an_id_of_its_type_has(
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"user": ["a", "b"], "text": ["to", "be"], "of": values}), path)
     assert read([path], where=f"of={named}")[0] == [("a", "to")]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("text", "where", "texts"),
+    [
+        ("nodes.*.said.text", None, ["to be", "or not", "that is"]),
+        ("nodes.*.said.text", "nodes.*.said.role=user", ["to be", "that is"]),
+        ("nodes.*.said.text", ["nodes.*.said.role=user", "lang=en"], ["to be"]),
+        ("nodes.*.parts[]", "nodes.*.said.role=bot", ["x", "y"]),
+        ("lang", "nodes.*.said.role=bot", ["en"]),
+    ],
+)
+def test_a_star_stands_for_every_key_of_an_object_or_a_map(tmp_path, kind, text, where, texts):
+    def node(role: str, text: str, parts: list[str]) -> dict[str, Any]:
+        return {"said": {"role": role, "text": text}, "parts": parts}
+
+    chats = [
+        {
+            "user": "ann",
+            "lang": "en",
+            "nodes": {"n0": node("user", "to be", []), "n2": node("bot", "or not", ["x", "y"])},
+        },
+        {"user": "ann", "lang": "da", "nodes": {"n1": node("user", "that is", ["z"])}},
+        {"user": "ann", "lang": "da", "nodes": {}},
+    ]
+    path = tmp_path / f"a.{kind}"
+    if kind == "jsonl":
+        write(path, "".join(f"{json.dumps(chat)}\n" for chat in chats))
+    else:
+        said = pa.struct([("role", pa.string()), ("text", pa.string())])
+        nodes = pa.map_(pa.string(), pa.struct([("said", said), ("parts", pa.list_(pa.string()))]))
+        rows = [chat | {"nodes": list(chat["nodes"].items())} for chat in chats]
+        schema = pa.schema([("lang", pa.string()), ("nodes", nodes), ("user", pa.string())])
+        pq.write_table(pa.Table.from_pylist(rows, schema), path)
+    rows, rejects = read([path], text_field=text, where=where)
+    assert (rows, rejects) == ([("ann", each) for each in texts], [])

@@ -13,6 +13,16 @@ from tests.conftest import ROOT
 from tests.reading.files import read, write
 
 TURNS = [{"content": "to be", "role": "user"}, {"content": "or not", "role": "assistant"}]
+
+
+def node_of_chatgpt(role: str, parts: list[str]) -> dict[str, Any]:
+    content = {"content_type": "text", "parts": parts}
+    return {"id": role, "message": {"author": {"role": role}, "content": content}, "parent": "p"}
+
+
+OF_SYSTEM = node_of_chatgpt("system", [""])
+ASKED = node_of_chatgpt("user", ["to be", "or not"])
+ANSWERED = node_of_chatgpt("assistant", ["that is"])
 MESSAGE = {
     "id": 7,
     "type": "message",
@@ -44,6 +54,13 @@ FORMS: dict[str, tuple[Any, list[tuple[str, str]]]] = {
         ],
         [("s7", "hello")],
     ),
+    "ChatGPT's export": (
+        [
+            {"title": "Walks", "mapping": {"4f2": OF_SYSTEM, "9c1": ASKED, "b07": ANSWERED}},
+            {"title": "None", "mapping": {"d10": OF_SYSTEM}},
+        ],
+        [("ann", "to be"), ("ann", "or not")],
+    ),
     "Slack's export": (
         [
             {"type": "message", "user": "U07", "text": "good day", "ts": "1767600000.0001"},
@@ -74,12 +91,18 @@ def options_of(form: str) -> dict[str, Any]:
     page = (ROOT / "docs" / "input.md").read_text(encoding="utf-8")
     (line,) = re.findall(rf"^\| {form}.*\| `(--.*)` \|$", page, re.MULTILINE)
     words = shlex.split(line)
-    return {name[2:]: value for name, value in zip(words[::2], words[1::2], strict=True)}
+    given = list(zip(words[::2], words[1::2], strict=True))
+    options: dict[str, Any] = {name[2:]: value for name, value in given}
+    if conditions := [value for name, value in given if name == "--where"]:
+        options["where"] = conditions
+    return options
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_published_form_is_read_by_the_options_of_the_page(tmp_path, form: str) -> None:
     records, documents = FORMS[form]
+    tmp_path = tmp_path / "user=ann"
+    tmp_path.mkdir()
     files = [write(tmp_path / "a.json", json.dumps(records, indent=1))]
     if isinstance(records, list):
         files.append(write(tmp_path / "a.jsonl", "".join(f"{json.dumps(x)}\n" for x in records)))

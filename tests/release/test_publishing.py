@@ -21,7 +21,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import NgramsPlan, PrivateNgrams, Release, RunKey, split_ngram
+from beam_dpne import NgramsPlan, PrivateNgrams, Release, RunKey, read_release, split_ngram
 from beam_dpne.elements.rows import (
     COUNTED_ITEM_SCHEMA,
     ITEM_SCHEMA,
@@ -32,7 +32,7 @@ from beam_dpne.elements.rows import (
 from beam_dpne.errors import ReleaseError
 from beam_dpne.release.parts import OUTPUT_FORMATS
 from beam_dpne.release.publishing import check_output
-from beam_dpne.release.reading import read_ledger, read_release
+from beam_dpne.release.reading import read_ledger
 from beam_dpne.release.steps import WriteRelease
 from beam_dpne.storage.directories import directory_at
 from tests.support import releases

@@ -245,8 +245,10 @@ def test_other_transforms_require_their_keys(tmp_path):
 
 
 def test_a_large_delta_is_warned_about(caplog):
-    yaml.PrivateNgrams(epsilon=1, delta=0.01)
-    assert "delta=0.01 is large" in caplog.text
+    yaml.PrivateNgrams(epsilon=1, delta=5e-3)
+    assert "delta=0.005 is large" in caplog.text
     caplog.clear()
+    with pytest.raises(ValueError, match=r"delta must be below 0\.01"):
+        yaml.PrivateNgrams(epsilon=1, delta=0.01)
     yaml.PrivateNgrams(epsilon=1, delta=0.01, public_user_count=100)
     assert not caplog.text

@@ -1,0 +1,58 @@
+"""What becomes of an error of a call: a message without data, and a traceback without our frames.
+
+Notebooks can show the variables of all frames of a traceback. So an error is raised anew where the call
+began, without the frames in which private texts were at hand, and without an error before it.
+"""
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from beam_dpne.api.keywords import with_keywords
+from beam_dpne.elements import progress
+from beam_dpne.errors import RunError, is_ours, printable_reason
+
+_Out = TypeVar("_Out")
+
+
+def withheld(run: Callable[[], _Out]) -> _Out:
+    """Returns what a function returns; its errors are raised anew, from here.
+
+    Raises:
+      BeamDpneError, ValueError, FileNotFoundError: as the function, with the names of keywords.
+      RunError: of another error, whose message may quote data.
+    """
+    progress.reset()
+    try:
+        with _hooks_kept():
+            return run()
+    except KeyboardInterrupt:
+        raised: BaseException = KeyboardInterrupt()
+    except Exception as error:
+        raised = _anew(error)
+    finally:
+        progress.reset()
+    # Within the block above, the first error would be kept as what was handled.
+    raise raised
+
+
+def _anew(error: Exception) -> Exception:
+    kind = type(error)
+    is_early = kind in (ValueError, FileNotFoundError, TypeError) and not progress.snapshot().stage
+    if kind is TypeError and is_early:
+        return TypeError(str(error))
+    if not is_ours(kind) and not is_early:
+        return RunError(printable_reason(error))
+    return kind(with_keywords(str(error)))
+
+
+@contextlib.contextmanager
+def _hooks_kept() -> Iterator[None]:
+    """Puts back what prints errors that nobody handles; a run in this process withholds them."""
+    hooks = (threading.excepthook, sys.unraisablehook)
+    try:
+        yield
+    finally:
+        threading.excepthook, sys.unraisablehook = hooks

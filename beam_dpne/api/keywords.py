@@ -1,0 +1,273 @@
+"""The keywords of calls: parameters of the groups of a call, some of them under shorter names."""
+
+import dataclasses
+import inspect
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from beam_dpne.errors import UsageError
+from beam_dpne.jobs.made import (
+    Groups,
+    Made,
+    fields_in,
+    load_groups,
+    parameters_in,
+    typed_values,
+    with_file,
+)
+from beam_dpne.jobs.programs import FILES, PROGRAMS
+from beam_dpne.mechanism.plan import GaussianPlan
+from beam_dpne.validation import Parameter, did_you_mean
+
+# Parameters whose keywords have shorter names.
+SHORTER = {
+    "user_field": "user",
+    "text_field": "text",
+    "group_field": "group",
+    "run_key_file": "run_key",
+}
+# A command line with its options, the name of an option, or one of the longer names.
+_NAMED = re.compile(
+    rf"(beam-dpne \w+(?: [\w./-]+)*)|(?:--(?=[a-z_])|\b(?=(?:{'|'.join(SHORTER)})\b))([a-z_]+)"
+)
+_PARAMETERS = {keyword: name for name, keyword in SHORTER.items()}
+# Keywords whose values may be objects: a function, a key.
+_OBJECTS = ("tokenizer", "run_key")
+# Keywords that come first in help.
+_FIRST = ("user", "text", "epsilon", "delta")
+_PLAN = Parameter(
+    "The plan: an object, or the path of a JSON file with any of the parameters by their names.",
+    name="plan",
+    optional=True,
+)
+_PROGRESS = Parameter(
+    "Whether progress and advice are shown; warnings and errors always are.",
+    name="progress",
+    kind=bool,
+    default=True,
+)
+# Types of paths.
+PATHS = (str, os.PathLike)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call.
+
+    Attributes:
+      name: its name.
+      groups: its groups of parameters, "module:Class" below `beam_dpne`, by any title.
+      hidden: names of parameters without a keyword.
+      is_run: whether a plan may be given as an object or a file, beside or instead of its keywords.
+      is_quiet: whether the call shows nothing, so that it has no keyword for it.
+    """
+
+    name: str
+    groups: Mapping[str, Sequence[str]]
+    hidden: Sequence[str] = ()
+    is_run: bool = False
+    is_quiet: bool = False
+
+    def load_groups(self) -> Groups:
+        """Returns the classes of its groups."""
+        return load_groups(self.groups)
+
+    @property
+    def keywords(self) -> dict[str, Parameter]:
+        """The parameters of its keywords, in their order."""
+        found = {
+            SHORTER.get(name, name): each
+            for name, each in parameters_in(self.load_groups()).items()
+            if name not in self.hidden
+        }
+        whole = {name: found[name] for name in _FIRST if name in found}
+        if self.is_run:
+            whole["plan"] = _PLAN
+        whole |= found
+        if not self.is_quiet:
+            whole["progress"] = _PROGRESS
+        return whole
+
+    def needs(self, keyword: str) -> bool:
+        """Whether a keyword must be given; what a plan needs may be in `plan`."""
+        each = self.keywords[keyword]
+        return each.required and not (self.is_run and keyword in ("epsilon", "delta", "length"))
+
+
+# What a call does itself, or has no use for: paths, a file of parameters, engines, the display.
+_HIDDEN = (
+    *("input", "plan", "output", "output_format", "overwrite", "side_input_limit"),
+    *("harness_timeout", "quiet"),
+)
+
+
+def _releasing(name: str, program: str) -> Call:
+    return Call(name=name, groups=PROGRAMS[program].groups, hidden=_HIDDEN, is_run=True)
+
+
+CALLS = {
+    "release_ngrams": _releasing("release_ngrams", "ngrams"),
+    "release_items": _releasing("release_items", "set-union"),
+    "estimate_probabilities": _releasing("estimate_probabilities", "bayesian"),
+    "count_phrases": _releasing("count_phrases", "count"),
+    "evaluate": Call(
+        name="evaluate",
+        groups={
+            "reading": ("jobs.parameters:Input", *FILES),
+            "evaluating": ("jobs.asking:Evaluating",),
+        },
+        hidden=("input", "release", "output"),
+    ),
+    "plan": Call(
+        name="plan",
+        groups={"planning": ("jobs.asking:Planning",), "reading": FILES},
+        hidden=("program", "output", "overwrite"),
+    ),
+    "account": Call(
+        name="account",
+        groups={"account": ("jobs.asking:Accounting",)},
+        hidden=("ledgers", "json"),
+        is_quiet=True,
+    ),
+}
+
+
+def document(function: Callable[..., Any], call: Call, sections: str) -> None:
+    """Gives a function the signature of a call, and the meaning of its keywords to its docstring."""
+    positional = [
+        each
+        for each in inspect.signature(function).parameters.values()
+        if each.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    found = call.keywords
+    keywords = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if call.needs(name) else each.default,
+        )
+        for name, each in found.items()
+    ]
+    lines = [f"  {name}: {each.help} {_default_of(each)}".rstrip() for name, each in found.items()]
+    whole = "\n".join(["Keyword Args:", *lines])
+    vars(function).update(__signature__=inspect.Signature([*positional, *keywords]))
+    function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{whole}\n{sections}"
+
+
+def _default_of(each: Parameter) -> str:
+    return "" if each.required else f"Default: {each.shown_default}."
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Asked:
+    """What a call asks for.
+
+    Attributes:
+      made: the groups of parameters.
+      objects: the values that are objects and no parameters: a tokenizer, a run key.
+      progress: whether progress is shown.
+    """
+
+    made: Made
+    objects: Mapping[str, Any]
+    progress: bool
+
+
+def asked_of(
+    call: Call,
+    given: Mapping[str, Any],
+    fixed: Mapping[str, Any],
+    without: Sequence[type] = (),
+) -> Asked:
+    """Makes the groups of a call's parameters.
+
+    Args:
+      call: the call.
+      given: its keywords by name.
+      fixed: values of parameters that are no keywords, by name.
+      without: groups that are not made.
+
+    Raises:
+      TypeError: there is no such keyword.
+      ValueError: a value is wrong.
+    """
+    known = call.keywords
+    for name in given:
+        if name not in known:
+            raise TypeError(
+                f"{call.name}() got an unexpected keyword argument {name!r}.{_hint(name, known)}"
+            )
+    objects = {
+        name: given[name]
+        for name in _OBJECTS
+        if call.is_run and given.get(name) is not None and not isinstance(given[name], PATHS)
+    }
+    values = {
+        _PARAMETERS.get(name, name): plain(value)
+        for name, value in given.items()
+        if name not in ("plan", "progress", *objects)
+    }
+    groups = {
+        title: [kind for kind in kinds if kind not in without]
+        for title, kinds in call.load_groups().items()
+    }
+    values = typed_values(values, parameters_in(groups))
+    values = {**with_plan(values, given.get("plan"), groups), **fixed}
+    return Asked(Made(groups, values), objects, bool(given.get("progress", True)))
+
+
+def _hint(name: str, known: Mapping[str, Parameter]) -> str:
+    shorter = SHORTER.get(name)
+    return f" Here it is {shorter}." if shorter in known else did_you_mean(name, known)
+
+
+def with_plan(values: dict[str, Any], plan: object, groups: Groups) -> dict[str, Any]:
+    """Returns values with those of a plan, which is an object or the path of a file.
+
+    Raises:
+      UsageError: it is neither, or a value is in it already.
+    """
+    if plan is None:
+        return values
+    if isinstance(plan, PATHS):
+        return with_file({**values, "plan": os.fspath(plan)}, fields_in(groups))
+    kind = next(
+        kind for kinds in groups.values() for kind in kinds if issubclass(kind, GaussianPlan)
+    )
+    if not isinstance(plan, kind):
+        raise UsageError(f"plan must be a {kind.__name__} or a path, got {type(plan).__name__}.")
+    in_plan = json.loads(plan.to_json())
+    if both := sorted(in_plan.keys() & values.keys()):
+        raise UsageError(f"{both[0]} is in the plan already; leave it out beside the plan.")
+    return {**values, **in_plan}
+
+
+def with_keywords(text: str) -> str:
+    """Returns a message that names parameters by their keywords; command lines in it stay.
+
+    >>> with_keywords("user_field must be given: text for --like, or beam-dpne check --text_field x.")
+    'user must be given: text for like, or beam-dpne check --text_field x.'
+    """
+    return _NAMED.sub(_keyword_of, text)
+
+
+def _keyword_of(found: re.Match[str]) -> str:
+    command, name = found.groups()
+    return command or SHORTER.get(name, name)
+
+
+def plain(value: object) -> object:
+    """Returns paths as texts, and lists as tuples."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return tuple(map(plain, value)) if isinstance(value, list | tuple) else value
+
+
+def are_paths(given: object) -> bool:
+    """Whether an input is given by paths, and not as a frame."""
+    if isinstance(given, list | tuple):
+        return len(given) > 0 and all(isinstance(each, PATHS) for each in given)
+    return isinstance(given, PATHS)

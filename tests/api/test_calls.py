@@ -1,0 +1,483 @@
+"""A call from Python releases what the command does, in memory, and shows no data if it fails."""
+
+import contextlib
+import inspect
+import json
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+import warnings
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import beam_dpne
+from beam_dpne import (
+    NgramsPlan,
+    Release,
+    RunKey,
+    SetUnionPlan,
+    account,
+    evaluate,
+    plan,
+    release_items,
+    release_ngrams,
+)
+from beam_dpne.accounting.budget import create_budget, open_budget
+from beam_dpne.api.keywords import CALLS
+from beam_dpne.errors import BudgetError, InputError, ReleaseError, RunError, UsageError
+from beam_dpne.reading.frames import Frame, frame_file
+from beam_dpne.reading.options import ReadOptions
+from tests.api import tokenizers
+from tests.conftest import ROOT
+from tests.engines.conftest import release_bytes
+from tests.test_docs import module_of
+
+KEY = "5eed" * 16
+# The call of each program, and what a call and its command are given besides.
+PROGRAMS = {
+    "ngrams": ("release_ngrams", {"max_length": 3, "mask": "numbers"}),
+    "ngrams with groups": ("release_ngrams", {"group": "team", "max_length": 2}),
+    "ngrams of lists": (
+        "release_ngrams",
+        {"text": "talk.turns.said", "where": "talk.turns.by=ann"},
+    ),
+    "set-union": ("release_items", {"tokenizer": "words", "known": "known.txt"}),
+    "bayesian": ("estimate_probabilities", {"public": "public.tsv", "length": 2}),
+    "count": ("count_phrases", {"phrases": "phrases.txt"}),
+}
+OPTIONS = {"user": "user_field", "text": "text_field", "group": "group_field"}
+GIVEN = {"user": "customer", "text": "message", "epsilon": 10, "delta": 1e-4}
+
+
+class Stream:
+    """Gives its rows once, as a cursor does."""
+
+    def __init__(self, table):
+        self.reader = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(100))
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        reader, self.reader = self.reader, None
+        return reader.__arrow_c_stream__(requested_schema)
+
+
+FRAMES = {
+    "pandas": lambda table: table.to_pandas(),
+    "pandas with categories": lambda table: table.to_pandas().astype({"message": "category"}),
+    "pandas with an index": lambda table: table.to_pandas().set_index("customer"),
+    "pyarrow": lambda table: table,
+    "stream": Stream,
+    "batches": lambda table: iter(table.to_batches(90)),
+    "path": lambda table: "notes.parquet",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("calls")
+    said = {"by": "ann", "said": "Good morning"}
+    rows = [
+        {
+            "customer": None if n == 7 else n % 400,
+            "message": f"Good morning, you {n % 7}",
+            "team": "ab"[n % 2],
+            "talk": {"turns": [{"by": "bob", "said": "Hello, you"}] * (n % 3) + [said]},
+        }
+        for n in range(900)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), path / "notes.parquet")
+    (path / "run.key").write_text(KEY)
+    (path / "run.key").chmod(0o600)
+    (path / "public.tsv").write_text("good morning\t9\nmorning you\t5\nyou there\t2\n")
+    (path / "phrases.txt").write_text("good morning\nyou there\nnobody\n")
+    (path / "known.txt").write_text("good evening to you\n" * 9)
+    return path
+
+
+@pytest.fixture
+def table(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    return pq.read_table("notes.parquet")
+
+
+@pytest.fixture(scope="module")
+def commanded(cli, folder):
+    """The files that a program's command writes, in a format."""
+
+    def files(program, output_format="jsonl"):
+        output = f"{program} {output_format}"
+        with contextlib.chdir(folder):
+            if not os.path.exists(output):
+                given = GIVEN | PROGRAMS[program][1] | {"run_key_file": "run.key", "output": output}
+                options = (f"--{OPTIONS.get(key, key)}={value}" for key, value in given.items())
+                ended = cli(
+                    *(program.split()[0], "--input", "notes.parquet", *options),
+                    *("--output_format", output_format, "--workers", 1),
+                )
+                assert ended.status == 0, ended.err
+        return release_bytes(folder / output)
+
+    return files
+
+
+def called(program, frame, **given):
+    call, own = PROGRAMS[program]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return getattr(beam_dpne, call)(
+            frame, **{**GIVEN, **own, "run_key": "run.key", "progress": False, **given}
+        )
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("kind", FRAMES)
+def test_each_frame_gives_the_bytes_of_the_command(commanded, table, program, kind):
+    release = called(program, FRAMES[kind](table), workers=1)
+    assert release.files == commanded(program)
+
+
+@pytest.mark.parametrize(
+    ("program", "kind"), [*((program, "pyarrow") for program in PROGRAMS), ("ngrams", "path")]
+)
+def test_processes_that_share_the_work_give_the_same_bytes(commanded, table, program, kind):
+    release = called(program, FRAMES[kind](table), workers=2, partitions=4)
+    assert release.files == commanded(program)
+
+
+@pytest.mark.parametrize("library", ["duckdb", pytest.param("polars", marks=pytest.mark.readers)])
+def test_frames_of_other_libraries_give_the_bytes_of_the_command(commanded, table, library):
+    other = pytest.importorskip(library)
+    frames = {"duckdb": "from_arrow", "polars": "from_arrow"}
+    frame = getattr(other, frames[library])(table)
+    if library == "polars":
+        frame = frame.with_columns(other.col("message", "team").cast(other.Categorical))
+    for program in PROGRAMS:
+        assert called(program, frame, workers=1).files == commanded(program)
+    assert called("ngrams", frame, workers=2, partitions=4).files == commanded("ngrams")
+
+
+def test_a_release_in_memory_is_the_release_of_its_files(commanded, table, tmp_path):
+    release = called("ngrams", table)
+    assert isinstance(release, Release)
+    for output_format in ("jsonl", "csv", "tsv", "parquet"):
+        written = release.write(tmp_path / output_format, output_format)
+        assert release_bytes(tmp_path / output_format) == commanded("ngrams", output_format)
+        assert written.table() == release.table()
+    written = beam_dpne.read_release(tmp_path / "jsonl")
+    assert written.ledger == release.ledger
+    assert written.ledger_sha256 == release.ledger_sha256
+    assert pa.table(release) == release.table()
+    assert release.to_pandas().to_dict("list") == release.table().to_pydict()
+    release.verify()
+    assert release._repr_html_() == written._repr_html_()
+    for output_format in ("html", "markdown"):
+        page = release.report(output_format=output_format, since=written)
+        assert page == written.report(output_format=output_format, since=release)
+    assert set(release.compare(written)["change"].to_pylist()) == {"unchanged"}
+    with pytest.raises(ReleaseError, match="which is a release already"):
+        release.write(tmp_path / "jsonl")
+
+
+def test_a_damaged_file_in_memory_is_refused(table):
+    release = called("ngrams", table)
+    name = next(name for name in release.files if name.endswith("jsonl"))
+    release.files[name] += b"\n"
+    with pytest.raises(ReleaseError, match="damaged"):
+        release.table()
+
+
+def test_a_plan_is_given_by_an_object_a_file_or_keywords(table, tmp_path):
+    whole = NgramsPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=(9, 4))
+    path = tmp_path / "plan.json"
+    path.write_text(whole.to_json())
+    given = {"user": "customer", "text": "message", "run_key": RunKey.from_hex(KEY)}
+    own = {"epsilon": 10, "delta": 1e-4, "max_length": 2, "max_contributions": [9, 4]}
+    releases = [
+        release_ngrams(table, **given, **each, progress=False)
+        for each in ({"plan": whole}, {"plan": path}, own)
+    ]
+    assert len({release.ledger_sha256 for release in releases}) == 1
+    for each in (whole, path):
+        with pytest.raises(UsageError, match="epsilon is in the"):
+            release_ngrams(table, **given, plan=each, epsilon=4)
+    with pytest.raises(UsageError, match="plan must be a SetUnionPlan or a path, got NgramsPlan"):
+        release_items(table, **given, plan=whole)
+
+
+REFUSED = {
+    "a column that is nearly there": ({"user": "custoner"}, "user must .* Did you mean customer?"),
+    "a column that is not there": ({"text": "xyz"}, "It has the fields customer, message"),
+    "a column of objects": ({"text": "talk"}, "Name the field within it, e.g. text="),
+    "a column that names nobody": ({"user": "talk"}, "A user must be text"),
+    "an option of files": ({"delimiter": ";"}, "delimiter must be left out"),
+    "a format": ({"input_format": "csv"}, "input_format must be left out for a frame"),
+    "no delta": ({"delta": None}, "delta must be given"),
+    "a value": ({"max_length": 0}, "max_length must be an integer"),
+    "a list that is the input": ({"known": "copy.txt"}, "known must not be private data"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_wrong_is_said_before_anything_runs(table, case):
+    given, message = REFUSED[case]
+    with open("copy.txt", "w", encoding="utf-8") as file:
+        texts = table.filter(pc.field("customer").is_valid())["message"].to_pylist()
+        file.writelines(f"{text}\n" for text in texts)
+    with pytest.raises(ValueError, match=message):
+        release_ngrams(table, **GIVEN | given, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        ({"user": ["a"]}, "got dict"),
+        (17, "got int"),
+        ([{"user": "a"}], "got list"),
+        ([], "got list"),
+        (pa.array([1]), "got Int64Array"),
+        (pd.DataFrame({"user": [1, 2], "text": [1, tokenizers.CANARY]}), "columns of Arrow"),
+        (pd.DataFrame([["a", "b", "c"]], columns=["user", "text", "text"]), "is there 2 times"),
+    ],
+)
+def test_what_is_no_frame_is_refused_without_its_data(frame, message):
+    with pytest.raises(InputError, match=message) as caught:
+        release_ngrams(frame, epsilon=1, delta=1e-6)
+    assert tokenizers.CANARY not in str(caught.value)
+
+
+def test_other_columns_may_hold_what_arrow_cannot(commanded, table):
+    frame = table.to_pandas()
+    frame["other"] = [object(), "text", *range(len(frame) - 2)]
+    assert called("ngrams", frame).files == commanded("ngrams")
+
+
+def test_a_part_of_a_frame_is_held_without_the_rest_of_it():
+    texts = pa.array([f"a text that is long {n}" for n in range(9000)])
+    for kind in (pa.string(), pa.large_string(), pa.string_view(), pa.binary()):
+        whole = pa.table({"user": pa.array(range(9000)), "text": texts.cast(kind)})
+        for part in (whole.slice(40, 90), iter(whole.slice(40, 90).to_batches(7))):
+            file, _ = frame_file(Frame(part), ReadOptions())
+            assert file.size < 90 * 60
+            assert len(pickle.dumps(file)) < 90 * 200
+            assert sum(batch.num_rows for batch in file.table.batches) == 90
+
+
+def test_batches_of_several_schemas_are_refused():
+    batches = [pa.record_batch({"user": [1], "text": [value]}) for value in ("a", b"a")]
+    with pytest.raises(InputError, match="record batches of one schema"):
+        release_ngrams(iter(batches), epsilon=1, delta=1e-6)
+
+
+def test_a_frame_without_rows_is_released_empty_and_told(capfd):
+    frame = pa.table({"user": pa.array([], pa.string()), "text": pa.array([], pa.string())})
+    assert release_ngrams(frame, epsilon=1, delta=1e-6).num_rows == 0
+    assert "the input has no records" in capfd.readouterr().err
+
+
+def test_a_keyword_that_is_unknown_is_refused_with_those_that_are_near(table):
+    with pytest.raises(TypeError, match=r"'user_field'.* Here it is user"):
+        release_ngrams(table, user_field="customer", epsilon=1, delta=1e-6)
+    with pytest.raises(TypeError, match="Did you mean epsilon"):
+        release_ngrams(table, epsilom=1, delta=1e-6)
+
+
+def test_keywords_have_one_definition():
+    calls = module_of("make_calls")
+    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", calls.STUB, "-"]
+    made = subprocess.run(
+        command, input=calls.stub(), capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert calls.STUB.read_text(encoding="utf-8") == made.stdout
+    for name, call in CALLS.items():
+        function = getattr(beam_dpne, name)
+        assert set(call.keywords) <= set(inspect.signature(function).parameters)
+        documented = {line.split(":")[0].strip() for line in function.__doc__.splitlines()}
+        assert set(call.keywords) <= documented
+
+
+@pytest.fixture
+def many(table):
+    """More rows than those at which a run looks before it begins, and a canary in each."""
+    rows = table.append_column("canary", pa.array([tokenizers.CANARY] * len(table)))
+    return pa.concat_tables([rows] * 20).combine_chunks()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_failure_log_has_what_an_error_withholds(many, tmp_path, workers):
+    given = {"tokenizer": "tests.api.tokenizers:failing_words", "text": "canary", "mask": None}
+    log = tmp_path / "failure.log"
+    with pytest.raises(RunError, match=str(log)) as caught:
+        called("ngrams", many, **given, workers=workers, partitions=4, failure_log=log)
+    assert tokenizers.CANARY not in str(caught.value)
+    assert f"KeyError: '{tokenizers.CANARY}'" in log.read_text()
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_shows_no_data_and_no_variable_of_ours(many, workers):
+    before = (threading.excepthook, sys.unraisablehook)
+    given = {"tokenizer": "tests.api.tokenizers:failing_words", "text": "canary", "mask": None}
+    with pytest.raises(RunError) as caught:
+        called("ngrams", many, **given, workers=workers, partitions=4)
+    error = caught.value
+    assert "KeyError" in str(error)
+    assert tokenizers.CANARY not in str(error)
+    assert (error.__context__, error.__cause__) == (None, None)
+    assert not hasattr(error, "__notes__")
+    frames = [each.filename for each in traceback.extract_tb(error.__traceback__)]
+    assert {os.path.basename(name) for name in frames} == {
+        "test_calls.py",
+        "calls.py",
+        "failing.py",
+    }
+    # A notebook may show all variables of these frames, but those of its own.
+    shown = [repr(frame.f_locals) for frame, _ in traceback.walk_tb(error.__traceback__)][-2:]
+    assert tokenizers.CANARY not in "".join(shown)
+    assert (threading.excepthook, sys.unraisablehook) == before
+
+
+def test_a_lock_that_another_thread_holds_stops_no_process(many):
+    found = []
+
+    def call():
+        tokenizer = "tests.api.tokenizers:waiting_words"
+        found.append(called("ngrams", many, tokenizer=tokenizer, workers=2, partitions=4))
+
+    with tokenizers.LOCK:
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+        thread.join(60)
+    assert len(found) == 1
+
+
+def test_a_function_of_a_notebook_works_in_this_process(table):
+    def words(texts):
+        return pa.array([text.as_py().split() for text in texts], pa.list_(pa.string()))
+
+    words.version = "1"
+    assert called("ngrams", table, tokenizer=words, workers=2, partitions=4).num_rows
+
+
+def test_an_interrupt_leaves_no_process_and_no_release(many, tmp_path):
+    create_budget(str(tmp_path / "budget"), population="all", epsilon=20, delta=1e-3)
+    timer = threading.Timer(3, os.kill, (os.getpid(), signal.SIGINT))
+    given = {"tokenizer": "tests.api.tokenizers:slow_words", "workers": 2, "partitions": 4}
+    timer.start()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        called("ngrams", many, budget=str(tmp_path / "budget"), **given)
+    timer.join()
+    assert caught.value.__context__ is None
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    (note,) = open_budget(str(tmp_path / "budget")).runs().values()
+    assert note.output == ""
+
+
+def test_a_budget_is_charged_before_a_release_is_seen(table, tmp_path, capfd):
+    path = str(tmp_path / "budget")
+    budget = create_budget(path, population="all", epsilon=21, delta=1e-3)
+    release = called("ngrams", table, budget=path)
+    (run,) = budget.runs().values()
+    assert run.sha256 == release.ledger_sha256
+    # The same run costs nothing again, and another input under its key is never seen.
+    assert called("ngrams", table, budget=path).ledger_sha256 == release.ledger_sha256
+    capfd.readouterr()
+    with pytest.raises(BudgetError, match="THEIR GUARANTEE IS VOID"):
+        called("ngrams", table.slice(0, 300), budget=path)
+    told = capfd.readouterr().err
+    note = next(name for name, run in budget.runs().items() if not hasattr(run, "sha256"))
+    assert f"--remove {note}" in " ".join(told.split())
+    budget.remove(note)
+    fresh = {"budget": path, "run_key": None}
+    assert called("ngrams", table, **fresh).num_rows
+    with pytest.raises(BudgetError, match="does not allow this run"):
+        called("ngrams", table, **fresh, epsilon=20)
+
+
+def test_the_calls_work_without_beam(folder, tmp_path):
+    code = (
+        "import sys; sys.modules['apache_beam'] = None; "
+        "import json, pandas, beam_dpne; frame = pandas.read_parquet('notes.parquet'); "
+        f"given = {GIVEN!r}; "
+        "release = beam_dpne.release_ngrams(frame, **given, workers=2, partitions=4); "
+        f"written = release.write({str(tmp_path / 'out')!r}); "
+        "assert release.compare(written).num_rows == release.num_rows; "
+        "assert '<html' in release.report(); print(json.dumps(release.ledger['guarantee']))"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "error", "-c", code]
+    ended = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["epsilon"] == 10
+    # What the new process does is shown by this one.
+    assert re.search(r"beam-dpne: +\d+\.\d s  \w", ended.stderr)
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_an_evaluation_of_a_frame_is_that_of_the_command(cli, commanded, table, tmp_path, kind):
+    release = called("ngrams", table)
+    found = evaluate(release, FRAMES[kind](table), progress=False)
+    commanded("ngrams")
+    output = tmp_path / "evaluation"
+    given = ("--release", "ngrams jsonl", "--input", "notes.parquet", "--output", output)
+    assert cli("evaluate", *given).status == 0
+    (written,) = output.glob("*.json")
+    whole = json.loads(written.read_text())
+    assert found.tables
+    for name, rows in found.tables.items():
+        assert json.loads(json.dumps(rows)) == whole[name]
+    with pytest.raises(UsageError, match="user must be that of the release, 'customer'"):
+        evaluate(release, table, user="team")
+
+
+def test_a_release_of_files_of_another_format_is_evaluated_with_a_frame(table):
+    frame = table.select(["customer", "message"]).to_pandas()
+    frame.dropna().astype({"customer": int}).to_csv("notes.csv", sep=";", index=False)
+    release = called("ngrams", "notes.csv", delimiter=";", encoding="utf-8")
+    found = evaluate(release, frame, progress=False)
+    assert (
+        found.tables["coverage"]
+        == evaluate(release, "notes.csv", progress=False).tables["coverage"]
+    )
+
+
+def test_a_plan_and_its_forecast_are_those_of_the_command(cli, table):
+    ngrams = NgramsPlan(epsilon=4, delta=1e-7, max_length=5)
+    for given in ({}, {"releases": 3}, {"users": 30_000, "like": "titles", "epsilons": [2, 4]}):
+        found = plan(ngrams, **given, progress=False)
+        options = [f"--{name}={value}" for name, value in given.items() if name != "epsilons"]
+        options += ["--epsilons=2,4"] if "epsilons" in given else []
+        shown = cli("plan", "--epsilon", 4, "--delta", 1e-7, *options).out
+        for row in found.rows:
+            assert all(f"{value:,}" in shown for value in row.values() if type(value) is int)
+        assert f"ε = {found.plan.epsilon:g}, δ" in shown
+    assert plan(SetUnionPlan(epsilon=4, delta=1e-7)).rows
+    with pytest.raises(UsageError, match="plan must be a NgramsPlan"):
+        plan({"epsilon": 4})
+
+
+def test_an_account_adds_up_releases_in_memory_and_in_files(cli, table, tmp_path):
+    fresh = [called("ngrams", table, run_key=None) for _ in range(2)]
+    paths = [tmp_path / "0", tmp_path / "1"]
+    for release, path in zip(fresh, paths, strict=True):
+        release.write(path)
+    json_of = json.loads(cli("account", *paths, "--json").out)
+    for releases in (fresh, paths, (fresh[0], paths[1])):
+        assert account(*releases).total.epsilon == json_of["total"]["epsilon"]
+    # One release, in memory and in files, counts once.
+    assert account(fresh[0], paths[0]).total.epsilon == account(fresh[0]).total.epsilon
+    budget = tmp_path / "budget"
+    account(budget=str(budget), create=True, population="all", epsilon=40, delta=1e-3)
+    assert account(*paths, budget=str(budget), add=True).total.epsilon > 10
+    with pytest.raises(UsageError, match="budget must be given without releases in memory"):
+        account(fresh[0], budget=str(budget), add=True)

@@ -1,0 +1,97 @@
+"""Inputs, run keys and releases on S3 and Azure: conditional writes, and refusals in one sentence."""
+
+import gzip
+import json
+import os
+import time
+
+import pytest
+
+from beam_dpne.errors import ReleaseError
+from beam_dpne.release.reading import read_release
+from beam_dpne.storage.directories import directory_at
+from beam_dpne.storage.objects import ABSENT
+from tests.engines.conftest import PRIVACY, SAMPLE
+
+pytestmark = [pytest.mark.engines, pytest.mark.storage]
+pytest_plugins = ["tests.engines.object_stores"]
+
+SECONDS = 20  # in which a refusal must come, on a machine that does much else
+# The variables by which a client finds its store, and the sentence if there are none.
+NAMED = {"s3": ("AWS_", "aws configure"), "azfs": ("AZURE_", "--blob_service_endpoint https://")}
+
+
+def test_the_program_reads_and_writes_a_bucket(bucket, launch, options_of, run_key_file, embedded):
+    given = {str(SAMPLE): f"{bucket.root}/in/*.gz"}
+    bucket.put("in/titles.jsonl.gz", SAMPLE.read_bytes() + gzip.compress(b"no json\n"))
+    given[str(run_key_file)] = bucket.put("run.key", run_key_file.read_bytes())
+    options = [given.get(part, part) for part in options_of("adaptive")]
+    budget = f"{bucket.root}/budget"
+    cap = ("--population", "all", "--epsilon", "9", "--delta", "1e-5")
+    made = launch("account", "--budget", budget, "--create", *cap)
+    assert made.status == 0, made.err
+    options += ["--budget", budget, "--rejects", f"{bucket.root}/rejects", "--overwrite"]
+    ended = launch(*options, "--output", f"{bucket.root}/out/release", timeout=300)
+    assert ended.status == 0, ended.err
+    assert bucket.files("out/release") == embedded("adaptive")
+    assert read_release(f"{bucket.root}/out/release").table().num_rows
+    assert b"malformed JSON" in bucket.files("rejects")["rejects-00000-of-00001.jsonl"]
+    again = launch(*options, "--output", f"{bucket.root}/out/release")
+    assert again.status == 0, again.err
+    said = launch("account", "--budget", budget, "--json")
+    assert [run["state"] for run in json.loads(said.out)["runs"]] == ["released", "released"]
+
+
+def test_a_request_for_another_version_changes_nothing(bucket):
+    path, store = f"{bucket.root}/folder/object", bucket.store
+    assert store.download(path) == (None, ABSENT)
+    first = store.upload(path, b"same", ABSENT)
+    with pytest.raises(FileExistsError):
+        store.upload(path, b"other", ABSENT)
+    second = store.upload(path, b"same", first)
+    assert first != second
+    store.delete(path, first)
+    store.upload(f"{bucket.root}/folder/below/object", b"")
+    assert store.versions(f"{bucket.root}/folder") == {"object": second}
+    store.upload(path, b"changed", second)
+    with pytest.raises(FileExistsError):
+        store.upload(path, b"other", second)
+    assert store.download(path)[0] == b"changed"
+
+
+def test_of_two_attempts_with_equal_parts_one_wins_and_stays_whole(bucket):
+    """The loser deletes what it wrote, and not the winner's part of the same name and bytes."""
+    won, lost = (directory_at(f"{bucket.root}/release") for _ in range(2))
+    seen = [each.read("ledger.json") for each in (won, lost)]
+    lost.put("part", b"rows")
+    won.put("part", b"rows")
+    won.replace("ledger.json", b"won", seen=seen[0])
+    with pytest.raises(ReleaseError, match="another run published"):
+        lost.replace("ledger.json", b"lost", seen=seen[1])
+    lost.remove(["part"])
+    assert bucket.files("release") == {"part": b"rows", "ledger.json": b"won"}
+
+
+def refusal(program, *options, environment=None) -> str:
+    begun = time.monotonic()
+    ended = program.run("ngrams", *options, *PRIVACY, env=environment or program.environment())
+    assert time.monotonic() - begun < SECONDS
+    assert (ended.status, ended.out, ended.err.count("\n")) == (2, "", 1), ended.err
+    return ended.err
+
+
+def test_what_is_missing_is_named_in_one_sentence(server, bucket, program):
+    assert "does not exist" in refusal(
+        program, "--input", SAMPLE, "--output", f"{bucket.missing}/o"
+    )
+    variables, remedy = NAMED[server]
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(variables)}
+    bare["HOME"] = str(program.temporary)
+    said = refusal(program, "--input", f"{bucket.root}/*", "--output", "o", environment=bare)
+    assert remedy in said
+
+
+def test_a_path_of_another_account_is_refused(server, bucket, program):
+    if server == "azfs":
+        said = refusal(program, "--input", SAMPLE, "--output", "azfs://another/lab/o")
+        assert "the account another" in said
