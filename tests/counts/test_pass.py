@@ -95,14 +95,15 @@ def test_the_numbers_are_the_estimates_from_the_measured_sums():
 
 
 def test_numbers_follow_the_groups_of_the_rows():
-    """A group with other users than the rest has other numbers than without groups."""
+    """A group with more users than the rest has other numbers than without groups."""
     groups = np.arange(ROWS) % 2
-    of_users = np.where(groups == 1, 5 * COUNTS, 0)
-    rows = GroupedRows(pruning="both")
-    sums = sums_of(COUNTS + of_users)
-    (counted,) = counting.estimated(WORDS, [sums], rows=rows, noise=PLAN.count_noise, run_key=KEY)
-    assert np.array_equal(counted.users, estimate_users(measured(sums), RULE, groups))
-    assert not np.array_equal(counted.users, users(sums))
+    sums = sums_of(np.where(groups == 1, 6 * COUNTS, COUNTS))
+    noise = 1e3
+    noisy = measure([sums], RULE, noise, KEY)
+    for rows, expected in ((GroupedRows(pruning="both"), groups), (SETS, None)):
+        (counted,) = counting.estimated(WORDS, [sums], rows=rows, noise=noise, run_key=KEY)
+        assert np.array_equal(counted.users, estimate_users(noisy, RULE, expected))
+    assert not np.array_equal(counted.users, estimate_users(noisy, RULE, groups))
 
 
 class GroupedRows(GramRows):
