@@ -14,6 +14,7 @@ from beam_dpne.elements.batches import RowSums, UserBatch, cut_rows
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.released_rows import GramRows
 from tests.counts import sums_of_table
+from tests.counts.test_estimates import unlike_groups
 
 KEY = RunKey(b"estimates".ljust(32, b"."))
 PLAN = NgramsPlan(epsilon=4, delta=1e-7, max_length=1, count_share=0.5)
@@ -95,19 +96,25 @@ def test_the_numbers_are_the_estimates_from_the_measured_sums():
 
 
 def test_numbers_follow_the_groups_of_the_rows():
-    """A group with more users than the rest has other numbers than without groups."""
-    groups = np.arange(ROWS) % 2
-    sums = sums_of(np.where(groups == 1, 6 * COUNTS, COUNTS))
-    noise = 1e3
-    noisy = measure([sums], RULE, noise, KEY)
+    held, _, scores, groups = unlike_groups()
+    words = [
+        GramSet(length=length, keys=np.arange(len(each)), scores=each)
+        for length, each in enumerate(scores, 1)
+    ]
     for rows, expected in ((GroupedRows(pruning="both"), groups), (SETS, None)):
-        (counted,) = counting.estimated(WORDS, [sums], rows=rows, noise=noise, run_key=KEY)
-        assert np.array_equal(counted.users, estimate_users(noisy, RULE, expected))
-    assert not np.array_equal(counted.users, estimate_users(noisy, RULE, groups))
+        rule = counting.rule_of(rows, *words)
+        sums = sum_counts(held, rule)
+        found = counting.estimated(
+            words[1], [sums], words[0], rows=rows, noise=PLAN.count_noise, run_key=KEY
+        )
+        noisy = measure([sums], rule, PLAN.count_noise, KEY)
+        users_of_rows = np.concatenate([each.users for each in found])
+        assert np.array_equal(users_of_rows, estimate_users(noisy, rule, expected))
+    assert not np.array_equal(users_of_rows, estimate_users(noisy, rule, groups))
 
 
 class GroupedRows(GramRows):
-    """Rows of two groups in turn."""
+    """The rows of unlike groups."""
 
     def groups(self, released):
-        return np.arange(ROWS) % 2
+        return unlike_groups()[-1]
