@@ -220,6 +220,10 @@ class CountedRows(Protocol):
         """Returns the scores of the rows of each length."""
         ...
 
+    def groups(self, released: Sequence[Any]) -> np.ndarray | None:
+        """Returns the number of the group of each row, (n,) integers ≥ 0; None without groups."""
+        ...
+
     def with_users(self, released: Sequence[Any], users: np.ndarray) -> list[Any]:
         """Returns the sets with the numbers of users of all rows, (n, 3) int64."""
         ...
@@ -277,5 +281,5 @@ def estimated(
     released = [*shorter, last]
     rule = rule_of(rows, *released)
     measured = measure(pieces, rule, required_noise(noise), run_key)
-    users = estimate_users(measured, rule)
+    users = estimate_users(measured, rule, rows.groups(released))
     return rows.with_users(released, users)
