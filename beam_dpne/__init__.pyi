@@ -2,6 +2,7 @@
 
 # Calls: releases of a frame or of files, a forecast, an evaluation, an account.
 from beam_dpne.api.calls import account as account
+from beam_dpne.api.calls import count_phrases as count_phrases
 from beam_dpne.api.calls import estimate_probabilities as estimate_probabilities
 from beam_dpne.api.calls import evaluate as evaluate
 from beam_dpne.api.calls import plan as plan
@@ -13,10 +14,14 @@ from beam_dpne.api.calls import release_ngrams as release_ngrams
 from beam_dpne.bayesian.plan import ProbabilitiesPlan as ProbabilitiesPlan
 from beam_dpne.bayesian.steps import BayesianCounts as BayesianCounts
 from beam_dpne.bayesian.steps import BayesianCountsResult as BayesianCountsResult
+from beam_dpne.lists.phrases import PhraseList as PhraseList
 from beam_dpne.lists.public_counts import PublicCounts as PublicCounts
 from beam_dpne.ngrams.plan import NgramsPlan as NgramsPlan
 from beam_dpne.ngrams.steps import PrivateNgrams as PrivateNgrams
 from beam_dpne.ngrams.steps import PrivateNgramsResult as PrivateNgramsResult
+from beam_dpne.phrase_counts.plan import PhraseCountsPlan as PhraseCountsPlan
+from beam_dpne.phrase_counts.steps import CountPhrases as CountPhrases
+from beam_dpne.phrase_counts.steps import CountPhrasesResult as CountPhrasesResult
 from beam_dpne.set_union.plan import SetUnionPlan as SetUnionPlan
 from beam_dpne.set_union.steps import PrivateSetUnion as PrivateSetUnion
 from beam_dpne.set_union.steps import PrivateSetUnionResult as PrivateSetUnionResult
@@ -27,7 +32,9 @@ from beam_dpne.elements.rows import CountedGroupedNgram as CountedGroupedNgram
 from beam_dpne.elements.rows import CountedItem as CountedItem
 from beam_dpne.elements.rows import CountedNgram as CountedNgram
 from beam_dpne.elements.rows import GroupedNgram as GroupedNgram
+from beam_dpne.elements.rows import GroupedPhraseCount as GroupedPhraseCount
 from beam_dpne.elements.rows import NgramProbability as NgramProbability
+from beam_dpne.elements.rows import PhraseCount as PhraseCount
 from beam_dpne.elements.rows import ReleasedItem as ReleasedItem
 from beam_dpne.elements.rows import ReleasedNgram as ReleasedNgram
 from beam_dpne.elements.rows import join_tokens as join_tokens

@@ -15,6 +15,7 @@ _SHAPES = {
     "release_ngrams": ("frame: _Frame, /", "Release"),
     "release_items": ("frame: _Frame, /", "Release"),
     "estimate_probabilities": ("frame: _Frame, /", "Release"),
+    "count_phrases": ("frame: _Frame, /", "Release"),
     "evaluate": ("release: Release | _Path, frame: _Frame, /", "Evaluated"),
     "plan": ("plan: NgramsPlan | SetUnionPlan | ProbabilitiesPlan, /", "Planned"),
     "account": ("*releases: Release | _Path", "Accounted"),
@@ -23,6 +24,7 @@ _PLANS = {
     "release_ngrams": "NgramsPlan",
     "release_items": "SetUnionPlan",
     "estimate_probabilities": "ProbabilitiesPlan",
+    "count_phrases": "PhraseCountsPlan",
 }
 _BEGINNING = '''"""The calls with their keywords, which `docs/make_calls.py` writes here."""
 
@@ -39,6 +41,7 @@ from beam_dpne.jobs.evaluating import Evaluated
 from beam_dpne.jobs.planning import Planned
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.plan import NgramsPlan
+from beam_dpne.phrase_counts.plan import PhraseCountsPlan
 from beam_dpne.release.whole import Release
 from beam_dpne.set_union.plan import SetUnionPlan
 

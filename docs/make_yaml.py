@@ -13,7 +13,14 @@ from beam_dpne import yaml
 
 PAGE = pathlib.Path(__file__).with_name("yaml-transforms.md")
 _NAMES = {"INT64": "integer", "DOUBLE": "number", "STRING": "text", "BOOLEAN": "true or false"}
-_ORDER = ("ReadDocuments", "PrivateNgrams", "PrivateSetUnion", "BayesianCounts", "WriteRelease")
+_ORDER = (
+    "ReadDocuments",
+    "PrivateNgrams",
+    "PrivateSetUnion",
+    "BayesianCounts",
+    "CountPhrases",
+    "WriteRelease",
+)
 _BEGINNING = """# YAML: all transforms
 
 This page is made from the schemas that Beam YAML reads. A key that is left out, or null, has its

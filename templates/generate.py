@@ -30,9 +30,9 @@ _PATTERNS = {
 _PATH_TYPES = {"file": "GCS_READ_FILE", "files": "GCS_READ_FILE", "directory": "GCS_WRITE_FOLDER"}
 # The launcher ends before the job, and nobody looks at it.
 _LAUNCHER_ONLY = (FailureLogging, Quiet)
-# A corpus that one worker holds needs no job on Dataflow, and the launcher settles no budget and ends
-# before workers do a first step.
-_NOT_ON_DATAFLOW = ("workers", "budget", "harness_timeout")
+# A corpus that one worker holds needs no job on Dataflow, the launcher settles no budget and ends
+# before workers do a first step, and the participants of a series are on the launcher's machine.
+_NOT_ON_DATAFLOW = ("workers", "budget", "series", "participants", "harness_timeout")
 _COMPLETE = "The release is complete when ledger.json is in its directory."
 
 
@@ -45,8 +45,8 @@ class Yaml:
         Parameter(
             path="file",
             help="File with a pipeline of Beam YAML, e.g. one of pipelines/yaml, whose transforms "
-            "PrivateNgrams, PrivateSetUnion, BayesianCounts and WriteRelease come from the package "
-            "in this image. It is required, unless the text of a pipeline is given.",
+            "PrivateNgrams, PrivateSetUnion, BayesianCounts, CountPhrases and WriteRelease come from "
+            "the package in this image. It is required, unless the text of a pipeline is given.",
         ),
     ] = None
     yaml_pipeline: Annotated[
@@ -126,11 +126,18 @@ FORMS = {
         f"(ε, δ)-differential privacy. {_COMPLETE}",
         groups=_of_program("bayesian"),
     ),
+    "count": Form(
+        program="count.py",
+        title="Numbers of users of a list",
+        description="Counts the users of each phrase of a public list, with user-level (ε, δ)-"
+        f"differential privacy. {_COMPLETE}",
+        groups=_of_program("count"),
+    ),
     "yaml": Form(
         program="beam_yaml.py",
         title="Beam YAML with private transforms",
         description="Runs a pipeline of Beam YAML, which may use PrivateNgrams, PrivateSetUnion, "
-        f"BayesianCounts and WriteRelease. {_COMPLETE}",
+        f"BayesianCounts, CountPhrases and WriteRelease. {_COMPLETE}",
         groups={"Pipeline": (Yaml,)},
     ),
 }

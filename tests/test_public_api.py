@@ -17,7 +17,10 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 import beam_dpne
 from beam_dpne import (
     BayesianCounts,
+    CountPhrases,
     NgramsPlan,
+    PhraseCountsPlan,
+    PhraseList,
     PrivateSetUnion,
     ProbabilitiesPlan,
     PublicCounts,
@@ -55,6 +58,10 @@ OWN_SAMPLES = {
     BayesianCounts: {
         "plan": ProbabilitiesPlan(epsilon=1, delta=1e-7, length=1),
         "public": PublicCounts.of([("a",)], [1]),
+    },
+    CountPhrases: {
+        "plan": PhraseCountsPlan(epsilon=1, delta=1e-7),
+        "phrases": PhraseList.of([("a",)]),
     },
 }
 

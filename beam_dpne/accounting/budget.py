@@ -90,7 +90,7 @@ class Budget:
         directory = directory_at(self.path)
         with as_budget_error(f"the budget {self.path} cannot be read"):
             files = sorted(name for name in directory.names() if _counts(name))
-        return {name.removesuffix(_SUFFIX): _read_run(directory, name) for name in files}
+        return {name.removesuffix(_SUFFIX): read_run(directory, name) for name in files}
 
     def total(self, runs: Mapping[str, Counted]) -> Total | None:
         """Returns what runs spend together at the δ of the cap; None without runs.
@@ -158,12 +158,12 @@ class Budget:
             note = msgspec.structs.replace(earlier, same_people=every)
             self._check_cap({**runs, name: note})
             if note != earlier and not is_rehearsal:
-                self._write(name, _json_bytes(note))
+                self._write(name, json_bytes(note))
             return name
         self._check_cap({**runs, name: note}, new=name)
         if is_rehearsal:
             return name
-        self._write(name, _json_bytes(note))
+        self._write(name, json_bytes(note))
         try:
             seen = self.runs()
             if name not in seen:
@@ -293,11 +293,11 @@ class Budget:
         if total is None or total.epsilon <= self.cap.epsilon:
             return
         before = self.total({name: run for name, run in runs.items() if name != new})
-        spent_before = "nothing" if before is None else _spent(before)
+        spent_before = "nothing" if before is None else spent_text(before)
         raise BudgetError(
             f"The budget of {self.population!r} does not allow this run: its cap is epsilon "
             f"{self.cap.epsilon:g} at delta {self.cap.delta:g}. Its runs so far have spent "
-            f"{spent_before}, and the total would be {_spent(total)}. The run was not started."
+            f"{spent_before}, and the total would be {spent_text(total)}. The run was not started."
         )
 
 
@@ -315,7 +315,7 @@ def create_budget(path: str, *, population: str, epsilon: float, delta: float) -
     with as_budget_error(f"the budget {path} cannot be written"), directory.locked():
         if directory.read(BUDGET_NAME) is not None:
             raise BudgetError(f"budget must be a new folder, got {path}, which has a budget.")
-        directory.replace(BUDGET_NAME, _json_bytes(file), seen=None)
+        directory.replace(BUDGET_NAME, json_bytes(file), seen=None)
     return Budget(path=path, population=population, cap=cap)
 
 
@@ -341,7 +341,12 @@ def _counts(name: str) -> bool:
     return name.endswith(_SUFFIX) and name != BUDGET_NAME and not name.startswith(".")
 
 
-def _read_run(directory: Directory, name: str) -> Counted:
+def read_run(directory: Directory, name: str) -> Counted:
+    """Reads the ledger or the note in a file.
+
+    Raises:
+      BudgetError: It is neither, or cannot be read.
+    """
     path = directory.path_of(name)
     with as_budget_error(f"{path} cannot be read, so it cannot be said what was spent"):
         data = directory.read(name) or b""
@@ -350,7 +355,8 @@ def _read_run(directory: Directory, name: str) -> Counted:
         return msgspec.json.decode(data, type=Note)
 
 
-def _json_bytes(value: msgspec.Struct) -> bytes:
+def json_bytes(value: msgspec.Struct) -> bytes:
+    """Returns a value as indented JSON."""
     whole = msgspec.to_builtins(value)
     return (json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
@@ -384,7 +390,8 @@ def _is_among(ledger: CountedLedger, runs: Mapping[str, Counted]) -> bool:
     return ledger.sha256 in known
 
 
-def _spent(total: Total) -> str:
+def spent_text(total: Total) -> str:
+    """Returns ε and δ of a total for a message."""
     epsilon = "no finite epsilon" if math.isinf(total.epsilon) else f"epsilon {total.epsilon:.6g}"
     return f"{epsilon} at delta {total.delta:g}"
 

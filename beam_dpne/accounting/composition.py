@@ -34,14 +34,22 @@ No factor e^ε appears before Σ δ_T,i.
 
     δ_total(ε) = e^S (δ(ε − S) + Σ δ_T,i) + Σ_i remainder_i e^{max(0, ε − ε_i)}.
 
+*A series.* Each user takes part in at most c releases of a series, and whether she does follows from
+her own records alone. So all other users take part in the same releases with and without u, and a
+release in which u takes no part is the same function of the past in both. Only those in which u takes
+part count, which are at most c. Each part of the total (μ², δ_T, slack, and the cost of remainders at a
+given ε) is then at most the sum of its c largest in the series, on every path: so which they are may
+follow from what was published, as where u writes more after a release.
+
 **Parameters that follow from earlier releases** are not covered: a schedule that spends more μ² or
 more δ_T *because* of what an earlier release showed may exceed the total of each single path. The
 plans of all releases, or a rule for them that does not look at releases, must be fixed beforehand.
 """
 
 import dataclasses
+import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import TypeVar
 
@@ -55,6 +63,12 @@ _STEPS = 200
 # ε of one release is rounded down to this many digits, so that it can be typed.
 _DIGITS = 4
 _HALVINGS = 40
+# Parts of the share of a release of a series: of δ for words of one user, and of ε and δ for what is
+# beyond the noise.
+_LONE = 0.1
+_RESERVED = 1e-3
+# The smallest ε of a release of a series that is looked for, as a part of the series' ε.
+_SMALLEST = 1e-4
 
 _P = TypeVar("_P", bound=Plan)
 
@@ -78,12 +92,32 @@ class Total:
     mu: float
 
 
-def compose(expenses: Sequence[Expense], *, delta: float | None = None) -> Total:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Together:
+    """Releases of which each user takes part in so many at most, and in the others not at all.
+
+    Attributes:
+      expenses: The expense of each release; at least one.
+      most: The largest number of them in which one user takes part, at least 1.
+    """
+
+    expenses: Sequence[Expense]
+    most: int
+
+
+def compose(
+    expenses: Sequence[Expense],
+    *,
+    series: Sequence[Together] = (),
+    delta: float | None = None,
+) -> Total:
     """Returns the (ε, δ) of releases about one population together.
 
     Args:
-      expenses: The expense of each release.
-      delta: δ of the total, in (0, 1); None stands for the sum of the releases' δ.
+      expenses: The expense of each release in which every user may take part.
+      series: The releases of each series.
+      delta: δ of the total, in (0, 1); None stands for the sum of the releases' δ, of each series that
+        of its largest.
 
     Raises:
       BudgetError: There is no release, or δ is not in (0, 1).
@@ -97,17 +131,18 @@ def compose(expenses: Sequence[Expense], *, delta: float | None = None) -> Total
 
     References: see the module.
     """
-    if not expenses:
+    parts = [*(Together(expenses=[spent], most=1) for spent in expenses), *series]
+    if not parts:
         raise BudgetError("There must be at least one release to compose, got none.")
-    sum_epsilon = decimal_sum(spent.epsilon for spent in expenses)
-    sum_delta = decimal_sum(spent.delta for spent in expenses)
+    sum_epsilon = decimal_sum(_largest(parts, lambda spent: spent.epsilon))
+    sum_delta = decimal_sum(_largest(parts, lambda spent: spent.delta))
     target = sum_delta if delta is None else delta
     if not 0 < target < 1:
         asked = "the sum of the releases' delta" if delta is None else "delta"
         raise BudgetError(
             f"{asked} must be in (0, 1), got {target:g}; a total with a delta of 1 guarantees nothing."
         )
-    epsilon = _total_epsilon(expenses, target)
+    epsilon = _total_epsilon(parts, target)
     if sum_delta <= target and sum_epsilon <= epsilon:
         epsilon = sum_epsilon
     return Total(
@@ -115,8 +150,15 @@ def compose(expenses: Sequence[Expense], *, delta: float | None = None) -> Total
         delta=target,
         sum_epsilon=sum_epsilon,
         sum_delta=sum_delta,
-        mu=_root_of_squares(expenses),
+        mu=_root_of_squares(parts),
     )
+
+
+def _largest(parts: Iterable[Together], value_of: Callable[[Expense], float]) -> list[float]:
+    """Returns the values that one user may pay: of each series the largest, and of the others all."""
+    return [
+        value for part in parts for value in heapq.nlargest(part.most, map(value_of, part.expenses))
+    ]
 
 
 def decimal_sum(values: Iterable[float]) -> float:
@@ -132,14 +174,14 @@ def decimal_sum(values: Iterable[float]) -> float:
     return nearest if Fraction(repr(nearest)) >= exact else math.nextafter(nearest, math.inf)
 
 
-def _total_epsilon(parts: Sequence[Expense], delta: float) -> float:
+def _total_epsilon(parts: Sequence[Together], delta: float) -> float:
     """Returns the smallest ε at which releases have at most this δ; infinity if there is none.
 
     What events outside the slack cost grows with ε, and the δ of noise falls. So ε is raised step by
     step from 0 until the δ that is left for noise is enough, which finds the smallest solution.
     """
-    slack = math.fsum(spent.slack for spent in parts)
-    lone = math.fsum(spent.lone_delta for spent in parts)
+    slack = math.fsum(_largest(parts, lambda spent: spent.slack))
+    lone = math.fsum(_largest(parts, lambda spent: spent.lone_delta))
     noise_stddev = 1 / _root_of_squares(parts)
     epsilon = 0.0
     for _ in range(_STEPS):
@@ -153,16 +195,18 @@ def _total_epsilon(parts: Sequence[Expense], delta: float) -> float:
     return math.inf
 
 
-def _remainder(parts: Iterable[Expense], epsilon: float) -> float:
+def _remainder(parts: Iterable[Together], epsilon: float) -> float:
     """Returns the cost in δ, at this total ε, of events outside the slack."""
-    # Beyond e^700 a float overflows; the cost is above 1 long before.
-    return math.fsum(
-        spent.remainder * math.exp(min(700.0, max(0.0, epsilon - spent.epsilon))) for spent in parts
-    )
+
+    def cost(spent: Expense) -> float:
+        # Beyond e^700 a float overflows; the cost is above 1 long before.
+        return spent.remainder * math.exp(min(700.0, max(0.0, epsilon - spent.epsilon)))
+
+    return math.fsum(_largest(parts, cost))
 
 
-def _root_of_squares(parts: Iterable[Expense]) -> float:
-    return math.sqrt(math.fsum(spent.mu**2 for spent in parts))
+def _root_of_squares(parts: Iterable[Together]) -> float:
+    return math.sqrt(math.fsum(_largest(parts, lambda spent: spent.mu**2)))
 
 
 def plan_of_each(whole: _P, releases: int) -> _P:
@@ -201,15 +245,9 @@ def plan_of_each(whole: _P, releases: int) -> _P:
         together = compose([expense_of_plan(plan)] * releases, delta=whole.delta)
         return together.epsilon <= whole.epsilon
 
-    low = whole.epsilon / releases
-    high = whole.epsilon
-    least = low
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    unit = 10.0 ** (math.floor(math.log10(low)) - _DIGITS + 1)
-    found = float(f"{math.floor(low / unit) * unit:.{_DIGITS}g}")
-    if not fits(found):
+    least = whole.epsilon / releases
+    found = _rounded_down(fits, least, whole.epsilon)
+    if found is None:
         # The plan itself says which parameter does not suit so small a budget.
         planned(least)
         raise UsageError(
@@ -217,3 +255,106 @@ def plan_of_each(whole: _P, releases: int) -> _P:
             f"delta={whole.delta:g}, got releases={releases}."
         )
     return planned(found)
+
+
+def _rounded_down(fits: Callable[[float], bool], low: float, high: float) -> float | None:
+    """Returns the largest number that fits, rounded down to four digits, or None if that does not."""
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    unit = 10.0 ** (math.floor(math.log10(low)) - _DIGITS + 1)
+    found = float(f"{math.floor(low / unit) * unit:.{_DIGITS}g}")
+    return found if fits(found) else None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Share:
+    """What one release of a series may spend at most, of each part of a total by itself.
+
+    So any releases, as many as one user takes part in, stay within the budget of the series, whatever
+    their plans are and in whichever order they come. It follows from the budget alone:
+
+        e^S (δ_noise(ε − S) + c δ_T) + c R = δ,  S = c s,
+
+    with the Gaussian noise of √c μ, and δ_T, s and R as below.
+
+    Attributes:
+      epsilon: ε of the whole series.
+      delta: A c-th part of δ of the whole series.
+      mu: Sensitivity over σ of the noise.
+      lone_delta: δ_T, a tenth of `delta`, as n-grams spend by default.
+      slack: s, a thousandth of a c-th part of ε.
+      remainder: R, a thousandth of `delta`: the cost of events outside of the slack at ε of the series.
+    """
+
+    epsilon: float
+    delta: float
+    mu: float
+    lone_delta: float
+    slack: float
+    remainder: float
+
+    def allows(self, spent: Expense) -> bool:
+        """Whether a release that spends so much is within the share."""
+        cost = _remainder([Together(expenses=[spent], most=1)], self.epsilon)
+        return (
+            spent.mu <= self.mu
+            and spent.lone_delta <= self.lone_delta
+            and spent.slack <= self.slack
+            and cost <= self.remainder
+        )
+
+
+def share_of(epsilon: float, delta: float, most: int) -> Share:
+    """Returns the share of one release, if each user takes part in so many of the series at most."""
+    own = delta / most
+    # So that rounding makes no plan of this δ_T spend less.
+    lone = _LONE * own * (1 + _MARGIN)
+    slack = _RESERVED * epsilon
+    rest = _RESERVED * own
+    noise = (delta - most * rest) * math.exp(-slack) - most * lone
+    stddev = gaussian.gaussian_noise_stddev(epsilon=epsilon - slack, delta=noise)
+    return Share(
+        epsilon=epsilon,
+        delta=own,
+        mu=(1 - _MARGIN) / (stddev * math.sqrt(most)),
+        lone_delta=lone,
+        slack=slack / most,
+        remainder=rest,
+    )
+
+
+def plan_of_share(plan: _P, share: Share) -> _P:
+    """Returns the plan of one release of a series.
+
+    It has the largest ε, rounded down to four digits, with which it is within its share. Its δ is that
+    of the share, or less if the plan would spend more than the share's δ_T.
+
+    Args:
+      plan: Plan with the other parameters of the release.
+      share: What the release may spend.
+
+    Raises:
+      UsageError: No release is possible within the share.
+    """
+    delta = share.delta
+    # The part of δ that the plan spends as δ_T, at most.
+    part = plan.vocabulary_delta / (plan.vocabulary_delta + plan.gaussian_delta)
+    if part * delta > share.lone_delta:
+        delta = share.lone_delta / part
+
+    def fits(epsilon: float) -> bool:
+        try:
+            return share.allows(
+                expense_of_plan(dataclasses.replace(plan, epsilon=epsilon, delta=delta))
+            )
+        except ValueError:
+            return False
+
+    found = _rounded_down(fits, _SMALLEST * share.epsilon, 2 * share.epsilon)
+    if found is None:
+        raise UsageError(
+            "releases_per_user must be so few that a release is possible within the budget of the "
+            f"series, whose epsilon is {share.epsilon:g}: this plan has none with delta={delta:g}."
+        )
+    return dataclasses.replace(plan, epsilon=found, delta=delta)

@@ -31,12 +31,13 @@ from beam_dpne.errors import BudgetError
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.gaussian import usable_delta, usable_epsilon
 from beam_dpne.ngrams.plan import NgramsPlan
+from beam_dpne.phrase_counts.plan import PhraseCountsPlan
 from beam_dpne.release.reading import as_release_error
 from beam_dpne.set_union.plan import SetUnionPlan
 
-Plan = NgramsPlan | SetUnionPlan | ProbabilitiesPlan
-PLANS: Mapping[str, type[NgramsPlan] | type[SetUnionPlan] | type[ProbabilitiesPlan]] = {
-    kind.program: kind for kind in (NgramsPlan, SetUnionPlan, ProbabilitiesPlan)
+Plan = NgramsPlan | SetUnionPlan | ProbabilitiesPlan | PhraseCountsPlan
+PLANS: Mapping[str, type[Plan]] = {
+    kind.program: kind for kind in (NgramsPlan, SetUnionPlan, ProbabilitiesPlan, PhraseCountsPlan)
 }
 # Stated and recomputed noise may differ by this much, relatively; plans raise noise by 1e-10.
 _TOLERANCE = 1e-6

@@ -4,7 +4,9 @@ Wherever releases are added up, all of these hold, or there is no total (`check_
 
 1. A run that knew a release about the same people is composed with the ledger of that release. That
    ledger is among the others, and so must be those that *it* names, and so on.
-2. Two releases whose run keys were bound to one context have the same noise. Of one input they are one
+2. Of each series no two releases have one number, and all state the same series. Each user then takes
+   part in so many of its releases at most as they state, whichever of them are among the others.
+3. Two releases whose run keys were bound to one context have the same noise. Of one input they are one
    release, which counts once. Of two inputs, their difference is free of noise, and no total holds.
 
 Ledgers are read here for their numbers; parts of releases are never opened.
@@ -17,10 +19,11 @@ from typing import Any
 
 import msgspec
 
-from beam_dpne.accounting.composition import Total, compose
+from beam_dpne.accounting.composition import Together, Total, compose
 from beam_dpne.accounting.expense import Expense, as_budget_error, expense_of_ledger
+from beam_dpne.documents.participants import SeriesPlace
 from beam_dpne.errors import BudgetError
-from beam_dpne.lists.parameters import KnownLists
+from beam_dpne.lists.parameters import CountedPhrases, KnownLists
 from beam_dpne.reading.options import names_of
 from beam_dpne.release.places import is_release, ledger_path
 from beam_dpne.release.reading import Release, described_release, read_ledger_bytes
@@ -57,6 +60,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="b
         in notes of older versions.
       run_key: Commitments to a run key that was given; None for a fresh key, and where they were not
         known before the run.
+      series: The place of the release in a series, if it is of one.
+      users: What one user is, for runs of a series.
     """
 
     program: str
@@ -66,6 +71,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="b
     expense: Expense
     same_people: tuple[str, ...] = ()
     run_key: KeyDigests | None = None
+    series: SeriesPlace | None = None
+    users: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +109,7 @@ class CountedLedger:
     @property
     def same_people(self) -> tuple[str, ...]:
         """SHA-256 of the ledgers of those known releases that are about the same people."""
-        lists = self.release.known_lists
+        lists = self.release.public_lists
         return tuple(each["sha256"] for each in lists if each.get("same_people"))
 
     @property
@@ -112,6 +119,16 @@ class CountedLedger:
         if "commitment" not in key or "bound_commitment" not in key:
             return None
         return KeyDigests(commitment=key["commitment"], bound_commitment=key["bound_commitment"])
+
+    @property
+    def series(self) -> SeriesPlace | None:
+        """The place of the release in a series, if it is of one."""
+        return place_of(self.release.ledger.get("series"))
+
+    @property
+    def users(self) -> str | None:
+        """What one user is, for releases of a series."""
+        return self.release.ledger.get("series", {}).get("users")
 
     @property
     def released(self) -> list[Any]:
@@ -142,12 +159,23 @@ def total_of(runs: Mapping[str, Counted], delta: float | None = None) -> Total:
     """
     check_together(runs)
     repeats = repeated(runs)
-    expenses = [run.expense for name, run in runs.items() if name not in repeats]
-    return compose(expenses, delta=delta)
+    counted = {name: run for name, run in runs.items() if name not in repeats}
+    alone = [run.expense for run in counted.values() if run.series is None]
+    together = [
+        Together(
+            expenses=[run.expense for run in members.values()],
+            most=next(iter(members)).releases_per_user,
+        )
+        for members in _members_of_series(counted).values()
+    ]
+    return compose(alone, series=together, delta=delta)
 
 
 def check_together(runs: Mapping[str, Counted]) -> None:
-    """Raises BudgetError if runs have no total: a ledger is missing, or one key met two inputs."""
+    """Raises BudgetError if runs have no total.
+
+    A ledger is missing, or one key met two inputs, or two releases had one place in a series.
+    """
     ledgers = {run.sha256 for run in runs.values() if isinstance(run, CountedLedger)}
     for name, run in runs.items():
         if missing := sorted({*run.same_people} - ledgers):
@@ -168,6 +196,40 @@ def check_together(runs: Mapping[str, Counted]) -> None:
             "same, and the versions of packages in the ledgers differ, they are one release: then take "
             "one of the ledgers out in the same way."
         )
+
+
+def _members_of_series(
+    runs: Mapping[str, Counted],
+) -> dict[str, dict[SeriesPlace, Counted]]:
+    """Returns the releases of each series by their places, of runs without those that repeat another.
+
+    Raises:
+      BudgetError: Two of them have one number, or state different series under one name.
+    """
+    found: dict[str, dict[SeriesPlace, Counted]] = {}
+    for name, run in runs.items():
+        place = run.series
+        if place is None:
+            continue
+        members = found.setdefault(place.id, {})
+        first = next(iter(members), place)
+        if msgspec.structs.replace(first, number=place.number) != place:
+            raise BudgetError(
+                f"{name} states another budget of its series than others of that series."
+            )
+        if place.number in {each.number for each in members}:
+            raise BudgetError(
+                f"{name} is release {place.number} of its series, as another one is: the participants "
+                "of one of them are not recorded, so that no total holds. A series has one folder; "
+                "let nobody use a copy of it."
+            )
+        members[place] = run
+    return found
+
+
+def place_of(section: Mapping[str, Any] | None) -> SeriesPlace | None:
+    """Returns the place in a series that a ledger states in its section, if it has one."""
+    return None if section is None else msgspec.convert(section, SeriesPlace)
 
 
 def void_by_its_key(runs: Mapping[str, Counted]) -> dict[str, str]:
@@ -220,8 +282,8 @@ def of_one_key(runs: Mapping[str, Counted]) -> list[list[str]]:
     return [[*names.values()] for names in by_key.values() if len(names) > 1]
 
 
-def known_same_people(asked: KnownLists) -> tuple[str, ...]:
-    """Returns the SHA-256 of the ledgers of the known releases that are about the same people.
+def known_same_people(asked: KnownLists | CountedPhrases) -> tuple[str, ...]:
+    """Returns the SHA-256 of the ledgers of the releases among a run's lists about the same people.
 
     Args:
       asked: The parameters of the run.
@@ -229,9 +291,12 @@ def known_same_people(asked: KnownLists) -> tuple[str, ...]:
     Raises:
       FileNotFoundError, ReleaseError: A list or a ledger is not there, or cannot be read.
     """
-    if not asked.known_same_people:
-        return ()
-    releases = [path for path in names_of(asked.known or ()) if is_release("known", path)]
+    if isinstance(asked, CountedPhrases):
+        releases = [asked.phrases] if asked.phrases_same_people else []
+    elif asked.known_same_people:
+        releases = [path for path in names_of(asked.known or ()) if is_release("known", path)]
+    else:
+        releases = []
     return tuple(hashlib.sha256(read_ledger_bytes(path)).hexdigest() for path in releases)
 
 

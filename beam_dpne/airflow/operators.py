@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from beam_dpne.jobs.arguments import LOCAL
 from beam_dpne.jobs.made import Made, fields_in, typed_values, with_file
+from beam_dpne.jobs.parameters import Running
 from beam_dpne.jobs.programs import PROGRAMS
 from beam_dpne.validation import did_you_mean
 
@@ -32,10 +33,11 @@ class Release(BaseOperator):
     asset with the address of the release, with these facts as its extra.
 
     Args:
-      program: `ngrams`, `set-union` or `bayesian`.
+      program: `ngrams`, `set-union`, `bayesian` or `count`.
       releases: Directory of the releases of all runs; an absolute path or an address such as gs://….
       budget: Folder of a budget (`beam-dpne account --budget FOLDER --create`). A run that would exceed
-        its cap is not started; neither is one if the budget cannot be read. None checks nothing.
+        its cap is not started; neither is one if the budget cannot be read. None checks nothing. For
+        releases of a series it is None, and `series` and `participants` name its folders on the worker.
       kwargs: Parameters of the program by name, such as `input`, `epsilon`, `delta` and `max_length`,
         none of which may come from the private data; and the fields of the operator of Airflow.
 
@@ -51,6 +53,8 @@ class Release(BaseOperator):
             raise ValueError(
                 f"program must be one of {', '.join(PROGRAMS)}, got {program!r}.{hint}"
             )
+        if budget is not None and kwargs.get("series") is not None:
+            raise ValueError("budget must be left out with series, which keeps its own.")
         if refused := sorted(set(kwargs) & {"output", "overwrite"}):
             raise ValueError(f"{refused[0]} must be left out: each run writes to a new directory.")
         names = set(PROGRAMS[program].parameters) & set(kwargs)
@@ -140,9 +144,13 @@ class Release(BaseOperator):
         from beam_dpne.release.reading import read_release
 
         directory = self.directory(context)
-        plan = self._plan(self._made(directory))
+        made = self._made(directory)
+        plan = self._plan(made)
         facts = facts_of(directory, read_release(directory))
-        wanted = {"program": self.program, "epsilon": plan.epsilon, "delta": plan.delta}
+        wanted: dict[str, Any] = {"program": self.program}
+        if made[Running].series is None:
+            # A series gives each release its own epsilon and delta.
+            wanted |= {"epsilon": plan.epsilon, "delta": plan.delta}
         if not wanted.items() <= facts.items():
             raise AirflowFailException(
                 f"{directory} holds a release of another program or budget than this task's."

@@ -60,6 +60,13 @@ def estimate_probabilities(frame: Any, /, **keywords: Any) -> Release:
     return withheld(lambda: _released("estimate_probabilities", held, keywords))
 
 
+def count_phrases(frame: Any, /, **keywords: Any) -> Release:
+    """Counts the users of each phrase of a public list, (ε, δ)-privately."""
+    held = Frame(frame)
+    frame = None  # A traceback that shows variables must not show it.
+    return withheld(lambda: _released("count_phrases", held, keywords))
+
+
 def evaluate(release: Any, frame: Any, /, **keywords: Any) -> Evaluated:
     """Compares a release with the private data it came from, for the operator; it is NOT private.
 
@@ -187,6 +194,7 @@ Raises:
 document(release_ngrams, CALLS["release_ngrams"], _OF_RELEASES)
 document(release_items, CALLS["release_items"], _OF_RELEASES)
 document(estimate_probabilities, CALLS["estimate_probabilities"], _OF_RELEASES)
+document(count_phrases, CALLS["count_phrases"], _OF_RELEASES)
 document(evaluate, CALLS["evaluate"], _OF_FRAMES)
 document(plan, CALLS["plan"], "")
 document(account, CALLS["account"], "")

@@ -13,6 +13,7 @@ from beam_dpne.jobs.evaluating import Evaluated
 from beam_dpne.jobs.planning import Planned
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.plan import NgramsPlan
+from beam_dpne.phrase_counts.plan import PhraseCountsPlan
 from beam_dpne.release.whole import Release
 from beam_dpne.set_union.plan import SetUnionPlan
 
@@ -76,6 +77,8 @@ def release_ngrams(
     partitions: int | None = None,
     workers: int | None = None,
     budget: str | None = None,
+    series: str | None = None,
+    participants: str | None = None,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
@@ -129,6 +132,8 @@ def release_items(
     partitions: int | None = None,
     workers: int | None = None,
     budget: str | None = None,
+    series: str | None = None,
+    participants: str | None = None,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
@@ -175,6 +180,57 @@ def estimate_probabilities(
     partitions: int | None = None,
     workers: int | None = None,
     budget: str | None = None,
+    series: str | None = None,
+    participants: str | None = None,
+    failure_log: str | None = None,
+    progress: bool = True,
+) -> Release: ...
+def count_phrases(
+    frame: _Frame,
+    /,
+    *,
+    user: str | Sequence[str] = "user",
+    text: str | Sequence[str] = "text",
+    epsilon: float | None = None,
+    delta: float | None = None,
+    plan: PhraseCountsPlan | _Path | None = None,
+    input_format: Literal[
+        "auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"
+    ] = "auto",
+    normalize_users: bool = False,
+    record_is_user: bool = False,
+    encoding: str | None = None,
+    delimiter: str | None = None,
+    quoting: Literal["auto", "quoted", "backslash", "none"] = "auto",
+    columns: str | Sequence[str] | None = None,
+    max_record_bytes: int = 16777216,
+    records: str | None = None,
+    where: str | Sequence[str] | None = None,
+    tokenizer: str | Tokenizer | None = None,
+    item_separator: str | None = None,
+    mask: str | Sequence[Literal["urls", "emails", "mentions", "numbers", "html"]] | None = None,
+    fold: str | Sequence[Literal["apostrophes", "width", "compatibility", "case"]] | None = None,
+    keep: str | Sequence[Literal["emoji", "hashtags", "mentions"]] | None = None,
+    stop_list: _Path | None = None,
+    rejects: _Path | None = None,
+    max_rejected: float = 0.05,
+    group: str | None = None,
+    phrases: _Path,
+    groups: str | Sequence[str] | None = None,
+    unmakeable: Literal["refuse", "leave_out"] = "refuse",
+    phrases_same_people: bool = False,
+    public_user_count: int | None = None,
+    max_phrases: int = 1000000,
+    max_tokens_per_user: int = 1000000,
+    title: str | None = None,
+    contact: str | None = None,
+    unit: str | None = None,
+    run_key: _Path | RunKey | None = None,
+    partitions: int | None = None,
+    workers: int | None = None,
+    budget: str | None = None,
+    series: str | None = None,
+    participants: str | None = None,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...

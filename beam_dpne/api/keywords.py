@@ -112,6 +112,7 @@ CALLS = {
     "release_ngrams": _releasing("release_ngrams", "ngrams"),
     "release_items": _releasing("release_items", "set-union"),
     "estimate_probabilities": _releasing("estimate_probabilities", "bayesian"),
+    "count_phrases": _releasing("count_phrases", "count"),
     "evaluate": Call(
         name="evaluate",
         groups={

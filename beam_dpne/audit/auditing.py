@@ -17,18 +17,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special, stats
 
-from beam_dpne.audit.games import MECHANISM, Claim, Game, Seen, bayesian_games, key_of
+from beam_dpne.audit.games import MECHANISM, Claim, Game, Seen, bayesian_games, key_of, phrase_games
 from beam_dpne.audit.text_games import gram_games, union_games
 from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.elements.processes import answers
 from beam_dpne.ngrams.plan import NgramsPlan
+from beam_dpne.phrase_counts.plan import PhraseCountsPlan
 from beam_dpne.set_union.plan import SetUnionPlan
 
 DEFAULT_RUNS = 20_000
 PASSED = "passed"
 EXCEEDED = "exceeded"
 WEAK = "weak"
-Plan = NgramsPlan | SetUnionPlan | ProbabilitiesPlan
+Plan = NgramsPlan | SetUnionPlan | ProbabilitiesPlan | PhraseCountsPlan
 _GRID = np.concatenate((np.linspace(0, 1, 201), 1 - np.geomspace(1e-4, 1e-2, 30)))
 # Bounds of a game: two directions, and the probabilities of two worlds in each.
 _PROBABILITIES = 4
@@ -193,7 +194,9 @@ def games_of(plan: Plan) -> tuple[Game, ...]:
     """Returns all games of a plan."""
     if isinstance(plan, NgramsPlan):
         return gram_games(plan)
-    return union_games(plan) if isinstance(plan, SetUnionPlan) else bayesian_games(plan)
+    if isinstance(plan, SetUnionPlan):
+        return union_games(plan)
+    return phrase_games(plan) if isinstance(plan, PhraseCountsPlan) else bayesian_games(plan)
 
 
 def audit_plan(

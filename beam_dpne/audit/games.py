@@ -26,12 +26,22 @@ import numpy as np
 
 from beam_dpne.bayesian.grams import UserGrams, limit_grams, noisy_values
 from beam_dpne.bayesian.plan import ProbabilitiesPlan
-from beam_dpne.counts.measuring import Held, measure, sum_counts
+from beam_dpne.counts.measuring import Held, measure, noisy_sums, sum_counts
 from beam_dpne.counts.rule import CountRule, count_rule, noise_of_budget
-from beam_dpne.elements.batches import RowSums
+from beam_dpne.elements.batches import RowSums, table_of_sums
 from beam_dpne.elements.sums import sums_at
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.mechanism.rules import UNITS
+from beam_dpne.phrase_counts.plan import PhraseCountsPlan
+from beam_dpne.phrase_counts.sums import (
+    Bound,
+    class_ends,
+    sum_excess,
+    sum_numbers,
+    sum_sizes,
+    user_weights,
+)
 
 # The play without a mistake.
 MECHANISM = "the mechanism"
@@ -43,6 +53,9 @@ _RIDGE = 4e-2
 _ROWS_AT_ONCE = 2_000_000
 # Without the limit, a user has this many times as many n-grams.
 _UNLIMITED = 16
+# Of the game of a list: the number of its phrases, and the share of the budget for the excess.
+_PHRASES = 64
+_EXCESS_SHARE = 0.1
 # Of numbers of rows with several classes of users, this one fills the highest class best.
 _ROWS = 48
 
@@ -192,6 +205,62 @@ def _play_counts(plan: ProbabilitiesPlan, *, people: int = 1, limit: int = 0) ->
             for start in range(0, runs, size)
         ]
         return np.concatenate(parts)[:, np.newaxis]
+
+    return lambda runs, key: Seen(*(world(runs, key, present=each) for each in (True, False)))
+
+
+def phrase_games(plan: PhraseCountsPlan) -> tuple[Game, ...]:
+    """Returns the game of the numbers of a list.
+
+    A user holds all phrases, more than the bound. The attacker sees the noisy numbers of all three
+    rounds, and knows the bound.
+    """
+    bound = Bound(members=_PHRASES, most=_PHRASES // 4, excess_share=_EXCESS_SHARE)
+    return (
+        Game(
+            name="numbers of a list of one user",
+            claim=Claim.of_plan(plan.epsilon, plan.delta),
+            plays={
+                MECHANISM: _play_phrases(plan, bound),
+                FOUR_USERS: _play_phrases(plan, bound, people=PEOPLE),
+                "Users above the bound send as much as others.": _play_phrases(
+                    plan, bound, limit=bound.most
+                ),
+            },
+        ),
+    )
+
+
+def _play_phrases(plan: PhraseCountsPlan, bound: Bound, *, people: int = 1, limit: int = 0) -> Play:
+    """Plays the game of a list: many runs, each with people who hold all phrases, or nobody.
+
+    Args:
+      plan: the plan.
+      bound: the bound of all runs.
+      people: how many users come together.
+      limit: how many phrases the mistaken weights take a user for; 0 for the product's own.
+    """
+    rows = np.arange(bound.members)
+    held = Held(offsets=np.array([0, rows.size]), rows=rows)
+    size = class_ends(bound.members).size
+    numbers = table_of_sums([sum_numbers(held, bound)], rows.size)
+    if limit:
+        numbers = np.full(rows.size, user_weights(np.array([limit]), bound)[0])
+    rounds = (
+        (table_of_sums([sum_sizes(held, bound.members)], size), plan.size_noise),
+        (table_of_sums([sum_excess(held, bound)], 1), plan.noise_of(bound.excess_share)),
+        (numbers, plan.noise_of(bound.row_share)),
+    )
+
+    def world(runs: int, key: RunKey, *, present: bool) -> np.ndarray:
+        ratios = np.zeros(runs)
+        for number, (one, noise) in enumerate(rounds):
+            shift = people * one
+            values = np.tile(shift * present, runs)
+            seen = noisy_sums(values, noise, key.bound_to(f"{present}"), f"round {number}", 0)
+            # The logarithm of the likelihood ratio, but for a constant.
+            ratios += seen.reshape(runs, -1) @ (shift / (noise * UNITS) ** 2)
+        return ratios[:, np.newaxis]
 
     return lambda runs, key: Seen(*(world(runs, key, present=each) for each in (True, False)))
 

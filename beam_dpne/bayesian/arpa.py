@@ -22,6 +22,8 @@ _LEAST_LOG = -99.0  # readers take it as the logarithm of 0
 _UNKNOWN = "<unk>"
 # Nothing is known about the borders of sentences, so that these have next to no probability.
 _RESERVED = ("<s>", "</s>", _UNKNOWN)
+# What readers take for the beginning or the end of a sentence, or for all unknown words.
+MARKS = frozenset((*_RESERVED, "<UNK>"))
 
 
 class Order(NamedTuple):
@@ -220,29 +222,32 @@ def write_orders(
     Args:
       stream: the text stream to write to.
       orders: the orders 1 to n of the model.
-      texts: the text of each word, by id, without white space.
-      unknown: the probability of `<unk>`, unless a word of the model has this name.
+      texts: the text of each word, by id, without white space; none is one of `MARKS`.
+      unknown: the probability of `<unk>`.
     """
-    own_words = set(texts)
-    reserved = [word for word in _RESERVED if word not in own_words]
     stream.write("\\data\\\n")
     for length, order in enumerate(orders, start=1):
         count = len(order.grams)
         if length == 1:
-            count += len(reserved)
+            count += len(_RESERVED)
         stream.write(f"ngram {length}={count}\n")
+    if len(orders) == 1:
+        # KenLM refuses a model of single words, and no n-gram of a second length changes nothing.
+        stream.write("ngram 2=0\n")
     for length, order in enumerate(orders, start=1):
         stream.write(f"\n\\{length}-grams:\n")
         if length == 1:
-            stream.writelines(_reserved_lines(reserved, unknown))
-        is_longest = length == len(orders)
+            stream.writelines(_reserved_lines(unknown))
+        is_longest = length == len(orders) > 1
         stream.writelines(_lines(order, texts, is_longest=is_longest))
+    if len(orders) == 1:
+        stream.write("\n\\2-grams:\n")
     stream.write("\n\\end\\\n")
 
 
-def _reserved_lines(reserved: Sequence[str], unknown: float) -> Iterator[str]:
+def _reserved_lines(unknown: float) -> Iterator[str]:
     """Yields the lines of words that are listed because readers ask for them."""
-    for word in reserved:
+    for word in _RESERVED:
         log = _LEAST_LOG
         if word == _UNKNOWN and unknown:
             log = _logs(np.array([unknown]))[0]

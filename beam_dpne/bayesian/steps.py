@@ -65,6 +65,7 @@ class BayesianCounts(BayesianRun, DocumentsTransform):
         of `public` are such tokens.
       partitions, described, user_field, text_field: as in `PrivateNgrams`.
       run_key: as there; it is bound to the public counts, too.
+      participation: who may take part, if the release is of a series; the command line sets it.
       store: where public counts go that are too large for the job's graph; with None they stay in it.
 
     Raises:

@@ -168,6 +168,11 @@ COMMANDS = (
         "Estimates a probability for every n-gram of a public vocabulary from users' texts",
         "--text_field message --public public.txt --output release/probabilities",
     ),
+    _releasing(
+        "count",
+        "Counts the users of each phrase of a public list",
+        "--text_field message --phrases phrases.txt --output release/numbers",
+    ),
     Command(
         name="plan",
         description="Shows before a run how many users an n-gram needs, or the noise and thresholds of "
@@ -213,11 +218,31 @@ COMMANDS = (
         positional="ledgers",
     ),
     _reading(
+        "series create",
+        "Makes a series of releases, in so many of which each user takes part at most. Together they "
+        "have one budget.",
+        *("CreatingSeries", "folder", "series:create"),
+        example="series/forum --participants private/forum --releases 12 --releases_per_user 2 "
+        "--epsilon 8 --delta 1e-6",
+    ),
+    _reading(
+        "series show",
+        "Shows what the releases of a series have spent, and what is left. It reads no private data.",
+        *("ShowingSeries", "folder", "series:show"),
+        example="series/forum",
+    ),
+    _reading(
         "compare",
         "Shows what is new, risen, fallen or gone between two releases. It reads the releases alone, "
         "and spends no budget.",
         *("Comparing", "releases", "comparing:compare"),
         example="release/2025-01 release/2025-02 --output changes.csv",
+    ),
+    _reading(
+        "show",
+        "Shows the first rows of a release, how many it has, and what its guarantee says.",
+        *("Showing", "release", "looking:show"),
+        example="release/messages --length 2 --top 20",
     ),
     _reading(
         "export",
@@ -251,10 +276,13 @@ def command_of(arguments: Sequence[str]) -> tuple[Command, Sequence[str]] | None
     """Returns the command that arguments name, and its own arguments; None if they name none.
 
     `check` and a program are the command of that program, which only checks its input. `plan` or
-    `audit`, and a program, take the parameters of that program's plan.
+    `audit`, and a program, take the parameters of that program's plan. Names of some commands have two
+    words.
     """
     first, second, *_ = (*arguments, "", "")
     known = {each.name: each for each in COMMANDS}
+    if f"{first} {second}" in known:
+        return known[f"{first} {second}"], arguments[2:]
     if first == "check" and second in known and known[second].takes_beam:
         named = dataclasses.replace(
             known[second],

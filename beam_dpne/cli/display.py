@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from unicodedata import bidirectional
 
 from rich.cells import cell_len
 from rich.table import Table
@@ -17,8 +18,13 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"[-+<]?[\d∞][\d,.∞–± %]*(e-?\d+)?|[–-]?")
 # Characters of a table beside the text of each cell.
 _FRAME = 3
+# Rows of a list that are shown after a run.
+_FIRST_ROWS = 20
 # Characters that a long path leaves to another column.
 _BESIDE = 30
+_LEFT_TO_RIGHT = "\u200e"
+# Classes of Unicode of letters and digits that are written from right to left.
+_RIGHT_TO_LEFT = {"R", "AL", "AN"}
 # What the columns of the table of a release mean, for the line beneath it.
 _MEANINGS = {
     "noise_stddev": "noise stddev is the standard deviation of the noise on each weight",
@@ -41,6 +47,29 @@ def print_release(release: "Release", output: str, seconds: float, *, quiet: boo
         )
     if quiet:
         return
+    if release.program == "count":
+        _print_counts(release)
+    else:
+        _print_rounds(release)
+    print_line(f"{total:,} rows in {seconds:.2f} s. Files: {output} (start with ledger.json).")
+
+
+def _print_counts(release: "Release") -> None:
+    """Prints how numbers of a list were counted, and the first of them."""
+    mechanism = release.ledger["mechanism"]
+    print_table("Counted", release.table().slice(0, _FIRST_ROWS).to_pylist())
+    noise = number(mechanism["noise_stddev"])
+    most = number(mechanism["shortfall"])
+    print_line(
+        f"Each interval contains its number with a probability of {mechanism['confidence']:.0%}, by "
+        f"itself. The noise of a number has a standard deviation of {noise} users. Users with more "
+        f"than {mechanism['bound']:,} phrases of the list count less, by about {most} users in one "
+        "number at most; the intervals allow for it."
+    )
+
+
+def _print_rounds(release: "Release") -> None:
+    """Prints how many n-grams of each length, or items, were released, and under which thresholds."""
     rows = release.lengths
     if not rows:
         mechanism = release.ledger["mechanism"]
@@ -52,7 +81,6 @@ def print_release(release: "Release", output: str, seconds: float, *, quiet: boo
     shown = [name for name in names if any(row.get(name) for row in rows)]
     meant = [text for name, text in _MEANINGS.items() if name in shown]
     print_line(f"{'; '.join(meant)}.")
-    print_line(f"{total:,} rows in {seconds:.2f} s. Files: {output} (start with ledger.json).")
 
 
 def print_table(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> None:
@@ -87,8 +115,20 @@ def print_table(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[s
             justify = "right" if column.is_numeric else "left"
             table.add_column(column.name, justify=justify, overflow="fold", width=width - _FRAME)
         for cells in zip(*(column.cells for column in part), strict=True):
-            table.add_row(*cells)
+            table.add_row(*map(_apart, cells))
         console.print(table)
+
+
+def _apart(cell: str) -> str:
+    """Returns a cell that changes the order of nothing beside it on a terminal.
+
+    After letters that are written from right to left, a terminal would move the frame and the numbers
+    of the next cells before them, and with such letters at the beginning it would turn the whole line.
+    Marks around the cell, which have no width, end their direction.
+    """
+    if _RIGHT_TO_LEFT.isdisjoint(map(bidirectional, cell)):
+        return cell
+    return f"{_LEFT_TO_RIGHT}{cell}{_LEFT_TO_RIGHT}"
 
 
 class _Column:

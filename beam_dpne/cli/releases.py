@@ -86,19 +86,20 @@ def _print_evaluation(
     tables: Mapping[str, Sequence[Mapping[str, Any]]], noun: str, notes: Sequence[str]
 ) -> None:
     shares: dict[str, dict[str, Any]] = {}
-    for row in tables["k_anonymity"]:
+    for row in tables.get("k_anonymity", ()):
         of_length = shares.setdefault(row["length"], {"length": row["length"]})
         of_length[f"k = {row['k']}"] = row["share"]
     # Coverage has the numbers of real rows already.
     counts = [{name: row[name] for name in row if name != "real"} for row in tables["counts"]]
     display.print_line(NOTICE)
     for title, figures in (
-        (f"Released {noun}, and the share of the data that they cover", tables["coverage"]),
+        (f"Released {noun}, and the share of the data that they cover", tables.get("coverage")),
         (f"Released share of the {noun} that at least k users have", shares.values()),
         ("Released numbers, beside the true numbers of users", counts),
-        *([(f"Known and new {noun}", tables["families"])] if "families" in tables else []),
+        (f"Known and new {noun}", tables.get("families")),
     ):
-        display.print_table(title, [*figures])
+        if figures:
+            display.print_table(title, [*figures])
     for note in notes:
         display.print_line(f"· {note}")
 
@@ -125,19 +126,19 @@ def account(made: Made, _beam_arguments: list[str]) -> None:
     listed = found.runs
     title = "1 release" if len(listed) == 1 else f"{len(listed)} releases"
     if budget:
-        title = f"{budget.population}: {_spent(budget.cap)}"
+        title = f"{budget.population}: {spent(budget.cap)}"
     if listed:
         display.print_table(title, listed, list(listed[0])[:-2])
     else:
         display.print_line(f"{title}.")
     if total is not None:
         sums = f"The sums alone would be ε = {total.sum_epsilon:g}, δ = {total.sum_delta:g}."
-        notes = [f"Together: {_spent(total)}.", sums, *notes]
+        notes = [f"Together: {spent(total)}.", sums, *notes]
     for line in notes or ["Nothing is spent."]:
         display.print_line(line)
 
 
-def _spent(total: Any) -> str:
+def spent(total: Any) -> str:
     """Returns ε and δ, where ε is rounded up, so that a printed total is never too small."""
     return f"ε = {np.ceil(round(total.epsilon * 1e4, 6)) / 1e4:.10g}, δ = {total.delta:g}"
 
@@ -154,6 +155,12 @@ def export(made: Made, _beam_arguments: list[str]) -> None:
         group=exporting.group,
         public=exporting.public,
         license=exporting.license,
+        at_least=exporting.at_least,
+        top=exporting.top,
+        model=exporting.model,
+        vocabulary_size=exporting.vocabulary_size,
+        special_tokens=exporting.special_tokens,
+        bom=exporting.bom or None,
     )
     display.print_notice(
         f"{exporting.output} has the release with the ledger {rendered.ledger_sha256} as "
@@ -180,6 +187,8 @@ def report(made: Made, _beam_arguments: list[str]) -> None:
         since=read_release(reporting.since) if reporting.since else None,
         output_format="markdown" if output.lower().endswith(".md") else "html",
         left_out={*(PUBLIC if reporting.public else ()), *(reporting.leave_out or ())},
+        top_rows=reporting.top,
+        at_least=reporting.at_least,
     )
     write_file(output, page, release=reporting.release, overwrite=reporting.overwrite)
     display.print_notice(f"the report is in {output}.")

@@ -5,10 +5,17 @@ is 1 − exp(−exp(h(log x) + b_c)): a height h that grows with the score, and 
 the size of the class's users, who hold more rows because they have more text. Heights are free at a few
 places and linear between them, slants are free, and both are drawn towards what text does if nothing is
 known of it. All are found by least squares from sums over many rows (Gauss-Newton).
+
+A group may have users unlike all the others. Its curves deviate from those of all rows: its slants by
+the same numbers at all lengths, and its heights. The deviations are drawn towards 0, so that a group
+with few rows has about the curves of all. A group whose sums are more likely under the curves of all
+rows than under its own (Laplace's approximation of the evidence) has no curves of its own.
 """
 
+import dataclasses
 import itertools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +35,12 @@ _GROWTH_STDDEV = 0.35
 _STEP_STDDEV = 0.05
 # The relative error of the curve itself, which keeps sums with little noise from bending it.
 _MISFIT = 0.15
+# How far the curves of a group deviate from those of all rows: its heights together, its slants, their
+# second differences from class to class, and the slant of a class that is not clear.
+_GROUP_HEIGHT_STDDEV = 1.0
+_GROUP_SLANT_STDDEV = 4.0
+_GROUP_BEND_STDDEV = 1.0
+_GROUP_UNCLEAR_STDDEV = 0.5
 _HALVINGS = 40
 _STEPS = 20
 # A class is there if its number of users is so many standard deviations above 0. If it is not, it is
@@ -105,12 +118,97 @@ class Means(NamedTuple):
     number_variances: np.ndarray
     mass_variances: np.ndarray
 
+    @classmethod
+    def joined(cls, several: Sequence["Means"]) -> "Means":
+        """Returns the bins of several means, one after the other."""
+        return cls(*(np.concatenate(columns) for columns in zip(*several, strict=True)))
+
 
 def bins_of(order: np.ndarray) -> list[np.ndarray]:
     """Cuts rows, the highest prediction first, into bins that grow by factors of 2."""
     doubled = itertools.takewhile(lambda end: end < order.size, (100 * 2**i for i in range(60)))
     ends = [end for end in (*_ENDS, *doubled) if end < 0.75 * order.size]
     return np.split(order, ends)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class _LeastSquares:
+    """Parameters of curves, which are found from means over B bins.
+
+    The logarithms of the rates of C classes in the bins are base + design · parameters.
+
+    Attributes:
+      means: the means.
+      users: (C,) float64, the numbers of users of the classes.
+      bounds: (C,) float64, M_c: a row's mass is Σ numbers / M_c.
+      base: what is added to the logarithms, which (B, C) float64 has the shape of.
+      design: (B, C, P) float64.
+      expected: (P,) float64, the parameters that are expected before the data.
+      precision: (P, P) float64, the precision of this expectation.
+    """
+
+    means: Means
+    users: np.ndarray
+    bounds: np.ndarray
+    base: np.ndarray
+    design: np.ndarray
+    expected: np.ndarray
+    precision: np.ndarray
+
+    def model(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the numbers of users to expect, and their slopes by the rates' logarithms: (B, C)."""
+        rates = np.exp(np.minimum(self.base + self.design @ parameters, 30))
+        return self.users * -np.expm1(-rates), self.users * np.exp(-rates) * rates
+
+    def _weights(self, numbers: np.ndarray, masses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the precision of the numbers, (B, C), and of the masses, (B,)."""
+        means = self.means
+        weights = 1 / (means.number_variances + (_MISFIT * numbers) ** 2 + 1e-9)
+        return weights, 1 / (means.mass_variances + (_MISFIT * masses) ** 2 + 1e-12)
+
+    def _equations(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the normal matrix, (P, P), and the right side of a step of Gauss-Newton, (P,)."""
+        means = self.means
+        numbers, slopes = self.model(parameters)
+        masses = numbers @ (1 / self.bounds)
+        weights, mass_weights = self._weights(numbers, masses)
+        jacobian = slopes[:, :, np.newaxis] * self.design
+        of_masses = np.moveaxis(jacobian, 1, 2) @ (1 / self.bounds)
+        flat = jacobian.reshape(-1, self.expected.size)
+        normal = flat.T @ (weights.reshape(-1, 1) * flat) + self.precision
+        normal += of_masses.T @ (mass_weights[:, np.newaxis] * of_masses)
+        right = flat.T @ (weights * (means.numbers - numbers)).reshape(-1)
+        right += of_masses.T @ (mass_weights * (means.masses - masses))
+        right -= self.precision @ (parameters - self.expected)
+        return normal, right
+
+    def solved(self, start: np.ndarray) -> np.ndarray:
+        """Returns the parameters that fit best, (P,) float64."""
+        parameters = start
+        for _ in range(_STEPS):
+            normal, right = self._equations(parameters)
+            parameters = parameters + np.clip(np.linalg.solve(normal, right), -1, 1)
+        return parameters
+
+    def log_likelihood(self, parameters: np.ndarray) -> float:
+        """Returns the logarithm of the likelihood of the means, up to a constant."""
+        numbers, _ = self.model(parameters)
+        masses = numbers @ (1 / self.bounds)
+        weights, mass_weights = self._weights(numbers, masses)
+        of_numbers = np.log(weights) - weights * (self.means.numbers - numbers) ** 2
+        of_masses = np.log(mass_weights) - mass_weights * (self.means.masses - masses) ** 2
+        return 0.5 * float(of_numbers.sum() + of_masses.sum())
+
+    def log_evidence(self, parameters: np.ndarray) -> float:
+        """Returns the logarithm of the means' likelihood over all parameters, up to the same constant.
+
+        Args:
+          parameters: those that fit best.
+        """
+        normal, _ = self._equations(parameters)
+        away = parameters - self.expected
+        occam = np.linalg.slogdet(self.precision)[1] - np.linalg.slogdet(normal)[1]
+        return self.log_likelihood(parameters) + 0.5 * float(occam - away @ self.precision @ away)
 
 
 def fit_curve(means: Means, users: np.ndarray, bounds: np.ndarray) -> Curve:
@@ -129,37 +227,92 @@ def fit_curve(means: Means, users: np.ndarray, bounds: np.ndarray) -> Curve:
     design[np.arange(bins), :, np.arange(bins)] = 1
     design[:, :, bins] = steps
     design[:, np.arange(classes), bins + 1 + np.arange(classes)] = 1
-
-    def model(parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        rates = np.exp(np.minimum(design @ parameters, 30))
-        return users * -np.expm1(-rates), users * np.exp(-rates) * rates
-
     # The heights at the beginning give the masses together.
     total = max(means.masses.sum(), math.sqrt(means.mass_variances.sum()))
     low = -40.0
     high = 20.0
     moved = expected
+    squares = _LeastSquares(
+        means=means,
+        users=users,
+        bounds=bounds,
+        base=np.zeros(1),
+        design=design,
+        expected=expected,
+        precision=precision,
+    )
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         moved = expected + middle * (np.arange(expected.size) < bins)
-        low, high = (middle, high) if (model(moved)[0] / bounds).sum() < total else (low, middle)
-    expected = parameters = moved
-    for _ in range(_STEPS):
-        numbers, slopes = model(parameters)
-        masses = numbers @ (1 / bounds)
-        weights = 1 / (means.number_variances + (_MISFIT * numbers) ** 2 + 1e-9)
-        mass_weights = 1 / (means.mass_variances + (_MISFIT * masses) ** 2 + 1e-12)
-        jacobian = slopes[:, :, np.newaxis] * design
-        of_masses = np.moveaxis(jacobian, 1, 2) @ (1 / bounds)
-        flat = jacobian.reshape(-1, expected.size)
-        normal = flat.T @ (weights.reshape(-1, 1) * flat) + precision
-        normal += of_masses.T @ (mass_weights[:, np.newaxis] * of_masses)
-        right = flat.T @ (weights * (means.numbers - numbers)).reshape(-1)
-        right += of_masses.T @ (mass_weights * (means.masses - masses))
-        right -= precision @ (parameters - expected)
-        parameters = parameters + np.clip(np.linalg.solve(normal, right), -1, 1)
+        is_low = (squares.model(moved)[0] / bounds).sum() < total
+        low, high = (middle, high) if is_low else (low, middle)
+    parameters = dataclasses.replace(squares, expected=moved).solved(moved)
     slants = parameters[bins] * steps + parameters[bins + 1 :]
     return Curve(means.places, parameters[:bins], slants)
+
+
+def fit_group(
+    means: Sequence[Means], curves: Sequence[Curve], sizes: Sizes, bounds: np.ndarray
+) -> list[Curve] | None:
+    """Fits the curves of a group at some lengths, or returns None if the group is like all rows.
+
+    Args:
+      means: the means over bins of the group's rows of each length.
+      curves: the curves of all rows of these lengths.
+      sizes: the numbers of users of the classes, and whether they are clear.
+      bounds: (C,) float64, M_c: a row's mass is Σ numbers / M_c.
+    """
+    joined = Means.joined(means)
+    bins, classes = joined.numbers.shape
+    # The parameters are deviations: of the heights of all lengths, and of slants.
+    design = np.zeros((bins, classes, bins + classes))
+    design[np.arange(bins), :, np.arange(bins)] = 1
+    design[:, np.arange(classes), bins + np.arange(classes)] = 1
+    squares = _LeastSquares(
+        means=joined,
+        users=sizes.users,
+        bounds=bounds,
+        base=np.concatenate(
+            [
+                curve.height(each.places)[:, np.newaxis] + curve.slants
+                for each, curve in zip(means, curves, strict=True)
+            ]
+        ),
+        design=design,
+        expected=np.zeros(bins + classes),
+        precision=_group_precision([each.places for each in means], sizes.clear),
+    )
+    parameters = squares.solved(squares.expected)
+    if squares.log_evidence(parameters) <= squares.log_likelihood(squares.expected):
+        return None
+    ends = np.cumsum([each.places.size for each in means])
+    *heights, slants = np.split(parameters, ends)
+    return [
+        Curve(each.places, curve.height(each.places) + height, curve.slants + slants)
+        for each, curve, height in zip(means, curves, heights, strict=True)
+    ]
+
+
+def _group_precision(places: Sequence[np.ndarray], clear: np.ndarray) -> np.ndarray:
+    """Returns the precision of a group's deviations from 0: heights of each length, then slants.
+
+    Args:
+      places: the places of the bins of each length.
+      clear: (C,) bool, whether each class is there beyond doubt.
+    """
+    variances = [np.full(each.size, each.size * _GROUP_HEIGHT_STDDEV**2) for each in places]
+    of_slants = np.where(clear, _GROUP_SLANT_STDDEV, _GROUP_UNCLEAR_STDDEV)
+    variances.append(of_slants**2)
+    precision = np.diag(1 / np.concatenate(variances))
+    first = 0
+    for each in places:
+        _add_steps(precision[first : first + each.size, first : first + each.size], each)
+        first += each.size
+    bend = np.array([1.0, -2.0, 1.0]) / _GROUP_BEND_STDDEV
+    for place in range(first, first + clear.size - 2):
+        if clear[place - first : place - first + 3].all():
+            precision[place : place + 3, place : place + 3] += np.outer(bend, bend)
+    return precision
 
 
 def _expectation(places: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -171,8 +324,13 @@ def _expectation(places: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarr
     # A little precision of each height, so that the level is not quite free.
     diagonal = [1e-4] * bins + [_SLANT_STDDEV**-2] + [_CLASS_STDDEV**-2] * classes
     precision = np.diag(diagonal)
+    _add_steps(precision, places)
+    return expected, precision
+
+
+def _add_steps(precision: np.ndarray, places: np.ndarray) -> None:
+    """Adds the precision of the steps between neighbouring heights, which come first."""
     for place, step in enumerate(np.diff(places).tolist()):
         pair = slice(place, place + 2)
         weight = 1 / (_GROWTH_STDDEV * abs(step) + _STEP_STDDEV) ** 2
         precision[pair, pair] += weight * np.array([[1.0, -1.0], [-1.0, 1.0]])
-    return expected, precision

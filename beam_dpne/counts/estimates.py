@@ -17,7 +17,15 @@ from collections.abc import Iterator
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from beam_dpne.counts.curves import Means, Sizes, bins_of, expected_sizes, fit_curve
+from beam_dpne.counts.curves import (
+    Curve,
+    Means,
+    Sizes,
+    bins_of,
+    expected_sizes,
+    fit_curve,
+    fit_group,
+)
 from beam_dpne.counts.kinds import FIRST_ROWS, Answers, Kinds, Sums, kinds_before, learned_parts
 from beam_dpne.counts.rule import LEVEL_STEP, CountRule, MeasuredCounts, blocks
 
@@ -37,55 +45,139 @@ _MOST_NOBODY = 0.025
 _ROWS_OF_PROFILES = 400
 _LEVELS_OF_PROFILES = 16
 _ROWS_OF_PARTS = 2000
+# A group with fewer rows of all lengths together has the curves and kinds of all rows.
+_FEWEST_OF_A_GROUP = 20
 # Turns of learning; few rows teach little.
 _TURNS = 8
 _TURNS_OF_FEW = 4
 
 
-def estimate_users(measured: MeasuredCounts, rule: CountRule) -> np.ndarray:
+def estimate_users(
+    measured: MeasuredCounts, rule: CountRule, groups: np.ndarray | None = None
+) -> np.ndarray:
     """Returns the estimated number of users of each row, and the ends of its interval: (n, 3) int64.
 
     Args:
       measured: the noisy sums.
       rule: the rule by which they were measured.
+      groups: (n,) integers ≥ 0, the number of the group of each row; None without groups.
     """
     estimates = np.zeros((measured.masses.size, 3), np.int64)
     # Products of small matrices, for which threads of the library would cost more than they save.
     with threadpool_limits(limits=1, user_api="blas"):
-        _estimate(estimates, measured, rule)
+        _estimate(estimates, measured, rule, groups)
     return estimates
 
 
-def _estimate(estimates: np.ndarray, measured: MeasuredCounts, rule: CountRule) -> None:
+def _estimate(
+    estimates: np.ndarray, measured: MeasuredCounts, rule: CountRule, groups: np.ndarray | None
+) -> None:
     """Writes the estimates of all rows."""
     sizes = expected_sizes(measured.sizes, measured.size_stddev)
-    parts: np.ndarray | None = None
-    for first, last in itertools.pairwise(rule.offsets.tolist()):
-        if first == last:
-            continue
-        length = _Length(measured, rule, first, last)
-        kinds = length.kinds(sizes, parts)
-        parts = kinds.parts
-        for rows, sums in length.sums(np.arange(first, last)):
-            (of_rows,) = kinds.answers([sums])
-            for block in blocks(0, rows.size):
-                are_first = np.isin(rows[block], length.order[:FIRST_ROWS])
-                estimates[rows[block]] = _estimates(kinds, of_rows(block), are_first)
+    spans = itertools.pairwise(rule.offsets.tolist())
+    lengths = [_Rows(measured, rule, np.arange(*span)) for span in spans if span[0] < span[1]]
+    curves = [rows.curve(sizes) for rows in lengths]
+    kinds = _kinds_of_lengths(lengths, curves, sizes, None)
+    left = [rows.rows for rows in lengths]
+    if groups is not None and lengths:
+        own = [rows.of_groups(groups) for rows in lengths]
+        alike = np.zeros(groups.max() + 1, bool)
+        for group in np.unique(groups).tolist():
+            mine = [
+                (each[group], of_all)
+                for each, of_all in zip(own, kinds, strict=True)
+                if group in each
+            ]
+            alike[group] = not _estimate_group(estimates, mine, sizes)
+        left = [rows[alike[groups[rows]]] for rows in left]
+    for rows, of_length, chosen in zip(lengths, kinds, left, strict=True):
+        if chosen.size:
+            rows.write(estimates, of_length, chosen)
+
+
+def _estimate_group(
+    estimates: np.ndarray, lengths: list[tuple["_Rows", Kinds]], sizes: Sizes
+) -> bool:
+    """Writes the estimates of the rows of a group, and returns whether it has curves of its own.
+
+    Args:
+      estimates: where the estimates are written.
+      lengths: the rows of the group at each length that has any, with the kinds of all rows.
+      sizes: the numbers of users of the classes.
+    """
+    if sum(own.rows.size for own, _ in lengths) < _FEWEST_OF_A_GROUP:
+        return False
+    curves = fit_group(
+        [own.means for own, _ in lengths],
+        [of_all.curve for _, of_all in lengths],
+        sizes,
+        lengths[0][0].rule.bounds,
+    )
+    if curves is None:
+        return False
+    rows = [own for own, _ in lengths]
+    kinds = _kinds_of_lengths(rows, curves, sizes, lengths[0][1].parts)
+    for own, of_group in zip(rows, kinds, strict=True):
+        own.write(estimates, of_group, own.rows)
+    return True
+
+
+def _kinds_of_lengths(
+    lengths: list["_Rows"], curves: list[Curve], sizes: Sizes, parts: np.ndarray | None
+) -> list[Kinds]:
+    """Returns the kinds of rows of each length.
+
+    Args:
+      lengths: the rows of each length.
+      curves: their curves.
+      sizes: the numbers of users of the classes.
+      parts: parts about which those of the first length are expected to be; None if nothing is known.
+    """
+    found: list[Kinds] = []
+    for rows, curve in zip(lengths, curves, strict=True):
+        found.append(rows.kinds(curve, sizes, parts))
+        parts = found[-1].parts
+    return found
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Length:
-    """The rows of one length, from `first` up to `last`."""
+class _Rows:
+    """Rows of one length: all of them, or those of a group."""
 
     measured: MeasuredCounts
     rule: CountRule
-    first: int
-    last: int
+    rows: np.ndarray
 
     @functools.cached_property
     def order(self) -> np.ndarray:
         """The rows, those of the highest levels first."""
-        return self.first + np.argsort(-self.rule.levels[self.first : self.last], kind="stable")
+        return self.rows[np.argsort(-self.rule.levels[self.rows], kind="stable")]
+
+    def of_groups(self, groups: np.ndarray) -> dict[int, "_Rows"]:
+        """Returns the rows of each group that has any of these.
+
+        Args:
+          groups: (n,) integers, the number of the group of each row of the release.
+        """
+        found, starts = np.unique(np.sort(groups[self.rows]), return_index=True)
+        ordered = self.rows[np.argsort(groups[self.rows], kind="stable")]
+        parts = np.split(ordered, starts[1:])
+        return {
+            group: _Rows(self.measured, self.rule, part)
+            for group, part in zip(found.tolist(), parts, strict=True)
+        }
+
+    def write(self, estimates: np.ndarray, kinds: Kinds, chosen: np.ndarray) -> None:
+        """Writes the estimates of some of the rows."""
+        for rows, sums in self.sums(chosen):
+            (of_rows,) = kinds.answers([sums])
+            for block in blocks(0, rows.size):
+                are_first = np.isin(rows[block], self.order[:FIRST_ROWS])
+                estimates[rows[block]] = _estimates(kinds, of_rows(block), are_first)
+
+    def curve(self, sizes: Sizes) -> Curve:
+        """Returns the curve that the sums of these rows show alone."""
+        return fit_curve(self.means, sizes.users, self.rule.bounds)
 
     def sums(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, Sums]]:
         """Yields the rows of each level among some, and their sums."""
@@ -104,18 +196,17 @@ class _Length:
             )
             yield chosen, sums
 
-    def kinds(self, sizes: Sizes, parts_before: np.ndarray | None) -> Kinds:
+    def kinds(self, curve: Curve, sizes: Sizes, parts_before: np.ndarray | None) -> Kinds:
         """Returns the kinds of the rows, learned from some of them.
 
         Args:
+          curve: their curve.
           sizes: numbers of users of the classes.
-          parts_before: the parts of kinds at the length before, about which are expected here too;
-            None at the first length.
+          parts_before: the parts of kinds at the length before, or of all rows if these are a group's,
+            about which are expected here too; None if there are none.
         """
         order = self.order
-        bounds = self.rule.bounds
-        curve = fit_curve(self._means(bins_of(order)), sizes.users, bounds)
-        kinds = kinds_before(curve, sizes, bounds)
+        kinds = kinds_before(curve, sizes, self.rule.bounds)
         expected = kinds.parts
         first_expected = kinds.first_parts
         if parts_before is not None:
@@ -155,13 +246,14 @@ class _Length:
         rows = order[np.isin(self.rule.levels[order], levels)]
         return _spread_out(rows, _ROWS_OF_PROFILES)
 
-    def _means(self, bins: list[np.ndarray]) -> Means:
-        """Returns the means of the sums over the rows of each bin."""
+    @property
+    def means(self) -> Means:
+        """The means of the sums over the rows of each bin."""
         places: list[float] = []
         numbers: list[np.ndarray] = []
         masses: list[float] = []
         mass_variances: list[float] = []
-        for rows in bins:
+        for rows in bins_of(self.order):
             level = float(self.rule.levels[rows].mean())
             places.append(self.rule.least + LEVEL_STEP * level)
             numbers.append(self.measured.numbers[rows].mean(axis=0))

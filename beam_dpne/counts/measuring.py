@@ -168,24 +168,24 @@ def measure(
     found = MeasuredCounts(
         numbers=numbers.view(np.float64),
         masses=masses.view(np.float64),
-        sizes=_noisy(sizes, noise, run_key, "count sizes", 0) / _SIZE_UNITS,
+        sizes=noisy_sums(sizes, noise, run_key, "count sizes", 0) / _SIZE_UNITS,
         unit=noise * UNITS / _ROW_UNITS,
         size_stddev=noise * UNITS / _SIZE_UNITS,
     )
     for rows in blocks(0, masses.size):
         scales = _ROW_UNITS * rule.row_weights[rows]
         found.masses[rows] = (
-            _noisy(masses[rows], noise, run_key, "count masses", rows.start) / scales
+            noisy_sums(masses[rows], noise, run_key, "count masses", rows.start) / scales
         )
         first = rows.start * rule.bounds.size
-        noisy = _noisy(numbers[rows].reshape(-1), noise, run_key, "count numbers", first)
+        noisy = noisy_sums(numbers[rows].reshape(-1), noise, run_key, "count numbers", first)
         found.numbers[rows] = (
             noisy.reshape(numbers[rows].shape) * rule.bounds / scales[:, np.newaxis]
         )
     return found
 
 
-def _noisy(
+def noisy_sums(
     values: np.ndarray, noise: float, run_key: RunKey, purpose: str, first: int
 ) -> np.ndarray:
     """Returns the middles of the cells of values with noise, (n,) float64 in units of 2^-32.
@@ -218,6 +218,10 @@ class CountedRows(Protocol):
 
     def scores(self, released: Sequence[Any]) -> Sequence[np.ndarray]:
         """Returns the scores of the rows of each length."""
+        ...
+
+    def groups(self, released: Sequence[Any]) -> np.ndarray | None:
+        """Returns the number of the group of each row, (n,) integers ≥ 0; None without groups."""
         ...
 
     def with_users(self, released: Sequence[Any], users: np.ndarray) -> list[Any]:
@@ -277,5 +281,5 @@ def estimated(
     released = [*shorter, last]
     rule = rule_of(rows, *released)
     measured = measure(pieces, rule, required_noise(noise), run_key)
-    users = estimate_users(measured, rule)
+    users = estimate_users(measured, rule, rows.groups(released))
     return rows.with_users(released, users)

@@ -20,6 +20,7 @@ from beam_dpne.documents.blocks import (
     split_by_user,
     with_group,
 )
+from beam_dpne.documents.participants import Participation
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
@@ -44,6 +45,7 @@ class Cutting:
       partitions: number of hash partitions of users, at least 1.
       max_tokens_per_user: largest number of a user's tokens, at least 1.
       is_grouped: whether documents have groups, which are put in front of their words.
+      participation: who may take part, if the release is of a series; all others are left out.
     """
 
     run_key: RunKey = dataclasses.field(repr=False)
@@ -51,6 +53,7 @@ class Cutting:
     partitions: int = 8
     max_tokens_per_user: int = 1_000_000
     is_grouped: bool = False
+    participation: Participation | None = None
 
 
 class Cutter:
@@ -60,6 +63,8 @@ class Cutter:
         self._cutting = cutting
         self._tokenize = tokenizers.resolve_tokenizer(cutting.tokenizer)
         self._gathered: list[DocumentBlock] = []
+        if cutting.participation is not None:
+            cutting.participation.open()
 
     def answer(self, batch: pa.RecordBatch | None) -> Iterator[NumberedBlocks]:
         """Takes a batch of documents, or None at the end, and yields the blocks that are cut."""
@@ -71,10 +76,17 @@ class Cutter:
             yield self._cut()
 
     def _tokenized(self, batch: pa.RecordBatch) -> DocumentBlock:
+        participation = self._cutting.participation
+        if participation is not None:
+            # A user's documents are all left out or all kept, in whichever batches they are.
+            may = participation.may_take_part(participation.digests(batch.column(USER)))
+            batch = batch.filter(pa.array(may))
         tokens = tokenizers.tokenize(self._tokenize, batch.column(TEXT))
         if self._cutting.is_grouped:
             tokens = with_group(batch.column(GROUP), tokens)
         users, tokens = tokenizers.cut_at_borders(batch.column(USER), tokens)
+        if participation is not None:
+            return encode_documents(participation.digests(users), tokens)
         hashes = hash_users(users, self._cutting.run_key.sub_key("user"))
         return encode_documents(hashes, tokens)
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from beam_dpne.documents.cutting import Cutting
+from beam_dpne.documents.participants import Participation
 from beam_dpne.documents.rows import checked_names
 from beam_dpne.documents.run_keys import RunKeys, key_context, require_identified
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
@@ -36,6 +37,7 @@ class PrivateRun(abc.ABC):
       described: how records became documents, if they were read from files.
       user_field: the name of the field with the user, or several names.
       text_field: the name of the field with the text, or several names.
+      participation: who may take part, if the release is of a series.
     """
 
     plan: Any
@@ -45,6 +47,7 @@ class PrivateRun(abc.ABC):
     described: InputDescription | None = None
     user_field: str | Sequence[str] = "user"
     text_field: str | Sequence[str] = "text"
+    participation: Participation | None = None
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -113,6 +116,7 @@ class PrivateRun(abc.ABC):
             described=self.described,
             rows=self.row_description,
             public=self.public_digest(),
+            series=None if self.participation is None else self.participation.place,
         )
         own = self.run_key or RunKey.generate()
         return RunKeys(own, own.bound_to(context))
@@ -125,6 +129,7 @@ class PrivateRun(abc.ABC):
             partitions=self.partitions,
             max_tokens_per_user=self.max_tokens_per_user,
             is_grouped=self.is_grouped,
+            participation=self.participation,
         )
 
     @abc.abstractmethod

@@ -18,6 +18,7 @@ import os
 import stat
 from typing import NamedTuple
 
+from beam_dpne.documents.participants import SeriesPlace
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, stated, tokenizer_name
 from beam_dpne.errors import RunKeyError, kind_of
 from beam_dpne.mechanism.plan import GaussianPlan
@@ -48,6 +49,7 @@ def key_context(
     described: InputDescription | None = None,
     rows: InputDescription | None = None,
     public: str = "",
+    series: SeriesPlace | None = None,
 ) -> str:
     """Returns the text that the run key is bound to, as JSON; equal runs have equal texts.
 
@@ -57,9 +59,10 @@ def key_context(
       described: How records became documents; by default `rows`.
       rows: Fields by which the elements of the pipeline are read; by default `user` and `text`.
       public: Digest of the public data that the run uses (a vocabulary or public counts).
+      series: Place of the release in a series, in each of which other users take part.
     """
     fields = rows or InputDescription()
-    context = {
+    context: dict[str, object] = {
         "mechanism_version": MECHANISM_VERSION,
         "program": plan.program,
         "parameters": plan.key_parameters(),
@@ -68,6 +71,8 @@ def key_context(
         "rows": _changed(fields),
         "public": public,
     }
+    if series is not None:
+        context["series"] = {"id": series.id, "number": series.number}
     return json.dumps(context, sort_keys=True, allow_nan=False)
 
 

@@ -8,14 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import AsIter, PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.schemas import named_fields_from_element_type
 
 from beam_dpne.documents import tokenizers
 from beam_dpne.documents.blocks import TEXT, USER, lay_out
 from beam_dpne.documents.cutting import Cutter, Cutting
+from beam_dpne.documents.participants import Participation
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.documents.rows import batch_of_rows, checked_names, documents_of, values_of
 from beam_dpne.elements import progress
@@ -235,6 +237,8 @@ class GroupByUser(beam.PTransform):
       max_tokens_per_user: Largest number of a user's tokens, at least 1.
       run_key: Secret key of the run.
       is_grouped: Whether documents have groups.
+      participation: Who may take part, if the release is of a series. All others are left out, and
+        those who take part are recorded before any of them is laid out. None without a series.
 
     Raises:
       ValueError: A parameter is out of range.
@@ -258,6 +262,7 @@ class GroupByUser(beam.PTransform):
     partitions: int = 8
     max_tokens_per_user: int = 1_000_000
     is_grouped: bool = False
+    participation: Participation | None = None
 
     def __post_init__(self):
         super().__init__()
@@ -274,16 +279,44 @@ class GroupByUser(beam.PTransform):
             partitions=self.partitions,
             max_tokens_per_user=self.max_tokens_per_user,
             is_grouped=self.is_grouped,
+            participation=self.participation,
         )
         cut = beam.ParDo(_TokenizeAndPartition(cutting))
         blocks = apply(documents, "Tokenize", cut, tuple[int, DocumentBlock])
+        recorded = None if self.participation is None else _recorded(blocks, self.participation)
         grouped = blocks | "ByUser" >> beam.GroupByKey()
-        place = beam.FlatMap(_laid_out, max_tokens=self.max_tokens_per_user, run_key=self.run_key)
+        place = beam.FlatMap(
+            _laid_out, recorded, max_tokens=self.max_tokens_per_user, run_key=self.run_key
+        )
         return apply(grouped, "LayOut", place, UserBatch)
 
 
+def _recorded(
+    blocks: PCollection[tuple[int, DocumentBlock]], participation: Participation
+) -> AsIter:
+    """Returns a side input that is there when those who take part are recorded."""
+    digests = blocks | "Digests" >> beam.Map(_digests_of)
+    once = blocks.pipeline | "Once" >> beam.Create([None])
+    recorded = once | "Record" >> beam.Map(
+        _record, AsIter(cast("PCollection", digests)), participation=participation
+    )
+    return AsIter(cast("PCollection", recorded))
+
+
+def _digests_of(block: tuple[int, DocumentBlock]) -> np.ndarray:
+    return np.unique(block[1].users, axis=0)
+
+
+def _record(_: None, digests: Iterable[np.ndarray], *, participation: Participation) -> None:
+    participation.record(digests)
+
+
 def _laid_out(
-    partition: tuple[int, Iterable[DocumentBlock]], *, max_tokens: int, run_key: RunKey
+    partition: tuple[int, Iterable[DocumentBlock]],
+    _recorded: Iterable[None] | None,
+    *,
+    max_tokens: int,
+    run_key: RunKey,
 ) -> Iterator[UserBatch]:
     progress.enter("users")
     return lay_out(partition, max_tokens=max_tokens, run_key=run_key)
@@ -346,6 +379,7 @@ class DocumentsTransform(PrivateRun, UnhintedTransform):
             max_tokens_per_user=self.max_tokens_per_user,
             run_key=run_key,
             is_grouped=self.is_grouped,
+            participation=self.participation,
         )
         return cast("PCollection", batches | "GroupByUser" >> group)
 

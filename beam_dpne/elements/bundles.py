@@ -101,18 +101,21 @@ class SumBundle(beam.DoFn):
             yield from self._cut(self._merge(waiting))
 
 
-def sum_rows(users: Any, sum_batch: Callable[..., RowSums], *beside: Any) -> PCollection[RowSums]:
+def sum_rows(
+    users: Any, sum_batch: Callable[..., RowSums], *beside: Any, label: str = ""
+) -> PCollection[RowSums]:
     """Sums batches of users within bundles, and adds up the bundles by ranges of rows.
 
     Args:
       users: batches of users, each user in one of them.
       sum_batch: maps a batch and the side inputs to its sums.
       *beside: side inputs.
+      label: begins the names of the steps, where one transform sums several times.
     """
     sums_of = beam.ParDo(SumBundle(sum_batch=sum_batch, merge=add_rows, cut=cut_rows), *beside)
-    pieces = apply(users, "SumBundle", sums_of, tuple[int, RowSums])
+    pieces = apply(users, f"{label}SumBundle", sums_of, tuple[int, RowSums])
     merge = beam.MapTuple(lambda _, pieces: add_rows(pieces))
-    return apply(pieces | "ByRows" >> beam.GroupByKey(), "SumRows", merge, RowSums)
+    return apply(pieces | f"{label}ByRows" >> beam.GroupByKey(), f"{label}SumRows", merge, RowSums)
 
 
 def longest_beside_shorter(

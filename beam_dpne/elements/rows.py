@@ -158,6 +158,8 @@ _USERS = (
 COUNTED_ROW_SCHEMA = pa.schema([*ROW_SCHEMA, *_USERS])
 COUNTED_ITEM_SCHEMA = pa.schema([*ITEM_SCHEMA, *_USERS])
 GROUP_FIELD = pa.field("group", pa.string())
+PHRASE_SCHEMA = pa.schema([("ngram", pa.string()), *_USERS])
+GROUPED_PHRASE_SCHEMA = PHRASE_SCHEMA.insert(0, GROUP_FIELD)
 # The order of a release: by length, then by falling numbers of users, if it has them, then by falling
 # score or probability, then by bytes, first of the group, if there are groups.
 ORDER = {
@@ -308,6 +310,40 @@ class CountedItem(NamedTuple):
 
     item: str
     score: float
+    users: int
+    users_low: int
+    users_high: int
+
+
+class PhraseCount(NamedTuple):
+    """The number of users of a phrase of a public list.
+
+    Attributes:
+      ngram: the text of its words, see `join_tokens`.
+      users: the noisy number of users who have it.
+      users_low: the lower end of its 95 % interval.
+      users_high: the upper end.
+    """
+
+    ngram: str
+    users: int
+    users_low: int
+    users_high: int
+
+
+class GroupedPhraseCount(NamedTuple):
+    """The number of users of a phrase of a public list in one group.
+
+    Attributes:
+      group: the group of the texts that are looked at.
+      ngram: the text of its words, see `join_tokens`.
+      users: the noisy number of users who have it in a text of this group.
+      users_low: the lower end of its 95 % interval.
+      users_high: the upper end.
+    """
+
+    group: str
+    ngram: str
     users: int
     users_low: int
     users_high: int

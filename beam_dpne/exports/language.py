@@ -11,20 +11,21 @@ probabilities come with public counts, of which their model is made; see `beam_d
 The public counts are given again, and must be those of the release.
 """
 
+import collections
 import io
 import json
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_dpne.bayesian.arpa import weighted_model, write_orders
+from beam_dpne.bayesian.arpa import MARKS, weighted_model, write_orders
 from beam_dpne.bayesian.backoff import PublicGrams, adapted_model
 from beam_dpne.documents.words import JOINERS, VANISHING, VIRAMAS
-from beam_dpne.elements.rows import escape_token
+from beam_dpne.elements.rows import escape_token, split_ngram
 from beam_dpne.errors import ExportError
 from beam_dpne.lists.public_counts import PublicCounts, from_codes, read_counts_of_lengths
 from beam_dpne.release.reading import Release
@@ -54,6 +55,11 @@ _SPECIALS = ("[UNK]", "[PAD]")
 # κ, the weight of a shorter context in the stupid back-off of Brants et al. (2007).
 KEPT_BACK = 0.4
 _BROKEN = "rows with white space or control characters that no escape covers"
+_MARKED = "rows with a word that readers take for a mark of sentences or for unknown words"
+# Characters without width that have been white space in some version of Unicode or for some readers.
+_WAS_WHITE = "\u180e\u200b\ufeff"
+# A normalizer, which may be missing, and a pre-tokenizer, as the JSON of the library has them.
+Splitting = tuple[dict[str, Any] | None, dict[str, Any]]
 _Ids = npt.NDArray[np.int64]
 
 
@@ -66,13 +72,31 @@ def is_unbroken(word: str) -> bool:
     return not any(sign.isspace() or unicodedata.category(sign) == "Cc" for sign in word)
 
 
+def _fault(word: str) -> str | None:
+    """Returns why no line of an ARPA file can hold a word, or None."""
+    if word in MARKS:
+        return _MARKED
+    # Blanks, tabs and line ends are escaped; readers split lines at other white space too.
+    escaped = escape_token(word)
+    if not is_unbroken(escaped) or not set(escaped).isdisjoint(_WAS_WHITE):
+        return _BROKEN
+    return None
+
+
+def _faults(grams: Iterable[Sequence[str]]) -> list[str | None]:
+    """Returns of each n-gram why no line can hold it, or None."""
+    grams = list(grams)
+    faults = {word: _fault(word) for gram in grams for word in gram}
+    return [next(filter(None, (faults[word] for word in gram)), None) for gram in grams]
+
+
 def tokenizer(release: Release, rows: pa.Table) -> str:
     """Returns the file with these rows of a release; `tokenizers.Tokenizer.from_file` reads it."""
     words, phrases = _vocabulary(release, rows)
     ids = {text: number for number, text in enumerate(dict.fromkeys([*_SPECIALS, *words]))}
     added = [_added(number, text, special=True) for number, text in enumerate(_SPECIALS)]
     added += [_added(number, text, special=False) for number, text in enumerate(phrases, len(ids))]
-    normalizer, pre_tokenizer = _splitting(release.tokenizer)
+    normalizer, pre_tokenizer = splitting(release.tokenizer)
     whole = {
         "version": "1.0",
         "truncation": None,
@@ -110,7 +134,7 @@ def _added(number: int, text: str, *, special: bool) -> dict[str, Any]:
     }
 
 
-def _splitting(tokenizer: str) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+def splitting(tokenizer: str) -> Splitting:
     """Returns the normalizer and the pre-tokenizer that are nearest to the release's tokenizer.
 
     The library normalizes the texts of added tokens too, which changes no token of these tokenizers.
@@ -156,11 +180,13 @@ def arpa(
                 "alone; only releases of beam-dpne bayesian have public counts."
             )
         missing = _write_weights(stream, release, rows)
-    return stream.getvalue(), {_BROKEN: missing} if missing else {}
+    return stream.getvalue(), missing
 
 
-def _write_probabilities(stream: TextIO, release: Release, rows: pa.Table, public: str) -> int:
-    """Writes the model of n-gram probabilities; returns how many of them no line can hold."""
+def _write_probabilities(
+    stream: TextIO, release: Release, rows: pa.Table, public: str
+) -> Mapping[str, int]:
+    """Writes the model of n-gram probabilities; returns how many no line can hold, by the reason."""
     plan = release.ledger["plan"]
     used = release.ledger["mechanism"]["public"]
     texts = release.texts(rows)
@@ -187,7 +213,9 @@ def _write_probabilities(stream: TextIO, release: Release, rows: pa.Table, publi
     orders, unknown = adapted_model(grams, grams.rows_of(written), joint)
     words = [escape_token(word) for word in grams.words.to_pylist()]
     write_orders(stream, orders, words, unknown=unknown)
-    return len(released) - len(written)
+    return collections.Counter(
+        filter(None, _faults(map(split_ngram, released.texts().to_pylist())))
+    )
 
 
 def _written(public: PublicCounts) -> PublicCounts:
@@ -196,27 +224,22 @@ def _written(public: PublicCounts) -> PublicCounts:
     Raises:
       ExportError: There is none.
     """
-    fits = np.array(list(map(_fits, public.words.to_pylist())))
+    fits = np.array([_fault(word) is None for word in public.words.to_pylist()])
     kept = fits[public.grams].all(axis=1)
     if not kept.any():
         raise ExportError("public must have an n-gram that a line can hold, got none.")
     return from_codes(public.words, public.grams[kept], public.counts[kept], None)
 
 
-def _fits(word: str) -> bool:
-    # Blanks, tabs and line ends are escaped; readers split lines at other white space too.
-    return is_unbroken(escape_token(word))
-
-
-def _write_weights(stream: TextIO, release: Release, rows: pa.Table) -> int:
-    """Writes the model of n-grams; returns how many of them no line can hold.
+def _write_weights(stream: TextIO, release: Release, rows: pa.Table) -> Mapping[str, int]:
+    """Writes the model of n-grams; returns how many of them no line can hold, by the reason.
 
     Without rows it has order 1 alone.
     """
     grams = release.words(rows)
     weight_of = release.weights(rows)
-    fits = {word: _fits(word) for gram in grams for word in gram}
-    kept = [row for row, gram in enumerate(grams) if all(fits[word] for word in gram)]
+    faults = _faults(grams)
+    kept = [row for row, fault in enumerate(faults) if fault is None]
     words = sorted({word for row in kept for word in grams[row]})
     number = {word: place for place, word in enumerate(words)}
     tables = []
@@ -228,4 +251,4 @@ def _write_weights(stream: TextIO, release: Release, rows: pa.Table) -> int:
         weights.append(weight_of[own])
     orders = weighted_model(len(words), tables, weights, KEPT_BACK)
     write_orders(stream, orders, list(map(escape_token, words)))
-    return len(rows) - len(kept)
+    return collections.Counter(filter(None, faults))

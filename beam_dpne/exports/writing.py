@@ -9,7 +9,7 @@ import csv
 import dataclasses
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ import yaml
 
 from beam_dpne.elements.rows import escape_item, guard, one_line
 from beam_dpne.errors import ExportError
+from beam_dpne.release.first_look import Choice
 from beam_dpne.release.publishing import write_file
 from beam_dpne.release.reading import Release
 from beam_dpne.release.report.document import environment
@@ -25,6 +26,8 @@ from beam_dpne.validation import did_you_mean
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 # A file of tabs has no quotes; 3 is `csv.QUOTE_NONE`.
 _TABS = {"sep": "\t", "quoting": 3}
+# Settings that choose rows, for kinds that can hold a part of a release.
+_CHOICE = ("at_least", "top")
 _DTYPES = {
     pa.string(): "string",
     pa.int32(): "int32",
@@ -54,11 +57,23 @@ class Settings:
         place for them.
       public: Path of the public counts of a release of probabilities.
       license: The Hugging Face Hub's name of a licence.
+      at_least: Least value of a row, of the column `Release.value_column`.
+      top: Number of rows of each length, those with the largest values.
+      model: Name of a model of `trained.MODELS`.
+      vocabulary_size: Largest number of tokens of a trained model.
+      special_tokens: Special tokens of a trained model, the first for what is unknown.
+      bom: Whether a CSV begins with the mark by which spreadsheets know UTF-8.
     """
 
     group: str | None = None
     public: str | None = None
     license: str | None = None
+    at_least: float | None = None
+    top: int | None = None
+    model: str | None = None
+    vocabulary_size: int | None = None
+    special_tokens: Sequence[str] | None = None
+    bom: bool | None = None
 
     def given(self) -> list[str]:
         """Returns the names of those that are given, in the order of the alphabet."""
@@ -84,7 +99,7 @@ class Kind:
     holds: str
     make: Callable[[Release, pa.Table, Settings], Contents]
     settings: tuple[str, ...] = ()
-    programs: tuple[str, ...] = ("ngrams", "set-union", "bayesian")
+    programs: tuple[str, ...] = ("ngrams", "set-union", "bayesian", "count")
 
 
 def csv_text(rows: pa.Table) -> str:
@@ -160,10 +175,23 @@ def _front_matter(release: Release, license_name: str | None) -> dict[str, Any]:
     return head
 
 
-def _tokenizer(release: Release, rows: pa.Table, _: Settings) -> Contents:
+def _tokenizer(release: Release, rows: pa.Table, settings: Settings) -> Contents:
     # The models of languages are loaded by those exports alone that need them.
-    from beam_dpne.exports import language
+    from beam_dpne.exports import language, trained
 
+    if settings.model is not None:
+        return trained.trained_tokenizer(
+            release,
+            rows,
+            model=settings.model,
+            vocabulary_size=settings.vocabulary_size or trained.VOCABULARY_SIZE,
+            special_tokens=settings.special_tokens or trained.SPECIALS,
+        )
+    if settings.vocabulary_size is not None or settings.special_tokens is not None:
+        raise ExportError(
+            "vocabulary_size and special_tokens must be left out without model: the tokenizer of all "
+            "released words and phrases has its own."
+        )
     return language.tokenizer(release, rows), {}
 
 
@@ -173,8 +201,9 @@ def _arpa(release: Release, rows: pa.Table, settings: Settings) -> Contents:
     return language.arpa(release, rows, settings.public)
 
 
-def _csv_file(_release: Release, rows: pa.Table, _: Settings) -> Contents:
-    return csv_text(rows), {}
+def _csv_file(_release: Release, rows: pa.Table, settings: Settings) -> Contents:
+    text = csv_text(rows)
+    return f"\ufeff{text}" if settings.bom else text, {}
 
 
 def _card_file(release: Release, _rows: pa.Table, settings: Settings) -> Contents:
@@ -185,16 +214,20 @@ KINDS: Mapping[str, Kind] = {
     "tokenizers": Kind(
         holds="a tokenizer.json of Hugging Face's library tokenizers",
         make=_tokenizer,
-        settings=("group",),
+        settings=("group", *_CHOICE, "model", "vocabulary_size", "special_tokens"),
         programs=("ngrams", "set-union"),
     ),
     "arpa": Kind(
         holds="a back-off language model in ARPA format",
         make=_arpa,
-        settings=("group", "public"),
+        settings=("group", "public", *_CHOICE),
         programs=("ngrams", "bayesian"),
     ),
-    "csv": Kind(holds="a CSV that spreadsheets can open without risk", make=_csv_file),
+    "csv": Kind(
+        holds="a CSV that spreadsheets can open without risk",
+        make=_csv_file,
+        settings=(*_CHOICE, "bom"),
+    ),
     "card": Kind(
         holds="a data card, the README.md of a data set on the Hugging Face Hub",
         make=_card_file,
@@ -212,6 +245,12 @@ def export(
     group: str | None = None,
     public: str | None = None,
     license: str | None = None,
+    at_least: float | None = None,
+    top: int | None = None,
+    model: str | None = None,
+    vocabulary_size: int | None = None,
+    special_tokens: Sequence[str] | None = None,
+    bom: bool | None = None,
 ) -> Exported:
     """Exports a release to one file, which is written as a whole or not at all.
 
@@ -225,13 +264,29 @@ def export(
       group: See `Settings`; for "tokenizers" and "arpa".
       public: See `Settings`; for "arpa".
       license: See `Settings`; for "card".
+      at_least: See `Settings`; for all but "card".
+      top: See `Settings`; for all but "card".
+      model: See `Settings`; for "tokenizers".
+      vocabulary_size: See `Settings`; for "tokenizers" with a model.
+      special_tokens: See `Settings`; for "tokenizers" with a model.
+      bom: See `Settings`; for "csv".
 
     Raises:
       ReleaseError: A file of the release is missing, damaged or unreadable.
       ExportError: The kind is unknown or cannot take this release, or a setting is wrong.
       UsageError: The output exists, cannot be written, or is in a release, where only "card" may be.
     """
-    settings = Settings(group=group, public=public, license=license)
+    settings = Settings(
+        group=group,
+        public=public,
+        license=license,
+        at_least=at_least,
+        top=top,
+        model=model,
+        vocabulary_size=vocabulary_size,
+        special_tokens=special_tokens,
+        bom=bom,
+    )
     if to not in KINDS:
         hint = did_you_mean(to, KINDS)
         raise ExportError(f"to must be one of {', '.join(KINDS)}, got to={to}.{hint}")
@@ -243,7 +298,7 @@ def export(
         raise ExportError(
             f"to={to} cannot take a release of beam-dpne {release.program}. Use one of {others}."
         )
-    rows = rows_of_group(release, group) if "group" in kind.settings else release.rows
+    rows = _chosen_rows(release, kind, settings)
     text, left_out = kind.make(release, rows, settings)
     write_file(
         output,
@@ -253,6 +308,19 @@ def export(
         may_be_inside=to == "card",
     )
     return Exported(release.ledger_sha256, left_out)
+
+
+def _chosen_rows(release: Release, kind: Kind, settings: Settings) -> pa.Table:
+    """Returns the rows that are exported, in the order of the release."""
+    if "group" in kind.settings:
+        rows_of_group(release, settings.group)
+    choice = Choice(group=settings.group, at_least=settings.at_least, top=settings.top)
+    if not choice.is_everything and settings.public is not None:
+        raise ExportError(
+            "at_least and top must be left out with public, since a model of probabilities needs all "
+            "rows of the release."
+        )
+    return choice.rows(release)
 
 
 def rows_of_group(release: Release, group: str | None) -> pa.Table:

@@ -12,7 +12,7 @@ from beam_dpne.errors import BudgetError
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Running, Writing
 from beam_dpne.jobs.showing import Showing
-from beam_dpne.lists.parameters import KnownLists
+from beam_dpne.lists.parameters import CountedPhrases, KnownLists
 from beam_dpne.release.schema import ReleaseNotes
 
 
@@ -59,7 +59,7 @@ def kept_budget(made: Made, private: PrivateRun, showing: Showing) -> Iterator[N
         return
     budget = open_budget(path)
     command = f"beam-dpne account --budget {path}"
-    note = checked_note(budget, made, private.plan, run_key=_key_digests(private))
+    note = checked_note(budget, made, private.plan, run_key=key_digests(private))
     left = (
         f"the budget counts this run as spent. Once its release is there: {command} "
         f"--settle {output}. If its job has ended and nothing was published: {command} --remove {note}."
@@ -93,7 +93,7 @@ def charged_budget(made: Made, private: PrivateRun, showing: Showing) -> Iterato
         yield Charge(None, "")
         return
     budget = open_budget(path)
-    note = checked_note(budget, made, private.plan, run_key=_key_digests(private))
+    note = checked_note(budget, made, private.plan, run_key=key_digests(private))
     try:
         yield Charge(budget, note)
     except BaseException:
@@ -111,7 +111,7 @@ def rehearse_budget(made: Made, private: PrivateRun) -> None:
       BudgetError: The budget does not allow the run.
     """
     if path := made[Running].budget:
-        keys = _key_digests(private)
+        keys = key_digests(private)
         checked_note(open_budget(path), made, private.plan, run_key=keys, is_rehearsal=True)
 
 
@@ -142,11 +142,16 @@ def checked_note(
         program=plan.program,
         output=made[Writing].output if Writing in made else "",
         unit=made[ReleaseNotes].unit,
-        same_people=known_same_people(made[KnownLists]) if KnownLists in made else (),
+        same_people=_same_people(made),
         run_key=run_key,
         again=again,
         is_rehearsal=is_rehearsal,
     )
+
+
+def _same_people(made: Made) -> tuple[str, ...]:
+    lists = next((kind for kind in (KnownLists, CountedPhrases) if kind in made), None)
+    return () if lists is None else known_same_people(made[lists])
 
 
 def _released_in(budget: Budget) -> set[str]:
@@ -156,7 +161,7 @@ def _released_in(budget: Budget) -> set[str]:
     return set()
 
 
-def _key_digests(private: PrivateRun) -> KeyDigests | None:
+def key_digests(private: PrivateRun) -> KeyDigests | None:
     """Returns the commitments to a run key that was given; None for a fresh one."""
     if private.run_key is None:
         return None

@@ -36,6 +36,7 @@ from beam_dpne.jobs.arguments import runner_of, unknown_argument
 from beam_dpne.jobs.job import Job, ReadRecords
 from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.ngrams.steps import PrivateNgrams
+from beam_dpne.phrase_counts.run import PhraseCountsRun
 from beam_dpne.reading.files import patterns_of
 from beam_dpne.reading.rejects import NO_RECORDS, REJECTED_RECORDS
 from beam_dpne.reading.steps import ReadFiles
@@ -222,6 +223,10 @@ def transform_of(private: PrivateRun, store: SetStore | None) -> DocumentsTransf
         from beam_dpne.set_union.steps import PrivateSetUnion
 
         return PrivateSetUnion.of(private, store)
+    if isinstance(private, PhraseCountsRun):
+        from beam_dpne.phrase_counts.steps import CountPhrases
+
+        return CountPhrases.of(private, store)
     from beam_dpne.bayesian.steps import BayesianCounts
 
     return BayesianCounts.of(private, store)

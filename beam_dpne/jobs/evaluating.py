@@ -5,9 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.elements.arrays import places_in
+from beam_dpne.elements.rows import SEPARATOR
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, index_corpus, read_corpus, released_codes
 from beam_dpne.evaluation.judging import (
@@ -31,6 +34,7 @@ from beam_dpne.reading.options import names_of
 from beam_dpne.release.reading import Release
 
 # Numbers k of which an evaluation shows what part is released of the n-grams that k users have.
+_BETWEEN_WORDS = pc.MatchSubstringOptions(SEPARATOR)
 _LEVELS = (1, 2, 5, 10, 20, 50, 100)
 
 
@@ -62,8 +66,9 @@ def judgeable(release: Release) -> Release:
     """
     if release.program == "bayesian":
         raise UsageError(
-            f"release must be of beam-dpne ngrams or set-union, got release={release.path}, which has "
-            "the probabilities of a public vocabulary, and no n-grams that were found in the data."
+            "release must be of beam-dpne ngrams, set-union or count, got "
+            f"release={release.path}, which has the probabilities of a public vocabulary, and no "
+            "n-grams that were found in the data."
         )
     return release
 
@@ -86,22 +91,35 @@ def evaluated(
     reading, name = as_released(made, release.ledger)
     files, reading, _ = read_inputs(reading, inputs, name, showing=showing, shows_fields=True)
     tokenizer = _released_tokenizer(made[Tokenizing], name, release.text_rules)
+    table = _with_lengths(release.rows) if release.program == "count" else release.rows
     longest = release.max_length
+    if release.program == "count":
+        longest = max(table["length"].to_pylist())
     asked = names_of(evaluating.known or ())
     known = None
     if asked:
         known = read_known_again(asked, release.known_lists, longest, tokenizer)
     with showing.progress(sum(file.size for file in files)):
-        table = release.rows
         corpus = read_corpus(files, reading, tokenizer)
         index = index_corpus(corpus, longest)
         covered = evaluate(index, released_codes(corpus, table), k_anonymity=_LEVELS)
         rows = rows_of_table(index, table)
         counted = evaluate_counts(index, rows, top_k=evaluating.top_k)
     tables = tables_of(covered, counted)
+    if release.program == "count":
+        # Which phrases have a row was public before.
+        tables = {"counts": tables["counts"]}
     if known is not None:
         tables["families"] = _families(known, release, rows)
     return Evaluated(files, corpus, covered, rows, tables, _notes(release, corpus))
+
+
+def _with_lengths(rows: pa.Table) -> pa.Table:
+    """Returns the rows of a list with the number of words of each phrase, and its users as a score."""
+    separators = pc.call_function("count_substring", [rows["ngram"]], _BETWEEN_WORDS)
+    lengths = pc.call_function("add", [separators, pa.scalar(1, pa.int32())])
+    scores = rows["users"].cast(pa.float64())
+    return rows.append_column("length", lengths).append_column("score", scores)
 
 
 def _families(

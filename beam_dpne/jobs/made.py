@@ -49,7 +49,8 @@ class Made:
     def __init__(self, groups: Groups, given: Mapping[str, Any], *, whole: bool = True) -> None:
         """Makes each group from the values that are given; all others have their defaults.
 
-        Unless it must be whole, groups are left out that lack a parameter without a default.
+        For a release of a series, the series gives ε and δ (`accounting.series`). Unless it must be
+        whole, groups are left out that lack a parameter without a default.
 
         Raises:
           UsageError: parameters without a default are not given.
@@ -57,6 +58,12 @@ class Made:
         """
         kinds = [kind for kinds in groups.values() for kind in kinds]
         parameters = [each for kind in kinds for each in parameters_of(kind)]
+        self.given = frozenset(given)
+        if given.get("series") is not None:
+            # Its libraries take time to load, which runs of no series do without.
+            from beam_dpne.accounting.series import with_share
+
+            given = with_share(given)
         missing = [each for each in parameters if each.required and each.name not in given]
         if not whole:
             left_out = {each.name for each in missing}
@@ -65,7 +72,6 @@ class Made:
             raise _about_missing(missing)
         self._made = {kind: made_from(kind, given) for kind in kinds}
         self.names = [each.name for each in parameters]
-        self.given = frozenset(given)
 
     def __getitem__(self, kind: type[_Group]) -> _Group:
         """Returns the group of a class."""
@@ -120,12 +126,14 @@ def with_file(given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any
     """
     values = {name: value for name, value in given.items() if name != "plan"}
     path = given.get("plan")
-    if path is None:
-        return values
-    in_file = read_parameters(path, {*known} - {"plan"})
-    if both := sorted(in_file.keys() & values.keys()):
-        raise UsageError(f"{both[0]} is in the file {path} already; leave it out beside the file.")
-    return {**values, **in_file}
+    if path is not None:
+        in_file = read_parameters(path, {*known} - {"plan"})
+        if both := sorted(in_file.keys() & values.keys()):
+            raise UsageError(
+                f"{both[0]} is in the file {path} already; leave it out beside the file."
+            )
+        values |= in_file
+    return values
 
 
 def read_parameters(path: str, known: Collection[str]) -> dict[str, Any]:

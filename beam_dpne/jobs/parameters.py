@@ -146,7 +146,12 @@ class Writing(Parameters):
         ),
     ]
     output_format: Annotated[
-        str, Parameter("Format of the files of rows.", choices=("jsonl", "csv", "tsv", "parquet"))
+        str,
+        Parameter(
+            "Format of the files of rows. A csv has each text exactly, also what a spreadsheet would "
+            "compute; the export csv is for spreadsheets.",
+            choices=("jsonl", "csv", "tsv", "parquet"),
+        ),
     ] = "jsonl"
     overwrite: Annotated[
         bool, Parameter("Replace a release in the output directory; the budgets of both add up.")
@@ -199,6 +204,23 @@ class Running(Parameters):
     ] = 120
     budget: Annotated[
         str | None, Parameter("Folder of a budget; a run above it is refused.", value="DIR")
+    ] = None
+    series: Annotated[
+        str | None,
+        Parameter(
+            "Folder of a series, whose next release this is; it gives epsilon and delta.",
+            value="DIR",
+            in_short_help=False,
+        ),
+    ] = None
+    participants: Annotated[
+        str | None,
+        Parameter(
+            "Private folder of the series, with digests of the users who took part. It is as secret as "
+            "the data.",
+            value="DIR",
+            in_short_help=False,
+        ),
     ] = None
 
 

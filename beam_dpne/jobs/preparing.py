@@ -15,6 +15,7 @@ from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
 from beam_dpne.documents.tokenizers import Tokenizer, check_alone, resolve_tokenizer
 from beam_dpne.errors import UsageError, withhold_unhandled
 from beam_dpne.jobs.arguments import misspelt, runner_of, unknown_argument
+from beam_dpne.jobs.deltas import refuse_too_large_delta, warn_of_large_delta
 from beam_dpne.jobs.inputs import (
     OF_RECORDS,
     SECRET,
@@ -35,22 +36,22 @@ from beam_dpne.jobs.parameters import (
     Tokenizing,
     Writing,
 )
+from beam_dpne.jobs.series import check_series, placed
 from beam_dpne.jobs.showing import Showing
 from beam_dpne.lists.copies import refuse_input
-from beam_dpne.lists.parameters import KnownLists, PublicCounting
-from beam_dpne.mechanism.plan import GaussianPlan
+from beam_dpne.lists.parameters import CountedPhrases, KnownLists, PublicCounting
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.run import NgramsRun
+from beam_dpne.phrase_counts.plan import PhraseCountsPlan
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.frames import Frame
-from beam_dpne.reading.options import ReadOptions, codec_of, names_of
+from beam_dpne.reading.options import InputDescription, ReadOptions, codec_of, names_of
 from beam_dpne.release.places import check_not_below, check_outside
 from beam_dpne.release.publishing import check_output
 from beam_dpne.release.reading import as_release_error
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.run import SetUnionRun
 from beam_dpne.storage.directories import absolute_path, check_access, directory_at
-from beam_dpne.validation import TOO_LARGE_DELTA, about_large_delta
 
 if TYPE_CHECKING:
     from beam_dpne.jobs.engine import BeamOptions
@@ -117,7 +118,7 @@ def prepare(
     if plan is not None:
         refuse_too_large_delta(plan)
         warn_of_large_delta(plan, showing)
-    if plan is not None and (not isinstance(plan, ProbabilitiesPlan) or PublicCounting in made):
+    if plan is not None and _has_list(made, plan):
         given = made[Running].partitions
         common = _Common(
             plan=plan,
@@ -126,6 +127,8 @@ def prepare(
             run_key=key,
         )
         private = _private(made, options, corpus, known, common)
+        if made[Running].series is not None:
+            private = placed(private, made[Running])
     _warn_of_readable_key(made, showing)
     return Prepared(
         options=options,
@@ -288,8 +291,16 @@ def _check_places(made: Made, options: "BeamOptions | None") -> None:
         )
     if budget is not None:
         check_outside("budget", budget, output)
+    check_series(made[Running], output, is_here=_is_here(options))
     if rejects is not None:
         check_directory("rejects", rejects, output)
+
+
+def _is_here(options: "BeamOptions | None") -> bool:
+    """Whether this process does the work of the run, or forks of it do."""
+    if options is None:
+        return True
+    return not options.hands_over and (options.runner is None or options.is_embedded)
 
 
 def _check_beside(options: "BeamOptions", output: str) -> None:
@@ -325,6 +336,13 @@ def _known(
     return known
 
 
+def _has_list(made: Made, plan: Plan) -> bool:
+    """Whether the public list without which a program cannot run is given."""
+    if isinstance(plan, ProbabilitiesPlan):
+        return PublicCounting in made
+    return not isinstance(plan, PhraseCountsPlan) or CountedPhrases in made
+
+
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class _Common:
     """What the runs of all programs are made of."""
@@ -353,6 +371,8 @@ def _private(
             described=described,
             known=None if known is None else known.items,
         )
+    if PhraseCountsPlan in made:
+        return _count(made, options, corpus, common, described)
     if ProbabilitiesPlan not in made:
         return NgramsRun(
             plan=common.plan,
@@ -387,6 +407,38 @@ def _private(
     )
 
 
+def _count(
+    made: Made,
+    options: "BeamOptions | None",
+    corpus: _Corpus,
+    common: _Common,
+    described: InputDescription,
+) -> PrivateRun:
+    """Returns the parameters of a count of users of a list."""
+    from beam_dpne.lists.phrases import read_phrases
+    from beam_dpne.phrase_counts.run import PhraseCountsRun
+
+    is_grouped = described.group_field is not None
+    phrases = read_phrases(
+        made[CountedPhrases],
+        common.tokenizer,
+        is_grouped=is_grouped,
+        most=common.plan.max_phrases,
+        inputs=corpus.files,
+        options=_pipeline_options(options),
+        reading=corpus.reading,
+    )
+    return PhraseCountsRun(
+        plan=common.plan,
+        tokenizer=common.tokenizer,
+        partitions=common.partitions,
+        run_key=common.run_key,
+        described=described,
+        phrases=phrases,
+        group_field=GROUP if is_grouped else None,
+    )
+
+
 def _partitions(files: Sequence[InputFile], workers: int | None) -> int:
     """Returns a number of partitions that each hold about 8 MiB of text, or 40 MiB of a huge corpus.
 
@@ -397,39 +449,6 @@ def _partitions(files: Sequence[InputFile], workers: int | None) -> int:
     mebibytes = sum(file.size * (4 if codec_of(file.path) else 1) for file in files) / 2**20
     of_workers = min(4 * (workers or 0), mebibytes)
     return max(1, math.ceil(max(min(4096, mebibytes / 8), mebibytes / 40, of_workers)))
-
-
-def refuse_too_large_delta(plan: GaussianPlan) -> None:
-    """Raises UsageError for a δ of 0.01 or more, unless the number of users is public.
-
-    Within such a guarantee a program might publish all that one user in a hundred has written. Plans
-    take it, for experiments on public data.
-    """
-    if plan.delta >= TOO_LARGE_DELTA and plan.public_user_count is None:
-        raise UsageError(
-            f"delta must be below {TOO_LARGE_DELTA:g}, got delta={plan.delta:g}: publishing everything "
-            f"about one user in {int(1 / plan.delta)} would be within the guarantee. Take one well "
-            "below one over the number of users, e.g. 1e-7 for a million; if their number is public "
-            "and small, give public_user_count."
-        )
-
-
-def large_delta_of(plan: GaussianPlan) -> str | None:
-    """Returns a warning of a δ of 0.001 or more, which weakens the guarantee; None of a smaller one.
-
-    There is no warning if the number of users is public, since a δ above one over that number is
-    refused.
-    """
-    return None if plan.public_user_count is not None else about_large_delta(plan.delta)
-
-
-def warn_of_large_delta(plan: GaussianPlan, showing: Showing) -> None:
-    """Warns of a large δ, also who wants no advice."""
-    if warning := large_delta_of(plan):
-        showing.tell(
-            f"warning: {warning}. Take a delta well below one over the number of users; if "
-            "their number is public and small, give --public_user_count."
-        )
 
 
 def check_directory(name: str, path: str, release: str | None) -> None:

@@ -63,5 +63,10 @@ _PROGRAMS = (
         plan="bayesian.plan:ProbabilitiesPlan",
         more=("lists.parameters:PublicCounting",),
     ),
+    Program(
+        name="count",
+        plan="phrase_counts.plan:PhraseCountsPlan",
+        more=("reading.options:Grouping", "lists.parameters:CountedPhrases"),
+    ),
 )
 PROGRAMS: Mapping[str, Program] = {program.name: program for program in _PROGRAMS}

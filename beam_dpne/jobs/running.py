@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 
+from beam_dpne.accounting.population import counted_ledger
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.elements import progress
 from beam_dpne.elements.processes import can_be_sent, in_new_process
@@ -14,6 +15,7 @@ from beam_dpne.jobs.local import logged_files, run_here
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import FailureLogging, Rejecting, Running, Writing
 from beam_dpne.jobs.preparing import Prepared
+from beam_dpne.jobs.series import kept_series, started_series
 from beam_dpne.jobs.showing import Showing, is_whole
 from beam_dpne.release.places import LEDGER_NAME, real_path
 from beam_dpne.release.schema import ReleaseNotes
@@ -55,6 +57,7 @@ def run(made: Made, prepared: Prepared, showing: Showing) -> Ended:
     with (
         only_run_to(output),
         kept_budget(made, private, showing),
+        kept_series(made, private, showing),
         _not_failed_once_published(output, showing),
     ):
         ended.records = _run(made, prepared, private, showing)
@@ -110,7 +113,10 @@ def run_in_memory(made: Made, prepared: Prepared, showing: Showing) -> tuple[Rel
     workers = prepared.workers or 1
     job = _job(made, prepared, private, output="")
     log = made[FailureLogging].failure_log
-    with charged_budget(made, private, showing) as charge:
+    with (
+        charged_budget(made, private, showing) as charge,
+        started_series(made, private, showing) as started,
+    ):
         progress.reset()
         with showing.progress(sum(file.size for file in prepared.files)):
             if workers > 1 and private.partitions > 1 and can_be_sent(job):
@@ -119,6 +125,8 @@ def run_in_memory(made: Made, prepared: Prepared, showing: Showing) -> tuple[Rel
                 files, records = logged_files(job, 1, log)
         release = release_in_memory(files)
         charge.settle(files[LEDGER_NAME], showing)
+        if started is not None:
+            started.settle(counted_ledger(files[LEDGER_NAME], LEDGER_NAME))
     return release, records
 
 

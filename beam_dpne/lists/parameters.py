@@ -63,3 +63,42 @@ class PublicCounting(Parameters):
             path="file",
         ),
     ]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CountedPhrases(Parameters):
+    """The list whose users `beam-dpne count` counts."""
+
+    phrases: Annotated[
+        str,
+        Parameter(
+            "Public phrases or items, one a line. A table with a column ngram or item (csv, tsv, "
+            "jsonl, parquet) and the directory of a release are lists, too. Never made from the "
+            "private data, other than as a release.",
+            path="file",
+        ),
+    ]
+    groups: Annotated[
+        tuple[str, ...] | None,
+        Parameter(
+            "Public groups, in each of which every phrase is counted, with group_field; a table with a "
+            "column group has its own pairs instead.",
+        ),
+    ] = None
+    unmakeable: Annotated[
+        str,
+        Parameter(
+            choices=("refuse", "leave_out"),
+            in_short_help=False,
+            help="What is done with phrases that the tokenizer cannot make of any text, and with those "
+            "that it makes equal to another phrase of the list.",
+        ),
+    ] = "refuse"
+    phrases_same_people: Annotated[
+        bool,
+        Parameter(
+            "The release that gives the phrases is of the same users: users of this input, so that the "
+            "budgets of both add up (beam-dpne account).",
+            in_short_help=False,
+        ),
+    ] = False

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from beam_dpne.documents.blocks import EncodedTokens
 from beam_dpne.documents.tokenizers import Tokenizer
-from beam_dpne.elements.arrays import byte_order, places_in, used_words
+from beam_dpne.elements.arrays import byte_order, used_words
 from beam_dpne.elements.batches import NO_GRAM
 from beam_dpne.elements.encoding import StoredFile
 from beam_dpne.elements.rows import SEPARATOR, escape_token
@@ -37,6 +37,7 @@ from beam_dpne.lists.files import (
     read_table,
     read_text,
 )
+from beam_dpne.lists.finding import find_rows, gram_keys
 from beam_dpne.lists.left_out import left_out_by
 from beam_dpne.lists.parameters import MAX_COUNTED_LENGTH
 
@@ -156,16 +157,7 @@ class PublicCounts:
           ids: (p,) int32, the word at each position as an index into `words`; −1 for other words, and
             between documents.
         """
-        sizes = (self.grams >= 0).sum(axis=1)
-        found = []
-        for size in np.unique(sizes).tolist():
-            rows = np.flatnonzero(sizes == size)
-            starts, windows = _windows(ids, size)
-            places = places_in(_gram_keys(windows), _gram_keys(self.grams[rows, :size]))
-            found.append((starts[places >= 0], rows[places[places >= 0]]))
-        return np.concatenate([each[0] for each in found]), np.concatenate(
-            [each[1] for each in found]
-        )
+        return find_rows(ids, self.grams)
 
 
 def from_codes(
@@ -185,7 +177,7 @@ def from_codes(
         )
     if not 0 < counts.astype(np.float64).sum() <= _MAX_TOTAL:
         raise PublicCountsError("public counts must not all be 0, and sum to at most 2^62.")
-    repeated = len(codes) - len(_gram_keys(codes).unique())
+    repeated = len(codes) - len(gram_keys(codes).unique())
     if repeated:
         raise PublicCountsError(f"public n-grams must be distinct, got {repeated} repeated.")
     keep = np.arange(counts.size)
@@ -352,23 +344,6 @@ def _check_lengths(sizes: np.ndarray) -> None:
     """Checks the numbers of words of all n-grams, (n,) integers; raises PublicCountsError."""
     if not sizes.size or sizes.min() < 1 or sizes.max() > MAX_COUNTED_LENGTH:
         raise PublicCountsError(f"public n-grams must have 1 to {MAX_COUNTED_LENGTH} words each.")
-
-
-def _windows(ids: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns where the runs of n known words begin, (m,) int64, and these runs, (m, n) int32."""
-    if ids.size < length:
-        return np.zeros(0, np.int64), np.zeros((0, length), np.int32)
-    windows = np.lib.stride_tricks.sliding_window_view(ids, length)
-    # The bitwise or of n words is negative if one of them is −1.
-    starts = np.flatnonzero(np.bitwise_or.reduce(windows.T) >= 0)
-    return starts, windows[starts]
-
-
-def _gram_keys(codes: np.ndarray) -> pa.Array:
-    """Returns each gram, a row of its words' ids, as one value by which Arrow finds and counts it."""
-    ids = np.ascontiguousarray(codes, dtype=np.int32)
-    kind = pa.binary(ids.itemsize * ids.shape[1])
-    return pa.Array.from_buffers(kind, len(ids), [None, pa.py_buffer(ids)])
 
 
 def _texts(words: pa.Array, codes: np.ndarray) -> pa.Array:

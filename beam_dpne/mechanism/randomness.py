@@ -167,7 +167,7 @@ def hashes_of_ranges(sub_key: bytes, data: np.ndarray, offsets: np.ndarray) -> n
     long = np.flatnonzero(sizes > _SHORT_BYTES)
     if long.size:
         strings = (data[offsets[i] : offsets[i + 1]].tobytes() for i in long.tolist())
-        hashes[long] = _blake2b_hashes(sub_key, strings)
+        hashes[long] = one_way_hashes(sub_key, strings)
     return hashes
 
 
@@ -309,7 +309,12 @@ def _padded_blocks(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> n
     return blocks.view("<u8")
 
 
-def _blake2b_hashes(sub_key: bytes, items: Iterable[bytes]) -> np.ndarray:
+def one_way_hashes(sub_key: bytes, items: Iterable[bytes]) -> np.ndarray:
+    """Returns 128 bits of keyed BLAKE2b of each byte string: (n, 2) uint64.
+
+    Unlike blocks of AES, no key turns them back into the strings: somebody who has the key as well can
+    only try strings one by one.
+    """
     keyed = hashlib.blake2b(key=sub_key, digest_size=16)
 
     def digest(item: bytes) -> bytes:

@@ -29,6 +29,7 @@ from beam_dpne.elements.rows import (
 )
 from beam_dpne.ngrams.candidates import prune_invalid, rows_at_positions
 from beam_dpne.ngrams.elements import GramSet, word_ids
+from beam_dpne.ngrams.keys import unpack_pairs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,18 @@ class GramRows:
     def scores(self, released: Sequence[GramSet]) -> list[np.ndarray]:
         """Returns the scores of the rows of each length."""
         return [grams.scores for grams in released]
+
+    def groups(self, released: Sequence[GramSet]) -> np.ndarray | None:
+        """Returns the number of the group of each row, (n,) integers; None without groups."""
+        words = released[0].words
+        if not released[0].is_grouped or words is None:
+            return None
+        names, _ = split_groups(words)
+        of_lengths = [names.dictionary_encode().indices.to_numpy()]
+        for grams in released[1:]:
+            prefixes, _ = unpack_pairs(grams.keys)
+            of_lengths.append(of_lengths[-1][prefixes])
+        return np.concatenate(of_lengths)
 
     def with_users(self, released: Sequence[GramSet], users: np.ndarray) -> list[GramSet]:
         """Returns the sets with their numbers of users."""

@@ -89,6 +89,7 @@ class PrivateNgrams(NgramsRun, DocumentsTransform):
         parameters, another tokenizer or another version draws other noise.
       described: how records became documents, if they were read from files; the key is bound to it.
         By default the elements are rows with these fields.
+      participation: who may take part, if the release is of a series; the command line sets it.
       store: where sets go that are too large for an element. The workers must share it, and it must be
         as private as the data. With None every set is one element.
       user_field: the name of the field with the user, which defines whom the guarantee protects.

@@ -7,11 +7,11 @@ import codecs
 import contextlib
 import dataclasses
 import json
-import re
 from collections.abc import Container, Iterable, Sequence
 from typing import Annotated
 
 from beam_dpne.errors import InputError
+from beam_dpne.reading.version_names import VERSION_OF_DELTA, VERSION_OF_ICEBERG
 from beam_dpne.validation import MEMBER, Parameter, Parameters, did_you_mean
 
 _EXTENSIONS = {
@@ -37,9 +37,6 @@ ENCODINGS = (
     *("koi8-r", "koi8-u", "mac-roman", "cp932", "shift_jis", "euc_jp", "cp949", "euc_kr"),
     *("gb2312", "gbk", "gb18030", "big5"),
 )
-# Names of versions of lake tables, whose files are Parquet.
-VERSION_OF_DELTA = re.compile(r"(.+)@v([0-9]{1,18})")
-VERSION_OF_ICEBERG = re.compile(r".+/metadata/[^/]+\.metadata\.json")
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
 _CODECS |= {".xz": "xz", ".zip": "zip"}
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "colon": ":", "space": " "}

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from beam_dpne.errors import InputError, kind_of
 from beam_dpne.reading.nested import as_text
-from beam_dpne.reading.options import VERSION_OF_DELTA, VERSION_OF_ICEBERG
+from beam_dpne.reading.version_names import VERSION_OF_DELTA, VERSION_OF_ICEBERG
 from beam_dpne.storage.paths import is_local
 
 if TYPE_CHECKING:

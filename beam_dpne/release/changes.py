@@ -13,7 +13,7 @@ References:
 """
 
 import collections
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,8 +96,8 @@ def _check_comparable(old: Release, new: Release) -> None:
         )
     if old.program == "bayesian":
         raise UsageError(
-            "releases must be of beam-dpne ngrams or set-union: those of bayesian have all rows of a "
-            "public vocabulary."
+            "releases must be of beam-dpne ngrams, set-union or count: those of bayesian have "
+            "probabilities, and all rows of a public vocabulary."
         )
 
 
@@ -183,19 +183,36 @@ _SAME = {
 def differences(old: Release, new: Release, left_out: Collection[str] = ()) -> list[str]:
     """Returns a sentence for each way in which two releases that are compared were read unlike.
 
-    Fields may have been renamed, and a unit may have been left out, so nothing is refused here.
+    Of releases of a series, one more says who is counted. Fields may have been renamed, and a unit may
+    have been left out, so nothing is refused here.
 
     Args:
       old: The old release.
       new: The new one.
       left_out: Names of what the reader must not see, as in `report.PARTS`.
     """
-    return [
+    found = [
         f"The {name} is {_told(value_of(old))} in the old release and {_told(value_of(new))} in the "
         "new one, so what changed may be due to that."
         for name, (part, value_of) in _NAMED.items()
         if part not in left_out and value_of(old) != value_of(new)
     ]
+    series = new.ledger.get("series", old.ledger.get("series"))
+    return found if series is None else [*found, _whom_a_series_counts(series)]
+
+
+def _whom_a_series_counts(series: Mapping[str, Any]) -> str:
+    """Returns a sentence about the numbers of a release of a series, from the section of its ledger."""
+    times = series["releases_per_user"]
+    if times == 1:
+        return (
+            "Only people are counted who take part in the series for the first time, so numbers that "
+            "fall may be of people who were counted before."
+        )
+    return (
+        f"Only people are counted who take part, each in {times} releases of the series at most, so "
+        "numbers that fall may be of people who have used up their part."
+    )
 
 
 def _told(value: str | None) -> str:

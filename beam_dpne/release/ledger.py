@@ -3,7 +3,8 @@
 It holds no time, path, host, runner or number of partitions, so that the same release has the same
 ledger under equal versions of the packages. `schema` has the types and meanings of its fields. Here
 are the sentences that are true of every program. Each program fills in its numbers and grounds in its
-own room (`ngrams_contents`, `set_union_contents`, `bayesian_contents`); `reading` reads
+own room (`ngrams_contents`, `set_union_contents`, `bayesian_contents`,
+`phrase_contents`); `reading` reads
 ledgers back.
 """
 
@@ -23,6 +24,7 @@ from msgspec import UNSET, UnsetType
 from beam_dpne import __version__
 from beam_dpne.counts.rule import CONFIDENCE
 from beam_dpne.documents.masks import TextRules
+from beam_dpne.documents.participants import SeriesPlace
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.documents.run_keys import (
     MECHANISM_VERSION,
@@ -43,6 +45,7 @@ from beam_dpne.release.schema import (
     AnyLedger,
     Counts,
     Length,
+    PhraseMechanism,
     ProbabilityMechanism,
     ReleaseNotes,
     Section,
@@ -50,6 +53,8 @@ from beam_dpne.release.schema import (
 )
 from beam_dpne.validation import about_large_delta
 
+# What was released and how.
+_Found = Sequence[Length] | UnionMechanism | ProbabilityMechanism | PhraseMechanism
 _PACKAGES = ("apache-beam", "numpy", "scipy", "pyarrow", "cryptography", "msgspec")
 
 _COMPLETE = (
@@ -109,6 +114,15 @@ _FOUND_ALONE = (
     "the threshold is the same. The columns epsilon and delta cover these {noun}s; no other column "
     "does."
 )
+_SERIES = (
+    "A user takes part in a release of this series if she took part in fewer than releases_per_user "
+    "releases before it, and has a record with a token in its input. This follows from her own records "
+    "alone, and the lists of those who took part are as secret as the data. So all releases of the "
+    "series together, parts and ledgers, are user-level (epsilon, delta)-differentially private with "
+    "the epsilon and the delta of this section: of two inputs of the whole series that differ in one "
+    "user, at most releases_per_user releases see a difference. Scores and numbers of users are about "
+    "those who take part in this release. Where they fall, people may have used up their part."
+)
 _GAUSSIAN = (
     "A group of g users counts as one user with g times the sensitivity: mu, the sensitivity over the "
     "standard deviation of the noise, all rounds and lengths together, becomes g * mu. The gaussian "
@@ -131,7 +145,9 @@ class Run:
       described: How records became documents, which says what one user is; None if that is unknown.
       rules: What the tokenizer leaves out of texts, and how it cuts them into items.
       tokenizer_version: Name and version of a tokenizer of this package; None for others.
-      known: What the ledger says of lists of known n-grams, if there are any.
+      known: What the ledger says of lists of known n-grams, or of the list whose users are counted, if
+        there are any.
+      series: The place of the release in a series, if it is of one.
     """
 
     plan: Any
@@ -143,11 +159,12 @@ class Run:
     rules: Mapping[str, Any] | None = None
     tokenizer_version: str | None = None
     known: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    series: SeriesPlace | None = None
 
     @classmethod
     def of(cls, private: PrivateRun, keys: RunKeys) -> "Run":
         """Returns the facts of a private run under these keys."""
-        known = getattr(private, "known", None)
+        known = getattr(private, "known", None) or getattr(private, "phrases", None)
         return cls(
             plan=private.plan,
             tokenizer=tokenizer_name(private.tokenizer),
@@ -158,6 +175,7 @@ class Run:
             rules=getattr(private.tokenizer, "rules", None),
             tokenizer_version=_version_of(private.tokenizer),
             known={} if known is None else known.section,
+            series=None if private.participation is None else private.participation.place,
         )
 
 
@@ -184,7 +202,7 @@ class Contents(NamedTuple):
       not_protected: Sentences about what this program does not protect, beyond `_NOT_PROTECTED`.
     """
 
-    found: Sequence[Length] | UnionMechanism | ProbabilityMechanism
+    found: _Found
     columns: Mapping[str, str]
     individual_budgets: dict[str, Any] | UnsetType = UNSET
     composition: str | UnsetType = UNSET
@@ -231,6 +249,9 @@ def whole_ledger(
     explained["groups"] = groups.sizes
     if counts is not UNSET:
         explained["counts"] = counts
+    series = UNSET if run.series is None else _series(run.series, run.described)
+    if series is not UNSET:
+        explained["series"] = series
     ledger = _ledger_of(found, run.known)(
         schema=schema.SCHEMA,
         what=f"A differentially private release of {PROGRAMS[plan.program].noun}. {_COMPLETE}",
@@ -263,7 +284,12 @@ def whole_ledger(
         input=input_section(run.described),
         tokenizer=run.tokenizer,
         text_rules=UNSET if run.rules is None else dict(run.rules),
-        columns=_columns(contents.columns, is_counted=counts is not UNSET),
+        columns=_columns(
+            contents.columns,
+            is_counted=counts is not UNSET,
+            is_of_series=series is not UNSET,
+        ),
+        series=series,
         counts=counts,
         meanings={name: _meanings(section) for name, section in explained.items()},
         versions=versions,
@@ -273,7 +299,8 @@ def whole_ledger(
 
 
 def _ledger_of(
-    found: Sequence[Length] | UnionMechanism | ProbabilityMechanism, known: Mapping[str, Any]
+    found: _Found,
+    known: Mapping[str, Any],
 ) -> Callable[..., AnyLedger]:
     """Returns the type of a program's ledger with the sections that only this type has.
 
@@ -284,6 +311,8 @@ def _ledger_of(
     lists = dict(known) or UNSET
     if isinstance(found, UnionMechanism):
         return functools.partial(schema.UnionLedger, mechanism=found, known=lists)
+    if isinstance(found, PhraseMechanism):
+        return functools.partial(schema.PhrasesLedger, mechanism=found, phrases=dict(known))
     if isinstance(found, ProbabilityMechanism):
         if known:
             raise TypeError("A ledger of probabilities has no known lists.")
@@ -378,7 +407,20 @@ def _counts(plan: Any) -> Counts:
     )
 
 
-def _columns(given: Mapping[str, str], *, is_counted: bool) -> dict[str, str]:
+def _series(place: SeriesPlace, described: InputDescription | None) -> schema.Series:
+    return schema.Series(
+        id=place.id,
+        number=place.number,
+        releases=place.releases,
+        releases_per_user=place.releases_per_user,
+        epsilon=place.epsilon,
+        delta=place.delta,
+        users=user_sentence(described),
+        statement=_SERIES,
+    )
+
+
+def _columns(given: Mapping[str, str], *, is_counted: bool, is_of_series: bool) -> dict[str, str]:
     """Returns the meanings of the columns, those of numbers of users too, and the order of the rows."""
     row = "item" if "item" in given else "n-gram"
     columns = dict(given)
@@ -389,6 +431,9 @@ def _columns(given: Mapping[str, str], *, is_counted: bool) -> dict[str, str]:
             "users_low": f"lower end of the {CONFIDENCE:.0%} interval of users",
             "users_high": f"upper end of the {CONFIDENCE:.0%} interval of users",
         }
+    if is_of_series and "users" in columns:
+        whom = "only those who take part in this release of the series are counted"
+        columns["users"] = f"{columns['users']}; {whom}"
     rising = {"length": "by length", "ngram": f"by the bytes of the {row}"}
     rising |= {"item": rising["ngram"], "group": "by the bytes of the group"}
     keys = [rising.get(name, f"by falling {name}") for name in ORDER if name in columns]

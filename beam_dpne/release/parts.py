@@ -18,7 +18,9 @@ from beam_dpne.elements.rows import (
     COUNTED_ITEM_SCHEMA,
     COUNTED_ROW_SCHEMA,
     GROUP_FIELD,
+    GROUPED_PHRASE_SCHEMA,
     ITEM_SCHEMA,
+    PHRASE_SCHEMA,
     PROBABILITY_SCHEMA,
     ROW_SCHEMA,
     Rows,
@@ -39,7 +41,15 @@ _COLUMNS = pa.unify_schemas(
 )
 _TEXTS = pa.schema([(name, pa.string()) for name in ("ngram", "item", "group")])
 # The columns of all releases, in the order of their files.
-_PLAIN = (ROW_SCHEMA, COUNTED_ROW_SCHEMA, ITEM_SCHEMA, COUNTED_ITEM_SCHEMA, PROBABILITY_SCHEMA)
+_PLAIN = (
+    ROW_SCHEMA,
+    COUNTED_ROW_SCHEMA,
+    ITEM_SCHEMA,
+    COUNTED_ITEM_SCHEMA,
+    PROBABILITY_SCHEMA,
+    PHRASE_SCHEMA,
+    GROUPED_PHRASE_SCHEMA,
+)
 _GROUPED = [each.insert(1, GROUP_FIELD) for each in (ROW_SCHEMA, COUNTED_ROW_SCHEMA)]
 _HEADS = {tuple(each.names) for each in (*_PLAIN, *_GROUPED)}
 # Since version 2, what ends a line for some readers is escaped in jsonl and tsv.
@@ -78,6 +88,7 @@ PROGRAMS = {
     "ngrams": Program(stem="ngrams", noun="n-grams", text="ngram"),
     "set-union": Program(stem="items", noun="items", text="item"),
     "bayesian": Program(stem="probabilities", noun="n-gram probabilities", text="ngram"),
+    "count": Program(stem="counts", noun="phrases", text="ngram"),
 }
 
 

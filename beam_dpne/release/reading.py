@@ -150,7 +150,7 @@ class Release:
 
     @property
     def program(self) -> str:
-        """Program that made the release: "ngrams", "set-union" or "bayesian"."""
+        """Program that made the release: "ngrams", "set-union", "bayesian" or "count"."""
         return self.ledger["program"]
 
     @property
@@ -189,6 +189,11 @@ class Release:
         return self.ledger.get("known", {}).get("lists", ())
 
     @property
+    def public_lists(self) -> Sequence[Mapping[str, Any]]:
+        """What the ledger says of each list, those whose users were counted included."""
+        return self.known_lists or self.ledger.get("phrases", {}).get("lists", ())
+
+    @property
     def lengths(self) -> Sequence[Mapping[str, Any]]:
         """What the ledger says of each length; nothing unless the release is of n-grams."""
         return self.ledger.get("lengths", ())
@@ -223,6 +228,8 @@ class Release:
     @property
     def row_noun(self) -> str:
         """Name of one row."""
+        if self.program == "count":
+            return "phrase"
         return "item" if self.text_column == "item" else "n-gram"
 
     @property
@@ -248,6 +255,13 @@ class Release:
     def has_counts(self) -> bool:
         """Whether rows have estimated numbers of users."""
         return "users" in self.ledger["columns"]
+
+    @property
+    def confidence(self) -> float | None:
+        """The confidence of the intervals of numbers of users; None without such numbers."""
+        if not self.has_counts:
+            return None
+        return self.ledger.get("counts", self.ledger.get("mechanism", {}))["confidence"]
 
     @property
     def has_groups(self) -> bool:

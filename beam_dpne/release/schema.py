@@ -15,7 +15,7 @@ from beam_dpne.validation import Parameter, Parameters
 SCHEMA = "beam_dpne/ledger/3"
 SCHEMA_FAMILY = "beam_dpne/ledger/"
 PART_PATTERN = (
-    r"(ngrams|items|probabilities)-[0-9a-f]{16}-\d{5,}-of-\d{5,}\.(jsonl|csv|tsv|parquet)"
+    r"(ngrams|items|probabilities|counts)-[0-9a-f]{16}-\d{5,}-of-\d{5,}\.(jsonl|csv|tsv|parquet)"
 )
 
 _Count = Annotated[int, Meta(ge=0)]
@@ -265,6 +265,35 @@ class ProbabilityMechanism(Section):
     released: _Count
 
 
+class PhraseMechanism(Section):
+    """How the users of the phrases of a public list were counted.
+
+    Attributes:
+      phrases: Number of phrases of the list, in all groups together; every one of them has a row.
+      size_share: Part of the budget mu^2 with which users were counted by how many phrases they hold.
+      excess_share: Part of mu^2 with which the shortfall was measured; 0 where no user can be above
+        the bound. The rows have the rest.
+      bound: Users who hold more phrases than this send less than 1 for each of them: the root of bound
+        over their number. It was chosen from the noisy counts of users.
+      noise_stddev: Standard deviation of the noise of each row, in users.
+      shortfall: What the users above the bound send too little for a phrase that all of them hold, with
+        noise, in users; 0 if the noisy number is below 0. No phrase misses more but for this noise.
+      shortfall_stddev: Standard deviation of that noise.
+      confidence: Probability with which the interval of a row contains the number of its users, for
+        each phrase by itself.
+    """
+
+    meaning: str
+    phrases: _Count
+    size_share: float
+    excess_share: float
+    bound: _Count
+    noise_stddev: float
+    shortfall: float
+    shortfall_stddev: float
+    confidence: float
+
+
 class Counts(Section):
     """How the users of released rows were counted.
 
@@ -279,6 +308,30 @@ class Counts(Section):
     budget_share: float
     row_noise_stddev: float
     confidence: float
+
+
+class Series(Section):
+    """The series of releases to which a release belongs.
+
+    Attributes:
+      id: Random name of the series.
+      number: Number of this release in the series, from 1.
+      releases: Number of releases that the series has at most.
+      releases_per_user: Number of releases of the series in which one user takes part at most.
+      epsilon: Epsilon of all releases of the series together.
+      delta: Delta of all releases of the series together.
+      users: What one user is in each release of the series.
+      statement: The guarantee of the series, and whom the rows of this release count.
+    """
+
+    id: str
+    number: Annotated[int, Meta(ge=1)]
+    releases: Annotated[int, Meta(ge=1)]
+    releases_per_user: Annotated[int, Meta(ge=1)]
+    epsilon: Annotated[float, Meta(gt=0)]
+    delta: Annotated[float, Meta(gt=0, lt=1)]
+    users: str
+    statement: str
 
 
 class Key(Section):
@@ -346,6 +399,7 @@ class Ledger(Section):
     meanings: dict[str, dict[str, str]]
     versions: dict[str, str]
     text_rules: dict[str, Any] | UnsetType = UNSET
+    series: Series | UnsetType = UNSET
     counts: Counts | UnsetType = UNSET
     rows: Rows | UnsetType = UNSET
     content: _Sha256 | UnsetType = UNSET
@@ -372,4 +426,11 @@ class ProbabilitiesLedger(Ledger, tag_field="program", tag="bayesian", kw_only=T
     mechanism: ProbabilityMechanism
 
 
-AnyLedger = NgramsLedger | UnionLedger | ProbabilitiesLedger
+class PhrasesLedger(Ledger, tag_field="program", tag="count", kw_only=True):
+    """The ledger of numbers of users of a public list."""
+
+    mechanism: PhraseMechanism
+    phrases: dict[str, Any]
+
+
+AnyLedger = NgramsLedger | UnionLedger | ProbabilitiesLedger | PhrasesLedger

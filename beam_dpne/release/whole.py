@@ -30,6 +30,12 @@ class Release(reading.Release):
       files: The bytes of its files by name, if they are in memory; None in a directory.
     """
 
+    def _repr_html_(self) -> str:
+        """Returns a first look at the release, which a notebook shows."""
+        from beam_dpne.release.first_look import FIRST_ROWS, Choice, as_html, first_look
+
+        return as_html(first_look(self, Choice(top=FIRST_ROWS)))
+
     def write(
         self, path: str | os.PathLike[str], output_format: str = "jsonl", *, overwrite: bool = False
     ) -> "Release":
@@ -56,6 +62,8 @@ class Release(reading.Release):
         since: reading.Release | None = None,
         output_format: str = "html",
         leave_out: Sequence[str] = (),
+        at_least: float | None = None,
+        top: int = 20,
     ) -> str:
         """Returns the report of the release for readers, as `beam-dpne report` writes it.
 
@@ -63,6 +71,8 @@ class Release(reading.Release):
           since: An earlier release, with which it is compared.
           output_format: html or markdown.
           leave_out: Names of parts that are left out, as of the option of that name.
+          at_least: Least users of a row, or least score or probability of one without numbers of users.
+          top: Number of rows of each length in the tables of top rows.
 
         Raises:
           ValueError: There is no such format, or no such part.
@@ -73,7 +83,14 @@ class Release(reading.Release):
         check_choice("output_format", output_format, ("html", "markdown"))
         for part in leave_out:
             check_choice("leave_out", part, tuple(PARTS))
-        page = render_report(self, since=since, output_format=output_format, left_out=leave_out)
+        page = render_report(
+            self,
+            since=since,
+            output_format=output_format,
+            left_out=leave_out,
+            top_rows=top,
+            at_least=at_least,
+        )
         return page.decode()
 
     def compare(self, old: reading.Release) -> pa.Table:

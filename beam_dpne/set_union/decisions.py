@@ -191,6 +191,10 @@ class ItemRows:
         """Returns the scores of the items, which are rows of one length."""
         return [released[0].scores]
 
+    def groups(self, released: Sequence[ItemSet]) -> np.ndarray | None:
+        """Returns None: items have no groups."""
+        return None
+
     def with_users(self, released: Sequence[ItemSet], users: np.ndarray) -> list[ItemSet]:
         """Returns the set with its numbers of users."""
         return [dataclasses.replace(released[0], users=users)]

@@ -80,8 +80,8 @@ class PrivateSetUnion(SetUnionRun, DocumentsTransform):
       known: items that are likely by what is public, never by the private data; they need less
         evidence. `KnownNgrams.items` gives them.
       tokenizer: "tokens", "words", "whitespace", "package.module:function", or a function.
-      partitions, run_key, described, store, user_field, text_field: as in `PrivateNgrams`; the store
-        is for known items only.
+      partitions, run_key, described, participation, store, user_field, text_field: as in
+        `PrivateNgrams`; the store is for known items only.
 
     Raises:
       ValueError: if partitions < 1, on an unknown tokenizer, if `known` has what the tokenizer leaves

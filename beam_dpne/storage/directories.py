@@ -291,6 +291,7 @@ class LocalDirectory(Directory):
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, self.path_of(name))
+            self._sync()
         except BaseException:
             with contextlib.suppress(OSError):
                 os.remove(temporary)
@@ -298,6 +299,15 @@ class LocalDirectory(Directory):
 
     def _delete(self, name: str) -> None:
         os.remove(self.path_of(name))
+
+    def _sync(self) -> None:
+        """Has the names of files on the disk, so that no later file outlasts an earlier one."""
+        with contextlib.suppress(OSError):  # Some systems open no folders.
+            handle = os.open(self.path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
 
 # In place of the version of an object that another attempt may have written, and this must not delete.

@@ -2,10 +2,18 @@
 
 from beam_dpne.yaml.transforms import (
     BayesianCounts,
+    CountPhrases,
     PrivateNgrams,
     PrivateSetUnion,
     ReadDocuments,
     WriteRelease,
 )
 
-__all__ = ["BayesianCounts", "PrivateNgrams", "PrivateSetUnion", "ReadDocuments", "WriteRelease"]
+__all__ = [
+    "BayesianCounts",
+    "CountPhrases",
+    "PrivateNgrams",
+    "PrivateSetUnion",
+    "ReadDocuments",
+    "WriteRelease",
+]

@@ -182,7 +182,7 @@ class PrivateRows(beam.PTransform):
 
     def _refuse_inputs(self, reader: ReadRows) -> None:
         """Refuses public files that are files of a reader, or copies of them."""
-        for name in ("known", "public", "stop_list"):
+        for name in ("known", "public", "phrases", "stop_list"):
             for path in names_of(self.keys.get(name) or ()):
                 refuse_input(name, path, reader.files, reader.options)
 

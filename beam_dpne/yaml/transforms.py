@@ -18,17 +18,21 @@ from beam_dpne.documents.run_keys import RunKeyFile
 from beam_dpne.documents.steps import DocumentsTransform
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.errors import UsageError
+from beam_dpne.jobs.deltas import large_delta_of, refuse_too_large_delta
 from beam_dpne.jobs.inputs import with_rules
 from beam_dpne.jobs.made import Made, fields_in, typed_values, with_file
 from beam_dpne.jobs.parameters import Input, PlanFile, Rejecting, Running, Tokenizing, Writing
-from beam_dpne.jobs.preparing import check_directory, large_delta_of, refuse_too_large_delta
+from beam_dpne.jobs.preparing import check_directory
 from beam_dpne.lists.known import KnownNgrams, read_known
-from beam_dpne.lists.parameters import KnownLists, PublicCounting
+from beam_dpne.lists.parameters import CountedPhrases, KnownLists, PublicCounting
+from beam_dpne.lists.phrases import read_phrases
 from beam_dpne.lists.public_counts import read_public_counts
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import steps as ngrams
 from beam_dpne.ngrams.plan import NgramsPlan
+from beam_dpne.phrase_counts import steps as phrase_counts
+from beam_dpne.phrase_counts.plan import PhraseCountsPlan
 from beam_dpne.reading.options import Grouping, ReadOptions, names_of
 from beam_dpne.release import steps as release
 from beam_dpne.release.publishing import check_output
@@ -50,6 +54,7 @@ _TRANSFORMS = {
     NgramsPlan: "PrivateNgrams",
     SetUnionPlan: "PrivateSetUnion",
     ProbabilitiesPlan: "BayesianCounts",
+    PhraseCountsPlan: "CountPhrases",
 }
 
 
@@ -163,7 +168,9 @@ class _Common(NamedTuple):
     keys: Mapping[str, Any]
 
 
-def _common(made: Made, plan: GaussianPlan, lists: KnownLists | PublicCounting) -> _Common:
+def _common(
+    made: Made, plan: GaussianPlan, lists: KnownLists | PublicCounting | CountedPhrases
+) -> _Common:
     """Checks the groups that all private transforms have, and warns of a large δ."""
     fields = made[ReadOptions]
     tokenizing = made[Tokenizing]
@@ -342,6 +349,45 @@ def BayesianCounts(made: Made) -> beam.PTransform:
     transform = bayesian.BayesianCounts(
         plan=plan,
         public=counts,
+        user_field=common.user_field,
+        text_field=common.text_field,
+        tokenizer=common.tokenizer,
+        partitions=common.partitions,
+        run_key=common.run_key,
+    )
+    return PrivateRows(transform=transform, keys=common.keys)
+
+
+@_keys(
+    {CountedPhrases: ("phrases",), **_private_keys(PhraseCountsPlan), Grouping: ()},
+)
+def CountPhrases(made: Made) -> beam.PTransform:
+    """Counts the users of every phrase of a public list.
+
+    Input: rows with a schema, one for each document or record, bounded and in the global window.
+
+    Outputs: `rows` has one row for each phrase, with a group_field in each group, with the fields
+    `group` (if there are groups), `ngram`, `users`, `users_low` and `users_high`. `ledger` has one row
+    with the field `ledger`, the public account of the release as JSON.
+
+    Privacy: both outputs together are user-level (epsilon, delta)-differentially private, when one
+    user with all rows is added or removed. Nothing else that the pipeline writes is private.
+    """
+    plan = made[PhraseCountsPlan]
+    asked = made[CountedPhrases]
+    group_field = made[Grouping].group_field
+    tokenizing = made[Tokenizing]
+    phrases = read_phrases(
+        asked,
+        with_rules(tokenizing, tokenizing.name()),
+        is_grouped=group_field is not None,
+        most=plan.max_phrases,
+    )
+    common = _common(made, plan, asked)
+    transform = phrase_counts.CountPhrases(
+        plan=plan,
+        phrases=phrases,
+        group_field=group_field,
         user_field=common.user_field,
         text_field=common.text_field,
         tokenizer=common.tokenizer,

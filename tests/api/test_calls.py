@@ -52,6 +52,7 @@ PROGRAMS = {
     ),
     "set-union": ("release_items", {"tokenizer": "words", "known": "known.txt"}),
     "bayesian": ("estimate_probabilities", {"public": "public.tsv", "length": 2}),
+    "count": ("count_phrases", {"phrases": "phrases.txt"}),
 }
 OPTIONS = {"user": "user_field", "text": "text_field", "group": "group_field"}
 GIVEN = {"user": "customer", "text": "message", "epsilon": 10, "delta": 1e-4}
@@ -96,6 +97,7 @@ def folder(tmp_path_factory):
     (path / "run.key").write_text(KEY)
     (path / "run.key").chmod(0o600)
     (path / "public.tsv").write_text("good morning\t9\nmorning you\t5\nyou there\t2\n")
+    (path / "phrases.txt").write_text("good morning\nyou there\nnobody\n")
     (path / "known.txt").write_text("good evening to you\n" * 9)
     return path
 
@@ -142,9 +144,11 @@ def test_each_frame_gives_the_bytes_of_the_command(commanded, table, program, ki
     assert release.files == commanded(program)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_processes_that_share_the_work_give_the_same_bytes(commanded, table, program):
-    release = called(program, table, workers=2, partitions=4)
+@pytest.mark.parametrize(
+    ("program", "kind"), [*((program, "pyarrow") for program in PROGRAMS), ("ngrams", "path")]
+)
+def test_processes_that_share_the_work_give_the_same_bytes(commanded, table, program, kind):
+    release = called(program, FRAMES[kind](table), workers=2, partitions=4)
     assert release.files == commanded(program)
 
 
@@ -173,6 +177,7 @@ def test_a_release_in_memory_is_the_release_of_its_files(commanded, table, tmp_p
     assert pa.table(release) == release.table()
     assert release.to_pandas().to_dict("list") == release.table().to_pydict()
     release.verify()
+    assert release._repr_html_() == written._repr_html_()
     for output_format in ("html", "markdown"):
         page = release.report(output_format=output_format, since=written)
         assert page == written.report(output_format=output_format, since=release)

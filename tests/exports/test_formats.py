@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import math
+import random
 import re
 
 import arpa
@@ -19,6 +20,7 @@ from huggingface_hub import DatasetCard
 from tokenizers import Tokenizer
 
 from beam_dpne import PublicCounts, join_tokens, read_release, split_ngram
+from beam_dpne.bayesian.arpa import MARKS
 from beam_dpne.documents.tokenizers import words as split_words
 from beam_dpne.elements.rows import in_release, unescape_item
 from beam_dpne.exports.language import KEPT_BACK, is_unbroken
@@ -48,6 +50,7 @@ def releases(tmp_path_factory):
         "hostile": making.words(folder / "hostile", tokenizer="tokens", rows_per_part=40),
         "items": making.items(folder / "items", items, tokenizer="item"),
         "joint": making.probabilities(folder / "joint", JOINT, public=public),
+        "single": making.ngrams(folder / "single", {("tea",): 9, ("rye",): 7}),
         "empty": making.ngrams(folder / "empty", {}),
     }
 
@@ -158,20 +161,86 @@ def test_a_gram_whose_end_was_not_released_changes_no_probability(tmp_path):
         assert total == pytest.approx(1, rel=1e-5), context
 
 
-@pytest.mark.parametrize("name", ["small", "hostile", "joint"])
-def test_kenlm_reads_every_model(made, name):
-    kenlm = pytest.importorskip("kenlm", reason="kenlm is compiled when it is installed")
-    model = kenlm.Model(str(made(name, "arpa")))
-    if name == "hostile":
-        assert "\\e" in model
-        assert model.score("ok \\e", bos=False, eos=False) > -9
+def share(weights, gram):
+    """The probability of the last word of an n-gram after the others, by the formula of the page."""
+    context, single = gram[:-1], [weight for each, weight in weights.items() if len(each) == 1]
+    if not context:
+        return weights[gram] / sum(single)
+    following = {each: weight for each, weight in weights.items() if each[:-1] == context}
+    if not following:
+        return share(weights, gram[1:])
+    own = following.get(gram, 0) / sum(following.values())
+    return (1 - KEPT_BACK) * own + KEPT_BACK * share(weights, gram[1:])
+
+
+def queries(path):
+    """N-grams of the words of a model, of its lengths and one more, many of which it does not list."""
+    listed = [line.split("\t")[1] for line in path.read_text().split("\n") if "\t" in line]
+    words = [text for text in listed if " " not in text and text not in MARKS][:12]
+    rng = random.Random(1)
+    drawn = [tuple(rng.choices(words, k=1 + turn % 4)) for turn in range(200) if words]
+    return drawn + [tuple(text.split(" ")) for text in listed if text not in MARKS]
+
+
+def test_queries_of_a_model_give_the_shares_of_its_weights(made):
+    path = made("small", "arpa")
+    model = loaded_arpa(path)
+    for gram in queries(path):
+        assert model.p(gram[-3:]) == pytest.approx(share(SMALL, gram[-3:]), rel=1e-5), gram
+
+
+@pytest.mark.readers
+@pytest.mark.parametrize("name", ["small", "counted", "hostile", "joint", "single", "empty"])
+def test_kenlm_reads_every_model_and_answers_as_the_package_arpa(made, name):
+    import kenlm
+
+    path = made(name, "arpa")
+    own = loaded_arpa(path)
+    model = kenlm.Model(str(path))
+    assert name == "empty" or queries(path)
+    for gram in queries(path):
+        *_, (log, _, is_unknown) = model.full_scores(" ".join(gram), bos=False, eos=False)
+        assert not is_unknown, gram
+        assert log == pytest.approx(own.log_p(gram[-model.order :]), abs=1e-4), gram
+
+
+@pytest.mark.parametrize("name", ["small", "single", "empty"])
+def test_a_model_has_two_lengths_at_least(made, name):
+    assert "\nngram 2=" in made(name, "arpa").read_text()
+
+
+def test_no_word_becomes_a_mark_and_no_white_space_is_inside_a_word(tmp_path):
+    words = [
+        "tea",
+        "<s>",
+        "</s>",
+        "<unk>",
+        "<UNK>",
+        "a\x85b",
+        "a\u3000b",
+        "a\u200bb",
+        "\ufeffa",
+        "a b",
+    ]
+    release = making.ngrams(
+        tmp_path / "release", {(word,): 9 for word in words}, tokenizer="tokens"
+    )
+    written = export(read_release(str(release)), "arpa", str(tmp_path / "model"))
+    assert sorted(written.left_out.values()) == [4, 4]
+    lines = (tmp_path / "model").read_text().split("\n")
+    logs = {line.split("\t")[1]: float(line.split("\t")[0]) for line in lines if "\t" in line}
+    assert {word for word, log in logs.items() if log > -9} == {"tea", "a\\sb"}
+    assert {word for word, log in logs.items() if log == -99} == {"<s>", "</s>", "<unk>"}
 
 
 def test_hostile_words_round_trip_through_arpa(made, releases):
     path = made("hostile", "arpa")
     model = loaded_arpa(path)
     readable = [
-        text for text in texts_of(releases, "hostile") if is_unbroken(text.replace(" ", ""))
+        text
+        for text in texts_of(releases, "hostile")
+        if is_unbroken(text.replace(" ", "")) and MARKS.isdisjoint(split_ngram(text))
+        if "\ufeff" not in text
     ]
     assert "ok =1+1" in readable
     assert "New\\sYork ok" in readable
@@ -182,8 +251,9 @@ def test_hostile_words_round_trip_through_arpa(made, releases):
 
 def test_rows_that_a_line_cannot_hold_are_counted(releases, tmp_path):
     rendered = export(read_release(str(releases["hostile"])), "arpa", str(tmp_path / "model"))
-    broken = [word for word in HOSTILE if re.search("[\x00\x1e\x07\u2028\xa0]", word)]
-    assert list(rendered.left_out.values()) == [3 * len(broken)]
+    broken = [word for word in HOSTILE if re.search("[\x00\x1e\x07\u2028\xa0\ufeff]", word)]
+    marks = [word for word in HOSTILE if word in MARKS]
+    assert sorted(rendered.left_out.values()) == [3 * len(marks), 3 * len(broken)]
 
 
 def test_the_model_of_probabilities_sums_to_1_with_unknown_words(made):

@@ -5,10 +5,12 @@ import os
 import shutil
 
 import pytest
+from tokenizers import Tokenizer
 
 from beam_dpne import PublicCounts
-from beam_dpne.cli.settings import EXPORTS
+from beam_dpne.cli.settings import EXPORTS, TRAINED
 from beam_dpne.errors import ExportError, ReleaseError, UsageError
+from beam_dpne.exports.trained import MODELS
 from beam_dpne.exports.writing import KINDS, export
 from beam_dpne.release.reading import Release, read_release
 from beam_dpne.storage.directories import LocalDirectory
@@ -62,6 +64,27 @@ def test_every_kind_takes_its_programs_and_refuses_others(folder, tmp_path):
         ("ngrams", "csv", {"license": "mit"}, "license must be left out with to=csv"),
         ("ngrams", "arpa", {"public": "p"}, "must be left out for a release of n-grams"),
         ("ngrams", "card", {"license": "a\nb"}, "license must be the Hub's name"),
+        ("ngrams", "card", {"top": 1}, "top must be left out with to=card"),
+        (
+            "joint",
+            "arpa",
+            {"top": 1, "public": "p"},
+            "at_least and top must be left out with public",
+        ),
+        ("ngrams", "tokenizers", {"model": "gpt"}, "model must be one of bpe, unigram"),
+        ("ngrams", "tokenizers", {"vocabulary_size": 9}, "must be left out without model"),
+        (
+            "ngrams",
+            "tokenizers",
+            {"model": "bpe", "special_tokens": ("a", "a")},
+            "special_tokens must be different",
+        ),
+        (
+            "ngrams",
+            "tokenizers",
+            {"model": "unigram", "vocabulary_size": 3},
+            "vocabulary_size must be larger than the number of letters",
+        ),
         ("joint", "arpa", {}, "needs its public counts"),
         ("ngrams", "cvs", {}, "to must be one of .*, got to=cvs"),
     ],
@@ -70,6 +93,13 @@ def test_wrong_settings_are_refused(folder, tmp_path, name, to, settings, messag
     with pytest.raises(ExportError, match=message):
         export(read_release(str(folder / name)), to, str(tmp_path / "x"), **settings)
     assert files(tmp_path) == {}
+
+
+def test_an_export_has_the_rows_that_are_chosen(folder, tmp_path):
+    release = read_release(str(folder / "ngrams"))
+    export(release, "csv", str(tmp_path / "x"), top=2, at_least=89.6)
+    lines = (tmp_path / "x").read_text().splitlines()
+    assert [line.split(",")[1] for line in lines[1:]] == ["ok", "tea", "tea ok"]
 
 
 def test_other_public_counts_than_those_of_the_release_are_refused(folder, tmp_path):
@@ -143,6 +173,7 @@ def test_an_output_that_names_no_file_of_its_own_is_refused(folder, tmp_path, na
 
 def test_the_command_has_the_kinds_of_exports():
     assert list(EXPORTS) == list(KINDS)
+    assert TRAINED == MODELS
 
 
 @pytest.mark.parametrize("name", ["x", "new/x", "../link/x"])
@@ -191,3 +222,75 @@ def test_wrong_arguments_end_the_command_with_status_2(
     assert ended.status == 2
     assert message in ended.err
     assert os.listdir(tmp_path) == []
+
+
+# Trained tokenizers
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_trained_tokenizer_splits_words_that_were_not_released(folder, tmp_path, model):
+    release = read_release(str(releases.counted_ngrams(tmp_path / "release")))
+    given = {"model": model, "vocabulary_size": 40, "special_tokens": ("<u>", "<p>", "<e>")}
+    export(release, "tokenizers", str(tmp_path / "x"), **given)
+    found = Tokenizer.from_file(str(tmp_path / "x"))
+    assert [found.id_to_token(number) for number in range(3)] == ["<u>", "<p>", "<e>"]
+    assert found.get_vocab_size() <= 40
+    (word, *_) = release.texts(release.ranked()[1])
+    assert "<u>" not in found.encode(f"{word.upper()} ({word})").tokens
+    assert found.decode(found.encode(f"{word} {word}").ids) == f"{word} {word}"
+    # Pieces of known letters make up other words, but whole words alone do not.
+    other = found.encode("w1111").tokens
+    assert ("<u>" in other) == (model == "wordlevel")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_trained_tokenizers_have_equal_bytes_in_every_process(program, folder, tmp_path, model):
+    release = releases.counted_ngrams(tmp_path / "release")
+    given = ("--to", "tokenizers", "--model", model, "--vocabulary_size", 45)
+    for number in range(2):
+        ended = program.run("export", release, *given, "--output", tmp_path / str(number))
+        assert ended.status == 0, ended.err
+    assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
+
+
+def test_frequent_words_stay_whole_and_rare_ones_are_split(tmp_path):
+    scores = {("elephant",): 900.0, ("giraffe",): 1.0}
+    release = releases.ngrams(tmp_path / "release", scores)
+    given = {"model": "bpe", "vocabulary_size": 22}
+    export(read_release(str(release)), "tokenizers", str(tmp_path / "x"), **given)
+    found = Tokenizer.from_file(str(tmp_path / "x"))
+    assert len(found.encode("elephant").tokens) == 1
+    assert len(found.encode("giraffe").tokens) > 3
+
+
+def test_a_word_that_is_a_special_token_is_left_out_of_training(tmp_path):
+    release = releases.ngrams(tmp_path / "r", {("tea",): 9, ("[UNK]",): 8}, tokenizer="tokens")
+    found = export(read_release(str(release)), "tokenizers", str(tmp_path / "x"), model="wordlevel")
+    assert list(found.left_out.values()) == [1]
+    assert Tokenizer.from_file(str(tmp_path / "x")).get_vocab() == {
+        "[UNK]": 0,
+        "[PAD]": 1,
+        "tea": 2,
+    }
+
+
+@pytest.mark.readers
+@pytest.mark.parametrize("model", [None, *MODELS])
+def test_transformers_loads_a_tokenizer(tmp_path, model):
+    from transformers import PreTrainedTokenizerFast
+
+    release = releases.counted_ngrams(tmp_path / "release")
+    export(read_release(str(release)), "tokenizers", str(tmp_path / "x"), model=model)
+    loaded = PreTrainedTokenizerFast(
+        tokenizer_file=str(tmp_path / "x"), unk_token="[UNK]", pad_token="[PAD]"
+    )
+    own = Tokenizer.from_file(str(tmp_path / "x"))
+    assert loaded("w1 w2 W3").input_ids == own.encode("w1 w2 W3").ids
+    assert (loaded.unk_token_id, loaded.pad_token_id) == (0, 1)
+
+
+def test_a_csv_has_the_mark_of_utf_8_if_it_is_wanted(folder, tmp_path):
+    for name, bom in (("plain", None), ("marked", True)):
+        export(read_release(str(folder / "ngrams")), "csv", str(tmp_path / name), bom=bom)
+    plain, marked = files(tmp_path)["plain"], files(tmp_path)["marked"]
+    assert marked == b"\xef\xbb\xbf" + plain

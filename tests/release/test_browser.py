@@ -11,7 +11,7 @@ import pytest
 
 from beam_dpne.release.reading import Release, read_release
 from beam_dpne.release.report.document import render_report
-from beam_dpne.release.wording import shown
+from beam_dpne.release.wording import number, shown
 from tests.support import releases
 
 pytestmark = pytest.mark.browser
@@ -122,7 +122,7 @@ def found(browser):
     return of_all(browser, "#search-found bdi", "e => e.textContent")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (400, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(1000, "light"), (1800, "light"), (400, "dark")])
 def test_a_page_fits_its_screen_and_makes_no_request_and_no_error(show, counted, width, scheme):
     browser = show(render_report(counted), width, scheme)
     wide = browser.execute_script("return document.documentElement.scrollWidth")
@@ -132,6 +132,20 @@ def test_a_page_fits_its_screen_and_makes_no_request_and_no_error(show, counted,
     assert set(of_all(browser, ".wide, pre", "e => e.scrollWidth - e.clientWidth")) == {0}
     assert browser.get_log("browser") == []
     assert len(of_all(browser, "figure svg rect", "e => 1")) >= 4
+
+
+@pytest.mark.parametrize("width", [400, 1000, 1800])
+def test_the_first_screen_has_size_guarantee_and_first_phrases(show, counted, width):
+    browser = show(render_report(counted), width)
+    above = "e => e.getBoundingClientRect().bottom < 900 ? e.textContent : ''"
+    (first, *_) = of_all(browser, "#summary > p", above)
+    assert f"{counted.num_rows:,} n-grams: " in first
+    assert "instead of 50" in first
+    assert f"δ\u00a0=\u00a0{number(counted.delta)}" in first
+    assert of_all(browser, "#summary bdi", above)[:5] == counted.texts(counted.ranked()[1])[:5]
+    # A wide screen is used to its right end.
+    used = of_all(browser, "section", "e => e.getBoundingClientRect().right")
+    assert max(used) > 0.9 * width
 
 
 def test_texts_that_could_do_harm_are_shown_and_found_and_nothing_else(show, hostile):

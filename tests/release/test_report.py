@@ -14,9 +14,9 @@ import xml.etree.ElementTree as ET
 import markdown_it
 import pytest
 
+from beam_dpne.release.bounds import detection_bound, guessing_bound
 from beam_dpne.release.reading import read_release
 from beam_dpne.release.report import PARTS, PUBLIC, charts
-from beam_dpne.release.report.bounds import detection_bound, guessing_bound
 from beam_dpne.release.report.document import render_report
 from beam_dpne.release.wording import shown
 from tests.support import releases
@@ -68,6 +68,17 @@ class Page(html.parser.HTMLParser):
 
 def page_of(release, **settings):
     return render_report(release, **settings).decode()
+
+
+def test_rows_below_a_least_value_are_in_no_table_and_not_in_the_search(made):
+    release = made["adaptive"]
+    page = page_of(release, at_least=45, top_rows=3)
+    assert [texts for _, texts, _ in embedded(page)] == [[f"word{place}" for place in range(6)]]
+    assert set(Page(page).released) == {f"word{place}" for place in range(3)}
+    assert "score of at least 45: 6 of 55." in page
+    nothing = page_of(release, at_least=1000)
+    assert 'id="search-rows"' not in nothing
+    assert not Page(nothing).released
 
 
 def embedded(page):
@@ -212,7 +223,8 @@ def test_numbers_of_users_replace_scores_where_rows_have_them(made):
         marks |= set(rough)
     assert marks == {False, True}
     assert page.count('class="band"') == 3
-    assert page.count('class="interval"') == 60
+    # Those of the first screen, and of the top rows.
+    assert page.count('class="interval"') == 3 * 5 + 3 * 20
 
 
 def test_a_release_without_rows_promises_none_and_has_nothing_to_search(made):

@@ -25,6 +25,7 @@ from beam_dpne import (
 )
 from beam_dpne.bayesian.grams import NgramProbabilities, probability_table
 from beam_dpne.bayesian.ledger import bayesian_contents
+from beam_dpne.documents.participants import SeriesPlace
 from beam_dpne.documents.run_keys import RunKeys
 from beam_dpne.elements.rows import (
     COUNTED_ITEM_SCHEMA,
@@ -221,6 +222,7 @@ def ledger_of(
     keys: RunKeys | None = None,
     same_people: Sequence[str] = (),
     content: str = "c" * 64,
+    series: SeriesPlace | None = None,
 ) -> dict:
     """Returns the ledger of a release with so many rows, in one part.
 
@@ -232,9 +234,10 @@ def ledger_of(
       keys: its key and the bound one; by default always the same.
       same_people: SHA-256 of the known releases about the same people.
       content: SHA-256 of its rows.
+      series: its place in a series.
     """
     contents, stem = _contents(plan, rows)
-    run = run_of(plan, keys, run_key_given=run_key_given)
+    run = run_of(plan, keys, run_key_given=run_key_given, series=series)
     if same_people:
         lists = [{"kind": "release", "sha256": each, "same_people": True} for each in same_people]
         run = dataclasses.replace(run, known={"lists": lists})

@@ -22,17 +22,19 @@ import pyarrow.compute as pc
 from markupsafe import Markup, escape
 
 from beam_dpne import __version__
+from beam_dpne.release.bounds import detection_bound, guessing_bound
 from beam_dpne.release.changes import compare_releases, differences, told_changes
+from beam_dpne.release.first_look import (
+    Choice,
+    guarantee_sentence,
+    size_sentence,
+    title_of,
+    words_of,
+)
 from beam_dpne.release.reading import Release
 from beam_dpne.release.report import PARTS, charts
-from beam_dpne.release.report.bounds import detection_bound, guessing_bound
 from beam_dpne.release.wording import html_text, markdown_text, number, percent, shown
 
-_TITLES = {
-    "ngrams": "Released n-grams",
-    "set-union": "Released items",
-    "bayesian": "Private n-gram probabilities",
-}
 _SECTIONS = {
     "summary": "Summary",
     "released": "What was released",
@@ -58,11 +60,15 @@ _FALSE_ALARMS = (0.001, 0.01, 0.05)
 _MOST_PLOTS = 12
 _MOST_GROUPS = 50
 _OF_A_GROUP = 5
+# On the first screen: so many lengths, and so many rows of each.
+_FIRST_LENGTHS = 3
+_FIRST_ROWS = 5
 # The end of the longest bar's scale, as a multiple of the largest value.
 _WIDEST = 2.0
 # The estimate of an interval that is wider than this factor is marked.
 _ROUGH = 10
 _ROUGHLY = "≈ "
+_SPACE = re.compile(r"[ \t\r\n]+")
 _BLANKS = re.compile(r"\n\s*\n")
 _BIBTEX = str.maketrans(
     {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -85,6 +91,7 @@ def render_report(
     output_format: str = "html",
     left_out: Collection[str] = (),
     top_rows: int = 20,
+    at_least: float | None = None,
     search_rows: int = 100_000,
 ) -> bytes:
     """Returns a report of a release as a file.
@@ -97,6 +104,8 @@ def render_report(
       output_format: "html" or "markdown".
       left_out: Names of what is left out, keys of `PARTS`.
       top_rows: Largest number of rows of each length in the tables of top rows.
+      at_least: Least value, of `Release.value_column`, of rows in tables, in plots by rank and in the
+        search box.
       search_rows: Largest number of rows that the search box of an HTML report holds.
     """
     changes = None
@@ -104,25 +113,29 @@ def render_report(
         unlike = differences(since, release, left_out)
         changes = told_changes(compare_releases(since, release), 10, unlike)
     is_html = output_format == "html"
-    ranked = {length: rows for length, rows in release.ranked().items() if len(rows)}
+    chosen = Choice(at_least=at_least).ranked(release)
+    ranked = {length: rows for length, rows in chosen.items() if len(rows)}
+    held = sum(map(len, ranked.values()))
     rows = release.rows
     # From here on nothing is asked of a ledger that has what is left out.
     release = _without(release, left_out)
-    has_search = is_html and "search" not in left_out and len(rows) > 0
+    has_search = is_html and "search" not in left_out and held > 0
     epsilon = release.epsilon
     delta = release.delta
     words = {
+        "at_least": None if at_least is None else number(at_least),
         "changes": changes,
         "charts": {"lengths": _length_charts(release), "ranks": _rank_charts(release, ranked)},
         "count": len(rows),
+        "first": []
+        if "top" in left_out
+        else _rankings(release, ranked, min(_FIRST_ROWS, top_rows))[:_FIRST_LENGTHS],
         "format": output_format,
+        "guarantee_sentence": guarantee_sentence(epsilon, delta),
         "guess": percent(guessing_bound(epsilon, delta)),
+        "held": held,
         "left_out": {name: text for name, text in PARTS.items() if name in left_out},
-        "rankings": [
-            (f"{_of_length(release, length)}: {len(top):,} of {len(own):,}", _rows(release, top))
-            for length, own in ranked.items()
-            if len(top := own.slice(0, top_rows))
-        ],
+        "rankings": _rankings(release, ranked, top_rows),
         "release": release,
         "since": since,
         "search": _search(release, ranked, search_rows) if has_search else None,
@@ -131,9 +144,10 @@ def render_report(
             for name, heading in _SECTIONS.items()
             if name not in left_out
             and (has_search or name != "search")
-            and (len(rows) or name != "top")
+            and (held or name != "top")
             and (since or name != "changes")
         },
+        "size": size_sentence(release),
         "tables": {
             "detection": [
                 (percent(alarms), percent(detection_bound(epsilon, delta, alarms)))
@@ -142,12 +156,24 @@ def render_report(
             "groups": _groups(release, rows) if release.has_groups else [],
             "parameters": _parameters(release.ledger),
         },
-        "title": shown(release.title or _TITLES[release.program]),
+        "title": shown(title_of(release)),
         "version": __version__,
         "word_range": _words([each["length"] for each in release.lengths if each["released"]]),
     }
     text = environment(output_format).get_template("report.jinja").render(words)
     return (text.lstrip() if is_html else _BLANKS.sub("\n\n", text.strip()) + "\n").encode()
+
+
+def _rankings(
+    release: Release, ranked: Mapping[int | None, pa.Table], most: int
+) -> list[tuple[str, list[_Row]]]:
+    """Returns the first rows of each length, each time behind a caption."""
+    found = []
+    for length, rows in ranked.items():
+        first = rows.slice(0, most)
+        caption = f"{_of_length(release, length)}: {len(first):,} of {len(rows):,}"
+        found.append((caption, _rows(release, first)))
+    return found
 
 
 def _without(release: Release, left_out: Collection[str]) -> Release:
@@ -202,7 +228,8 @@ def environment(output_format: str) -> jinja2.Environment:
 
 def _one_line(text: Markup, *, is_html: bool) -> Markup:
     """Returns a text in one line, which ends in HTML at no percent sign."""
-    line = " ".join(text.split())
+    # Blanks at which no line may end stay.
+    line = _SPACE.sub(" ", text).strip(" ")
     return Markup(line.replace(" %", "\u00a0%") if is_html else line)
 
 
@@ -223,7 +250,7 @@ def _words(lengths: Sequence[int]) -> str:
     first = min(lengths, default=1)
     last = max(lengths, default=1)
     if first == last:
-        return "1 word" if first == 1 else f"{first} words"
+        return words_of(first)
     return f"{first} to {last} words"
 
 

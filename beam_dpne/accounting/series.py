@@ -1,0 +1,463 @@
+"""A series: a folder with a budget that releases share in each of which a user takes part, or does not.
+
+It is a budget folder with one more idea. `series.json` states the budget (ε, δ), and that each user
+takes part in so many releases at most. Each release has a number and a file: a note when its run
+starts, and a copy of its ledger when it is published. What is public stands here; who took part stands
+in a private folder (`documents.participants`).
+
+The steps of a run, at any of which it may be killed, are:
+
+1. The note is written.
+2. The participants are recorded in the private folder, and a mark says so here.
+3. The release is published.
+4. A copy of the ledger replaces the note.
+
+After step 1 alone nothing was published, so that the next run takes the same number. After step 2 the
+release counts, whatever was published: its number is given, and its participants have taken part. A
+run with the same run key and parameters repeats it, with the same participants and the same bytes.
+Step 4 is made up for by the next run.
+
+One run is at work at a time: it holds a lock on the private folder.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from beam_dpne.accounting.budget import Cap, json_bytes, read_run, spent_text
+from beam_dpne.accounting.composition import Total
+from beam_dpne.accounting.expense import Expense, as_budget_error
+from beam_dpne.accounting.population import (
+    Counted,
+    CountedLedger,
+    KeyDigests,
+    Note,
+    check_together,
+    check_unit,
+    read_counted,
+    total_of,
+)
+from beam_dpne.documents.participants import (
+    Participation,
+    SeriesPlace,
+    create_participants,
+    mark_recorded,
+    marked,
+    open_participants,
+)
+from beam_dpne.errors import BudgetError, UsageError
+from beam_dpne.release.places import check_outside, real_path
+from beam_dpne.storage.directories import Directory, absolute_path, directory_at
+from beam_dpne.storage.paths import is_local
+from beam_dpne.storage.private import take_lock
+
+SERIES_NAME = "series.json"
+# The file of a release: its number, and a random name of the try that has it.
+_RELEASE = re.compile(r"(\d{4,})-[0-9a-f]{12}\.json")
+_SUFFIX = ".json"
+_OLDER = (
+    "Use the newest copies of both folders, and no others. Without them the series has no further "
+    "release: make a new series, whose budget adds to that of this one."
+)
+
+
+class _File(msgspec.Struct, kw_only=True, tag_field="schema", tag="beam_dpne/series/1"):
+    """The content of `series.json`."""
+
+    what: str = (
+        "The privacy budget of a series of releases, in each of which a user takes part or does not. "
+        "Every other file in this folder whose name ends in .json is the ledger of a release of the "
+        "series, or the note of a run that has started."
+    )
+    id: Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
+    releases: Annotated[int, Meta(ge=1)]
+    releases_per_user: Annotated[int, Meta(ge=1)]
+    epsilon: Annotated[float, Meta(gt=0)]
+    delta: Annotated[float, Meta(gt=0, lt=1)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Series:
+    """A series; its releases are read from its folder each time.
+
+    Attributes:
+      path: Folder of the series, on this machine.
+      id: Random name of the series.
+      releases: Largest number of its releases.
+      releases_per_user: Largest number of them in which one user takes part.
+      cap: (ε, δ) of all its releases together.
+    """
+
+    path: str
+    id: str
+    releases: int
+    releases_per_user: int
+    cap: Cap
+
+    def place(self, number: int) -> SeriesPlace:
+        """Returns the place of the release of a number."""
+        return SeriesPlace(
+            id=self.id,
+            number=number,
+            releases=self.releases,
+            releases_per_user=self.releases_per_user,
+            epsilon=self.cap.epsilon,
+            delta=self.cap.delta,
+        )
+
+    def runs(self) -> dict[int, tuple[str, Counted]]:
+        """Returns the name and the note or ledger of each release, by its number and in order.
+
+        Raises:
+          BudgetError: A file is missing, cannot be read, or is not of this series.
+        """
+        directory = self._directory()
+        with as_budget_error(f"the series {self.path} cannot be read"):
+            files = sorted(directory.names())
+        found: dict[int, tuple[str, Counted]] = {}
+        for file in files:
+            if not file.endswith(_SUFFIX) or file == SERIES_NAME or file.startswith("."):
+                continue
+            named = _RELEASE.fullmatch(file)
+            run = read_run(directory, file)
+            number = int(named[1]) if named else 0
+            if run.series != self.place(number):
+                raise BudgetError(
+                    f"{directory.path_of(file)} must be a release of this series, which has written "
+                    "it. Take it out of the folder; account adds up releases of several series."
+                )
+            if number in found:
+                raise BudgetError(
+                    f"The series {self.path} must have one file for each number, but {number} has two. "
+                    f"{_OLDER}"
+                )
+            found[number] = (file.removesuffix(_SUFFIX), run)
+        if [*found] != [*range(1, len(found) + 1)]:
+            raise BudgetError(
+                f"The series {self.path} must have the files of all its releases, but has only those "
+                f"of {', '.join(map(str, found))}. {_OLDER}"
+            )
+        return found
+
+    def total(self, runs: Mapping[int, tuple[str, Counted]]) -> Total | None:
+        """Returns what one user has spent at most at the δ of the series; None without releases."""
+        return total_of(dict(runs.values()), self.cap.delta) if runs else None
+
+    def counted(self, participants: str) -> dict[int, tuple[str, Counted]]:
+        """Returns the releases that count, after checks that both folders fit together.
+
+        A release counts if its participants are recorded. One that has only started has published
+        nothing.
+
+        Args:
+          participants: The private folder.
+
+        Raises:
+          BudgetError: A folder is missing, damaged, of another series, or older than the other one.
+        """
+        runs = self.runs()
+        marks = marked(self.path)
+        recorded = open_participants(participants, self.id).recorded()
+        for number, name in recorded.items():
+            if number not in runs or runs[number][0] != name:
+                raise BudgetError(
+                    f"series and participants must fit together, but {participants} has participants "
+                    f"of release {number} that {self.path} does not know. {_OLDER}"
+                )
+        for number, (name, run) in runs.items():
+            is_started = isinstance(run, Note) and name not in marks
+            if number not in recorded and (not is_started or number < len(runs)):
+                raise BudgetError(
+                    f"participants must be the newest copy, but {participants} has no participants of "
+                    f"release {number}, which {self.path} has. {_OLDER}"
+                )
+        return {number: found for number, found in runs.items() if number in recorded}
+
+    def start(
+        self,
+        participation: Participation,
+        *,
+        expense: Expense,
+        program: str,
+        output: str,
+        unit: str | None,
+        users: str,
+        same_people: Sequence[str],
+        run_key: KeyDigests | None,
+    ) -> None:
+        """Notes that a run starts, or refuses it.
+
+        Args:
+          participation: The place of the release, and the name of its file.
+          expense: Expense of the run.
+          program: Program of the run.
+          output: Directory of the release to come; empty if it stays in memory.
+          unit: The operator's noun for one user of the run, or None.
+          users: What one user of the run is.
+          same_people: SHA-256 of the ledgers of those known releases that are about the same people.
+          run_key: Commitments to the run key, if one was given.
+
+        Raises:
+          BudgetError: The run has another place now, or another unit or users than the releases before,
+            knows a release about the same people that is not of the series, or exceeds the budget.
+        """
+        counted = self.counted(participation.participants)
+        number = participation.place.number
+        name = participation.name
+        earlier = {each: found for each, found in counted.items() if each != number}
+        is_again = number in counted and counted[number][0] == name
+        if not is_again and number != len(counted) + 1:
+            raise BudgetError(
+                f"another run of the series {self.path} was at work meanwhile. Start this one again."
+            )
+        for each, (other, _) in counted.items():
+            # A run was killed between the list of its participants and the mark.
+            mark_recorded(self.path, other)
+            self._settle_late(each, counted)
+        note = Note(
+            program=program,
+            output=absolute_path(output).rstrip("/") if output else "",
+            date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+            unit=unit,
+            expense=expense,
+            same_people=tuple(same_people),
+            run_key=run_key,
+            series=participation.place,
+            users=users,
+        )
+        if number in counted and isinstance(counted[number][1], CountedLedger):
+            # It is the same release again, whose ledger stays.
+            return
+        self._check(note, earlier)
+        if number not in counted:
+            self._remove_started(counted)
+        self._write(name, json_bytes(note))
+
+    def settle(self, participation: Participation, found: CountedLedger) -> None:
+        """Replaces the note of a run by a copy of the ledger that the run has published.
+
+        Raises:
+          BudgetError: The ledger is not of this release; or the release is another one than that of an
+            earlier run under its key (see `population.check_together`).
+        """
+        if found.series != participation.place:
+            raise BudgetError(
+                f"{found.path} must be of release {participation.place.number} of the series."
+            )
+        name, run = self.runs()[participation.place.number]
+        if isinstance(run, CountedLedger):
+            check_together({name: run, found.path: found})
+        else:
+            self._write(name, found.data)
+
+    def forget(self, participation: Participation) -> bool:
+        """Removes the note of a run that has failed before its participants were recorded.
+
+        Returns:
+          Whether the run does not count; if it does, nothing is changed.
+        """
+        with contextlib.suppress(BudgetError):
+            counted = self.counted(participation.participants)
+            if participation.place.number not in counted:
+                self._remove_started(counted)
+                return True
+        return False
+
+    def _settle_late(self, number: int, counted: dict[int, tuple[str, Counted]]) -> None:
+        """Replaces the note of a run that was killed when it had published, if its release is there."""
+        name, run = counted[number]
+        if not isinstance(run, Note) or not run.output:
+            return
+        with contextlib.suppress(BudgetError):
+            found = read_counted(run.output)
+            if found.series == run.series and run.run_key in (None, found.run_key):
+                self._write(name, found.data)
+                counted[number] = (name, found)
+
+    def _check(self, note: Note, earlier: Mapping[int, tuple[str, Counted]]) -> None:
+        """Raises BudgetError if a run does not belong to the releases before, or exceeds the budget."""
+        others = [run for _, run in earlier.values()]
+        check_unit(note.unit, [run.unit for run in others])
+        if named := {run.users for run in others} - {note.users}:
+            raise BudgetError(
+                "all releases of a series must name their users in one way, since digests of ids are "
+                f"compared: {', '.join(map(str, named))} in the releases before, and here {note.users}."
+            )
+        ledgers = {run.sha256 for run in others if isinstance(run, CountedLedger)}
+        if not {*note.same_people} <= ledgers:
+            raise BudgetError(
+                "known_same_people must be left out, or known must be releases of the series: what "
+                "others have spent is not in its budget."
+            )
+        together = {**dict(earlier.values()), "this run": note}
+        total = total_of(together, self.cap.delta)
+        if total.epsilon > self.cap.epsilon:
+            raise BudgetError(
+                f"The series {self.path} does not allow this run: it has epsilon {self.cap.epsilon:g} "
+                f"at delta {self.cap.delta:g}, and the total would be {spent_text(total)}."
+            )
+
+    def _remove_started(self, counted: Mapping[int, tuple[str, Counted]]) -> None:
+        """Removes the note of a run that published nothing, whose number is free."""
+        for number, (name, _) in self.runs().items():
+            if number not in counted:
+                self._directory().remove([name + _SUFFIX])
+
+    def _write(self, name: str, data: bytes) -> None:
+        with as_budget_error(f"the series {self.path} cannot be written"):
+            self._directory().put(name + _SUFFIX, data)
+
+    def _directory(self) -> Directory:
+        return directory_at(self.path)
+
+
+def new_name(number: int) -> str:
+    """Returns a name for the file of a release, which no other try has."""
+    return f"{number:04}-{uuid.uuid4().hex[:12]}"
+
+
+def create_series(
+    path: str,
+    participants: str,
+    *,
+    releases: int,
+    releases_per_user: int,
+    epsilon: float,
+    delta: float,
+) -> Series:
+    """Makes the two folders of a new series.
+
+    Args:
+      path: New folder of the series, whose files are public.
+      participants: New folder for the participants, as secret as the data.
+      releases: Largest number of releases.
+      releases_per_user: Largest number of releases in which one user takes part.
+      epsilon: ε of all releases together.
+      delta: δ of all releases together.
+
+    Raises:
+      BudgetError: A folder is there, or cannot be made.
+      UsageError: A user may take part in more releases than there are, or a folder is remote, in a
+        release or in the other one.
+    """
+    if releases_per_user > releases:
+        raise UsageError(
+            f"releases_per_user must be at most releases, got releases_per_user={releases_per_user} "
+            f"and releases={releases}."
+        )
+    check_series_places(path, participants)
+    name = uuid.uuid4().hex
+    directory = directory_at(path)
+    with as_budget_error(f"the series {path} cannot be written"):
+        if directory.names():
+            raise BudgetError(f"series must be a new or empty folder, got {path}.")
+        # First the private folder: without it, the series would refuse every run.
+        create_participants(participants, name)
+        file = _File(
+            id=name,
+            releases=releases,
+            releases_per_user=releases_per_user,
+            epsilon=epsilon,
+            delta=delta,
+        )
+        directory.put(SERIES_NAME, json_bytes(file))
+    return open_series(path)
+
+
+def check_series_places(path: str, participants: str) -> None:
+    """Checks that the two folders of a series are on this machine, and neither in the other.
+
+    Raises:
+      UsageError: One is remote, in a release, or in the other one.
+    """
+    for name, folder in (("series", path), ("participants", participants)):
+        if not is_local(folder):
+            raise UsageError(
+                f"{name} must be a folder on this machine, got {name}={folder}: a series needs locks, "
+                "which object stores do not have."
+            )
+        check_outside(name, folder)
+    public = real_path(path) + "/"
+    private = real_path(participants) + "/"
+    if public.startswith(private) or private.startswith(public):
+        raise UsageError(
+            f"participants must be outside the folder of the series, and the series outside of it, got "
+            f"participants={participants} and series={path}: one is as secret as the data, and the "
+            "other is public."
+        )
+
+
+def open_series(path: str) -> Series:
+    """Returns the series in a folder; its releases are not read.
+
+    Raises:
+      BudgetError: There is none, or it is damaged.
+    """
+    with as_budget_error(f"the series {path} cannot be read"):
+        data = directory_at(path).read(SERIES_NAME)
+    if data is None:
+        raise BudgetError(
+            f"series must be a folder with {SERIES_NAME}, got {path}. Make one: beam-dpne "
+            f"series create {path} --participants DIR --releases N --releases_per_user C --epsilon E "
+            "--delta D."
+        )
+    with as_budget_error(f"{path}/{SERIES_NAME} is damaged"):
+        file = msgspec.json.decode(data, type=_File)
+    return Series(
+        path=absolute_path(path),
+        id=file.id,
+        releases=file.releases,
+        releases_per_user=file.releases_per_user,
+        cap=Cap(epsilon=file.epsilon, delta=file.delta),
+    )
+
+
+def with_share(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns parameters of a run with an ε and a δ that its series certainly allows.
+
+    They are a plain part of the series' budget; `jobs.series` raises ε to what the composition allows.
+
+    Raises:
+      UsageError: ε or δ is given.
+      BudgetError: There is no series.
+    """
+    series = open_series(values["series"])
+    cap = series.cap
+    for name in ("epsilon", "delta"):
+        if values.get(name) is not None:
+            raise UsageError(
+                f"{name} must be left out with series, got {name}={values[name]}: the series gives "
+                f"each release its share of epsilon={cap.epsilon:g} and delta={cap.delta:g}."
+            )
+    most = series.releases_per_user
+    return {**values, "epsilon": cap.epsilon / most, "delta": cap.delta / most}
+
+
+@contextlib.contextmanager
+def only_run_of(participants: str) -> Iterator[None]:
+    """Keeps other runs from a series while this one is at work.
+
+    Raises:
+      BudgetError: Another run is at work, or the file system has no locks.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            handle = take_lock(stack, absolute_path(participants), waits=False)
+        except BlockingIOError:
+            raise BudgetError(
+                "another run of the series is at work. Wait until it has ended; who takes part in this "
+                "one follows from who took part in that one."
+            ) from None
+        if handle is None:
+            raise BudgetError(
+                f"participants must be a folder that can be locked, got {participants}. Put it on a "
+                "disk of this machine."
+            )
+        yield

@@ -1,0 +1,378 @@
+"""The participants of a series of releases: who has taken part, as keyed digests in a private folder.
+
+In a series each user takes part in so many releases at most. A user takes part in a release if she has
+a document with a token in its input, and took part in fewer releases before it. So her part follows
+from her own records alone.
+
+The folder is as secret as the data. `participants.json` holds the key of the series, and each release
+has 16 files of digests, by their first four bits, and then one file that lists them. That list is
+written last, and everything is on the disk before a release publishes anything: a release with a list
+has taken place, whatever has become of it, and one without has published nothing. A digest is 128
+bits of keyed BLAKE2b of the user's id, as the run sees it. In a series it is also that by which the run
+tells users apart, so that a release and its list cannot disagree.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from beam_dpne.documents.blocks import changes, user_order
+from beam_dpne.errors import BudgetError
+from beam_dpne.mechanism.randomness import RunKey, one_way_hashes
+from beam_dpne.storage.directories import Directory, directory_at, reason
+
+KEY_NAME = "participants.json"
+_MARK = ".recorded"
+_RANGES = 16
+# A digest, shifted by this number, keeps its first four bits.
+_SPARE_BITS = 60
+_LIST = re.compile(r"(\d{4,})\.json")
+_LEFT_BEHIND = re.compile(r"\..*\.tmp-[0-9a-f]{32}")
+_OWNER_ALONE = 0o700
+_OTHERS = 0o077
+_RESTORE = (
+    "Restore the newest copy of the folder. Without it nobody knows who took part, so that the series "
+    "has no further release: make a new series, whose budget adds to that of this one."
+)
+
+
+class SeriesPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """The public facts of a series, and the place of one release in it.
+
+    Attributes:
+      id: Random name of the series, hexadecimal.
+      number: Number of the release in the series, from 1.
+      releases: Number of releases that the series has at most.
+      releases_per_user: Number of them in which one user takes part at most.
+      epsilon: ε of the whole series.
+      delta: δ of the whole series.
+    """
+
+    id: str
+    number: int
+    releases: int
+    releases_per_user: int
+    epsilon: float
+    delta: float
+
+
+class _KeyFile(msgspec.Struct, kw_only=True, tag_field="schema", tag="beam_dpne/participants/1"):
+    """The content of `participants.json`."""
+
+    what: str = (
+        "AS SECRET AS THE DATA. Who has taken part in the releases of a series, as keyed digests, and "
+        "the key. Keep the newest copy only: a series with an older one is refused."
+    )
+    series: str
+    key: str
+
+
+class _ListFile(
+    msgspec.Struct, kw_only=True, tag_field="schema", tag="beam_dpne/participants-list/1"
+):
+    """The list of the files of one release.
+
+    Attributes:
+      series: Name of the series.
+      name: Name of the release's file in the folder of the series.
+      sha256: SHA-256 of each file of digests by its name.
+    """
+
+    series: str
+    name: str
+    sha256: dict[str, str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Participants:
+    """The private folder of a series, whose key was read.
+
+    Attributes:
+      path: The folder.
+      series: Name of the series.
+      key: Secret of the series.
+    """
+
+    path: str
+    series: str
+    key: RunKey = dataclasses.field(repr=False)
+
+    def recorded(self) -> dict[int, str]:
+        """Returns the releases whose participants are recorded: their numbers, and the names of files.
+
+        Raises:
+          BudgetError: A list cannot be read, or is of another series.
+        """
+        directory = self._directory()
+        with _as_budget_error(f"the participants in {self.path} cannot be read"):
+            numbers = [int(found[1]) for found in map(_LIST.fullmatch, directory.names()) if found]
+        return {number: self._list(number).name for number in sorted(numbers)}
+
+    def has_list(self, number: int) -> bool:
+        """Whether the participants of a release are recorded."""
+        return self._directory().has(_list_name(number))
+
+    def write(self, number: int, name: str, digests: np.ndarray) -> None:
+        """Records the participants of a release.
+
+        Args:
+          number: Number of the release.
+          name: Name of its file in the folder of the series.
+          digests: (n, 2) uint64, sorted, each once.
+
+        Raises:
+          BudgetError: They cannot be written.
+        """
+        directory = self._directory()
+        with _as_budget_error(f"the participants cannot be written into {self.path}"):
+            # What a killed run has left of the files that it was writing.
+            directory.remove(each for each in directory.names() if _LEFT_BEHIND.fullmatch(each))
+            sha256: dict[str, str] = {}
+            for part, inside in _by_range(digests):
+                data = inside.astype("<u8").tobytes()
+                file = _digests_name(number, part)
+                directory.put(file, data)
+                sha256[file] = hashlib.sha256(data).hexdigest()
+            listed = _ListFile(series=self.series, name=name, sha256=sha256)
+            directory.put(_list_name(number), msgspec.json.encode(listed))
+
+    def read(self, number: int, part: int) -> np.ndarray:
+        """Returns the participants of a release in one range of digests: (n, 2) uint64, sorted.
+
+        Raises:
+          BudgetError: The file is missing or damaged.
+        """
+        file = _digests_name(number, part)
+        with _as_budget_error(f"{file} in {self.path} cannot be read"):
+            data = self._directory().read(file)
+        known = self._list(number).sha256.get(file)
+        if data is None or hashlib.sha256(data).hexdigest() != known:
+            raise BudgetError(f"{file} in {self.path} is missing or damaged. {_RESTORE}")
+        return np.frombuffer(data, "<u8").reshape(-1, 2)
+
+    def read_all(self, number: int) -> np.ndarray:
+        """Returns all participants of a release: (n, 2) uint64, sorted."""
+        return np.concatenate([self.read(number, part) for part in range(_RANGES)])
+
+    def used_up(self, number: int, most: int) -> np.ndarray:
+        """Returns the users who took part so many times before a release: (n, 2) uint64, sorted.
+
+        Raises:
+          BudgetError: A file is missing or damaged.
+        """
+        found: list[np.ndarray] = []
+        for part in range(_RANGES):
+            earlier = [self.read(each, part) for each in range(1, number)]
+            together = np.concatenate([np.zeros((0, 2), np.uint64), *earlier])
+            users, times = _counted(together)
+            found.append(users[times >= most])
+        return np.concatenate(found)
+
+    def _list(self, number: int) -> _ListFile:
+        file = _list_name(number)
+        with _as_budget_error(f"{file} in {self.path} is damaged"):
+            data = self._directory().read(file) or b""
+            listed = msgspec.json.decode(data, type=_ListFile)
+        if listed.series != self.series:
+            raise BudgetError(f"{file} in {self.path} is of another series. {_RESTORE}")
+        return listed
+
+    def _directory(self) -> Directory:
+        return directory_at(self.path, is_private=True)
+
+
+def create_participants(path: str, series: str) -> None:
+    """Makes the private folder of a new series, which only its owner can use.
+
+    Raises:
+      BudgetError: There is something at the path, or the folder cannot be made.
+    """
+    with _as_budget_error(f"participants must be a new folder, got {path}"):
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        os.mkdir(path, _OWNER_ALONE)
+        secret = os.urandom(32).hex()
+        file = _KeyFile(series=series, key=secret)
+        directory_at(path, is_private=True).put(KEY_NAME, msgspec.json.encode(file))
+
+
+def open_participants(path: str, series: str) -> Participants:
+    """Returns the private folder of a series.
+
+    Raises:
+      BudgetError: There is none, it is damaged or of another series, or others than its owner can use
+        it.
+    """
+    with _as_budget_error(f"participants must be the private folder of the series, got {path}"):
+        mode = os.stat(path).st_mode
+        data = directory_at(path).read(KEY_NAME)
+    if os.name == "posix" and stat.S_IMODE(mode) & _OTHERS:
+        raise BudgetError(
+            f"participants must be a folder that its owner alone can use, got {path}: run chmod -R "
+            f"go= {path}."
+        )
+    if data is None:
+        raise BudgetError(
+            f"participants must be the private folder of the series, got {path}, which has no "
+            f"{KEY_NAME}. {_RESTORE}"
+        )
+    with _as_budget_error(f"{KEY_NAME} in {path} is damaged"):
+        file = msgspec.json.decode(data, type=_KeyFile)
+        key = RunKey.from_hex(file.key)
+    if file.series != series:
+        raise BudgetError(
+            f"participants must be the private folder of the series, got {path}, which is that of "
+            "another one."
+        )
+    return Participants(path=path, series=series, key=key)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Participation:
+    """Who may take part in one release of a series, and the record of those who do.
+
+    It holds paths; the key and the digests are read by the process that needs them, and are in no job's
+    graph.
+
+    Attributes:
+      place: The place of the release in the series.
+      path: The folder of the series.
+      participants: The private folder.
+      name: Name of the release's file in the folder of the series.
+    """
+
+    place: SeriesPlace
+    path: str
+    participants: str
+    name: str
+
+    @functools.cached_property
+    def folder(self) -> Participants:
+        """The private folder, which is opened once."""
+        return open_participants(self.participants, self.place.id)
+
+    @functools.cached_property
+    def used_up(self) -> np.ndarray:
+        """The users who have taken part as often as they may: (n, 2) uint64, sorted."""
+        return self.folder.used_up(self.place.number, self.place.releases_per_user)
+
+    def __reduce__(self):
+        return _participation, (self.place, self.path, self.participants, self.name)
+
+    def open(self) -> None:
+        """Reads the key and the digests, which processes that are forked later then share."""
+        _ = self.folder, self.used_up
+
+    def digests(self, users: pa.Array) -> np.ndarray:
+        """Returns the digest of each user's id: (n, 2) uint64."""
+        encoded = users.dictionary_encode()
+        ids = (user.encode() for user in encoded.dictionary.to_pylist())
+        distinct = one_way_hashes(self.folder.key.sub_key("participant"), ids)
+        return distinct[encoded.indices.to_numpy()]
+
+    def may_take_part(self, digests: np.ndarray) -> np.ndarray:
+        """Returns which users have taken part fewer times than they may: (n,) bool."""
+        return ~_are_among(digests, self.used_up)
+
+    def record(self, users: Iterable[np.ndarray]) -> None:
+        """Records the participants, before the release publishes anything.
+
+        Args:
+          users: The digests of those who take part, (n, 2) uint64 each; they may be repeated.
+
+        Raises:
+          BudgetError: They cannot be written, or the release has other participants already.
+        """
+        digests, _ = _counted(np.concatenate([np.zeros((0, 2), np.uint64), *users]))
+        number = self.place.number
+        if self.folder.has_list(number):
+            if not np.array_equal(self.folder.read_all(number), digests):
+                raise BudgetError(
+                    f"input must be that of the first try of release {number} of the series, which had "
+                    "this run key, but other users take part. Take a fresh run key: then this is the "
+                    "next release of the series."
+                )
+        else:
+            self.folder.write(number, self.name, digests)
+        mark_recorded(self.path, self.name)
+
+
+def _participation(place: SeriesPlace, path: str, participants: str, name: str) -> Participation:
+    return Participation(place=place, path=path, participants=participants, name=name)
+
+
+def mark_recorded(path: str, name: str) -> None:
+    """Notes in the folder of a series that the participants of a release are recorded.
+
+    So a copy of the private folder from before that is known to be too old.
+
+    Raises:
+      BudgetError: The mark cannot be written.
+    """
+    with _as_budget_error(f"the series {path} cannot be written"):
+        directory_at(path).put(name + _MARK, b"")
+
+
+def marked(path: str) -> set[str]:
+    """Returns the names of the releases of a series that are noted as recorded.
+
+    Raises:
+      BudgetError: The folder cannot be read.
+    """
+    with _as_budget_error(f"the series {path} cannot be read"):
+        names = directory_at(path).names()
+    return {name.removesuffix(_MARK) for name in names if name.endswith(_MARK)}
+
+
+@contextlib.contextmanager
+def _as_budget_error(failure: str) -> Iterator[None]:
+    """Replaces errors of other kinds by one of a single sentence, without messages of libraries."""
+    try:
+        yield
+    except BudgetError:
+        raise
+    except Exception as error:
+        raise BudgetError(f"{failure} ({reason(error)}).") from None
+
+
+def _list_name(number: int) -> str:
+    return f"{number:04}.json"
+
+
+def _digests_name(number: int, part: int) -> str:
+    return f"{number:04}-{part:x}.digests"
+
+
+def _by_range(digests: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Cuts sorted digests by their first bits."""
+    firsts = (digests[:, 0] >> np.uint64(_SPARE_BITS)).astype(np.int64)
+    borders = np.searchsorted(firsts, np.arange(_RANGES + 1))
+    for part in range(_RANGES):
+        yield part, digests[borders[part] : borders[part + 1]]
+
+
+def _counted(digests: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the distinct digests, sorted, and how often each is there."""
+    ordered = digests[user_order(digests)]
+    starts = np.flatnonzero(changes(ordered))
+    return ordered[starts], np.diff(np.append(starts, len(ordered)))
+
+
+def _are_among(digests: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Returns which digests are among the known ones, which are sorted: (n,) bool."""
+    place = np.searchsorted(known[:, 0], digests[:, 0], side="left")
+    stop = np.searchsorted(known[:, 0], digests[:, 0], side="right")
+    found = np.zeros(len(digests), bool)
+    # Two digests with the same first half are very rare, so that this is done once.
+    while (waiting := np.flatnonzero(~found & (place < stop))).size:
+        found[waiting] = known[place[waiting], 1] == digests[waiting, 1]
+        place[waiting] += 1
+    return found

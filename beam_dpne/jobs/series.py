@@ -1,0 +1,189 @@
+"""The series of a run: its share of the budget, its number, and what is noted of it."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from beam_dpne.accounting.composition import plan_of_share, share_of
+from beam_dpne.accounting.expense import expense_of_plan
+from beam_dpne.accounting.population import CountedLedger, known_same_people, read_counted
+from beam_dpne.accounting.series import (
+    Series,
+    check_series_places,
+    new_name,
+    only_run_of,
+    open_series,
+)
+from beam_dpne.documents.participants import Participation
+from beam_dpne.documents.private_run import PrivateRun
+from beam_dpne.errors import BudgetError, UsageError
+from beam_dpne.jobs.budgets import key_digests
+from beam_dpne.jobs.made import Made
+from beam_dpne.jobs.parameters import Running, Writing
+from beam_dpne.jobs.showing import Showing
+from beam_dpne.lists.parameters import KnownLists
+from beam_dpne.release.ledger import user_sentence
+from beam_dpne.release.places import check_not_below, check_outside
+from beam_dpne.release.schema import ReleaseNotes
+from beam_dpne.storage.directories import absolute_path
+
+
+def check_series(running: Running, output: str | None, *, is_here: bool) -> None:
+    """Checks the folders of a series, and that the run can be of one.
+
+    Args:
+      running: the parameters that name the folders.
+      output: the directory of the release, or None if it is not known.
+      is_here: whether this process does all the work of the run, or forks of it do.
+
+    Raises:
+      UsageError: One folder is missing, remote or in a release, or the run has another budget, or is on
+        an engine.
+    """
+    if running.series is None and running.participants is None:
+        return
+    if running.series is None or running.participants is None:
+        raise UsageError(
+            "series and participants must be given together, the folder of the series and its private "
+            "folder."
+        )
+    if running.budget is not None:
+        raise UsageError(
+            "budget must be left out with series, which keeps its own. Add ledgers of the series to "
+            "another budget: beam-dpne account --budget FOLDER --add RELEASE."
+        )
+    if not is_here:
+        raise UsageError(
+            "series must be left out on an engine, since the private folder of participants is on this "
+            "machine: run without --runner, or with --runner DirectRunner."
+        )
+    check_series_places(running.series, running.participants)
+    for name, folder in (("series", running.series), ("participants", running.participants)):
+        check_outside(name, folder, output)
+        if output is not None:
+            check_not_below(name, folder, output)
+
+
+def placed(private: PrivateRun, running: Running) -> PrivateRun:
+    """Returns a run with its place in its series, and with its share of the budget.
+
+    Under a run key with which a release of the series was made, or tried, with the same parameters, it
+    is that release again. Else it is the next one.
+
+    Raises:
+      UsageError: The input names no users, or no release is possible within the budget.
+      BudgetError: The series has had all its releases, or a folder is missing, damaged, of another
+        series, or older than the other one.
+    """
+    described = private.described or private.row_description
+    if described.format == "sequences" or "record_is_user" in dict(described.details):
+        raise UsageError(
+            "series must be left out if records have no users, as with record_is_user: nobody could be "
+            "found in two releases. Name a user_field."
+        )
+    series = open_series(running.series or "")
+    participants = absolute_path(running.participants or "")
+    counted = series.counted(participants)
+    share = share_of(series.cap.epsilon, series.cap.delta, series.releases_per_user)
+
+    def at(number: int, name: str) -> PrivateRun:
+        plan = plan_of_share(private.plan, share)
+        participation = Participation(
+            place=series.place(number), path=series.path, participants=participants, name=name
+        )
+        return dataclasses.replace(private, plan=plan, participation=participation)
+
+    own = key_digests(private)
+    for number, (name, run) in counted.items():
+        if own is not None and run.run_key and run.run_key.commitment == own.commitment:
+            again = at(number, name)
+            if key_digests(again) == run.run_key:
+                return again
+    number = len(counted) + 1
+    if number > series.releases:
+        raise BudgetError(
+            f"series must have a release left, but {running.series} has had all its {series.releases}. "
+            "Make a new series, whose budget adds to that of this one."
+        )
+    return at(number, new_name(number))
+
+
+class Started(NamedTuple):
+    """A run of a series whose note is written.
+
+    Attributes:
+      series: the series.
+      participation: the place of the run in it.
+    """
+
+    series: Series
+    participation: Participation
+
+    def settle(self, ledger: CountedLedger) -> None:
+        """Puts the ledger of the release in the place of the note.
+
+        Raises:
+          BudgetError: It is not a release of this run, or voids the guarantee.
+        """
+        self.series.settle(self.participation, ledger)
+
+
+@contextlib.contextmanager
+def started_series(made: Made, private: PrivateRun, showing: Showing) -> Iterator[Started | None]:
+    """Notes a run in its series, if it has one, for whose time no other run of it starts.
+
+    Of a run that failed it tells whether it counts.
+
+    Raises:
+      BudgetError: The series does not allow the run, which has not started.
+    """
+    participation = private.participation
+    if participation is None:
+        yield None
+        return
+    series = open_series(participation.path)
+    with only_run_of(participation.participants):
+        series.start(
+            participation,
+            expense=expense_of_plan(private.plan),
+            program=private.plan.program,
+            output=made[Writing].output if Writing in made else "",
+            unit=made[ReleaseNotes].unit,
+            users=user_sentence(private.described),
+            same_people=known_same_people(made[KnownLists]) if KnownLists in made else (),
+            run_key=key_digests(private),
+        )
+        try:
+            yield Started(series, participation)
+        except BaseException:
+            showing.tell(_left(series, participation))
+            raise
+
+
+@contextlib.contextmanager
+def kept_series(made: Made, private: PrivateRun, showing: Showing) -> Iterator[None]:
+    """Notes a run in its series, if it has one, and settles it when it has published.
+
+    Raises:
+      BudgetError: The series does not allow the run, which has not started.
+    """
+    with started_series(made, private, showing) as started:
+        yield
+        if started is not None:
+            try:
+                started.settle(read_counted(made[Writing].output))
+            except BudgetError as error:
+                # A release that was published is whole, whatever its series says of it.
+                showing.tell(str(error))
+
+
+def _left(series: Series, participation: Participation) -> str:
+    """Returns what is told of a run that failed, whose note is removed if it does not count."""
+    number = participation.place.number
+    if series.forget(participation):
+        return f"the series does not count this run: release {number} is still to come."
+    return (
+        f"the series counts release {number}, since those who take part in it are recorded. A run with "
+        "the run_key_file, the input and the parameters of its first try repeats it."
+    )

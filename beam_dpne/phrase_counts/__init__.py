@@ -1,0 +1,1 @@
+"""The numbers of users of the phrases of a public list."""

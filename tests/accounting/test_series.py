@@ -1,0 +1,425 @@
+"""A series: no user is seen by more releases than it allows, whatever fails, and its total is below."""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+import random
+import shutil
+import stat
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from msgspec.structs import replace
+
+from beam_dpne import NgramsPlan, ProbabilitiesPlan, RunKey, SetUnionPlan
+from beam_dpne.accounting.composition import (
+    Together,
+    compose,
+    plan_of_each,
+    plan_of_share,
+    share_of,
+)
+from beam_dpne.accounting.expense import Expense, expense_of_plan
+from beam_dpne.accounting.population import Note, read_counted, total_of
+from beam_dpne.accounting.series import create_series, only_run_of, open_series
+from beam_dpne.documents.cutting import cut_by_partition
+from beam_dpne.errors import BudgetError, UsageError
+from beam_dpne.jobs.budgets import key_digests
+from beam_dpne.jobs.parameters import Running
+from beam_dpne.jobs.series import placed
+from beam_dpne.ngrams.run import NgramsRun
+from beam_dpne.release.ledger import user_sentence
+from beam_dpne.set_union.run import SetUnionRun
+from tests.support.releases import write_ledger
+
+EPSILON, DELTA = 4.0, 1e-6
+PLANS = (
+    NgramsPlan(epsilon=1, delta=1e-7),
+    NgramsPlan(epsilon=1, delta=1e-7, strategy="one_round", count_share=0),
+    SetUnionPlan(epsilon=1, delta=1e-7),
+    ProbabilitiesPlan(epsilon=1, delta=1e-7),
+)
+
+
+@dataclasses.dataclass
+class World:
+    """A series with its two folders, and who was seen by each release."""
+
+    folder: pathlib.Path
+    seen: dict[int, set[str]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def running(self):
+        return Running(
+            series=str(self.folder / "series"), participants=str(self.folder / "private")
+        )
+
+    @property
+    def series(self):
+        return open_series(str(self.folder / "series"))
+
+    def create(self, times, releases=12):
+        create_series(
+            self.running.series,
+            self.running.participants,
+            releases=releases,
+            releases_per_user=times,
+            epsilon=EPSILON,
+            delta=DELTA,
+        )
+        return self
+
+    def placed(self, plan=PLANS[0], key=None):
+        kind = SetUnionRun if isinstance(plan, SetUnionPlan) else NgramsRun
+        run = kind(plan=plan, run_key=key, partitions=3, tokenizer="words")
+        return placed(run, self.running)
+
+    def run(self, users, plan=PLANS[0], key=None, until="settle"):
+        """One release of texts of these users, up to a step; returns its number."""
+        private = self.placed(plan, key)
+        participation = private.participation
+        output = self.folder / f"release-{participation.place.number}"
+        start = {
+            "expense": expense_of_plan(private.plan),
+            "program": private.plan.program,
+            "output": str(output),
+            "unit": None,
+            "users": user_sentence(None),
+            "same_people": (),
+            "run_key": key_digests(private),
+        }
+        self.series.start(participation, **start)
+        if until == "start":
+            return participation.place.number
+        keys = private.run_keys()
+        batch = pa.record_batch({"user": sorted(users), "text": ["a b"] * len(users)})
+        partitions = cut_by_partition([batch], private.cutting(keys.bound), 1)
+        blocks = [block for part in partitions for block in part]
+        ids = {tuple(d): u for u, d in self._digests(participation, users)}
+        self.seen.setdefault(participation.place.number, set()).update(
+            ids[tuple(each)] for block in blocks for each in block.users.tolist()
+        )
+        participation.record(block.users for block in blocks)
+        if until != "record":
+            write_ledger(output, private.plan, keys=keys, series=participation.place)
+        if until == "settle":
+            self.series.settle(participation, read_counted(str(output)))
+        return participation.place.number
+
+    def _digests(self, participation, users):
+        names = sorted(users)
+        return zip(names, participation.digests(pa.array(names)).tolist(), strict=True)
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("times", [1, 2, 3, 4])
+def test_releases_see_a_user_at_most_so_many_times_and_nobody_else_by_her(tmp_path, times, seed):
+    """Neighbours over whole series: one has user 0 as well; runs are killed, repeated and differ."""
+    chance = random.Random(10 * times + seed)
+    worlds = [World(tmp_path / each).create(times) for each in ("with", "without")]
+    for month in range(9):
+        users = {f"u{user}" for user in range(30) if chance.random() < 0.6}
+        if month % 3 != 2:
+            users.add("u0")
+        plan = chance.choice(PLANS[:3])
+        until = chance.choice(["settle", "settle", "publish", "record", "start"])
+        key = RunKey.generate() if chance.random() < 0.5 else None
+        for world, own in zip(worlds, (users, users - {"u0"}), strict=True):
+            number = world.run(own, plan, key, until)
+            if key is not None and until in ("publish", "record"):
+                assert world.run(own, plan, key) == number
+                with pytest.raises(BudgetError, match="input must be that of the first try"):
+                    world.run({*own, "somebody new"}, plan, key)
+                world.seen[number].discard("somebody new")
+    one, other = worlds
+    assert one.seen.keys() == other.seen.keys()
+    for number, seen in one.seen.items():
+        assert seen - {"u0"} == other.seen[number]
+    for user in set().union(*one.seen.values()):
+        assert 0 < sum(user in seen for seen in one.seen.values()) <= times
+    assert one.series.total(one.series.runs()).epsilon <= EPSILON
+
+
+def random_expense(chance):
+    return Expense(
+        epsilon=chance.uniform(0.3, 3),
+        delta=1e-6,
+        mu=chance.uniform(0.1, 0.9),
+        lone_delta=chance.uniform(0, 1e-8),
+        slack=chance.uniform(0, 1e-4),
+        remainder=chance.uniform(0, 1e-9),
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_total_of_a_series_is_at_least_that_of_any_releases_in_which_one_user_takes_part(seed):
+    chance = random.Random(seed)
+    most = 1 + seed % 3
+    members, others = [[random_expense(chance) for _ in range(n)] for n in (5, seed % 2)]
+    delta = 1e-5
+    total = compose(others, series=[Together(expenses=members, most=most)], delta=delta)
+    chosen = itertools.combinations(members, most)
+    worst = max(compose([*each, *others], delta=delta).epsilon for each in chosen)
+    assert worst <= total.epsilon < 2 * worst
+    # All of them, in whichever order, are as much as releases in which everybody takes part.
+    every = compose(others, series=[Together(expenses=members, most=9)], delta=delta)
+    assert every == compose([*others, *members], delta=delta)
+
+
+@pytest.mark.parametrize("times", [1, 2, 12])
+def test_each_plan_has_a_share_of_which_any_so_many_stay_within_the_budget(times):
+    share = share_of(EPSILON, DELTA, times)
+    plans = [plan_of_share(plan, share) for plan in PLANS]
+    for plan, given in zip(plans, PLANS, strict=True):
+        assert plan == dataclasses.replace(given, epsilon=plan.epsilon, delta=plan.delta)
+        assert expense_of_plan(plan).mu > 0.998 * share.mu
+    expenses = [expense_of_plan(plan) for plan in plans] * times
+    together = Together(expenses=expenses, most=times)
+    assert compose([], series=[together], delta=DELTA).epsilon <= EPSILON
+    # Nearly all of it is spent by so many equal releases of n-grams.
+    alike = plan_of_each(dataclasses.replace(PLANS[0], epsilon=EPSILON, delta=DELTA), times)
+    assert plans[0].epsilon > 0.99 * alike.epsilon
+
+
+def test_account_counts_the_largest_of_a_series_beside_other_releases(world, tmp_path, cli):
+    world.create(2)
+    for _ in range(4):
+        world.run({"a", "b"})
+    alone = write_ledger(tmp_path / "alone", PLANS[0])
+    paths = [str(tmp_path / f"release-{number}") for number in range(1, 5)]
+    ended = cli("account", *paths, alone, "--json")
+    assert ended.status == 0, ended.err
+    spent = read_counted(paths[0]).expense
+    found = json.loads(ended.out)["total"]
+    wanted = compose([spent, spent, expense_of_plan(PLANS[0])])
+    assert found["epsilon"] == pytest.approx(wanted.epsilon)
+    assert found["delta"] == pytest.approx(DELTA + 1e-7)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"number": 1}, "is release 1 of its series, as another one is"),
+        ({"number": 2, "epsilon": 5.0}, "states another budget of its series"),
+        ({"number": 2, "releases_per_user": 3}, "states another budget of its series"),
+    ],
+)
+def test_ledgers_that_cannot_be_of_one_series_have_no_total(world, tmp_path, change, why):
+    place = world.create(2).series.place(1)
+    paths = [
+        write_ledger(tmp_path / "one", PLANS[0], series=place, keys=None),
+        write_ledger(tmp_path / "two", PLANS[0], series=replace(place, **change), rows=3),
+    ]
+    runs = {path: Note(**note_of(read_counted(path))) for path in paths}
+    with pytest.raises(BudgetError, match=why):
+        total_of(runs)
+
+
+def note_of(ledger):
+    return {
+        "program": ledger.program,
+        "output": ledger.path,
+        "date": "2026-01-01",
+        "unit": None,
+        "expense": ledger.expense,
+        "series": ledger.series,
+    }
+
+
+def test_the_private_folder_is_of_its_owner_alone_and_holds_no_id(world):
+    world.create(2)
+    world.run({"ann@example.com", "bob"})
+    folder = world.folder / "private"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for file in folder.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert b"ann" not in file.read_bytes()
+
+
+def test_digests_follow_from_the_key_of_the_series_and_hide_ids_without_it(tmp_path):
+    found = []
+    for name in ("one", "two"):
+        private = World(tmp_path / name).create(1).placed()
+        found.append(private.participation.digests(pa.array(["ann", "bob", "ann"])))
+    one, other = found
+    assert (one[0] == one[2]).all()
+    assert not np.isin(one, other).any()
+
+
+def test_one_run_key_gives_two_releases_of_a_series_other_noise(world):
+    world.create(2)
+    private = world.placed(key=RunKey(bytes(range(32))))
+    second = dataclasses.replace(private.participation, place=world.series.place(2))
+    other = dataclasses.replace(private, participation=second)
+    one, two = key_digests(private), key_digests(other)
+    assert one.commitment == two.commitment
+    assert one.bound_commitment != two.bound_commitment
+
+
+def test_what_is_public_is_the_same_however_many_take_part(tmp_path):
+    """Two series of one name and key; a third of the users of the other one, and no two of one."""
+    worlds = [World(tmp_path / name).create(1) for name in ("few", "many")]
+    for name in ("series/series.json", "private/participants.json"):
+        shutil.copy(tmp_path / "few" / name, tmp_path / "many" / name)
+    few, many = worlds
+    keys = [RunKey(bytes([number] * 32)) for number in range(3)]
+    for number, key in enumerate(keys):
+        few.run({f"u{n}" for n in range(3)}, key=key)
+        many.run({f"u{number}-{n}" for n in range(100)}, key=key)
+    shown = []
+    for world in worlds:
+        files = sorted((world.folder / "series").iterdir())
+        shown.append([(file.name[:4], file.suffix, file.read_bytes()) for file in files])
+    assert shown[0] == shown[1]
+
+
+def newest(folder, name):
+    return folder.rename(folder.with_name(name))
+
+
+DAMAGES = {
+    "no folder": (lambda p, s: shutil.rmtree(p), "must be the private folder of the series"),
+    "no key": (lambda p, s: (p / "participants.json").unlink(), "has no participants.json"),
+    "a damaged key": (lambda p, s: (p / "participants.json").write_text("{"), "is damaged"),
+    "others can read it": (lambda p, s: p.chmod(0o755), "its owner alone can use"),
+    "no list": (lambda p, s: (p / "0002.json").unlink(), "has no participants of release 2"),
+    "a damaged list": (lambda p, s: (p / "0002.json").write_text("[]"), "is damaged"),
+    "no digests": (lambda p, s: (p / "0001-a.digests").unlink(), "0001-a.digests in .* is missing"),
+    "other digests": (
+        lambda p, s: (p / "0001-a.digests").write_bytes(bytes(16)),
+        "0001-a.digests in .* is missing or damaged",
+    ),
+    "an older copy of the series": (
+        lambda p, s: [each.unlink() for each in s.glob("0002-*")],
+        "participants of release 2 that .* does not know",
+    ),
+    "a series without its first release": (
+        lambda p, s: [each.unlink() for each in s.glob("0001-*")],
+        "must have the files of all its releases",
+    ),
+    "another file": (
+        lambda p, s: shutil.copy(next(s.glob("0002-*.json")), s / "copy.json"),
+        "must be a release of this series",
+    ),
+    "two of a number": (
+        lambda p, s: shutil.copy(next(s.glob("0002-*.json")), s / "0002-aaaaaaaaaaaa.json"),
+        "2 has two",
+    ),
+    "no series": (lambda p, s: (s / "series.json").unlink(), "Make one: beam-dpne series create"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_state_that_is_missing_damaged_or_old_refuses_the_run(world, damage):
+    world.create(1)
+    for _ in range(2):
+        world.run({f"u{n}" for n in range(100)})
+    change, why = DAMAGES[damage]
+    change(world.folder / "private", world.folder / "series")
+    with pytest.raises(BudgetError, match=why):
+        world.run({"a"})
+
+
+def test_a_private_folder_of_another_series_or_of_an_older_copy_is_refused(world, tmp_path):
+    world.create(1)
+    shutil.copytree(tmp_path / "private", tmp_path / "old")
+    world.run({"a"}, until="record")
+    newest(tmp_path / "private", "newest")
+    (tmp_path / "old").rename(tmp_path / "private")
+    with pytest.raises(BudgetError, match="no participants of release 1"):
+        world.run({"a"})
+    # A run with the older copy that goes on as release 1 is another one than that of the series.
+    shutil.rmtree(tmp_path / "private")
+    other = World(tmp_path / "other").create(1)
+    other.run({"a"})
+    newest(tmp_path / "other" / "private", "private").rename(tmp_path / "private")
+    with pytest.raises(BudgetError, match="that of another one"):
+        world.run({"a"})
+
+
+def test_a_second_run_is_refused_while_one_is_at_work(world):
+    world.create(2)
+    private = str(world.folder / "private")
+    with (
+        only_run_of(private),
+        pytest.raises(BudgetError, match="another run of the series"),
+        only_run_of(private),
+    ):
+        pass
+    first = world.placed()
+    world.run({"a"})
+    start = {"program": "ngrams", "output": "x", "unit": None, "users": user_sentence(None)}
+    with pytest.raises(BudgetError, match="was at work meanwhile"):
+        world.series.start(
+            first.participation,
+            expense=expense_of_plan(first.plan),
+            same_people=(),
+            run_key=None,
+            **start,
+        )
+
+
+def test_releases_are_refused_when_all_are_made_or_users_are_named_in_another_way(world):
+    world.create(2, releases=2)
+    world.run({"a"})
+    private = world.placed()
+    start = {"program": "ngrams", "output": "x", "unit": None, "run_key": None}
+    spent = expense_of_plan(private.plan)
+    with pytest.raises(BudgetError, match="must name their users in one way"):
+        world.series.start(
+            private.participation, expense=spent, users="another field", same_people=(), **start
+        )
+    with pytest.raises(BudgetError, match="known must be releases of the series"):
+        world.series.start(
+            private.participation,
+            expense=spent,
+            users=user_sentence(None),
+            same_people=("a" * 64,),
+            **start,
+        )
+    world.run({"a"})
+    with pytest.raises(BudgetError, match="has had all its 2"):
+        world.run({"a"})
+
+
+def test_a_run_that_published_and_was_killed_is_settled_by_the_next_one(world):
+    world.create(2)
+    world.run({"a"}, until="publish")
+    assert isinstance(world.series.runs()[1][1], Note)
+    world.run({"a"})
+    kinds = [isinstance(run, Note) for _, run in world.series.runs().values()]
+    assert kinds == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("series", "participants", "why"),
+    [
+        ("s", "s/private", "must be outside the folder of the series"),
+        ("p/series", "p", "must be outside the folder of the series"),
+        ("gs://bucket/s", "p", "must be a folder on this machine"),
+        ("s", "gs://bucket/p", "must be a folder on this machine"),
+    ],
+)
+def test_folders_of_a_new_series_are_apart_and_on_this_machine(tmp_path, series, participants, why):
+    paths = [each if "://" in each else str(tmp_path / each) for each in (series, participants)]
+    budget = {"epsilon": EPSILON, "delta": DELTA}
+    with pytest.raises(UsageError, match=why):
+        create_series(*paths, releases=2, releases_per_user=1, **budget)
+    with pytest.raises(UsageError, match="at most releases"):
+        create_series(*paths, releases=2, releases_per_user=3, **budget)
+
+
+def test_folders_of_a_series_are_made_once(world):
+    world.create(1)
+    with pytest.raises(BudgetError, match="must be a new or empty folder"):
+        world.create(1)
+    shutil.rmtree(world.folder / "series")
+    with pytest.raises(BudgetError, match="participants must be a new folder"):
+        world.create(1)

@@ -1,0 +1,193 @@
+"""`--series` of every program, and `beam-dpne series`: the same users and bytes however it runs."""
+
+import json
+import shutil
+
+import pyarrow as pa
+import pytest
+
+import beam_dpne
+from tests.engines.conftest import release_bytes
+
+WAYS = {
+    "1 process": ("--workers", "1", "--partitions", "3"),
+    "2 processes": ("--workers", "2", "--partitions", "5"),
+    "engine": ("--runner", "FnApiRunner"),
+}
+PROGRAMS = {
+    "ngrams": ("--max_length", "2", "--group_field", "team"),
+    "set-union": ("--tokenizer", "words"),
+    "bayesian": ("--public", "public.tsv", "--length", "2"),
+    "count": ("--phrases", "phrases.txt"),
+}
+TEXTS = ("good morning", "good night all")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two months: everybody writes in the first, and half of them and others in the second."""
+    path = tmp_path_factory.mktemp("months")
+    for month, users in (("one", range(200)), ("two", range(100, 300))):
+        rows = [{"user": f"u{n}", "text": TEXTS[n % 2], "team": "ab"[n % 2]} for n in users]
+        # Texts without a word, and records without a user, are no part in a release.
+        rows += [{"user": f"u{n}", "text": "…", "team": "a"} for n in range(200, 250)]
+        rows.append({"text": "nobody", "team": "a"})
+        (path / f"{month}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (path / f"{month}.key").write_text({"one": "1f2e", "two": "3d4c"}[month] * 16)
+        (path / f"{month}.key").chmod(0o600)
+    (path / "public.tsv").write_text("good morning\t5\ngood night\t5\n")
+    (path / "phrases.txt").write_text("good morning\ngood night\n")
+    return path
+
+
+@pytest.fixture
+def create(cli, tmp_path):
+    """Makes a series; those of one test have one name and key."""
+
+    def make(name="", times=1):
+        series = tmp_path / f"series{name}"
+        private = tmp_path / f"private{name}"
+        budget = ("--releases", "4", "--epsilon", "8", "--delta", "1e-4")
+        given = ("series", "create", series, "--participants", private, *budget)
+        ended = cli(*given, "--releases_per_user", times)
+        assert ended.status == 0, ended.err
+        for file in ("series/series.json", "private/participants.json"):
+            first, last = file.split("/")
+            if name and (tmp_path / file).exists():
+                shutil.copy(tmp_path / file, tmp_path / f"{first}{name}" / last)
+        return ("--series", series, "--participants", private)
+
+    return make
+
+
+def lists(series):
+    return {file.name: file.read_bytes() for file in series[-1].glob("*.digests")}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_same_users_take_part_and_give_the_same_bytes_however_a_series_runs(
+    cli, create, folder, tmp_path, monkeypatch, program
+):
+    monkeypatch.chdir(folder)
+    found = []
+    for number, (name, way) in enumerate(WAYS.items()):
+        series = create(f"-{name}" if number else "")
+        for month in ("one", "two"):
+            given = ("--input", f"{month}.jsonl", "--run_key_file", f"{month}.key", "--quiet")
+            output = tmp_path / f"{name}-{month}"
+            ended = cli(program, *given, *PROGRAMS[program], *series, *way, "--output", output)
+            assert ended.status == 0, ended.err
+        releases = [release_bytes(tmp_path / f"{name}-{month}") for month in ("one", "two")]
+        found.append((*releases, lists(series)))
+    assert found[0] == found[1] == found[2]
+    sizes = [0, 0]
+    for name, data in found[0][2].items():
+        sizes[int(name[:4]) - 1] += len(data) // 16
+    assert sizes == [200, 100]
+
+
+def test_calls_from_python_are_releases_of_the_series(cli, create, folder):
+    series = create()
+    with open(folder / "one.jsonl") as lines:
+        rows = [json.loads(line) for line in lines]
+    users, texts = ([row.get(name) for row in rows] for name in ("user", "text"))
+    frame = pa.table({"user": pa.array(users, pa.string()), "text": texts})
+    given = {"max_length": 1, "series": str(series[1]), "participants": str(series[3])}
+    found = [
+        beam_dpne.release_ngrams(frame, **given, progress=False, workers=workers)
+        for workers in (2, 1)
+    ]
+    assert [each.ledger["series"]["number"] for each in found] == [1, 2]
+    assert found[0].num_rows > 0 == found[1].num_rows
+    states = json.loads(cli("series", "show", series[1], "--json").out)["runs"]
+    assert [each["state"] for each in states] == ["released", "released"]
+
+
+@pytest.mark.parametrize("place", ["publish_release", "require_few_rejected"])
+def test_a_run_counts_if_it_fails_while_it_publishes_and_does_not_if_it_fails_before(
+    cli, create, folder, tmp_path, monkeypatch, place
+):
+    series = create()
+    given = ("ngrams", "--input", folder / "one.jsonl", "--max_length", "1", *series)
+
+    def fail(*given, **named):
+        raise OSError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(f"beam_dpne.jobs.local.{place}", fail)
+        ended = cli(*given, "--output", tmp_path / "failed")
+    assert ended.status == 1
+    is_late = place == "publish_release"
+    assert ("the series counts release 1" in ended.err) == is_late
+    assert cli(*given, "--output", tmp_path / "next").status == 0
+    ledger = json.loads((tmp_path / "next" / "ledger.json").read_text())
+    assert ledger["series"]["number"] == 1 + is_late
+    assert (sum(part["rows"] for part in ledger["parts"]) == 0) == is_late
+
+
+@pytest.mark.parametrize(
+    ("times", "epsilon", "counted"),
+    [(1, 7.99, "for the first time"), (2, 5.51, "each in 2 releases of the series at most")],
+)
+def test_the_ledger_says_who_is_counted_and_show_what_is_spent(
+    cli, create, folder, tmp_path, times, epsilon, counted
+):
+    series = create(times=times)
+    output = tmp_path / "release"
+    given = ("--input", folder / "one.jsonl", "--output", output, "--max_length", "1")
+    ended = cli("ngrams", *given, *series)
+    assert ended.status == 0, ended.err
+    ledger = json.loads((output / "ledger.json").read_text())
+    section = ledger["series"]
+    assert (section["number"], section["releases"]) == (1, 4)
+    assert section["releases_per_user"] == times
+    assert (section["epsilon"], section["delta"]) == (8.0, 1e-4)
+    assert "only those who take part" in ledger["columns"]["users"]
+    assert set(ledger["meanings"]["series"]) == set(section)
+    # Nothing that is public says how many took part.
+    assert "200" not in (series[1] / "series.json").read_text()
+    shown = json.loads(cli("series", "show", series[1], "--json").out)
+    assert [run["state"] for run in shown["runs"]] == ["released"]
+    assert shown["releases_left"] == 3
+    assert ledger["guarantee"]["epsilon"] == pytest.approx(epsilon, rel=0.1)
+    assert shown["total"]["epsilon"] <= ledger["guarantee"]["epsilon"]
+    assert "One user has spent at most ε = " in cli("series", "show", series[1]).out
+    report = tmp_path / "report.md"
+    assert cli("report", output, "--output", report).status == 0
+    assert "take part in this release of the series" in report.read_text()
+    told = cli("compare", output, output).out
+    assert counted in " ".join(told.split())
+
+
+REFUSED = {
+    "epsilon": (("--epsilon", "1"), "--epsilon must be left out with series"),
+    "delta": (("--delta", "1e-6"), "--delta must be left out with series"),
+    "a budget": (("--budget", "budget"), "must be left out with series, which keeps its own"),
+    "an engine": (("--runner", "PrismRunner"), "must be left out on an engine"),
+    "no users": (("--record_is_user",), "must be left out if records have no users"),
+}
+
+
+@pytest.mark.parametrize("command", [("ngrams",), ("check", "ngrams")])
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_go_with_a_series_is_refused(cli, create, folder, tmp_path, case, command):
+    series = create()
+    more, why = REFUSED[case]
+    given = (*command, "--input", folder / "one.jsonl", "--output", tmp_path / "release")
+    ended = cli(*given, *series, *more)
+    assert ended.status == 2
+    assert why in ended.err
+    assert not list(series[-1].glob("0*"))
+
+
+@pytest.mark.parametrize("place", [0, 2])
+def test_the_two_folders_are_given_together_and_outside_of_releases(
+    cli, create, folder, tmp_path, place
+):
+    series = create()
+    given = ("ngrams", "--input", folder / "one.jsonl", "--epsilon", "1", "--delta", "1e-6")
+    ended = cli(*given, *series[place : place + 2], "--output", tmp_path / "release")
+    assert ended.status == 2
+    ended = cli(*given[:3], *series, "--output", series[place + 1] / "..")
+    assert ended.status == 2
+    assert "outside" in ended.err or "empty" in ended.err

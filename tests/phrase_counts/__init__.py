@@ -1,0 +1,1 @@
+"""Tests of `beam_dpne.phrase_counts`."""
