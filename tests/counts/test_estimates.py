@@ -35,9 +35,9 @@ def crowd(users, rows, tail, seed=0):
     return held, counts, [scores[:rows], scores[rows:]]
 
 
-def estimated(held, scores, seed=0, mu=MU):
+def estimated(held, scores, seed=0, mu=MU, groups=None):
     rule = count_rule(scores)
-    return estimate_users(measured_by(held, rule, seed, mu), rule)
+    return estimate_users(measured_by(held, rule, seed, mu), rule, groups)
 
 
 def measured_by(held, rule, seed=0, mu=MU):
@@ -90,6 +90,46 @@ def test_n_grams_of_users_with_little_text_and_of_users_with_much_are_both_cover
         assert inside.mean() > 0.9
         assert inside[:300].mean() > 0.8
         assert inside[300:].mean() > 0.9
+
+
+def unlike_groups(seed=0):
+    """Rows of two lengths of four groups, whose users hold few rows or many."""
+    rng = np.random.default_rng(seed)
+    rows = 250
+    popularity = 1 / (np.arange(2 * rows) % rows + 10)
+    popularity /= popularity.sum()
+    drawn = []
+    for group, (size, users) in enumerate(((2, 20_000), (6, 7_000), (20, 2_000), (60, 700))):
+        chosen = rng.choice(2 * rows, (users, size), p=popularity)
+        # Rows 0 to 999 are of the first length, and each group has a fourth of them.
+        places = chosen % rows + rows * group + 4 * rows * (chosen // rows)
+        drawn += [np.unique(each) for each in places]
+    offsets = np.cumsum([0, *map(len, drawn)])
+    held = Held(offsets=offsets, rows=np.concatenate(drawn))
+    counts = np.bincount(held.rows, minlength=8 * rows)
+    weights = np.repeat(1 / np.sqrt(np.diff(offsets)), np.diff(offsets))
+    masses = np.bincount(held.rows, weights, minlength=8 * rows)
+    scores = np.maximum(masses / 20 * np.exp(rng.normal(0, 0.2, 8 * rows)), 0.1)
+    return held, counts, [scores[: 4 * rows], scores[4 * rows :]], np.arange(8 * rows) // rows % 4
+
+
+def test_numbers_of_each_group_are_right_where_users_differ_by_group():
+    held, counts, scores, groups = unlike_groups()
+    found = [estimated(held, scores, seed, groups=groups) for seed in range(3)]
+    for group in range(4):
+        own = groups == group
+        for each in found:
+            assert 0.9 <= np.median(each[own, 0] / counts[own]) <= 1.1
+        assert np.mean([is_inside(each, counts)[own] for each in found]) >= 0.93
+
+
+def test_groups_that_are_alike_or_small_have_the_numbers_of_a_release_without_groups():
+    held, _, scores = crowd(20_000, 400, 1.3)
+    alike = np.arange(800) % 4
+    small = np.where(np.arange(800) % 50 == 7, 1, 0)
+    expected = estimated(held, scores)
+    for groups in (np.zeros(800, np.int64), alike, small):
+        assert np.array_equal(estimated(held, scores, groups=groups), expected)
 
 
 @pytest.mark.parametrize("world", [lambda: crowd(20_000, 400, 1.3), languages])

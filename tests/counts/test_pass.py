@@ -92,3 +92,21 @@ def test_the_numbers_are_the_estimates_from_the_measured_sums():
         value = getattr(measured(sums), name)
         other = dataclasses.replace(measured(sums), **{name: value * 1.02})
         assert not np.array_equal(estimate_users(other, RULE)[:, 0], found[:, 0])
+
+
+def test_numbers_follow_the_groups_of_the_rows():
+    """A group with other users than the rest has other numbers than without groups."""
+    groups = np.arange(ROWS) % 2
+    of_users = np.where(groups == 1, 5 * COUNTS, 0)
+    rows = GroupedRows(pruning="both")
+    sums = sums_of(COUNTS + of_users)
+    (counted,) = counting.estimated(WORDS, [sums], rows=rows, noise=PLAN.count_noise, run_key=KEY)
+    assert np.array_equal(counted.users, estimate_users(measured(sums), RULE, groups))
+    assert not np.array_equal(counted.users, users(sums))
+
+
+class GroupedRows(GramRows):
+    """Rows of two groups in turn."""
+
+    def groups(self, released):
+        return np.arange(ROWS) % 2

@@ -26,6 +26,7 @@ from beam_dpne import (
     RunKey,
     read_release,
 )
+from beam_dpne.documents.blocks import split_groups
 from beam_dpne.documents.rows import batch_of_rows
 from beam_dpne.documents.rows import documents_of as documents_in_batch
 from beam_dpne.documents.run_keys import key_context
@@ -35,12 +36,12 @@ from beam_dpne.evaluation.corpus import index_corpus, read_corpus
 from beam_dpne.evaluation.judging import rows_of_table
 from beam_dpne.lists.known import KnownNgrams
 from beam_dpne.ngrams.decisions import merge_released
-from beam_dpne.ngrams.elements import GramSet
+from beam_dpne.ngrams.elements import GramSet, word_ids
 from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.keys import pack_pairs, unpack_pairs
 from beam_dpne.ngrams.known import root_of
 from beam_dpne.ngrams.length_rules import rule_for
-from beam_dpne.ngrams.released_rows import ReleasedRows
+from beam_dpne.ngrams.released_rows import GramRows, ReleasedRows
 from beam_dpne.ngrams.valid import class_sizes, members
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import InputDescription, ReadOptions
@@ -138,6 +139,12 @@ def test_a_release_is_that_of_a_tokenizer_that_puts_the_group_in_front_of_each_w
     rows = ReleasedRows.of(own).table().to_pylist()
     assert {row["length"] for row in rows} == {1, 2, 3}
     assert {row["group"] for row in rows} == set(GROUPS)
+    # Numbers of users follow the groups, which each row has from its first word.
+    texts = split_groups(own[0].words)[0].to_pylist()
+    first_words = [word_ids(own, place, np.arange(len(own[place])))[0] for place in range(3)]
+    names = np.array(texts)[np.concatenate(first_words)]
+    numbers = GramRows(pruning=plan.pruning).groups(own)
+    assert len(set(zip(names, numbers, strict=True))) == len(set(names)) == len(set(numbers))
     words = {(row["group"], row["ngram"]) for row in rows if row["length"] == 1}
     assert all((row["group"], word) in words for row in rows for word in row["ngram"].split())
 
