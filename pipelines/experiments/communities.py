@@ -5,7 +5,6 @@ users have 1, 3, 12 and 60 titles, and each community says half of the words in 
 """
 
 import hashlib
-import random
 import re
 from collections.abc import Callable, Iterator
 
