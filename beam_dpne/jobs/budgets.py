@@ -142,14 +142,15 @@ def checked_note(
         program=plan.program,
         output=made[Writing].output if Writing in made else "",
         unit=made[ReleaseNotes].unit,
-        same_people=_same_people(made),
+        same_people=same_people_of(made),
         run_key=run_key,
         again=again,
         is_rehearsal=is_rehearsal,
     )
 
 
-def _same_people(made: Made) -> tuple[str, ...]:
+def same_people_of(made: Made) -> tuple[str, ...]:
+    """Returns the SHA-256 of the ledgers of releases about the same people among a run's lists."""
     lists = next((kind for kind in (KnownLists, CountedPhrases) if kind in made), None)
     return () if lists is None else known_same_people(made[lists])
 

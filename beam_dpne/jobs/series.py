@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from beam_dpne.accounting.composition import plan_of_share, share_of
 from beam_dpne.accounting.expense import expense_of_plan
-from beam_dpne.accounting.population import CountedLedger, known_same_people, read_counted
+from beam_dpne.accounting.population import CountedLedger, read_counted
 from beam_dpne.accounting.series import (
     Series,
     check_series_places,
@@ -18,11 +18,10 @@ from beam_dpne.accounting.series import (
 from beam_dpne.documents.participants import Participation
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.errors import BudgetError, UsageError
-from beam_dpne.jobs.budgets import key_digests
+from beam_dpne.jobs.budgets import key_digests, same_people_of
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Running, Writing
 from beam_dpne.jobs.showing import Showing
-from beam_dpne.lists.parameters import KnownLists
 from beam_dpne.release.ledger import user_sentence
 from beam_dpne.release.places import check_not_below, check_outside
 from beam_dpne.release.schema import ReleaseNotes
@@ -151,7 +150,7 @@ def started_series(made: Made, private: PrivateRun, showing: Showing) -> Iterato
             output=made[Writing].output if Writing in made else "",
             unit=made[ReleaseNotes].unit,
             users=user_sentence(private.described),
-            same_people=known_same_people(made[KnownLists]) if KnownLists in made else (),
+            same_people=same_people_of(made),
             run_key=key_digests(private),
         )
         try:

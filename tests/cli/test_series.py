@@ -191,3 +191,24 @@ def test_the_two_folders_are_given_together_and_outside_of_releases(
     ended = cli(*given[:3], *series, "--output", series[place + 1] / "..")
     assert ended.status == 2
     assert "outside" in ended.err or "empty" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("program", "same"),
+    [
+        ("ngrams", ("--known", "outside", "--known_same_people")),
+        ("count", ("--phrases", "outside", "--phrases_same_people")),
+    ],
+)
+def test_a_list_about_the_same_people_must_be_of_the_series(
+    cli, create, folder, tmp_path, monkeypatch, program, same
+):
+    """Else its budget would add to that of the series, and nobody would count it."""
+    monkeypatch.chdir(tmp_path)
+    given = ("--input", folder / "one.jsonl", "--quiet")
+    ended = cli("ngrams", *given, "--epsilon", "8", "--delta", "1e-4", "--output", "outside")
+    assert ended.status == 0, ended.err
+    ended = cli(program, *given, *same, *create(), "--output", "release")
+    assert ended.status != 0
+    assert "same people" in ended.err or "same_people" in ended.err
+    assert not (tmp_path / "release").exists()
