@@ -175,10 +175,9 @@ class Parameter:
         if self.kind is not str:
             return text.split(",")
         try:
-            (members,) = csv.reader([text], strict=True)
-        except (csv.Error, ValueError):
+            return comma_separated(text)
+        except ValueError:
             self._refuse(text)
-        return members
 
     def _allows(self, value: Any) -> bool:
         kinds = int | float if self.kind is float else self.kind
@@ -224,6 +223,26 @@ class Parameter:
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# A member of a list in a line of CSV, as `comma_separated` reads it; an empty one is quoted.
+MEMBER = r"""(?:"(?:[^"\x00-\x1f]|"")*"|[^",\x00-\x1f][^,\x00-\x1f]*)"""
+
+
+def comma_separated(text: str) -> list[str]:
+    """Returns the members of a list in a text; one with a comma is in double quotes, as in CSV.
+
+    Raises:
+      ValueError: a quote is open, or stands within a member.
+
+    >>> comma_separated('user,"Smith, Ann"')
+    ['user', 'Smith, Ann']
+    """
+    try:
+        (members,) = csv.reader([text], strict=True)
+    except csv.Error as error:
+        raise ValueError(str(error)) from None
+    return members
 
 
 PATTERNS: dict[type, str] = {

@@ -13,6 +13,7 @@ from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Quiet
 from beam_dpne.jobs.planning import Forecast, Planned, plan_in, planned
 from beam_dpne.ngrams.plan import NgramsPlan
+from beam_dpne.phrase_counts.plan import PhraseCountsPlan
 from beam_dpne.release.publishing import write_file
 from beam_dpne.set_union.plan import SetUnionPlan
 
@@ -44,6 +45,8 @@ def plan(made: Made, _beam_arguments: list[str]) -> None:
         _print_needs(found)
     elif isinstance(one, SetUnionPlan):
         display.print_table(f"Rounds of {one.policy}", found.rows)
+    elif isinstance(one, PhraseCountsPlan):
+        _print_widths(found)
     noise = (
         f"σ = {one.noise_stddev:.5f} of everything together at sensitivity {one.sensitivity:.6g}"
     )
@@ -68,6 +71,20 @@ def _print_needs(found: Planned) -> None:
         "An n-gram is released with probability 50% and 99% if about so many users have it, and "
         "each of them has 10, 100 or 1,000 n-grams of every length, all equally rare. With frequent "
         "n-grams among them fewer users suffice. --users N --like PUBLIC_TEXT gives a forecast."
+    )
+
+
+def _print_widths(found: Planned) -> None:
+    """Prints half the width of the intervals of a count."""
+    plan = found.plan
+    display.print_table(
+        f"Half the width of an interval in users, ε = {plan.epsilon:g}, δ = {plan.delta:g}",
+        found.rows,
+    )
+    display.print_line(
+        "An interval reaches about so far to both sides if most users have at most so many phrases of "
+        "the list; the few who have more widen it by about half of their number. The number of all "
+        "users does not matter."
     )
 
 

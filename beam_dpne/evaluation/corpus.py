@@ -167,6 +167,8 @@ def _gathered(
         users.append(names.filter(pa.array(sizes > 0)).dictionary_encode())
         lengths.append(sizes[sizes > 0])
     sizes = np.concatenate(lengths)
+    if not (rejected or any(len(each) for each in authors)):
+        raise InputError("input must have records, got none: its files have no more than a header.")
     if not sizes.size:
         why = ""
         if rejected:

@@ -134,7 +134,10 @@ def read_inputs(
     try:
         first = check_fields(files, reading)
     except InputError as error:
-        names = names_without_wanted(files, reading) if shows_fields else ()
+        named = [file for file in files if file.path in str(error)]
+        # The name of a file may begin with that of another one.
+        named.sort(key=lambda file: len(file.path), reverse=True)
+        names = names_without_wanted(named[:1], reading) if shows_fields else ()
         if all(name in str(error) for name in names):
             raise
         told = str(error).replace(NOT_SHOWN, "")

@@ -23,6 +23,7 @@ from beam_dpne.jobs.showing import Showing
 from beam_dpne.lists.known import KnownNgrams, read_known
 from beam_dpne.lists.parameters import KnownLists
 from beam_dpne.ngrams.plan import NgramsPlan
+from beam_dpne.phrase_counts.plan import PhraseCountsPlan
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions, names_of
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -59,6 +60,10 @@ class Forecast(NamedTuple):
         ]
 
 
+# Rows of the table of widths of a count.
+_PHRASES_OF_A_USER = (1, 4, 16, 64, 256, 1024)
+
+
 class Planned(NamedTuple):
     """A plan, and what is known of it before a run.
 
@@ -74,14 +79,26 @@ class Planned(NamedTuple):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The forecast, or else how many users an n-gram needs, or the rounds of a set union."""
+        """The forecast, or how many users an n-gram needs, or rounds of a set union, or widths."""
         if self.forecast is not None:
             return self.forecast.rows
         if isinstance(self.plan, NgramsPlan):
             return _needs(self.plan)
         if isinstance(self.plan, SetUnionPlan):
             return [each._asdict() for each in self.plan.union_rounds]
+        if isinstance(self.plan, PhraseCountsPlan):
+            return _widths(self.plan)
         return []
+
+
+def _widths(plan: PhraseCountsPlan) -> list[dict[str, Any]]:
+    """Returns half the width of intervals, by how many phrases of the list a user has at most."""
+    from beam_dpne.phrase_counts.estimates import expected_halves
+
+    return [
+        {"phrases_of_a_user": most, "half_width": expected_halves(plan, most)}
+        for most in _PHRASES_OF_A_USER
+    ]
 
 
 def planned(made: Made, whole: Plan, showing: Showing) -> Planned:

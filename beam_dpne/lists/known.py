@@ -280,7 +280,7 @@ class KnownNgrams:
         """Marks the n-grams of each length that rules leave out; None without rules."""
         rules = left_out_by(tokenizer)
         plain = without_groups(self.words)
-        return None if rules is None else [rules.of_rows(plain, rows) for rows in self.grams]
+        return None if rules is None else [rules.of_list(plain, rows) for rows in self.grams]
 
     def _selected(self, kept: Sequence[np.ndarray]) -> "KnownNgrams":
         """Returns some of the n-grams, which are marked for each length."""

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_dpne.documents.folding import folded
 from beam_dpne.documents.masks import TextRules
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.errors import UsageError
@@ -33,6 +34,7 @@ class LeftOut:
       pattern: A regular expression; a word with a match is left out. Empty without masks.
       separator: The text between items, which none of them holds; None if nothing is separated.
       phrases: The entries of the stop list, each as its words.
+      fold: Names of `folding.FOLDS`, by which texts were folded.
 
     Example:
       >>> rules = LeftOut(phrases=frozenset({("the",), ("new", "york")}))
@@ -44,6 +46,23 @@ class LeftOut:
     pattern: str = ""
     separator: str | None = None
     phrases: frozenset[tuple[str, ...]] = frozenset()
+    fold: tuple[str, ...] = ()
+
+    def of_list(self, words: pa.Array, rows: np.ndarray) -> np.ndarray:
+        """Marks the n-grams of a public list that no text has: (n,) bool.
+
+        They are those of `of_rows`, and those with a word that folding changes.
+
+        Args:
+          words: as in `of_rows`.
+          rows: as in `of_rows`.
+        """
+        is_unfolded = np.append(self.are_unfolded(words), False)
+        return self.of_rows(words, rows) | np.any(is_unfolded[rows], axis=1)
+
+    def are_unfolded(self, words: pa.Array) -> np.ndarray:
+        """Marks the words that folding changes, so that no folded text has them: (w,) bool."""
+        return _mask(pc.call_function("not_equal", [words, folded(words, self.fold)]))
 
     def of_words(self, words: pa.Array) -> np.ndarray:
         """Marks the words that are left out wherever they stand: (w,) bool."""
@@ -156,6 +175,7 @@ def left_out_by(tokenizer: str | Tokenizer) -> LeftOut | None:
         pattern="|".join(filter(None, (function.pattern, inner.pattern))),
         separator=function.item_separator or inner.separator,
         phrases=own | inner.phrases,
+        fold=(*inner.fold, *function.fold),
     )
 
 

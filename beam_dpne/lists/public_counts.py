@@ -125,7 +125,7 @@ class PublicCounts:
         rules = left_out_by(tokenizer)
         if rules is None:
             return self
-        kept = ~rules.of_rows(self.words, self.grams)
+        kept = ~rules.of_list(self.words, self.grams)
         if kept.all():
             return self
         return from_codes(self.words, self.grams[kept], self.counts[kept], None)

@@ -64,7 +64,7 @@ class Widths:
         >>> round(Widths(stddev=1.0, shortfall=0.0, shortfall_stddev=0.0).half, 3)
         1.96
         >>> round(Widths(stddev=1.0, shortfall=1.0, shortfall_stddev=0.0).half, 3)
-        2.212
+        2.181
         """
         return (self.below + self.above) / 2
 
@@ -125,6 +125,19 @@ def widths(excess: float, bound: Bound, plan: PhraseCountsPlan) -> Widths:
         if is_measured
         else 0.0,
     )
+
+
+def expected_halves(plan: PhraseCountsPlan, phrases_of_a_user: int) -> float:
+    """Returns half the width of an interval if no user holds more phrases of the list, in users.
+
+    Few users above it widen intervals by about half of their number.
+
+    >>> round(expected_halves(PhraseCountsPlan(epsilon=1, delta=1e-6), 16), 1)
+    35.4
+    """
+    most = phrases_of_a_user
+    bounds = [Bound(members=2 * most, most=most, excess_share=each) for each in _EXCESS_SHARES]
+    return min(widths(0.0, bound, plan).half for bound in bounds)
 
 
 def intervals(numbers: np.ndarray, found: Widths, most: int | None) -> np.ndarray:

@@ -27,7 +27,7 @@ class PhraseCountsPlan(GaussianPlan):
     Example:
       >>> plan = PhraseCountsPlan(epsilon=1, delta=1e-6)
       >>> round(plan.noise_stddev, 2), round(plan.noise_of(0.8), 2)
-      (4.22, 4.72)
+      (4.23, 4.73)
       >>> PhraseCountsPlan.from_json(plan.to_json()) == plan
       True
 

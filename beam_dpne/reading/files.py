@@ -244,8 +244,10 @@ def guarded(path: str, remedy: str = _DAMAGED) -> Iterator[None]:
     """
     try:
         yield
-    except InputError:
-        raise
+    except InputError as error:
+        if path in str(error):
+            raise
+        raise InputError(f"{path}: {error}") from None
     except BrokenText as error:
         raise InputError(f"{path} {error}") from None
     except UnicodeError:

@@ -20,7 +20,7 @@ from beam_dpne.reading.columns import (
 )
 from beam_dpne.reading.files import BrokenText, TextFile, as_utf8, lines_of
 from beam_dpne.reading.json_structure import BLANKS, BROKEN, ListCutter, Structure
-from beam_dpne.reading.rejects import NOT_DECODED, NOT_JSON, TOO_DEEP, TOO_LONG
+from beam_dpne.reading.rejects import NO_LIST, NOT_DECODED, NOT_JSON, TOO_DEEP, TOO_LONG
 from beam_dpne.reading.text_formats import PIECE, Gathered
 
 # Python reads no longer integer unless it is told to. No id has so many digits.
@@ -58,31 +58,33 @@ def read_json_lines(into: Gathered, stop: int | None) -> Iterator[None]:
 def read_json_list(into: Gathered) -> Iterator[None]:
     """Reads the members of the list that `records` names; positions are their numbers, from 0.
 
+    A file without the list is one reject, since nothing in it may be left out in silence.
+
     Raises:
       BrokenText: A member is malformed, or what is around the list. Then nothing of the file is used.
     """
     number = 0
-    path = into.options.records or ""
-    for found in listed_elements(into.text, path, into.options.max_record_bytes):
+    cutter = ListCutter(into.options.records or "", into.options.max_record_bytes)
+    for found in listed_elements(into.text, cutter):
         for place, element in enumerate(found, number):
             _add_element(into, place, element)
         number += len(found)
         if into.text.offset >= into.end:
             yield
+    if cutter.is_absent:
+        into.add(number, (), NO_LIST)
 
 
-def listed_elements(text: TextFile, path: str, limit: int) -> Iterator[list[bytes]]:
+def listed_elements(text: TextFile, cutter: ListCutter) -> Iterator[list[bytes]]:
     """Yields the members of a list within objects, of one piece of the text after another.
 
     Args:
       text: The text, which may have several objects with such a list.
-      path: The list's path.
-      limit: Bytes above which only the beginning of a member is held, which is then too long.
+      cutter: What cuts them at the commas between them.
 
     Raises:
       BrokenText: The text is malformed around the list.
     """
-    cutter = ListCutter(path, limit)
     while piece := text.read(PIECE):
         data = as_utf8(piece)
         text.offset += len(data)

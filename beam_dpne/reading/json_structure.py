@@ -100,6 +100,13 @@ class ListCutter(Structure):
         # Whether a bracket was the last sign, and closed a value.
         self._is_closed = False
         self._is_further = False
+        self._has_begun = False
+        self._has_list = False
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the text so far has something, and not the list."""
+        return self._has_begun and not self._has_list
 
     def cut(self, data: bytes) -> list[bytes]:
         """Takes the next piece of the text, and returns the members that end in it.
@@ -166,6 +173,7 @@ class ListCutter(Structure):
     def _enter(self, sign: int, text: bytes) -> None:
         if text:
             raise BrokenText(BROKEN)
+        self._has_begun = True
         above, end = self._open[-1] if self._open else ("", 0)
         path = above
         if end == ord("]"):
@@ -177,6 +185,7 @@ class ListCutter(Structure):
         if sign == ord("[") and path == self._path:
             self._list_level = len(self._open)
             self._is_further = False
+            self._has_list = True
 
     def _leave(self, sign: int) -> None:
         if self._open.pop()[1] != sign:

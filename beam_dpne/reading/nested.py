@@ -16,6 +16,7 @@ from beam_dpne.reading.columns import field_values
 from beam_dpne.reading.ids import id_text
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import NOT_OBJECT
+from beam_dpne.validation import comma_separated
 
 _OPENED = "[]"
 # Stands for every key of an object.
@@ -82,7 +83,7 @@ def below_every(path: str) -> str | None:
 def conditions_of(where: Sequence[str]) -> list[Condition]:
     """Returns the conditions that texts such as "role=user,assistant" stand for."""
     parts = (each.partition("=") for each in where)
-    return [Condition(path, frozenset(values.split(","))) for path, _, values in parts]
+    return [Condition(path, frozenset(comma_separated(values))) for path, _, values in parts]
 
 
 def finder_of(options: ReadOptions, given: Mapping[str, str | None]) -> "Finder | None":

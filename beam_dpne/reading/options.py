@@ -12,7 +12,7 @@ from typing import Annotated
 
 from beam_dpne.errors import InputError
 from beam_dpne.reading.version_names import VERSION_OF_DELTA, VERSION_OF_ICEBERG
-from beam_dpne.validation import Parameter, Parameters, did_you_mean
+from beam_dpne.validation import MEMBER, Parameter, Parameters, did_you_mean
 
 _EXTENSIONS = {
     ".json": "json",
@@ -83,9 +83,8 @@ def format_of(path: str, input_format: str = "auto") -> str:
     >>> format_of("gs://bucket/day-*.JSONL.zst"), format_of("a.tsv", "csv")
     ('jsonl', 'csv')
     """
-    named = _EXTENSIONS.get(extension_of(path))
-    if VERSION_OF_DELTA.fullmatch(path) or VERSION_OF_ICEBERG.fullmatch(path):
-        named = "parquet"
+    is_table = VERSION_OF_DELTA.fullmatch(path) or VERSION_OF_ICEBERG.fullmatch(path)
+    named = "parquet" if is_table else _EXTENSIONS.get(extension_of(path))
     found = named if input_format == "auto" else input_format
     if found is None or (found == "parquet" and codec_of(path)):
         raise InputError(
@@ -135,9 +134,8 @@ def canonical_encoding(name: str) -> str:
         if found in ENCODINGS:
             return found
     raise ValueError(
-        "encoding must be one in which each line can be read alone, got "
-        f"encoding={name!r}. Possible are {', '.join(ENCODINGS)}. Convert other files to utf-8."
-        f"{did_you_mean(name, ENCODINGS)}"
+        f"encoding must be one in which each line can be read alone, got encoding={name!r}. Possible "
+        f"are {', '.join(ENCODINGS)}. Convert other files to utf-8.{did_you_mean(name, ENCODINGS)}"
     )
 
 
@@ -310,12 +308,12 @@ class ReadOptions(Parameters):
     where: Annotated[
         str | Sequence[str] | None,
         Parameter(
-            pattern=r"[^\x00-\x1f=]+=[^\x00-\x1f]+",
-            requirement="a field, then =, then values with commas between them",
+            pattern=rf"[^\x00-\x1f=]+=(?:{MEMBER}|(?:{MEMBER})?(?:,(?:{MEMBER})?)+)",
+            requirement="a field, then =, then values with commas between them, as in a line of CSV",
             value="FIELD=VALUES",
             in_short_help=False,
             help="Condition for a text: a field beside it, or around it, has one of these values, e.g. "
-            "conversation.role=user,system. Of several all must hold.",
+            "conversation.role=user,system, quoted if they have commas. Of several all must hold.",
         ),
     ] = None
     text_is_tokens: bool = False

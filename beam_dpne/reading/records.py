@@ -28,6 +28,7 @@ from beam_dpne.reading.files import BrokenText, InputFile, TextFile, WorkItem, g
 from beam_dpne.reading.held import OF_TYPES
 from beam_dpne.reading.ids import joined_ids
 from beam_dpne.reading.json_lists import beginning_of, prefix_of
+from beam_dpne.reading.json_structure import ListCutter
 from beam_dpne.reading.nested import has, paths_in
 from beam_dpne.reading.options import DELIMITED, ReadOptions, codec_of, format_of
 from beam_dpne.reading.rejects import (
@@ -35,6 +36,7 @@ from beam_dpne.reading.rejects import (
     BAD_TOKENS,
     BAD_USER,
     NO_GROUP,
+    NO_LIST,
     NO_TEXT,
     NO_USER,
     OF_LISTS,
@@ -303,6 +305,7 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecor
     usable = 0
     reasons = set[str]()
     documents = list[pa.RecordBatch]()
+    faulty = list[WorkItem]()  # Errors speak of the first of these.
     for item in items[:_CHECKED_FILES]:
         beginning = dataclasses.replace(options, block_bytes=_CHECKED_BYTES)
         try:
@@ -317,22 +320,24 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecor
         usable += batch.usable
         documents.append(batch.documents)
         reasons.update(reason for _, reason in batch.rejects)
+        faulty += [item] if batch.rejects else []
+    first = (*faulty, *items)[0]
     if not usable:
-        _require_list(items[0], reasons, options)
-    why = "which its first records do not have"
-    if not usable and (option := _option_without_field(items[0], reasons, options)):
+        _require_list(first, reasons, options)
+    if not usable and (option := _option_without_field(first, reasons, options)):
         field = dict(reversed(named_fields(options)))[option]
-        names = _common_names(items[0], options)
-        raise absent_field(option, field, why, items[0], names=names, options=options)
+        names = _common_names(first, options)
+        why = "which its first records do not have"
+        raise absent_field(option, field, why, first, names=names, options=options)
     if not usable and reasons == {BAD_USER}:
         raise InputError(
-            f"user_field must name text or integers in {files[0].path}, got user_field="
+            f"user_field must name text or integers in {first.file.path}, got user_field="
             f"{options.user_field!r}: {BAD_USER}. {OF_OBJECTS}"
         )
     for reason, remedy in ((BAD_TEXT, OF_LISTS), (BAD_TOKENS, OF_TEXTS)):
         if not usable and reasons == {reason}:
             raise InputError(
-                f"text_field must be right for the tokenizer in {files[0].path}, got text_field="
+                f"text_field must be right for the tokenizer in {first.file.path}, got text_field="
                 f"{options.text_field!r}: {reason}. {remedy}"
             )
     if not documents:
@@ -361,7 +366,7 @@ def _require_list(item: WorkItem, reasons: set[str], options: ReadOptions) -> No
     The names of its lists may be data, such as users, so that none is told but one that is nearly what
     was asked for.
     """
-    if item.kind not in ("json", "jsonl") or (options.records is not None and reasons):
+    if item.kind not in ("json", "jsonl") or (options.records is not None and reasons - {NO_LIST}):
         return
     path = item.file.path
     with guarded(path), _opened(item, options) as text:
@@ -488,7 +493,7 @@ def _elements_of(text: TextFile, options: ReadOptions) -> Iterator[object]:
     """Yields the elements of the list of records of a text."""
     if options.records is not None:
         limit = options.max_record_bytes
-        for found in json_formats.listed_elements(text, options.records, limit):
+        for found in json_formats.listed_elements(text, ListCutter(options.records, limit)):
             yield from map(json.loads, found)
         return
     for piece in json_formats.elements(text, options.max_record_bytes):

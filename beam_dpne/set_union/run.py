@@ -38,7 +38,8 @@ class SetUnionRun(PrivateRun):
         rules = left_out_by(self.tokenizer)
         if self.known is not None and rules is not None:
             # An item is one word, so that no phrase of several words can come of noise.
-            refuse_left_out([rules.of_words(self.known.words)])
+            words = self.known.words
+            refuse_left_out([rules.of_words(words), rules.are_unfolded(words)])
 
     @property
     def form(self) -> Form:

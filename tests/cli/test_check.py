@@ -96,6 +96,15 @@ def test_nothing_looks_wrong_only_where_nothing_else_was_told(check):
     assert "Nothing looks wrong" not in check(html, "--quiet").out
 
 
+def test_a_header_alone_is_told_by_check_and_is_no_reason_to_refuse_a_run(cli, tmp_path):
+    """Who adds the one user that is missing must not see a refusal go away."""
+    path = write(tmp_path / "a.csv", "user,text\n")
+    assert "--input must have records, got none" in cli("check", "ngrams", "--input", path).err
+    ended = cli("ngrams", "--input", path, *BUDGET, "--output", tmp_path / "out")
+    assert ended.status == 0
+    assert "the input has no records" in ended.err
+
+
 def csv(tmp_path, name, ids, header="user,text"):
     rows = [f"{each},see you soon\n{each},dear friend\n" for each in ids]
     return write(tmp_path / name, "\n".join([header, *rows]))

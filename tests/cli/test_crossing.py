@@ -45,6 +45,7 @@ FACTORS: dict[str, list[Any]] = {
     "again": ["once", "retry", "reformat", "overwrite"],
     "output_format": ["jsonl", "csv", "tsv", "parquet"],
     "files": list(crowd.FILES),
+    "normalize_users": [False, True],
     "runner": ["1", "2", "DirectRunner", "FnApiRunner", "yaml"],
     "then": [
         *("evaluate", "compare", "check", "plan"),
@@ -66,6 +67,7 @@ NEVER: list[tuple[Levels, Levels]] = [
         {"files": [kind for kind in crowd.FILES if kind not in crowd.TAKE_TOKENS]},
     ),
     ({"files": ["sequences"]}, {"is_grouped": [True]}),
+    ({"files": ["sequences"]}, {"normalize_users": [True]}),
     (
         {"files": ["sequences"]},
         {"tokenizer": [name for name in FACTORS["tokenizer"] if name != "whitespace"]},
@@ -94,6 +96,7 @@ class Row:
     again: str = "once"
     output_format: str = "jsonl"
     files: str = "jsonl"
+    normalize_users: bool = False
     runner: str = "1"
     then: str = "check"
 
@@ -244,6 +247,8 @@ class Case:
             given |= {"columns": list(crowd.FIELDS), "delimiter": "semicolon"}
         if row.is_grouped:
             given["group_field"] = crowd.FIELDS[-1]
+        if row.normalize_users:
+            given["normalize_users"] = True
         return given | (crowd.NESTED if row.files == "nested" else reading_fields())
 
     def words(self) -> dict[str, Any]:
@@ -359,7 +364,7 @@ def files_of(release: Release) -> dict[str, bytes]:
 
 
 # Keys of Beam YAML, by the transform that has them; the private transform has the others.
-READ_KEYS = ("input", "input_format", "delimiter", "columns", "where")
+READ_KEYS = ("input", "input_format", "delimiter", "columns", "where", "normalize_users")
 BOTH_KEYS = ("user_field", "text_field", "group_field")
 WRITE_KEYS = ("output", "output_format", "overwrite")
 

@@ -67,6 +67,12 @@ _PLANS = {
 }
 # Groups of the titles, which follow from their first letters.
 _GROUPED = {"ngrams/groups": (*_NGRAMS, "--group_field", "group")}
+_COUNT = ("count", "--tokenizer", "tokens", "--phrases", "known.tsv", "--epsilon", "2")
+_COUNT += ("--delta", "1e-5")
+_COUNTED = {
+    "count/list": _COUNT,
+    "count/groups": (*_COUNT, "--group_field", "group", "--groups", "a,t,zz"),
+}
 _MODES = {
     "counts": (),
     "counts-clamped": ("--max_count", "3"),
@@ -80,6 +86,7 @@ CASES: dict[str, tuple[str, ...]] = {
     **{f"set-union/{policy}": (*_UNION, "--policy", policy) for policy in POLICIES},
     "set-union/known": (*_UNION, "--known", "known.tsv"),
     **{f"bayesian/{name}": (*_BAYESIAN, *more) for name, more in _MODES.items()},
+    **_COUNTED,
 }
 
 

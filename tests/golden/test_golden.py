@@ -54,7 +54,7 @@ def test_releases_of_the_graph_of_engines_are_the_same(name, folder):
 
 @pytest.mark.parametrize("workers", ["1", "3"])
 @pytest.mark.parametrize(
-    "name", ["ngrams/adaptive", "set-union/policy_gaussian", "bayesian/counts"]
+    "name", ["ngrams/adaptive", "set-union/policy_gaussian", "bayesian/counts", "count/groups"]
 )
 def test_releases_are_the_same_for_every_number_of_processes(name, workers, folder):
     assert release_digest(name, folder, "--workers", workers) == recorded()["releases"][name]

@@ -28,6 +28,7 @@ from beam_dpne.lists.public_counts import read_public_counts
 from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.release.reading import read_ledger, read_release
 from tests.ngrams.test_known import texts_of
+from tests.reading.files import write
 from tests.support.in_memory import rows_in_memory
 from tests.support.pipelines import keep
 
@@ -137,6 +138,9 @@ def test_the_last_release_is_known_without_what_the_stop_list_leaves_out(program
         (TextRules(stop_list=("the", "new york")), [("york",), ("york", "new")], [("new", "york")]),
         (TextRules(mask=("numbers",)), [("one",)], [("x2",), ("one", "2024")]),
         (TextRules(tokenizer="item", item_separator=";"), [("a b",)], [("a;b",), (" a",), ("",)]),
+        (TextRules(fold=("case",)), [("strasse",)], [("Straße",), ("straße", "nach")]),
+        (TextRules(tokenizer="tokens", fold=("case",)), [("a",)], [("A",), ("a", "ß")]),
+        (TextRules(tokenizer="item", fold=("width",)), [("a b",)], [("ａ b",)]),
         (TextRules(tokenizer="tokens", stop_list=("a b",)), [("a", "b")], [("a b",), ("a b", "c")]),
     ],
 )
@@ -160,6 +164,14 @@ def test_given_and_tabled_n_grams_are_known_unless_rules_leave_them_out(
     if any(len(each) == 1 for each in gone):
         with pytest.raises(ValueError, match="known must have no n-gram"):
             PrivateSetUnion(plan=union, known=plain.items, tokenizer=rules)
+
+
+def test_public_counts_lose_what_folding_changes(tmp_path):
+    path = write(tmp_path / "counts.tsv", "strasse\t5\nstraße\t7\n")
+    rules = TextRules(fold=("case",))
+    assert read_public_counts(str(path), length=1, tokenizer=rules).texts().to_pylist() == [
+        "strasse"
+    ]
 
 
 def test_a_language_model_is_made_of_a_vocabulary_without_the_stop_list(cli, tmp_path):

@@ -16,7 +16,7 @@ from beam_dpne.errors import InputError
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import check_fields, plan_reads, read_item
-from beam_dpne.reading.rejects import BAD_USER, NO_TEXT, NO_USER
+from beam_dpne.reading.rejects import BAD_USER, NO_LIST, NO_TEXT, NO_USER
 from tests.engines.conftest import release_bytes
 from tests.reading.files import read, write
 
@@ -458,3 +458,65 @@ def test_a_star_stands_for_every_key_of_an_object_or_a_map(tmp_path, kind, text,
         pq.write_table(pa.Table.from_pylist(rows, schema), path)
     rows, rejects = read([path], text_field=text, where=where)
     assert (rows, rejects) == ([("ann", each) for each in texts], [])
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "csv"])
+@pytest.mark.parametrize(
+    ("where", "users"),
+    [
+        ("k=a,b", "bc"),
+        ('k="a,b"', "a"),
+        ('k="a,b",b', "ac"),
+        ('k="say ""so"""', "d"),
+        ("k=,b", "ce"),
+    ],
+)
+def test_values_of_conditions_with_commas_are_quoted(tmp_path, kind, where, users) -> None:
+    values = ["a,b", "a", "b", 'say "so"', ""]
+    records = [{"user": user, "text": "x", "k": k} for user, k in zip("abcde", values, strict=True)]
+    path = tmp_path / f"a.{kind}"
+    if kind == "csv":
+        quoted = [value.replace('"', '""') for value in values]
+        lines = [f'{user},x,"{k}"\n' for user, k in zip("abcde", quoted, strict=True)]
+        write(path, "".join(["user,text,k\n", *lines]))
+    elif kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(records), path)
+    else:
+        write(path, "".join(f"{json.dumps(each)}\n" for each in records))
+    assert "".join(user for user, _ in read([path], where=where)[0]) == users
+    with pytest.raises(ValueError, match="as in a line of CSV"):
+        ReadOptions(where='k="a,b')
+
+
+@pytest.mark.parametrize(
+    "other", ['{"others": [{"user": "b"}]}', '[{"user": "b", "text": "x"}]', "{}"]
+)
+def test_a_file_without_the_list_of_records_is_a_reject(tmp_path, other: str) -> None:
+    write(tmp_path / "a.json", '{"list": [{"user": "a", "text": "to be"}]}')
+    write(tmp_path / "b.json", other)
+    write(tmp_path / "c.json", '{"list": []}')
+    rows, rejects = read([tmp_path / f"{name}.json" for name in "abc"], records="list")
+    assert rows == [("a", "to be")]
+    assert [reject[-1] for reject in rejects] == [NO_LIST]
+    with pytest.raises(InputError, match=r"records must name a list of objects in .*b\.json"):
+        check_fields(match_inputs([str(tmp_path / "b.json")]), ReadOptions(records="list"))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv"])
+def test_errors_about_a_folder_name_the_file_and_its_fields(cli, tmp_path, kind) -> None:
+    good = {"user": "ann", "text": "to be", "only_in_a": "x"}
+    bad = {"user": "bob", "text": 7, "only_in_b": "x"} if kind == "parquet" else {"usr": "b"}
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist([good]), tmp_path / "a.parquet")
+        pq.write_table(pa.Table.from_pylist([bad]), tmp_path / "b.parquet")
+    elif kind == "csv":
+        write(tmp_path / "a.csv", "user,text,only_in_a\nann,to be,x\n")
+        write(tmp_path / "b.csv", "usr,text\nbob,x\n")
+    else:
+        write(tmp_path / "a.jsonl", "\n")
+        write(tmp_path / "b.jsonl", json.dumps(bad) + "\n")
+    said = cli("check", "ngrams", "--input", tmp_path).err
+    assert f"b.{kind}" in said
+    assert f"a.{kind}" not in said
+    assert "only_in_a" not in said
+    assert kind == "parquet" or "usr" in said
