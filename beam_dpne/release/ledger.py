@@ -427,7 +427,9 @@ def _columns(given: Mapping[str, str], *, is_counted: bool, is_of_series: bool) 
     if is_counted:
         columns |= {
             "users": f"estimated number of users who have the {row}, from noisy sums and from the "
-            f"scores of other {row}s; it is shrunk towards what {row}s with similar scores have",
+            f"scores of other {row}s; it is shrunk towards what {row}s with similar scores have, and "
+            "meant for the rows of the release together: that of one row may be off by a factor of two "
+            "or three, if mostly one community of users has it",
             "users_low": f"lower end of the {CONFIDENCE:.0%} interval of users",
             "users_high": f"upper end of the {CONFIDENCE:.0%} interval of users",
         }

@@ -32,6 +32,7 @@ class Source:
       max_length: The longest n-grams that are counted.
       input_format: How the file is read.
       tokenizer: Name of the tokenizer.
+      group_field: The field with the group of a text; None without groups.
     """
 
     path: str
@@ -40,6 +41,7 @@ class Source:
     max_length: int
     input_format: str = "auto"
     tokenizer: str = "words"
+    group_field: str | None = None
 
 
 def titles_source(given: str | None, sample: str, note: str, max_length: int = 1) -> Source:
@@ -62,7 +64,9 @@ class Data:
     @functools.cached_property
     def corpus(self) -> Corpus:
         """The tokenized texts."""
-        options = ReadOptions(input_format=self.source.input_format)
+        options = ReadOptions(
+            input_format=self.source.input_format, group_field=self.source.group_field
+        )
         return read_corpus(match_inputs([self.source.path]), options, self.source.tokenizer)
 
     @functools.cached_property

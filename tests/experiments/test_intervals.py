@@ -5,6 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
+from pipelines.experiments import communities
 from pipelines.experiments.corpora import Data, Source
 from pipelines.experiments.intervals import SAMPLE, WORLDS, _of_length, judged, main
 
@@ -41,3 +42,22 @@ def test_the_command_prints_a_table(tmp_path, capsys):
         file.writelines(f"common words of title {number % 97}\n" for number in range(9000))
     main([str(tmp_path / "titles.gz"), "--worlds", "sample", "--epsilons", "4", "--repeats", "1"])
     assert "NOT PRIVATE" in capsys.readouterr().out
+
+
+def test_communities_have_users_of_their_own_sizes_and_words_of_their_own():
+    texts = [f"a b c d e f g h i j {number}" for number in range(800)]
+    found = list(communities.communities(texts))
+    for name, size in communities.TITLES_OF_A_USER.items():
+        users = [user for user, _, group in found if group == name]
+        assert set(np.unique(users, return_counts=True)[1]) == {size}
+    words = [set(say(texts[0]).split()) for say in map(communities.own_words, "xy")]
+    assert 0 < len(words[0] & words[1]) < len(words[0]) == len(words[1]) == 11
+
+
+def test_the_communities_table_has_a_line_for_each_group(tmp_path, capsys):
+    with gzip.open(tmp_path / "titles.gz", "wt") as file:
+        file.writelines(f"common words of title {number % 97}\n" for number in range(9000))
+    communities.main([str(tmp_path / "titles.gz"), "--epsilons", "4"])
+    shown = capsys.readouterr().out
+    assert "NOT PRIVATE" in shown
+    assert all(shown.count(name) >= 1 for name in communities.TITLES_OF_A_USER)
