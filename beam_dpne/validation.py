@@ -226,7 +226,7 @@ def _text(value: Any) -> str:
 
 
 # A member of a list in a line of CSV, as `comma_separated` reads it; an empty one is quoted.
-MEMBER = r"""(?:"(?:[^"\x00-\x1f]|"")*"|[^",\x00-\x1f][^,\x00-\x1f]*)"""
+MEMBER = r"""("([^"\x00-\x1f]|"")*"|[^",\x00-\x1f][^,\x00-\x1f]*)"""
 
 
 def comma_separated(text: str) -> list[str]:

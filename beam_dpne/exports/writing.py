@@ -111,7 +111,7 @@ def csv_text(rows: pa.Table) -> str:
     for place, name in enumerate(rows.column_names):
         if name == "item":
             columns[place] = list(map(escape_item, columns[place]))
-        if name in ("item", "ngram", "group"):
+        if name in ("item", "ngram"):
             columns[place] = list(map(one_line, columns[place]))
     for row in zip(*columns, strict=True):
         writer.writerow([guard(cell) if isinstance(cell, str) else cell for cell in row])

@@ -308,7 +308,7 @@ class ReadOptions(Parameters):
     where: Annotated[
         str | Sequence[str] | None,
         Parameter(
-            pattern=rf"[^\x00-\x1f=]+=(?:{MEMBER}|(?:{MEMBER})?(?:,(?:{MEMBER})?)+)",
+            pattern=rf"[^\x00-\x1f=]+=({MEMBER}|({MEMBER})?(,({MEMBER})?)+)",
             requirement="a field, then =, then values with commas between them, as in a line of CSV",
             value="FIELD=VALUES",
             in_short_help=False,

@@ -24,7 +24,7 @@ from beam_dpne.bayesian.arpa import MARKS
 from beam_dpne.documents.tokenizers import words as split_words
 from beam_dpne.elements.rows import in_release, unescape_item
 from beam_dpne.exports.language import KEPT_BACK, is_unbroken
-from beam_dpne.exports.writing import KINDS, csv_text, export
+from beam_dpne.exports.writing import KINDS, export
 from beam_dpne.lists.public_counts import read_public_counts
 from pipelines import more_exports
 from tests.support import releases as making
@@ -536,9 +536,3 @@ def test_suggestions_weigh_as_much_as_they_have_users(releases, tmp_path, counte
     assert [each["suggest"]["weight"] for each in documents] == weights
     for row, document in zip(counted, documents, strict=True):
         assert {name: document[name] for name in row} == row
-
-
-@pytest.mark.parametrize("name", ["item", "ngram", "group"])
-def test_each_text_of_a_table_in_csv_is_one_line(name):
-    text = csv_text(pa.table({name: ["a\u2028b\x85c"]}))
-    assert text.splitlines() == [name, "a\\u2028b\\u0085c"]

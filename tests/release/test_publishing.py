@@ -238,7 +238,8 @@ def test_nothing_of_place_key_host_or_bundles_is_in_a_release(tmp_path):
             _ = documents | transform | WriteRelease(output=str(tmp_path / place))
     release = files(tmp_path / "canaryPath")
     assert release == files(tmp_path / "elsewhere")
-    assert len(rows_of(tmp_path / "canaryPath")) == 3
+    # Noise may have put others there.
+    assert {"good", "day", "good day"} <= {row[1] for row in rows_of(tmp_path / "canaryPath")}
     text = " ".join(release) + b"\n".join(release.values()).decode()
     for secret in ("canary", str(tmp_path), os.getcwd(), socket.gethostname(), key.hex()):
         assert secret.lower() not in text.lower()
