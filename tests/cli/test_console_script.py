@@ -30,7 +30,7 @@ ROOMS = {
         "elements",
     ),
     *("engines", "evaluation", "exports", "forecast", "mechanism", "ngrams", "reading", "release"),
-    *("jobs", "lists", "set_union", "storage", "yaml"),
+    *("jobs", "lists", "phrase_counts", "set_union", "storage", "yaml"),
 }
 _NOT_SOURCE = shutil.ignore_patterns(".git", "build", "dist", "*.egg-info", "__pycache__", "data")
 
