@@ -119,7 +119,7 @@ SERVERS = {"s3": (moto, _bucket_of_s3), "azfs": (azurite, _bucket_of_azure)}
 
 
 @pytest.fixture(scope="module", params=SERVERS)
-def server(request, tmp_path_factory) -> Iterator[str]:
+def store_scheme(request, tmp_path_factory) -> Iterator[str]:
     """The scheme of a store whose server runs; this process and those it starts find it."""
     run, _ = SERVERS[request.param]
     with (
@@ -132,6 +132,6 @@ def server(request, tmp_path_factory) -> Iterator[str]:
 
 
 @pytest.fixture
-def bucket(server) -> Bucket:
+def stored(store_scheme) -> Bucket:
     """A new bucket."""
-    return SERVERS[server][1]()
+    return SERVERS[store_scheme][1]()

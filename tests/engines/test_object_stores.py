@@ -21,29 +21,29 @@ SECONDS = 20  # in which a refusal must come, on a machine that does much else
 NAMED = {"s3": ("AWS_", "aws configure"), "azfs": ("AZURE_", "--blob_service_endpoint https://")}
 
 
-def test_the_program_reads_and_writes_a_bucket(bucket, launch, options_of, run_key_file, embedded):
-    given = {str(SAMPLE): f"{bucket.root}/in/*.gz"}
-    bucket.put("in/titles.jsonl.gz", SAMPLE.read_bytes() + gzip.compress(b"no json\n"))
-    given[str(run_key_file)] = bucket.put("run.key", run_key_file.read_bytes())
+def test_the_program_reads_and_writes_a_bucket(stored, launch, options_of, run_key_file, embedded):
+    given = {str(SAMPLE): f"{stored.root}/in/*.gz"}
+    stored.put("in/titles.jsonl.gz", SAMPLE.read_bytes() + gzip.compress(b"no json\n"))
+    given[str(run_key_file)] = stored.put("run.key", run_key_file.read_bytes())
     options = [given.get(part, part) for part in options_of("adaptive")]
-    budget = f"{bucket.root}/budget"
+    budget = f"{stored.root}/budget"
     cap = ("--population", "all", "--epsilon", "9", "--delta", "1e-5")
     made = launch("account", "--budget", budget, "--create", *cap)
     assert made.status == 0, made.err
-    options += ["--budget", budget, "--rejects", f"{bucket.root}/rejects", "--overwrite"]
-    ended = launch(*options, "--output", f"{bucket.root}/out/release", timeout=300)
+    options += ["--budget", budget, "--rejects", f"{stored.root}/rejects", "--overwrite"]
+    ended = launch(*options, "--output", f"{stored.root}/out/release", timeout=300)
     assert ended.status == 0, ended.err
-    assert bucket.files("out/release") == embedded("adaptive")
-    assert read_release(f"{bucket.root}/out/release").table().num_rows
-    assert b"malformed JSON" in bucket.files("rejects")["rejects-00000-of-00001.jsonl"]
-    again = launch(*options, "--output", f"{bucket.root}/out/release")
+    assert stored.files("out/release") == embedded("adaptive")
+    assert read_release(f"{stored.root}/out/release").table().num_rows
+    assert b"malformed JSON" in stored.files("rejects")["rejects-00000-of-00001.jsonl"]
+    again = launch(*options, "--output", f"{stored.root}/out/release")
     assert again.status == 0, again.err
     said = launch("account", "--budget", budget, "--json")
     assert [run["state"] for run in json.loads(said.out)["runs"]] == ["released", "released"]
 
 
-def test_a_request_for_another_version_changes_nothing(bucket):
-    path, store = f"{bucket.root}/folder/object", bucket.store
+def test_a_request_for_another_version_changes_nothing(stored):
+    path, store = f"{stored.root}/folder/object", stored.store
     assert store.download(path) == (None, ABSENT)
     first = store.upload(path, b"same", ABSENT)
     with pytest.raises(FileExistsError):
@@ -51,17 +51,17 @@ def test_a_request_for_another_version_changes_nothing(bucket):
     second = store.upload(path, b"same", first)
     assert first != second
     store.delete(path, first)
-    store.upload(f"{bucket.root}/folder/below/object", b"")
-    assert store.versions(f"{bucket.root}/folder") == {"object": second}
+    store.upload(f"{stored.root}/folder/below/object", b"")
+    assert store.versions(f"{stored.root}/folder") == {"object": second}
     store.upload(path, b"changed", second)
     with pytest.raises(FileExistsError):
         store.upload(path, b"other", second)
     assert store.download(path)[0] == b"changed"
 
 
-def test_of_two_attempts_with_equal_parts_one_wins_and_stays_whole(bucket):
+def test_of_two_attempts_with_equal_parts_one_wins_and_stays_whole(stored):
     """The loser deletes what it wrote, and not the winner's part of the same name and bytes."""
-    won, lost = (directory_at(f"{bucket.root}/release") for _ in range(2))
+    won, lost = (directory_at(f"{stored.root}/release") for _ in range(2))
     seen = [each.read("ledger.json") for each in (won, lost)]
     lost.put("part", b"rows")
     won.put("part", b"rows")
@@ -69,7 +69,7 @@ def test_of_two_attempts_with_equal_parts_one_wins_and_stays_whole(bucket):
     with pytest.raises(ReleaseError, match="another run published"):
         lost.replace("ledger.json", b"lost", seen=seen[1])
     lost.remove(["part"])
-    assert bucket.files("release") == {"part": b"rows", "ledger.json": b"won"}
+    assert stored.files("release") == {"part": b"rows", "ledger.json": b"won"}
 
 
 def refusal(program, *options, environment=None) -> str:
@@ -80,18 +80,18 @@ def refusal(program, *options, environment=None) -> str:
     return ended.err
 
 
-def test_what_is_missing_is_named_in_one_sentence(server, bucket, program):
+def test_what_is_missing_is_named_in_one_sentence(store_scheme, stored, program):
     assert "does not exist" in refusal(
-        program, "--input", SAMPLE, "--output", f"{bucket.missing}/o"
+        program, "--input", SAMPLE, "--output", f"{stored.missing}/o"
     )
-    variables, remedy = NAMED[server]
+    variables, remedy = NAMED[store_scheme]
     bare = {name: value for name, value in os.environ.items() if not name.startswith(variables)}
     bare["HOME"] = str(program.temporary)
-    said = refusal(program, "--input", f"{bucket.root}/*", "--output", "o", environment=bare)
+    said = refusal(program, "--input", f"{stored.root}/*", "--output", "o", environment=bare)
     assert remedy in said
 
 
-def test_a_path_of_another_account_is_refused(server, bucket, program):
-    if server == "azfs":
+def test_a_path_of_another_account_is_refused(store_scheme, stored, program):
+    if store_scheme == "azfs":
         said = refusal(program, "--input", SAMPLE, "--output", "azfs://another/lab/o")
         assert "the account another" in said
