@@ -162,11 +162,11 @@ def refuse_misspelt(arguments: Sequence[str], known: Collection[str]) -> None:
     Raises:
       UsageError: there is such an option.
     """
-    near = misspelt(arguments, known)
-    if near:
+    if misspelt(arguments, known):
         from beam_dpne.jobs.engine import unknown_to_beam
 
-        for option in unknown_to_beam(near):
+        # Beam reads options with their values, so that it is asked about all of them.
+        for option in misspelt(unknown_to_beam(arguments), known):
             raise unknown_argument(option, known)
 
 

@@ -357,6 +357,13 @@ def test_a_misspelt_option_is_named_before_one_that_is_missing(cli, runner, mean
     assert f"there is no option --{meant}s. Did you mean --{meant}?" in ended.err
 
 
+def test_an_option_of_beam_that_is_nearly_one_of_ours_is_beams(cli):
+    """--project is nearly --rejects; it comes with its value."""
+    ended = cli("ngrams", "--input", "none.jsonl", "--runner", "FnApiRunner", "--project", "lab")
+    assert ended.status == 2
+    assert "must be given" in ended.err
+
+
 @pytest.mark.parametrize(
     ("option", "value", "meant"),
     [
