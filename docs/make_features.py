@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 from collections.abc import Iterable
 
-from beam_dpne import BayesianCounts, PrivateNgrams, PrivateSetUnion, yaml
+from beam_dpne import BayesianCounts, CountPhrases, PrivateNgrams, PrivateSetUnion, yaml
 from beam_dpne.accounting.expense import PLANS
 from beam_dpne.api.keywords import CALLS
 from beam_dpne.cli.commands import COMMANDS
@@ -15,13 +15,18 @@ from beam_dpne.validation import parameters_of
 
 PAGE = pathlib.Path(__file__).with_name("features.md")
 _TESTS = PAGE.parents[1] / "tests" / "engines"
-_TRANSFORMS = {"ngrams": PrivateNgrams, "set-union": PrivateSetUnion, "bayesian": BayesianCounts}
+_TRANSFORMS = {
+    "ngrams": PrivateNgrams,
+    "set-union": PrivateSetUnion,
+    "bayesian": BayesianCounts,
+    "count": CountPhrases,
+}
 _ENGINES = {"Prism": "prism", "Flink": "flink", "Spark": "spark", "Dataflow": "dataflow"}
 _CALLED = [call.groups for call in CALLS.values()]
 _BEGINNING = """# What goes with what
 
 The build of the site makes this page from the code. *Strategy* stands for the strategies of
-n-grams, the policies of set union, and probabilities.
+n-grams, the policies of set union, probabilities (`counts`), and numbers of a list (`list`).
 
 """
 _ABOUT_ENGINES = """
@@ -41,6 +46,7 @@ def strategies() -> dict[str, str]:
         **dict.fromkeys(chosen.choices, "ngrams"),
         **dict.fromkeys(POLICIES, "set-union"),
         "counts": "bayesian",
+        "list": "count",
     }
 
 
@@ -58,7 +64,7 @@ def features(strategy: str, program: str) -> dict[str, bool]:
         if "program" in each.parameters
     }
     return {
-        "numbers of users": getattr(plan, "count_noise", None) is not None,
+        "numbers of users": plan.count_noise is not None or program == "count",
         "`--group_field`": "group_field" in transform,
         "`--known`": "known" in transform and getattr(plan, "is_adaptive", True),
         "`--public`": "public" in transform,

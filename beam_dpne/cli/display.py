@@ -59,13 +59,17 @@ def _print_counts(release: "Release") -> None:
     mechanism = release.ledger["mechanism"]
     print_table("Counted", release.table().slice(0, _FIRST_ROWS).to_pylist())
     noise = number(mechanism["noise_stddev"])
-    most = number(mechanism["shortfall"])
-    print_line(
+    told = (
         f"Each interval contains its number with a probability of {mechanism['confidence']:.0%}, by "
-        f"itself. The noise of a number has a standard deviation of {noise} users. Users with more "
-        f"than {mechanism['bound']:,} phrases of the list count less, by about {most} users in one "
-        "number at most; the intervals allow for it."
+        f"itself. The noise of a number has a standard deviation of {noise} users."
     )
+    if mechanism["excess_share"]:
+        most = number(mechanism["shortfall"])
+        told += (
+            f" Users with more than {mechanism['bound']:,} phrases of the list count less, by about "
+            f"{most} users in one number at most; the intervals allow for it."
+        )
+    print_line(told)
 
 
 def _print_rounds(release: "Release") -> None:

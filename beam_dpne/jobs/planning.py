@@ -93,10 +93,10 @@ class Planned(NamedTuple):
 
 def _widths(plan: PhraseCountsPlan) -> list[dict[str, Any]]:
     """Returns half the width of intervals, by how many phrases of the list a user has at most."""
-    from beam_dpne.phrase_counts.estimates import expected_halves
+    from beam_dpne.phrase_counts.estimates import expected_half
 
     return [
-        {"phrases_of_a_user": most, "half_width": expected_halves(plan, most)}
+        {"phrases_of_a_user": most, "half_width": expected_half(plan, most)}
         for most in _PHRASES_OF_A_USER
     ]
 

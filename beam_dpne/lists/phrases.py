@@ -115,8 +115,7 @@ class PhraseList:
           ValueError: if there are no phrases, or one has no words, or is repeated.
         """
         entries = [_Entry(join_tokens(tokens), tuple(tokens)) for tokens in phrases]
-        found = _usable(_in_groups(entries, groups), CountedPhrases(phrases="given"))
-        own = _made(found, {})
+        own = _made(_usable(_in_groups(entries, groups), leaves_out=False))
         return _with_section(own, {"kind": "given", "sha256": own.sha256, "left_out": 0})
 
     @property
@@ -187,16 +186,16 @@ def read_phrases(
         else:
             entries = _as_listed(read_table("phrases", path), tokenizer, as_they_are=False)
     entries = _grouped(entries, asked, is_grouped=is_grouped)
-    found = _usable(entries, asked)
+    found = _usable(entries, leaves_out=asked.unmakeable == "leave_out")
     if not 0 < len(found) <= most:
         raise UsageError(
             f"phrases must be from 1 to max_phrases={most}, got {len(found)} of {path} in all groups."
         )
-    return _with_section(_made(found, {}), {**described, "left_out": len(entries) - len(found)})
+    return _with_section(_made(found), {**described, "left_out": len(entries) - len(found)})
 
 
 def _of_lines(path: str, tokenizer: str | Tokenizer) -> list[_Entry]:
-    """Returns the phrases of a text, one a line; lines without a letter are passed over."""
+    """Returns the phrases of a text, one a line; lines of white space are passed over."""
     if tokenizer_name(tokenizer) == "tokens":
         raise InputError(
             f"phrases must be a table or a release with tokenizer='tokens', got the text {path}, whose "
@@ -234,12 +233,12 @@ def _without_left_out(
     if rules is None or not words:
         return words
     encoded = codes_of_ngrams([[str(word) for word in each] for each in words])
-    is_left_out = rules.of_rows(encoded.words, padded_rows(encoded)).tolist()
+    is_left_out = rules.of_list(encoded.words, padded_rows(encoded)).tolist()
     return [[None] if left else each for each, left in zip(words, is_left_out, strict=True)]
 
 
 def _grouped(entries: list[_Entry], asked: CountedPhrases, *, is_grouped: bool) -> list[_Entry]:
-    """Returns the phrases in their groups; raises UsageError if documents have none, or no list has."""
+    """Returns the phrases in their groups; raises UsageError if they do not fit the input."""
     has_groups = any(each.group is not None for each in entries)
     if not is_grouped:
         if asked.groups:
@@ -266,8 +265,12 @@ def _in_groups(entries: list[_Entry], groups: Sequence[str] | None) -> list[_Ent
     return [each._replace(group=group) for group in groups for each in entries]
 
 
-def _usable(entries: list[_Entry], asked: CountedPhrases) -> list[_Entry]:
+def _usable(entries: list[_Entry], *, leaves_out: bool) -> list[_Entry]:
     """Returns the phrases that a text can have, each once.
+
+    Args:
+      entries: the phrases.
+      leaves_out: whether others are left out.
 
     Raises:
       UsageError: if there are others, and they are not to be left out.
@@ -286,7 +289,7 @@ def _usable(entries: list[_Entry], asked: CountedPhrases) -> list[_Entry]:
         else:
             seen.add((each.group, tokens))
             kept.append(each)
-    if faults and asked.unmakeable == "refuse":
+    if faults and not leaves_out:
         shown = ", ".join(faults[:_MOST_SHOWN])
         more = f" and {len(faults) - _MOST_SHOWN} more" if len(faults) > _MOST_SHOWN else ""
         raise UsageError(
@@ -296,8 +299,8 @@ def _usable(entries: list[_Entry], asked: CountedPhrases) -> list[_Entry]:
     return kept
 
 
-def _made(entries: Sequence[_Entry], section: Mapping[str, Any]) -> PhraseList:
-    """Returns a list of usable phrases, sorted."""
+def _made(entries: Sequence[_Entry]) -> PhraseList:
+    """Returns a list of usable phrases, sorted, of which the ledger says nothing yet."""
     if not entries:
         raise ValueError("phrases must be at least one, got none.")
     rows = [
@@ -318,7 +321,7 @@ def _made(entries: Sequence[_Entry], section: Mapping[str, Any]) -> PhraseList:
         words=encoded.words,
         length=padded.shape[1],
         word_ids=padded.reshape(-1).astype(np.int32),
-        section=section,
+        section={},
     )
 
 

@@ -117,22 +117,22 @@ def widths(excess: float, bound: Bound, plan: PhraseCountsPlan) -> Widths:
       bound: the bound.
       plan: the plan of the run.
     """
-    is_measured = bound.excess_share > 0
+    shortfall_stddev = 0.0
+    if bound.excess_share:
+        shortfall_stddev = plan.noise_of(bound.excess_share) * bound.largest_excess
     return Widths(
         stddev=plan.noise_of(bound.row_share) * bound.scale,
         shortfall=max(0.0, excess),
-        shortfall_stddev=plan.noise_of(bound.excess_share) * bound.largest_excess
-        if is_measured
-        else 0.0,
+        shortfall_stddev=shortfall_stddev,
     )
 
 
-def expected_halves(plan: PhraseCountsPlan, phrases_of_a_user: int) -> float:
+def expected_half(plan: PhraseCountsPlan, phrases_of_a_user: int) -> float:
     """Returns half the width of an interval if no user holds more phrases of the list, in users.
 
     Few users above it widen intervals by about half of their number.
 
-    >>> round(expected_halves(PhraseCountsPlan(epsilon=1, delta=1e-6), 16), 1)
+    >>> round(expected_half(PhraseCountsPlan(epsilon=1, delta=1e-6), 16), 1)
     35.4
     """
     most = phrases_of_a_user

@@ -31,6 +31,7 @@ from beam_dpne.errors import UsageError
 from beam_dpne.jobs.engine import is_classic_template
 from beam_dpne.lists.copies import refuse_input
 from beam_dpne.ngrams.steps import PrivateNgrams
+from beam_dpne.phrase_counts.steps import CountPhrases
 from beam_dpne.reading.files import InputFile, match_inputs, patterns_of
 from beam_dpne.reading.options import InputDescription, ReadOptions, names_of
 from beam_dpne.reading.records import check_fields
@@ -43,6 +44,9 @@ from beam_dpne.release.steps import WriteRelease
 _NO_NAME = re.compile(r"\W+")
 # Keys of private transforms that name files which must not be published.
 _SECRET_KEYS = ("run_key_file", "stop_list")
+
+# The transforms that release each group by itself.
+_GROUPED = (PrivateNgrams, CountPhrases)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -243,7 +247,7 @@ def _by_row_names(transform: DocumentsTransform, read: ReadOptions) -> Documents
         user_field=[names.get(name, name) for name in names_of(transform.user_field)],
         text_field=[names.get(name, name) for name in names_of(transform.text_field)],
     )
-    if isinstance(renamed, PrivateNgrams) and renamed.group_field is not None:
+    if isinstance(renamed, _GROUPED) and renamed.group_field is not None:
         group = names.get(renamed.group_field, renamed.group_field)
         return dataclasses.replace(renamed, group_field=group)
     return renamed
@@ -254,7 +258,7 @@ def _of_program(transform: DocumentsTransform, description: InputDescription) ->
     transform = dataclasses.replace(
         transform, user_field=USER, text_field=TEXT, described=description
     )
-    if isinstance(transform, PrivateNgrams) and transform.is_grouped:
+    if isinstance(transform, _GROUPED) and transform.is_grouped:
         return dataclasses.replace(transform, group_field=GROUP)
     return transform
 

@@ -359,7 +359,7 @@ def BayesianCounts(made: Made) -> beam.PTransform:
 
 
 @_keys(
-    {CountedPhrases: ("phrases",), **_private_keys(PhraseCountsPlan), Grouping: ()},
+    {CountedPhrases: (), **_private_keys(PhraseCountsPlan), Grouping: ()},
 )
 def CountPhrases(made: Made) -> beam.PTransform:
     """Counts the users of every phrase of a public list.

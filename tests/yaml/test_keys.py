@@ -234,6 +234,7 @@ def test_other_transforms_require_their_keys(tmp_path):
     for transform, config, missing in (
         (yaml.PrivateSetUnion, {}, "epsilon and delta"),
         (yaml.BayesianCounts, BUDGET, "public"),
+        (yaml.CountPhrases, BUDGET, "phrases"),
         (yaml.WriteRelease, {}, "output"),
         (yaml.ReadDocuments, {}, "input"),
     ):

@@ -21,6 +21,7 @@ from beam_dpne import read_release
 from beam_dpne.yaml import __all__ as names
 from beam_dpne.yaml.__main__ import LISTING
 from tests.conftest import ROOT
+from tests.engines.conftest import release_bytes
 from tests.yaml.running import RUNNER, run_yaml, text_of
 
 FOLDER = ROOT / "pipelines" / "yaml"
@@ -263,3 +264,40 @@ def test_a_pipeline_may_hold_the_listing_itself():
     spec = spec.replace(f"- include: {LISTING}\n", LISTING.read_text())
     assert "include" not in spec
     yaml_main.run([f"--yaml_pipeline={spec}", RUNNER])
+
+
+def test_numbers_of_a_list_have_the_bytes_of_the_program(tmp_path, cli):
+    rows = [{"user": f"u{n}", "text": "Good morning", "team": "ab"[n % 2]} for n in range(99)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "list.csv").write_text("group,ngram\na,good morning\nb,good\nzz,nobody\n")
+    (tmp_path / "run.key").write_text("5eed" * 16)
+    (tmp_path / "run.key").chmod(0o600)
+    source = {"input": str(tmp_path / "in.jsonl"), "group_field": "team"}
+    given = {
+        "phrases": str(tmp_path / "list.csv"),
+        "epsilon": 2,
+        "delta": 1e-5,
+        "run_key_file": str(tmp_path / "run.key"),
+    }
+    outputs = {"rows": "Count.rows", "ledger": "Count.ledger"}
+    run_yaml(
+        [
+            {"type": "ReadDocuments", "name": "Read", "config": source},
+            {
+                "type": "CountPhrases",
+                "name": "Count",
+                "input": "Read",
+                "config": {**given, "group_field": "team"},
+            },
+            {
+                "type": "WriteRelease",
+                "name": "Write",
+                "input": outputs,
+                "config": {"output": str(tmp_path / "yaml")},
+            },
+        ]
+    )
+    options = [word for name, value in {**source, **given}.items() for word in (f"--{name}", value)]
+    ended = cli("count", *options, "--output", tmp_path / "program", "--quiet")
+    assert ended.status == 0, ended.err
+    assert release_bytes(tmp_path / "yaml") == release_bytes(tmp_path / "program")

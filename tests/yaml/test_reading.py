@@ -289,6 +289,7 @@ def test_the_reader_takes_no_input():
         ("PrivateNgrams", "known", {}),
         ("PrivateSetUnion", "known", {}),
         ("BayesianCounts", "public", {"length": 1}),
+        ("CountPhrases", "phrases", {"unmakeable": "leave_out"}),
         *((name, "stop_list", {}) for name in ("PrivateNgrams", "PrivateSetUnion")),
         ("BayesianCounts", "stop_list", {"length": 1, "public": "public.txt"}),
     ],
