@@ -61,12 +61,14 @@ class Listed:
       numbers: (n,) float64, how common each is by the column `count`, else by `users`, else by `score`;
         NaN where the list does not say it. None without such a column.
       column: the name of that column; None without one.
+      unusable: how many rows are not among them, since they have no text, or no group that can be used.
     """
 
     texts: pa.Array
     groups: pa.Array | None = None
     numbers: np.ndarray | None = None
     column: str | None = None
+    unusable: int = 0
 
     def at_least(self, count: int) -> "Listed":
         """Returns the n-grams with such a number in the column `count`, or all if there is none."""
@@ -82,6 +84,7 @@ class Listed:
             groups=None if self.groups is None else self.groups.filter(kept),
             numbers=None if self.numbers is None else self.numbers[rows],
             column=self.column,
+            unusable=self.unusable,
         )
 
 
@@ -277,7 +280,13 @@ def _listed(name: str, table: pa.Table) -> Listed:
         is_usable = is_usable & ~np.logical_or.reduce(faults)
     column = next((each for each in _NUMBERS if each in table.column_names), None)
     numbers = None if column is None else _numbers(name, table, column)
-    listed = Listed(texts=texts, groups=groups, numbers=numbers, column=column).chosen(is_usable)
+    listed = Listed(
+        texts=texts,
+        groups=groups,
+        numbers=numbers,
+        column=column,
+        unusable=int(np.count_nonzero(~is_usable)),
+    ).chosen(is_usable)
     if has_ngrams:
         return listed
     return dataclasses.replace(listed, texts=escape_tokens(listed.texts)[0])

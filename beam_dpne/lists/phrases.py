@@ -48,8 +48,9 @@ _MEANING = (
     "Every phrase of this public list has a row, whether or not anybody has it. The list is text, "
     "table, release or given (by a program). sha256 is that of the file, of the release's ledger, or "
     "of the given phrases; left_out is the number of those that the tokenizer cannot make of a text, "
-    "or makes equal to another one. The guarantee holds if the list was not made from the private "
-    "data, other than as a release. The budget of a release with same_people adds to that of this one."
+    "or makes equal to another one, and of rows without a phrase or a group that can be used. The "
+    "guarantee holds if the list was not made from the private data, other than as a release. The "
+    "budget of a release with same_people adds to that of this one."
 )
 _LARGEST_LENGTH = 100
 _MOST_SHOWN = 5
@@ -165,12 +166,15 @@ def read_phrases(
 
     Raises:
       UsageError: if the list is a file of the input, or has the same content as one, if the tokenizer
-        cannot make a phrase and none is to be left out, or groups are missing or not looked at.
+        cannot make a phrase, or a row names none, and none is to be left out, or groups are missing or
+        not looked at.
       AccessError, InputError, ReleaseError, FileNotFoundError: if the list cannot be read.
     """
     path = asked.phrases
     check_access([path], [], options)
     kind = kind_of("phrases", path)
+    leaves_out = asked.unmakeable == "leave_out"
+    unusable = 0
     if asked.phrases_same_people and kind != RELEASE:
         raise UsageError(f"phrases_same_people needs a release as phrases, got {path}.")
     if kind == RELEASE:
@@ -184,14 +188,23 @@ def read_phrases(
         if kind == TEXT:
             entries = _of_lines(path, tokenizer)
         else:
-            entries = _as_listed(read_table("phrases", path), tokenizer, as_they_are=False)
+            table = read_table("phrases", path)
+            unusable = table.unusable
+            entries = _as_listed(table, tokenizer, as_they_are=False)
+    if unusable and not leaves_out:
+        raise UsageError(
+            "phrases must have a phrase in each row, and a group that can be used if there is a column "
+            f"group, got {unusable} other rows in {path}. Correct the table, or set "
+            "unmakeable=leave_out."
+        )
     entries = _grouped(entries, asked, is_grouped=is_grouped)
-    found = _usable(entries, leaves_out=asked.unmakeable == "leave_out")
+    found = _usable(entries, leaves_out=leaves_out)
     if not 0 < len(found) <= most:
         raise UsageError(
             f"phrases must be from 1 to max_phrases={most}, got {len(found)} of {path} in all groups."
         )
-    return _with_section(_made(found), {**described, "left_out": len(entries) - len(found)})
+    left_out = unusable + len(entries) - len(found)
+    return _with_section(_made(found), {**described, "left_out": left_out})
 
 
 def _of_lines(path: str, tokenizer: str | Tokenizer) -> list[_Entry]:

@@ -71,15 +71,24 @@ def test_the_phrases_of_a_release_are_counted_and_its_ledger_is_named(counted, c
     assert (listed["sha256"], listed["same_people"]) == (release.ledger_sha256, True)
 
 
-@pytest.mark.parametrize("fault", ["...", "GOOD morning!"])
-def test_a_phrase_that_no_text_has_or_that_is_there_twice_is_refused_or_left_out(
-    counted, tmp_path, fault
-):
-    (tmp_path / "list.txt").write_text(f"good morning\n{fault}\n")
-    ended, _ = counted("list.txt")
+@pytest.mark.parametrize(
+    ("name", "fault", "said"),
+    [
+        ("list.txt", "good morning\n...\n", "..."),
+        ("list.txt", "good morning\nGOOD morning!\n", "GOOD morning!"),
+        ("list.jsonl", '{"ngram": "good morning"}\n{"ngram": null}\n', "1 other rows"),
+        ("pairs.csv", "group,ngram\na,good morning\n,you\n", "1 other rows"),
+        ("pairs.jsonl", '{"ngram": "good morning", "group": "a"}\n{"ngram": "you"}\n', "1 other"),
+    ],
+)
+def test_no_phrase_of_a_list_is_left_out_without_a_word(counted, tmp_path, name, fault, said):
+    """Neither one that no text has or that is there twice, nor a row without a phrase or a group."""
+    (tmp_path / name).write_text(fault)
+    grouped = ("--group_field", "team") if name.startswith("pairs") else ()
+    ended, _ = counted(name, *grouped)
     assert ended.status == 2
-    assert fault in ended.err
-    ended, rows = counted("list.txt", "--unmakeable", "leave_out")
+    assert said in ended.err
+    ended, rows = counted(name, *grouped, "--unmakeable", "leave_out")
     assert ended.status == 0, ended.err
     assert [row["ngram"] for row in rows] == ["good morning"]
     (listed,) = read_release(str(tmp_path / "out0")).public_lists
@@ -106,6 +115,18 @@ def test_groups_are_those_that_are_named_or_those_of_a_table(counted, tmp_path):
         ended, _ = counted(phrases, *more)
         assert ended.status == 2
         assert "groups" in ended.err
+
+
+def test_a_group_of_the_data_that_the_list_does_not_name_leaves_nothing(counted, tmp_path):
+    (tmp_path / "list.txt").write_text("you\n")
+    unlisted = {"user": "lone", "text": "you", "team": "secretteam"}
+    with (tmp_path / "in.jsonl").open("a") as file:
+        file.write(json.dumps(unlisted) + "\n")
+    ended, rows = counted("list.txt", "--group_field", "team", "--groups", "a,b")
+    assert ended.status == 0, ended.err
+    assert {row["group"] for row in rows} == {"a", "b"}
+    written = [path.read_text() for path in (tmp_path / "out0").iterdir()]
+    assert not any("secretteam" in said for said in (ended.out, ended.err, *written))
 
 
 @pytest.mark.parametrize(
