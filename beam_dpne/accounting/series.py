@@ -293,8 +293,8 @@ class Series:
         ledgers = {run.sha256 for run in others if isinstance(run, CountedLedger)}
         if not {*note.same_people} <= ledgers:
             raise BudgetError(
-                "known_same_people must be left out, or known must be releases of the series: what "
-                "others have spent is not in its budget."
+                "known_same_people and phrases_same_people must be left out, or the releases that they "
+                "are about must be of the series: what others have spent is not in its budget."
             )
         together = {**dict(earlier.values()), "this run": note}
         total = total_of(together, self.cap.delta)

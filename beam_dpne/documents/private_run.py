@@ -22,7 +22,7 @@ from beam_dpne.validation import check_integer
 
 # Fields whose types are checked, since another one would fail far from its cause; a type that is named
 # by a string is of a module that need not be loaded.
-_CHECKED = ("plan", "run_key", "public", "known")
+_CHECKED = ("plan", "run_key", "public", "known", "phrases")
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

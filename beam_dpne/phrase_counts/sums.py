@@ -15,6 +15,7 @@ squared 1/σ add up to at most μ² over the rounds, so the three together are �
 composition). The list is public, and every phrase gets a number.
 
 All vectors are integers in units of 2^-32 and rounded down, so that the lengths are at most 1 exactly.
+The sums of 2^31 − 1 users fit into int64, even if all of them are of one class.
 """
 
 import dataclasses

@@ -15,8 +15,11 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import (
     BayesianCounts,
+    CountPhrases,
     KnownNgrams,
     NgramsPlan,
+    PhraseCountsPlan,
+    PhraseList,
     PrivateNgrams,
     PrivateSetUnion,
     ProbabilitiesPlan,
@@ -25,6 +28,7 @@ from beam_dpne import (
 )
 from beam_dpne.cli.main import main
 from beam_dpne.documents import run_keys as contexts
+from beam_dpne.documents.masks import TextRules
 from beam_dpne.documents.run_keys import key_context, tokenizer_identity
 from beam_dpne.documents.tokenizers import words
 from beam_dpne.reading.options import InputDescription, ReadOptions
@@ -38,6 +42,7 @@ PLANS = {
     "ngrams": NgramsPlan(epsilon=4, delta=1e-6, max_length=2),
     "set-union": SetUnionPlan(epsilon=4, delta=1e-6),
     "bayesian": ProbabilitiesPlan(epsilon=4, delta=1e-6),
+    "count": PhraseCountsPlan(epsilon=4, delta=1e-6),
 }
 SOME = KnownNgrams.of([("to", "be")])
 WORDS = ["to", "be", "or", "not", "that", "is", "the", "question"]
@@ -168,6 +173,41 @@ def test_the_programs_bind_the_key_to_how_files_are_read(tmp_path):
         released[number] = [part["sha256"] for part in read_ledger(output)["parts"]]
         assert read_ledger(output)["run_key"]["mechanism_version"] == contexts.MECHANISM_VERSION
     assert released[0] == released[1] != released[2]
+
+
+LISTED = [("to", "be"), ("or",)]
+COUNTS = {
+    "as it is": {},
+    "a phrase more": {"phrases": PhraseList.of([*LISTED, ("not",)])},
+    "a phrase less": {"phrases": PhraseList.of(LISTED[:1])},
+    "its words apart": {"phrases": PhraseList.of([("to",), ("be",), ("or",)])},
+    "another budget": {"plan": PhraseCountsPlan(epsilon=4, delta=1e-7)},
+    "other limits": {"plan": PhraseCountsPlan(epsilon=4, delta=1e-6, max_tokens_per_user=9)},
+    "a longest list": {"plan": PhraseCountsPlan(epsilon=4, delta=1e-6, max_phrases=9)},
+    "masks": {"tokenizer": TextRules(tokenizer="words", mask=("urls",))},
+    "folds": {"tokenizer": TextRules(tokenizer="words", fold=("case",))},
+    "keeps": {"tokenizer": TextRules(tokenizer="words", keep=("emoji",))},
+    "a stop list": {"tokenizer": TextRules(tokenizer="words", stop_list=("the",))},
+    "another stop list": {"tokenizer": TextRules(tokenizer="words", stop_list=("a",))},
+    "a group": {"phrases": PhraseList.of(LISTED, ["a"]), "group_field": "group"},
+    "another group": {"phrases": PhraseList.of(LISTED, ["b"]), "group_field": "group"},
+    "two groups": {"phrases": PhraseList.of(LISTED, ["a", "b"]), "group_field": "group"},
+    "another field of groups": {"phrases": PhraseList.of(LISTED, ["a"]), "group_field": "team"},
+}
+
+
+def test_each_choice_that_changes_the_sums_of_a_count_draws_other_noise():
+    """The difference of two lists under one key would else be free of noise."""
+
+    plain = {"plan": PLANS["count"], "phrases": PhraseList.of(LISTED), "run_key": KEY}
+
+    def bound(**changes):
+        return CountPhrases(**(plain | changes)).run_keys().bound
+
+    keys = {name: bound(**changes).commitment() for name, changes in COUNTS.items()}
+    assert len(set(keys.values())) == len(COUNTS), keys
+    # A list in another order, and work that is cut in another way, are the same release.
+    assert bound(phrases=PhraseList.of(LISTED[::-1]), partitions=3) == bound()
 
 
 def _module(source):
@@ -331,6 +371,11 @@ def test_reading_says_how_it_read_and_the_ledger_of_a_pipeline_names_its_fields(
             PrivateSetUnion,
             {"plan": PLANS["set-union"], "known": SOME},
             "known must be .*KnownItems",
+        ),
+        (
+            CountPhrases,
+            {"plan": PLANS["count"], "phrases": LISTED},
+            "phrases must be PhraseList, got list",
         ),
     ],
 )

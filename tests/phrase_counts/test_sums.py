@@ -7,13 +7,17 @@ import numpy as np
 import pytest
 
 from beam_dpne.counts.measuring import Held
-from beam_dpne.elements.batches import table_of_sums
+from beam_dpne.elements.batches import RowSums, table_of_sums
+from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.phrase_counts.estimates import choose_bound
 from beam_dpne.phrase_counts.plan import SIZE_SHARE, PhraseCountsPlan
 from beam_dpne.phrase_counts.sums import (
     Bound,
     class_ends,
+    noisy_excess,
+    noisy_numbers,
+    noisy_sizes,
     sum_excess,
     sum_numbers,
     sum_sizes,
@@ -48,11 +52,17 @@ def test_one_user_moves_the_sums_of_each_round_by_a_vector_of_length_1_at_most(s
         draw.sample(range(members), draw.randint(1, members)) for _ in range(draw.randint(1, 5))
     ]
     one = draw.sample(range(members), draw.choice([1, members, draw.randint(1, members)]))
+    # A phrase counts once, however often the user wrote it.
+    one += draw.choices(one, k=draw.choice([0, 1, 2 * members]))
     without = tables(users, members, most)
     with_one = tables([*users, one], members, most)
+    decisions = 0
     for before, after in zip(without, with_one, strict=True):
         moved = [abs(a - b) for a, b in zip(after.tolist(), before.tolist(), strict=True)]
         assert sum(step * step for step in moved) <= UNITS * UNITS
+        decisions += sum(step > 0 for step in moved)
+    plan = PhraseCountsPlan(epsilon=1, delta=1e-6, max_phrases=members)
+    assert decisions <= plan.decisions, "floating point of some numbers is not paid for"
     # Phrases that the user does not hold are not moved at all.
     others = np.setdiff1d(np.arange(members), one)
     assert (with_one[2][others] == without[2][others]).all()
@@ -87,6 +97,26 @@ def test_each_number_of_phrases_has_one_class_and_users_without_any_none(members
     ends = class_ends(members)
     assert ends[-1] == members
     assert (np.diff(ends) > 0).all()
+
+
+def test_every_round_has_noise_of_its_own_and_as_much_as_its_share_of_the_budget_costs():
+    """By what is drawn: the noise of equal sums, over their units, in all three rounds."""
+    plan = PhraseCountsPlan(epsilon=1.3, delta=1e-7)
+    bound = Bound(members=2_000, most=16, excess_share=0.4)
+    nothing: list[RowSums] = []
+    drawn = []
+    for number in range(400):
+        key = RunKey(f"noise {number}".encode().ljust(32, b"."))
+        sizes = noisy_sizes(nothing, bound.members, plan, key)
+        excess = noisy_excess(nothing, bound, plan, key) / bound.largest_excess
+        rows = noisy_numbers(nothing, bound, plan, key)[:12] / bound.scale
+        drawn.append((*sizes[:3], excess, *rows))
+    each = np.array(drawn)
+    shares = np.array([SIZE_SHARE] * 3 + [bound.excess_share] + [bound.row_share] * 12)
+    expected = np.sqrt(1 / shares) / plan.mu
+    # A standard deviation of 400 draws has a relative error of .035, and a correlation one of .05.
+    assert each.std(axis=0) / expected == pytest.approx(1, abs=0.15)
+    assert np.abs(np.corrcoef(each.T) - np.eye(len(shares))).max() < 0.25
 
 
 @pytest.mark.parametrize("members", [1, 20, 5_000])

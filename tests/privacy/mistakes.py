@@ -546,6 +546,62 @@ MISTAKES = (
         "np.unique(np.minimum(sizes, bound.most), return_inverse=True)",
         ("phrase_counts/test_sums.py",),
     ),
+    Mistake(
+        "a count of a list: the excess is not charged",
+        "phrase_counts/sums.py",
+        "return 1 - SIZE_SHARE - self.excess_share",
+        "return 1 - SIZE_SHARE",
+        ("phrase_counts/test_sums.py",),
+    ),
+    Mistake(
+        "a count of a list: two rounds have the same noise",
+        "phrase_counts/sums.py",
+        '"phrase numbers"',
+        '"phrase excess"',
+        ("phrase_counts/test_sums.py",),
+    ),
+    Mistake(
+        "a count of a list: the numbers have the noise of the whole budget",
+        "phrase_counts/sums.py",
+        "plan.noise_of(bound.row_share)",
+        "plan.noise_of(1.0)",
+        ("phrase_counts/test_sums.py",),
+    ),
+    Mistake(
+        "a count of a list: the excess has the noise of the whole budget",
+        "phrase_counts/sums.py",
+        "noise = plan.noise_of(bound.excess_share)",
+        "noise = plan.noise_of(1.0)",
+        ("phrase_counts/test_sums.py",),
+    ),
+    Mistake(
+        "a count of a list: a phrase counts as often as a user wrote it",
+        "counts/measuring.py",
+        "(user, row), _ = distinct((users, rows), (max(1, user_count), max(1, row_count)))",
+        "user, row = users[np.argsort(users)], rows[np.argsort(users)]",
+        ("phrase_counts/test_sums.py",),
+    ),
+    Mistake(
+        "a count of a list: weights are rounded up",
+        "phrase_counts/sums.py",
+        "math.isqrt(UNITS * UNITS // size)",
+        "1 + math.isqrt(UNITS * UNITS // size)",
+        ("phrase_counts/test_sums.py",),
+    ),
+    Mistake(
+        "a count of a list: the key is not bound to the list",
+        "phrase_counts/run.py",
+        "return self.phrases.sha256",
+        'return ""',
+        ("documents/test_key_context.py",),
+    ),
+    Mistake(
+        "a count of a list: the key is not bound to the groups of the list",
+        "lists/phrases.py",
+        "for column in (self.texts, self.groups):",
+        "for column in (self.texts,):",
+        ("documents/test_key_context.py",),
+    ),
 )
 
 
