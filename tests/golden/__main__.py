@@ -16,6 +16,7 @@ from beam_dpne.documents.run_keys import MECHANISM_VERSION, tokenizer_identity
 from beam_dpne.mechanism import gaussian, randomness, rules, thresholds
 from beam_dpne.ngrams import adaptive, tolerances
 from beam_dpne.ngrams import plan as ngrams_plan
+from beam_dpne.phrase_counts import plan as phrase_plan
 from beam_dpne.set_union import plan as union_plan
 from tests.golden.cases import CASES, TOKENIZERS, release_digest, tokens_digest, write_inputs
 
@@ -26,6 +27,7 @@ _MODULES = (
     adaptive,
     gaussian,
     ngrams_plan,
+    phrase_plan,
     randomness,
     union_plan,
     rule,
