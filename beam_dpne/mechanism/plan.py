@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import math
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from beam_dpne.mechanism import gaussian
@@ -34,7 +35,6 @@ _MIN_DELTA = 1e-20
 _LARGEST_ADVISED_DELTA = 1e-6
 _SMALLEST_ADVISED_EPSILON = 1e-6
 _HALVINGS = 50
-_DECIDES_NOTHING = ("public_user_count", "adjacency")
 _Plan = TypeVar("_Plan", bound="GaussianPlan")
 
 
@@ -43,12 +43,14 @@ class GaussianPlan(Parameters):
     """The base of plans, whose fields are all parameters of a run: its noise is Gaussian throughout.
 
     `program` names the program that runs the plan, and `decides_defaults` the parameter on which
-    defaults of others depend. A plan under which a threshold protects what one user alone has says by
-    `vocabulary_delta_share` which part of δ that takes.
+    defaults of others depend. No release follows from those of `decides_nothing`. A plan under which a
+    threshold protects what one user alone has says by `vocabulary_delta_share` which part of δ that
+    takes.
     """
 
     program: ClassVar[str]
     decides_defaults: ClassVar[str]
+    decides_nothing: ClassVar[Sequence[str]] = ("public_user_count", "adjacency")
 
     epsilon: Annotated[float, EPSILON]
     delta: Annotated[float, DELTA]
@@ -219,7 +221,7 @@ class GaussianPlan(Parameters):
         return {
             name: value
             for name, value in self.to_dict().items()
-            if value != plain[name] and name not in _DECIDES_NOTHING
+            if value != plain[name] and name not in self.decides_nothing
         }
 
     @classmethod

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 from beam_dpne.counts.rule import noise_of_budget
@@ -36,6 +37,8 @@ class PhraseCountsPlan(GaussianPlan):
 
     program: ClassVar[str] = "count"
     decides_defaults: ClassVar[str] = "adjacency"
+    # No number of users is above the public one, so that it decides rows.
+    decides_nothing: ClassVar[Sequence[str]] = ("adjacency",)
 
     max_phrases: Annotated[
         int,

@@ -183,6 +183,9 @@ COUNTS = {
     "its words apart": {"phrases": PhraseList.of([("to",), ("be",), ("or",)])},
     "another budget": {"plan": PhraseCountsPlan(epsilon=4, delta=1e-7)},
     "other limits": {"plan": PhraseCountsPlan(epsilon=4, delta=1e-6, max_tokens_per_user=9)},
+    "a public number of users": {
+        "plan": PhraseCountsPlan(epsilon=4, delta=1e-6, public_user_count=9)
+    },
     "a longest list": {"plan": PhraseCountsPlan(epsilon=4, delta=1e-6, max_phrases=9)},
     "masks": {"tokenizer": TextRules(tokenizer="words", mask=("urls",))},
     "folds": {"tokenizer": TextRules(tokenizer="words", fold=("case",))},
