@@ -64,6 +64,15 @@ class Bound:
         """1 − M/√K, what one user sends too little for one phrase, at most."""
         return 1 - math.sqrt(self.most / self.members)
 
+    def key_of(self, run_key: RunKey) -> RunKey:
+        """Returns the key of the rounds whose sums follow from the bound.
+
+        A bound is the best of many by a little, so that another version of a library may choose another
+        one from the same sizes. The difference of both releases would be free of noise if they had the
+        same draws.
+        """
+        return run_key.bound_to(f"bound {self.most}, excess {self.excess_share}")
+
 
 def held_phrases(batch: UserBatch, phrases: PhraseList) -> Held:
     """Returns the distinct phrases of the list that each user of a batch holds, as rows of the list.
@@ -132,7 +141,7 @@ def noisy_excess(
 ) -> float:
     """Returns the noisy shortfall of a phrase that all users above the bound hold, in users."""
     noise = plan.noise_of(bound.excess_share)
-    noisy = noisy_sums(table_of_sums(sums, 1), noise, run_key, "phrase excess", 0)
+    noisy = noisy_sums(table_of_sums(sums, 1), noise, bound.key_of(run_key), "phrase excess", 0)
     return float(noisy[0]) / UNITS * bound.largest_excess
 
 
@@ -141,7 +150,8 @@ def noisy_numbers(
 ) -> np.ndarray:
     """Returns the noisy number of users of each phrase, less the shortfall: (K,) float64."""
     table = table_of_sums(sums, bound.members)
-    noisy = noisy_sums(table, plan.noise_of(bound.row_share), run_key, "phrase numbers", 0)
+    noise = plan.noise_of(bound.row_share)
+    noisy = noisy_sums(table, noise, bound.key_of(run_key), "phrase numbers", 0)
     return noisy * (bound.scale / UNITS)
 
 

@@ -119,6 +119,18 @@ def test_every_round_has_noise_of_its_own_and_as_much_as_its_share_of_the_budget
     assert np.abs(np.corrcoef(each.T) - np.eye(len(shares))).max() < 0.25
 
 
+def test_two_bounds_under_one_key_have_noise_of_their_own():
+    """Else the difference of two releases would be that of their weights, without any noise."""
+    plan = PhraseCountsPlan(epsilon=1, delta=1e-6)
+    key = RunKey(b"k" * 32)
+    nothing: list[RowSums] = []
+    bounds = [Bound(members=50, most=most, excess_share=0.1) for most in (4, 8)]
+    numbers = [noisy_numbers(nothing, each, plan, key) / each.scale for each in bounds]
+    assert np.abs(numbers[0] - numbers[1]).min() > 0.01
+    excess = [noisy_excess(nothing, each, plan, key) / each.largest_excess for each in bounds]
+    assert excess[0] != pytest.approx(excess[1], abs=0.01)
+
+
 @pytest.mark.parametrize("members", [1, 20, 5_000])
 @pytest.mark.parametrize("users", [0.0, 3.0, 1e5])
 def test_the_rounds_together_cost_no_more_than_the_plan_has(members, users):

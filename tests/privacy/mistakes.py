@@ -563,8 +563,8 @@ MISTAKES = (
     Mistake(
         "a count of a list: the numbers have the noise of the whole budget",
         "phrase_counts/sums.py",
-        "plan.noise_of(bound.row_share)",
-        "plan.noise_of(1.0)",
+        "noise = plan.noise_of(bound.row_share)",
+        "noise = plan.noise_of(1.0)",
         ("phrase_counts/test_sums.py",),
     ),
     Mistake(
