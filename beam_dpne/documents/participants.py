@@ -196,7 +196,7 @@ def create_participants(path: str, series: str) -> None:
     Raises:
       BudgetError: There is something at the path, or the folder cannot be made.
     """
-    with _as_budget_error(f"participants must be a new folder, got {path}"):
+    with _as_budget_error(f"`participants` must be a new folder, got {path}"):
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         os.mkdir(path, _OWNER_ALONE)
         secret = os.urandom(32).hex()
@@ -211,17 +211,17 @@ def open_participants(path: str, series: str) -> Participants:
       BudgetError: There is none, it is damaged or of another series, or others than its owner can use
         it.
     """
-    with _as_budget_error(f"participants must be the private folder of the series, got {path}"):
+    with _as_budget_error(f"`participants` must be the private folder of the series, got {path}"):
         mode = os.stat(path).st_mode
         data = directory_at(path).read(KEY_NAME)
     if os.name == "posix" and stat.S_IMODE(mode) & _OTHERS:
         raise BudgetError(
-            f"participants must be a folder that its owner alone can use, got {path}: run chmod -R "
+            f"`participants` must be a folder that its owner alone can use, got {path}: run chmod -R "
             f"go= {path}."
         )
     if data is None:
         raise BudgetError(
-            f"participants must be the private folder of the series, got {path}, which has no "
+            f"`participants` must be the private folder of the series, got {path}, which has no "
             f"{KEY_NAME}. {_RESTORE}"
         )
     with _as_budget_error(f"{KEY_NAME} in {path} is damaged"):
@@ -229,7 +229,7 @@ def open_participants(path: str, series: str) -> Participants:
         key = RunKey.from_hex(file.key)
     if file.series != series:
         raise BudgetError(
-            f"participants must be the private folder of the series, got {path}, which is that of "
+            f"`participants` must be the private folder of the series, got {path}, which is that of "
             "another one."
         )
     return Participants(path=path, series=series, key=key)
@@ -296,9 +296,9 @@ class Participation:
         if self.folder.has_list(number):
             if not np.array_equal(self.folder.read_all(number), digests):
                 raise BudgetError(
-                    f"input must be that of the first try of release {number} of the series, which had "
-                    "this run key, but other users take part. Take a fresh run key: then this is the "
-                    "next release of the series."
+                    f"`input` must be that of the first try of release {number} of the series, "
+                    "which had this run key, but other users take part. Take a fresh run key: then "
+                    "this is the next release of the series."
                 )
         else:
             self.folder.write(number, self.name, digests)

@@ -38,7 +38,7 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
     from beam_dpne.storage.paths import is_local
 
     if not is_local(path):
-        raise UsageError(f"failure_log must be a local file, got failure_log={path}.")
+        raise UsageError(f"`failure_log` must be a local file, got `failure_log={path}`.")
     check_outside("failure_log", path, output)
     path = absolute_path(path)
     try:
@@ -49,7 +49,7 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
         handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise UsageError(
-            f"failure_log must be a file that can be written, got failure_log={path} "
+            f"`failure_log` must be a file that can be written, got `failure_log={path}` "
             f"({error.strerror})."
         ) from None
 

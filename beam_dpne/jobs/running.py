@@ -51,7 +51,7 @@ def run(made: Made, prepared: Prepared, showing: Showing) -> Ended:
     """
     private = prepared.private
     if private is None:
-        raise UsageError("epsilon and delta must be given.")
+        raise UsageError("`epsilon` and `delta` must be given.")
     output = made[Writing].output
     ended = Ended()
     with (
@@ -109,7 +109,7 @@ def run_in_memory(made: Made, prepared: Prepared, showing: Showing) -> tuple[Rel
     """
     private = prepared.private
     if private is None:
-        raise UsageError("epsilon and delta must be given.")
+        raise UsageError("`epsilon` and `delta` must be given.")
     workers = prepared.workers or 1
     job = _job(made, prepared, private, output="")
     log = made[FailureLogging].failure_log
@@ -183,11 +183,12 @@ def only_run_to(output: str) -> Iterator[None]:
             stack.enter_context(directory.reserved())
         except BlockingIOError:
             raise UsageError(
-                f"output must be of one run at a time, got output={output}, to which another run is at "
-                "work. Choose another directory."
+                f"`output` must be of one run at a time, got `output={output}`, to which another "
+                "run is at work. Choose another directory."
             ) from None
         except OSError as error:
             raise UsageError(
-                f"output must be a directory that can be made, got output={output} ({reason(error)})."
+                f"`output` must be a directory that can be made, got `output={output}` "
+                f"({reason(error)})."
             ) from None
         yield

@@ -176,7 +176,7 @@ def read_phrases(
     leaves_out = asked.unmakeable == "leave_out"
     unusable = 0
     if asked.phrases_same_people and kind != RELEASE:
-        raise UsageError(f"phrases_same_people needs a release as phrases, got {path}.")
+        raise UsageError(f"`phrases_same_people` needs a release as phrases, got {path}.")
     if kind == RELEASE:
         release, listed = read_released("phrases", path)
         described = release_description(release, same_people=asked.phrases_same_people)
@@ -193,15 +193,16 @@ def read_phrases(
             entries = _as_listed(table, tokenizer, as_they_are=False)
     if unusable and not leaves_out:
         raise UsageError(
-            "phrases must have a phrase in each row, and a group that can be used if there is a column "
-            f"group, got {unusable} other rows in {path}. Correct the table, or set "
-            "unmakeable=leave_out."
+            "`phrases` must have a phrase in each row, and a group that can be used if there is a "
+            f"column group, got {unusable} other rows in {path}. Correct the table, or set "
+            "`unmakeable=leave_out`."
         )
     entries = _grouped(entries, asked, is_grouped=is_grouped)
     found = _usable(entries, leaves_out=leaves_out)
     if not 0 < len(found) <= most:
         raise UsageError(
-            f"phrases must be from 1 to max_phrases={most}, got {len(found)} of {path} in all groups."
+            f"`phrases` must be from 1 to `max_phrases={most}`, got {len(found)} of {path} in all "
+            "groups."
         )
     left_out = unusable + len(entries) - len(found)
     return _with_section(_made(found), {**described, "left_out": left_out})
@@ -211,8 +212,8 @@ def _of_lines(path: str, tokenizer: str | Tokenizer) -> list[_Entry]:
     """Returns the phrases of a text, one a line; lines of white space are passed over."""
     if tokenizer_name(tokenizer) == "tokens":
         raise InputError(
-            f"phrases must be a table or a release with tokenizer='tokens', got the text {path}, whose "
-            "lines do not say where such tokens end."
+            "`phrases` must be a table or a release with `tokenizer='tokens'`, got the text "
+            f"{path}, whose lines do not say where such tokens end."
         )
     lines = [line for line in itertools.chain.from_iterable(line_blocks(path)) if line.strip()]
     return [_Entry(*each) for each in zip(lines, _tokens_of(lines, tokenizer), strict=True)]
@@ -224,7 +225,7 @@ def _as_listed(listed: Listed, tokenizer: str | Tokenizer, *, as_they_are: bool)
     try:
         words: list[Sequence[str | None]] = [split_ngram(text) for text in texts]
     except ValueError:
-        raise InputError("phrases must have the escapes of releases.") from None
+        raise InputError("`phrases` must have the escapes of releases.") from None
     if as_they_are or tokenizer_name(tokenizer) in _AS_THEY_ARE:
         words = _without_left_out(words, tokenizer)
     else:
@@ -256,13 +257,13 @@ def _grouped(entries: list[_Entry], asked: CountedPhrases, *, is_grouped: bool) 
     if not is_grouped:
         if asked.groups:
             raise UsageError(
-                "groups must be given with group_field, which names the field of groups."
+                "`groups` must be given with `group_field`, which names the field of groups."
             )
         # The groups of a list mean nothing where documents have none.
         return [each._replace(group=None) for each in entries]
     if has_groups == bool(asked.groups):
         raise UsageError(
-            "group_field needs groups, or a table of phrases with a column group, and not both: the "
+            "`group_field` needs groups, or a table of phrases with a column group, and not both: the "
             "groups of a count are public and cannot be found in the data."
         )
     return entries if has_groups else _in_groups(entries, asked.groups)
@@ -274,7 +275,7 @@ def _in_groups(entries: list[_Entry], groups: Sequence[str] | None) -> list[_Ent
         return entries
     for group in groups:
         if fault := group_fault(group):
-            raise UsageError(f"groups must be names of groups, got {group!r}: {fault}.")
+            raise UsageError(f"`groups` must be names of groups, got {group!r}: {fault}.")
     return [each._replace(group=group) for group in groups for each in entries]
 
 
@@ -306,8 +307,8 @@ def _usable(entries: list[_Entry], *, leaves_out: bool) -> list[_Entry]:
         shown = ", ".join(faults[:_MOST_SHOWN])
         more = f" and {len(faults) - _MOST_SHOWN} more" if len(faults) > _MOST_SHOWN else ""
         raise UsageError(
-            "phrases must be distinct phrases that the tokenizer makes of texts, got "
-            f"{shown}{more}. Correct the list, or set unmakeable=leave_out."
+            "`phrases` must be distinct phrases that the tokenizer makes of texts, got "
+            f"{shown}{more}. Correct the list, or set `unmakeable=leave_out`."
         )
     return kept
 
@@ -315,7 +316,7 @@ def _usable(entries: list[_Entry], *, leaves_out: bool) -> list[_Entry]:
 def _made(entries: Sequence[_Entry]) -> PhraseList:
     """Returns a list of usable phrases, sorted, of which the ledger says nothing yet."""
     if not entries:
-        raise ValueError("phrases must be at least one, got none.")
+        raise ValueError("`phrases` must be at least one, got none.")
     rows = [
         (each.group or "", join_tokens([str(t) for t in each.tokens]), each) for each in entries
     ]

@@ -51,7 +51,7 @@ def frame_file(frame: Frame, options: ReadOptions) -> tuple[InputFile, ReadOptio
     """
     if options.input_format not in ("auto", _KIND):
         raise InputError(
-            f"input_format must be left out for a frame, got input_format={options.input_format!r}."
+            f"`input_format` must be left out for a frame, got `input_format={options.input_format!r}`."
         )
     options = dataclasses.replace(options, input_format=_KIND)
     schema, batches = _opened(frame.given, options)

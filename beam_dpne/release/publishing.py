@@ -49,21 +49,23 @@ def check_output(output: str, *, overwrite: bool) -> None:
       ReleaseError: The path is a file, or the directory is not empty or cannot be written.
     """
     if not output:
-        raise ReleaseError("output must be the path of a directory, got output=''.")
+        raise ReleaseError("`output` must be the path of a directory, got `output=''`.")
     directory = directory_at(output)
-    with as_release_error(f"output must be a directory that can be written, got output={output}"):
+    with as_release_error(
+        f"`output` must be a directory that can be written, got `output={output}`"
+    ):
         names = directory.names()
         ledger = directory.read(LEDGER_NAME)
         if ledger is not None and not is_ledger(ledger):
             raise ReleaseError(
-                f"output has a {LEDGER_NAME} that beam_dpne did not write, got output={output}. "
+                f"output has a {LEDGER_NAME} that beam_dpne did not write, got `output={output}`. "
                 "Choose another directory."
             )
         if names and not overwrite:
             state = "is not empty" if ledger is None else "is a release already"
             raise ReleaseError(
-                f"output must be an empty or new directory, got output={output}, which {state}. "
-                "Choose another directory, or set overwrite, which deletes only files of a release."
+                f"`output` must be an empty or new directory, got `output={output}`, which {state}. "
+                "Choose another directory, or set `overwrite`, which deletes only files of a release."
             )
         directory.probe()
 
@@ -178,7 +180,7 @@ def _put_last(
         _put_ledger(directory, ledger, seen=current)
     elif ledger != current:
         raise ReleaseError(
-            f"{directory.path} is a release already; choose another directory or set overwrite."
+            f"{directory.path} is a release already; choose another directory or set `overwrite`."
         )
 
 
@@ -230,12 +232,12 @@ def write_file(
     folder, name = split(output)
     check_access([], [folder])
     directory = directory_at(folder)
-    with as_release_error(f"output must be where a file can be written, got output={output}"):
+    with as_release_error(f"`output` must be where a file can be written, got `output={output}`"):
         is_file = output[-1:] not in ("", "/") and name not in ("", LEDGER_NAME)
         if not is_file or (name in directory.names() and not overwrite):
             raise ReleaseError(
-                f"output must be a new file, got output={output}. Choose another name, or set "
-                "overwrite."
+                f"`output` must be a new file, got `output={output}`. Choose another name, or set "
+                "`overwrite`."
             )
         with directory.locked():
             directory.put(name, data)

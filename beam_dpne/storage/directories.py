@@ -118,7 +118,7 @@ def overtaken(path: str) -> ReleaseError:
     """Returns the error for a run that finds another run's release where it wants to publish."""
     return ReleaseError(
         f"another run published in {path} while this one ran. The other release is whole, and "
-        "nothing of this run was published. Choose another directory, or set overwrite and run again."
+        "nothing of this run was published. Choose another directory, or set `overwrite` and run again."
     )
 
 

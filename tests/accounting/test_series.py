@@ -135,7 +135,7 @@ def test_releases_see_a_user_at_most_so_many_times_and_nobody_else_by_her(tmp_pa
             number = world.run(own, plan, key, until)
             if key is not None and until in ("publish", "record"):
                 assert world.run(own, plan, key) == number
-                with pytest.raises(BudgetError, match="input must be that of the first try"):
+                with pytest.raises(BudgetError, match="`input` must be that of the first try"):
                     world.run({*own, "somebody new"}, plan, key)
                 world.seen[number].discard("somebody new")
     one, other = worlds
@@ -376,7 +376,7 @@ def test_releases_are_refused_when_all_are_made_or_users_are_named_in_another_wa
         world.series.start(
             private.participation, expense=spent, users="another field", same_people=(), **start
         )
-    with pytest.raises(BudgetError, match="known must be releases of the series"):
+    with pytest.raises(BudgetError, match="`known` must be releases of the series"):
         world.series.start(
             private.participation,
             expense=spent,
@@ -421,5 +421,5 @@ def test_folders_of_a_series_are_made_once(world):
     with pytest.raises(BudgetError, match="must be a new or empty folder"):
         world.create(1)
     shutil.rmtree(world.folder / "series")
-    with pytest.raises(BudgetError, match="participants must be a new folder"):
+    with pytest.raises(BudgetError, match="`participants` must be a new folder"):
         world.create(1)

@@ -206,22 +206,25 @@ def test_a_plan_is_given_by_an_object_a_file_or_keywords(table, tmp_path):
     ]
     assert len({release.ledger_sha256 for release in releases}) == 1
     for each in (whole, path):
-        with pytest.raises(UsageError, match="epsilon is in the"):
+        with pytest.raises(UsageError, match="`epsilon` is in the"):
             release_ngrams(table, **given, plan=each, epsilon=4)
-    with pytest.raises(UsageError, match="plan must be a SetUnionPlan or a path, got NgramsPlan"):
+    with pytest.raises(UsageError, match="`plan` must be a SetUnionPlan or a path, got NgramsPlan"):
         release_items(table, **given, plan=whole)
 
 
 REFUSED = {
-    "a column that is nearly there": ({"user": "custoner"}, "user must .* Did you mean customer?"),
+    "a column that is nearly there": (
+        {"user": "custoner"},
+        "`user` must .* Did you mean customer?",
+    ),
     "a column that is not there": ({"text": "xyz"}, "It has the fields customer, message"),
     "a column of objects": ({"text": "talk"}, "Name the field within it, e.g. text="),
     "a column that names nobody": ({"user": "talk"}, "A user must be text"),
-    "an option of files": ({"delimiter": ";"}, "delimiter must be left out"),
-    "a format": ({"input_format": "csv"}, "input_format must be left out for a frame"),
-    "no delta": ({"delta": None}, "delta must be given"),
-    "a value": ({"max_length": 0}, "max_length must be an integer"),
-    "a list that is the input": ({"known": "copy.txt"}, "known must not be private data"),
+    "an option of files": ({"delimiter": ";"}, "`delimiter` must be left out"),
+    "a format": ({"input_format": "csv"}, "`input_format` must be left out for a frame"),
+    "no delta": ({"delta": None}, "`delta` must be given"),
+    "a value": ({"max_length": 0}, "`max_length` must be an integer"),
+    "a list that is the input": ({"known": "copy.txt"}, "`known` must not be private data"),
 }
 
 
@@ -436,7 +439,7 @@ def test_an_evaluation_of_a_frame_is_that_of_the_command(cli, commanded, table, 
     assert found.tables
     for name, rows in found.tables.items():
         assert json.loads(json.dumps(rows)) == whole[name]
-    with pytest.raises(UsageError, match="user must be that of the release, 'customer'"):
+    with pytest.raises(UsageError, match="`user` must be that of the release, 'customer'"):
         evaluate(release, table, user="team")
 
 
@@ -462,7 +465,7 @@ def test_a_plan_and_its_forecast_are_those_of_the_command(cli, table):
             assert all(f"{value:,}" in shown for value in row.values() if type(value) is int)
         assert f"ε = {found.plan.epsilon:g}, δ" in shown
     assert plan(SetUnionPlan(epsilon=4, delta=1e-7)).rows
-    with pytest.raises(UsageError, match="plan must be a NgramsPlan"):
+    with pytest.raises(UsageError, match="`plan` must be a NgramsPlan"):
         plan({"epsilon": 4})
 
 
@@ -479,5 +482,5 @@ def test_an_account_adds_up_releases_in_memory_and_in_files(cli, table, tmp_path
     budget = tmp_path / "budget"
     account(budget=str(budget), create=True, population="all", epsilon=40, delta=1e-3)
     assert account(*paths, budget=str(budget), add=True).total.epsilon > 10
-    with pytest.raises(UsageError, match="budget must be given without releases in memory"):
+    with pytest.raises(UsageError, match="`budget` must be given without releases in memory"):
         account(fresh[0], budget=str(budget), add=True)
