@@ -293,6 +293,12 @@ class Participation:
         """
         digests, _ = _counted(np.concatenate([np.zeros((0, 2), np.uint64), *users]))
         number = self.place.number
+        if not directory_at(self.path).has(f"{self.name}.json"):
+            raise BudgetError(
+                f"the note of this run must be in the series {self.path} until it is published, but "
+                "another run has removed it, which uses a copy of a folder of the series. Use the "
+                "newest copies of both folders, and no others."
+            )
         if self.folder.has_list(number):
             if not np.array_equal(self.folder.read_all(number), digests):
                 raise BudgetError(
