@@ -23,6 +23,7 @@ def withheld(run: Callable[[], _Out]) -> _Out:
     Raises:
       BeamDpneError, ValueError, FileNotFoundError: as the function, with the names of keywords.
       RunError: of another error, whose message may quote data.
+      BaseException: what the caller raises to end all, e.g. in a handler of a signal.
     """
     progress.reset()
     try:
@@ -32,6 +33,10 @@ def withheld(run: Callable[[], _Out]) -> _Out:
         raised: BaseException = KeyboardInterrupt()
     except Exception as error:
         raised = _anew(error)
+    except BaseException as error:
+        # It is the caller's own, which may look for this very object.
+        raised = error.with_traceback(None)
+        raised.__cause__ = raised.__context__ = None
     finally:
         progress.reset()
     # Within the block above, the first error would be kept as what was handled.

@@ -1,5 +1,6 @@
 """A call from Python releases what the command does, in memory, and shows no data if it fails."""
 
+import asyncio
 import contextlib
 import inspect
 import json
@@ -245,6 +246,7 @@ def test_what_is_wrong_is_said_before_anything_runs(table, case):
         (pa.array([1]), "got Int64Array"),
         (pd.DataFrame({"user": [1, 2], "text": [1, tokenizers.CANARY]}), "columns of Arrow"),
         (pd.DataFrame([["a", "b", "c"]], columns=["user", "text", "text"]), "is there 2 times"),
+        ((int(tokenizers.CANARY) for _ in "a"), r"\(ValueError\)"),
     ],
 )
 def test_what_is_no_frame_is_refused_without_its_data(frame, message):
@@ -318,11 +320,21 @@ def test_a_failure_log_has_what_an_error_withholds(many, tmp_path, workers):
         called("ngrams", many, **given, workers=workers, partitions=4, failure_log=log)
     assert tokenizers.CANARY not in str(caught.value)
     assert f"KeyError: '{tokenizers.CANARY}'" in log.read_text()
+    assert f"OSError: {tokenizers.CANARY}" in log.read_text()
     assert log.stat().st_mode & 0o777 == 0o600
 
 
+# The files of the frames of an error's traceback.
+OURS = {"test_calls.py", "calls.py", "failing.py"}
+
+
+def files_of(error):
+    frames = traceback.extract_tb(error.__traceback__)
+    return {os.path.basename(each.filename) for each in frames}
+
+
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_error_shows_no_data_and_no_variable_of_ours(many, workers):
+def test_an_error_shows_no_data_and_no_variable_of_ours(many, workers, capfd, logged):
     before = (threading.excepthook, sys.unraisablehook)
     given = {"tokenizer": "tests.api.tokenizers:failing_words", "text": "canary", "mask": None}
     with pytest.raises(RunError) as caught:
@@ -332,16 +344,30 @@ def test_an_error_shows_no_data_and_no_variable_of_ours(many, workers):
     assert tokenizers.CANARY not in str(error)
     assert (error.__context__, error.__cause__) == (None, None)
     assert not hasattr(error, "__notes__")
-    frames = [each.filename for each in traceback.extract_tb(error.__traceback__)]
-    assert {os.path.basename(name) for name in frames} == {
-        "test_calls.py",
-        "calls.py",
-        "failing.py",
-    }
+    assert tokenizers.CANARY not in logged.getvalue() + "".join(capfd.readouterr())
+    assert files_of(error) == OURS
     # A notebook may show all variables of these frames, but those of its own.
     shown = [repr(frame.f_locals) for frame, _ in traceback.walk_tb(error.__traceback__)][-2:]
     assert tokenizers.CANARY not in "".join(shown)
     assert (threading.excepthook, sys.unraisablehook) == before
+
+
+@pytest.mark.parametrize("kind", [SystemExit, asyncio.CancelledError])
+def test_what_a_caller_raises_to_end_all_is_raised_without_a_variable_of_ours(table, kind):
+    """As a handler of a signal does, while private texts are at hand."""
+    raised = kind(7)
+
+    def batches():
+        yield from table.to_batches(90)
+        try:
+            raise KeyError(tokenizers.CANARY)
+        except KeyError:
+            raise raised from None
+
+    with pytest.raises(kind) as caught:
+        called("ngrams", batches())
+    assert caught.value is raised
+    assert (raised.__context__, files_of(raised)) == (None, OURS)
 
 
 def test_a_lock_that_another_thread_holds_stops_no_process(many):
