@@ -25,7 +25,13 @@ from beam_dpne.release.parts import (
     render_parts,
 )
 from beam_dpne.release.places import LEDGER_NAME, check_outside
-from beam_dpne.release.reading import Release, as_release_error, decode_ledger, is_ledger
+from beam_dpne.release.reading import (
+    Release,
+    as_release_error,
+    decode_ledger,
+    is_ledger,
+    released_in,
+)
 from beam_dpne.release.schema import AnyLedger, Part
 from beam_dpne.storage.directories import Directory, check_access, directory_at, require_file_system
 from beam_dpne.storage.paths import split
@@ -116,8 +122,8 @@ def publish_release(
       The path of the ledger.
 
     Raises:
-      ReleaseError: A release exists and overwrite is off, or the output cannot be written. The
-        existing release stays as it was.
+      ReleaseError: A release exists and overwrite is off, or it has the noise of this one and is of
+        another input, or the output cannot be written. The existing release stays as it was.
     """
     directory = directory_at(output)
     parts: list[str] = []
@@ -127,8 +133,12 @@ def publish_release(
         current = directory.read(LEDGER_NAME)
         before = directory.names()
         is_writing = current is None or overwrite
+        files = rendered(rows, ledger, output_format, rows_per_part)
+        if current is not None and _have_one_noise(current, ledger):
+            files = [*files]
+            _refuse_other_input(current, files[-1][1], output)
         try:
-            for name, data in rendered(rows, ledger, output_format, rows_per_part):
+            for name, data in files:
                 if name == LEDGER_NAME:
                     _put_last(directory, data, current, is_writing=is_writing)
                     continue
@@ -168,6 +178,27 @@ def write_release(
     publish_release(
         release.rows, ledger, output=output, output_format=output_format, overwrite=overwrite
     )
+
+
+def _have_one_noise(current: bytes, ledger: AnyLedger) -> bool:
+    """Whether the release that is there was made under the run key and the parameters of a new one."""
+    own = ledger.run_key
+    if not own.given or own.bound_commitment is UNSET:
+        return False
+    with contextlib.suppress(ReleaseError):  # Older versions drew other noise.
+        return decode_ledger(current, LEDGER_NAME).run_key.bound_commitment == own.bound_commitment
+    return False
+
+
+def _refuse_other_input(current: bytes, ledger: bytes, output: str) -> None:
+    """Raises ReleaseError if two releases with one noise are not the same."""
+    if released_in(json.loads(current)) != released_in(json.loads(ledger)):
+        raise ReleaseError(
+            "output must not be a release of another input under the same run key, got "
+            f"output={output}: the difference of the two is free of noise, so that WHOEVER SEES BOTH "
+            "HAS NO GUARANTEE. Take a fresh run key. If nobody has seen the release that is there, you "
+            "may delete it instead."
+        )
 
 
 def _put_last(

@@ -125,6 +125,26 @@ def test_a_run_counts_if_it_fails_while_it_publishes_and_does_not_if_it_fails_be
     assert (sum(part["rows"] for part in ledger["parts"]) == 0) == is_late
 
 
+@pytest.mark.parametrize("way", ["1 process", "engine"])
+def test_a_retry_with_other_texts_of_the_same_users_does_not_replace_the_release(
+    cli, create, folder, tmp_path, way
+):
+    """Both have the same noise, which their difference would be free of."""
+    series = create()
+    rows = (folder / "one.jsonl").read_text()
+    (tmp_path / "in.jsonl").write_text(rows)
+    given = ("--input", tmp_path / "in.jsonl", "--max_length", "1", *series, *WAYS[way])
+    output = ("--run_key_file", folder / "one.key", "--output", tmp_path / "out", "--overwrite")
+    for _ in range(2):
+        assert cli("ngrams", *given, *output).status == 0
+    first = release_bytes(tmp_path / "out")
+    (tmp_path / "in.jsonl").write_text(rows.replace("night all", "morning all"))
+    ended = cli("ngrams", *given, *output)
+    assert ended.status == 1
+    assert "a release of another input under the same run key" in ended.err
+    assert release_bytes(tmp_path / "out") == first
+
+
 @pytest.mark.parametrize(
     ("times", "epsilon", "counted"),
     [(1, 7.99, "for the first time"), (2, 5.51, "each in 2 releases of the series at most")],
