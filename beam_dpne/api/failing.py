@@ -53,11 +53,35 @@ def _anew(error: Exception) -> Exception:
     return kind(with_keywords(str(error)))
 
 
+class _Kept:
+    """The hooks of the caller, while calls are at work, which may be of several threads.
+
+    Attributes:
+      calls: how many calls are at work.
+      hooks: what prints errors that nobody handles, as it was before the first of them.
+      lock: calls begin and end in several threads.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.hooks = (threading.excepthook, sys.unraisablehook)
+        self.lock = threading.Lock()
+
+
+_kept = _Kept()
+
+
 @contextlib.contextmanager
 def _hooks_kept() -> Iterator[None]:
-    """Puts back what prints errors that nobody handles; a run in this process withholds them."""
-    hooks = (threading.excepthook, sys.unraisablehook)
+    """Puts back what prints errors that nobody handles, when no call is at work that withholds them."""
+    with _kept.lock:
+        if not _kept.calls:
+            _kept.hooks = (threading.excepthook, sys.unraisablehook)
+        _kept.calls += 1
     try:
         yield
     finally:
-        threading.excepthook, sys.unraisablehook = hooks
+        with _kept.lock:
+            _kept.calls -= 1
+            if not _kept.calls:
+                threading.excepthook, sys.unraisablehook = _kept.hooks

@@ -362,6 +362,30 @@ def test_an_error_shows_no_data_and_no_variable_of_ours(many, workers, capfd, lo
     assert (threading.excepthook, sys.unraisablehook) == before
 
 
+def test_hooks_of_the_caller_are_put_back_when_the_last_call_of_all_threads_ends(table):
+    before = threading.excepthook
+    calls = []
+    for _ in range(2):
+        begun, goes_on = threading.Event(), threading.Event()
+
+        def words(texts, begun=begun, goes_on=goes_on):
+            begun.set()
+            assert goes_on.wait(60)
+            return pc.utf8_split_whitespace(texts)
+
+        words.version = "1"
+        given = {"tokenizer": words, "mask": None}
+        thread = threading.Thread(target=called, args=("ngrams", table), kwargs=given)
+        thread.start()
+        assert begun.wait(60)
+        calls.append((thread, goes_on))
+    for thread, goes_on in calls:
+        assert threading.excepthook is not before
+        goes_on.set()
+        thread.join()
+    assert threading.excepthook is before
+
+
 @pytest.mark.parametrize("kind", [SystemExit, asyncio.CancelledError])
 def test_what_a_caller_raises_to_end_all_is_raised_without_a_variable_of_ours(table, kind):
     """As a handler of a signal does, while private texts are at hand."""
