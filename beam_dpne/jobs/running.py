@@ -4,12 +4,14 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 
-from beam_dpne.accounting.population import counted_ledger
+from beam_dpne.accounting.budget import open_budget
+from beam_dpne.accounting.population import Counted, CountedLedger, counted_ledger
+from beam_dpne.accounting.series import open_series
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.elements import progress
 from beam_dpne.elements.processes import can_be_sent, in_new_process
 from beam_dpne.errors import UsageError, kind_of, own_reason
-from beam_dpne.jobs.budgets import charged_budget, kept_budget
+from beam_dpne.jobs.budgets import charged_budget, kept_budget, key_digests
 from beam_dpne.jobs.job import Job, ReadRecords
 from beam_dpne.jobs.local import logged_files, run_here
 from beam_dpne.jobs.made import Made
@@ -143,7 +145,19 @@ def _job(made: Made, prepared: Prepared, private: PrivateRun, *, output: str) ->
         notes=made[ReleaseNotes],
         rejects=None if rejects is None else absolute_path(rejects),
         max_rejected=made[Rejecting].max_rejected,
+        earlier=_with_one_noise(made, private),
     )
+
+
+def _with_one_noise(made: Made, private: PrivateRun) -> tuple[bytes, ...]:
+    """Returns the ledgers of releases under the key of a run with its parameters, as far as known."""
+    own = key_digests(private)
+    runs: list[Counted] = []
+    if own is not None and (path := made[Running].budget):
+        runs += open_budget(path).runs().values()
+    if own is not None and private.participation is not None:
+        runs += [run for _, run in open_series(private.participation.path).runs().values()]
+    return tuple(run.data for run in runs if isinstance(run, CountedLedger) and run.run_key == own)
 
 
 def _run(

@@ -8,7 +8,7 @@ the same files again.
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -107,6 +107,7 @@ def publish_release(
     output_format: str = "jsonl",
     overwrite: bool = False,
     rows_per_part: int = ROWS_PER_PART,
+    earlier: Sequence[bytes] = (),
 ) -> str:
     """Publishes a release as files that a ledger lists.
 
@@ -117,13 +118,15 @@ def publish_release(
       output_format: As there.
       overwrite: As there.
       rows_per_part: As there.
+      earlier: As there.
 
     Returns:
       The path of the ledger.
 
     Raises:
-      ReleaseError: A release exists and overwrite is off, or it has the noise of this one and is of
-        another input, or the output cannot be written. The existing release stays as it was.
+      ReleaseError: A release exists and overwrite is off; or it, or an earlier one, has the noise of
+        this one and is of another input; or the output cannot be written. The existing release stays
+        as it was.
     """
     directory = directory_at(output)
     parts: list[str] = []
@@ -134,9 +137,11 @@ def publish_release(
         before = directory.names()
         is_writing = current is None or overwrite
         files = rendered(rows, ledger, output_format, rows_per_part)
-        if current is not None and _have_one_noise(current, ledger):
+        there = () if current is None else (current,)
+        alike = [each for each in (*there, *earlier) if _have_one_noise(each, ledger)]
+        if alike:
             files = [*files]
-            _refuse_other_input(current, files[-1][1], output)
+            _refuse_other_input(alike, files[-1][1])
         try:
             for name, data in files:
                 if name == LEDGER_NAME:
@@ -190,14 +195,15 @@ def _have_one_noise(current: bytes, ledger: AnyLedger) -> bool:
     return False
 
 
-def _refuse_other_input(current: bytes, ledger: bytes, output: str) -> None:
-    """Raises ReleaseError if two releases with one noise are not the same."""
-    if released_in(json.loads(current)) != released_in(json.loads(ledger)):
+def _refuse_other_input(earlier: Iterable[bytes], ledger: bytes) -> None:
+    """Raises ReleaseError if releases with the noise of a new one are not the same release."""
+    own = released_in(json.loads(ledger))
+    if any(released_in(json.loads(each)) != own for each in earlier):
         raise ReleaseError(
-            "output must not be a release of another input under the same run key, got "
-            f"output={output}: the difference of the two is free of noise, so that WHOEVER SEES BOTH "
-            "HAS NO GUARANTEE. Take a fresh run key. If nobody has seen the release that is there, you "
-            "may delete it instead."
+            "the run key must be a fresh one for each input, but there is a release of another input "
+            "under this key and these parameters. The difference of the two would be free of noise, "
+            "so that this one was not published. Take a fresh run key. Only if the input is the same, "
+            "and versions of packages differ, the two are one release, which is there already."
         )
 
 

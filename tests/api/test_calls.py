@@ -190,7 +190,7 @@ def test_a_release_in_memory_is_the_release_of_its_files(commanded, table, tmp_p
 def test_a_release_of_another_frame_under_one_key_replaces_none(table, tmp_path):
     first, other = (called("ngrams", rows, max_length=1) for rows in (table, table[:300]))
     first.write(tmp_path / "out")
-    with pytest.raises(ReleaseError, match="another input under the same run key"):
+    with pytest.raises(ReleaseError, match="must be a fresh one for each input"):
         other.write(tmp_path / "out", "csv", overwrite=True)
     first.write(tmp_path / "out", "csv", overwrite=True)
     assert beam_dpne.read_release(tmp_path / "out").table() == first.table()

@@ -126,7 +126,7 @@ def test_a_run_counts_if_it_fails_while_it_publishes_and_does_not_if_it_fails_be
 
 
 @pytest.mark.parametrize("way", ["1 process", "engine"])
-def test_a_retry_with_other_texts_of_the_same_users_does_not_replace_the_release(
+def test_a_retry_with_other_texts_of_the_same_users_publishes_nothing(
     cli, create, folder, tmp_path, way
 ):
     """Both have the same noise, which their difference would be free of."""
@@ -134,15 +134,17 @@ def test_a_retry_with_other_texts_of_the_same_users_does_not_replace_the_release
     rows = (folder / "one.jsonl").read_text()
     (tmp_path / "in.jsonl").write_text(rows)
     given = ("--input", tmp_path / "in.jsonl", "--max_length", "1", *series, *WAYS[way])
-    output = ("--run_key_file", folder / "one.key", "--output", tmp_path / "out", "--overwrite")
-    for _ in range(2):
-        assert cli("ngrams", *given, *output).status == 0
+    given = (*given, "--run_key_file", folder / "one.key", "--overwrite", "--output")
+    for output in ("out", "out", "again"):
+        assert cli("ngrams", *given, tmp_path / output).status == 0
     first = release_bytes(tmp_path / "out")
     (tmp_path / "in.jsonl").write_text(rows.replace("night all", "morning all"))
-    ended = cli("ngrams", *given, *output)
-    assert ended.status == 1
-    assert "a release of another input under the same run key" in ended.err
-    assert release_bytes(tmp_path / "out") == first
+    for output in ("again", "last"):
+        ended = cli("ngrams", *given, tmp_path / output)
+        assert ended.status == 1
+        assert "must be a fresh one for each input" in ended.err
+    assert not (tmp_path / "last").exists()
+    assert release_bytes(tmp_path / "out") == release_bytes(tmp_path / "again") == first
 
 
 @pytest.mark.parametrize(
