@@ -134,6 +134,8 @@ class Participants:
         """
         directory = self._directory()
         with _as_budget_error(f"the participants cannot be written into {self.path}"):
+            if not directory.has(KEY_NAME):
+                raise BudgetError(f"{self.path} has no {KEY_NAME} any more. {_RESTORE}")
             # What a killed run has left of the files that it was writing.
             directory.remove(each for each in directory.names() if _LEFT_BEHIND.fullmatch(each))
             sha256: dict[str, str] = {}

@@ -243,6 +243,17 @@ def test_the_private_folder_is_of_its_owner_alone_and_holds_no_id(world):
         assert b"ann" not in file.read_bytes()
 
 
+def test_a_run_whose_private_folder_is_gone_publishes_nothing_and_makes_no_other_one(world):
+    """As where its disk was taken away."""
+    participation = world.create(2).placed().participation
+    digests = participation.digests(pa.array(["a"]))
+    (world.folder / "series" / f"{participation.name}.json").touch()
+    shutil.rmtree(world.folder / "private")
+    with pytest.raises(BudgetError, match=r"has no participants.json any more"):
+        participation.record([digests])
+    assert not (world.folder / "private").exists()
+
+
 def test_digests_follow_from_the_key_of_the_series_and_hide_ids_without_it(tmp_path):
     found = []
     for name in ("one", "two"):
