@@ -141,7 +141,7 @@ def publish_release(
         alike = [each for each in (*there, *earlier) if _have_one_noise(each, ledger)]
         if alike:
             files = [*files]
-            _refuse_other_input(alike, files[-1][1])
+            refuse_other_input(alike, files[-1][1])
         try:
             for name, data in files:
                 if name == LEDGER_NAME:
@@ -195,8 +195,16 @@ def _have_one_noise(current: bytes, ledger: AnyLedger) -> bool:
     return False
 
 
-def _refuse_other_input(earlier: Iterable[bytes], ledger: bytes) -> None:
-    """Raises ReleaseError if releases with the noise of a new one are not the same release."""
+def refuse_other_input(earlier: Iterable[bytes], ledger: bytes) -> None:
+    """Checks that releases with the noise of a new one are the same release.
+
+    Args:
+      earlier: Their ledgers.
+      ledger: The ledger of the new one.
+
+    Raises:
+      ReleaseError: One is of another input.
+    """
     own = released_in(json.loads(ledger))
     if any(released_in(json.loads(each)) != own for each in earlier):
         raise ReleaseError(

@@ -55,7 +55,12 @@ PROGRAMS = {
     "bayesian": ("estimate_probabilities", {"public": "public.tsv", "length": 2}),
     "count": ("count_phrases", {"phrases": "phrases.txt"}),
 }
-OPTIONS = {"user": "user_field", "text": "text_field", "group": "group_field"}
+OPTIONS = {
+    "user": "user_field",
+    "text": "text_field",
+    "group": "group_field",
+    "run_key": "run_key_file",
+}
 GIVEN = {"user": "customer", "text": "message", "epsilon": 10, "delta": 1e-4}
 
 
@@ -187,14 +192,20 @@ def test_a_release_in_memory_is_the_release_of_its_files(commanded, table, tmp_p
         release.write(tmp_path / "jsonl")
 
 
-def test_a_release_of_another_frame_under_one_key_replaces_none(table, tmp_path):
-    first, other = (called("ngrams", rows, max_length=1) for rows in (table, table[:300]))
-    first.write(tmp_path / "out")
+def test_a_key_that_has_met_another_frame_gives_no_release(cli, table, tmp_path):
+    """Nor does it replace one, as that of a command."""
+    first = called("ngrams", table, max_length=1)
     with pytest.raises(ReleaseError, match="must be a fresh one for each input"):
-        other.write(tmp_path / "out", "csv", overwrite=True)
-    first.write(tmp_path / "out", "csv", overwrite=True)
-    assert beam_dpne.read_release(tmp_path / "out").table() == first.table()
-    assert called("ngrams", table[:300], run_key=None).write(tmp_path / "out", overwrite=True)
+        called("ngrams", table[:300], max_length=1)
+    assert called("ngrams", table[:300], max_length=1, run_key=None).num_rows
+    pq.write_table(table[:300], tmp_path / "notes.parquet")
+    given = {**GIVEN, "mask": "numbers", "max_length": 1, "run_key": "run.key"}
+    options = [f"--{OPTIONS.get(key, key)}={value}" for key, value in given.items()]
+    out = tmp_path / "out"
+    ended = cli("ngrams", "--input", tmp_path / "notes.parquet", *options, "--output", out)
+    assert ended.status == 0, ended.err
+    with pytest.raises(ReleaseError, match="must be a fresh one for each input"):
+        first.write(out, overwrite=True)
 
 
 def test_a_damaged_file_in_memory_is_refused(table):
