@@ -84,11 +84,13 @@ class _ListFile(
     Attributes:
       series: Name of the series.
       name: Name of the release's file in the folder of the series.
+      commitment: Commitment to the key of the digests: under another one nobody would be found again.
       sha256: SHA-256 of each file of digests by its name.
     """
 
     series: str
     name: str
+    commitment: str
     sha256: dict[str, str]
 
 
@@ -144,7 +146,9 @@ class Participants:
                 file = _digests_name(number, part)
                 directory.put(file, data)
                 sha256[file] = hashlib.sha256(data).hexdigest()
-            listed = _ListFile(series=self.series, name=name, sha256=sha256)
+            listed = _ListFile(
+                series=self.series, name=name, commitment=self.key.commitment(), sha256=sha256
+            )
             directory.put(_list_name(number), msgspec.json.encode(listed))
 
     def read(self, number: int, part: int) -> np.ndarray:
@@ -186,6 +190,10 @@ class Participants:
             listed = msgspec.json.decode(data, type=_ListFile)
         if listed.series != self.series:
             raise BudgetError(f"{file} in {self.path} is of another series. {_RESTORE}")
+        if listed.commitment != self.key.commitment():
+            raise BudgetError(
+                f"{KEY_NAME} in {self.path} has another key than the digests of {file}. {_RESTORE}"
+            )
         return listed
 
     def _directory(self) -> Directory:

@@ -295,9 +295,17 @@ def newest(folder, name):
     return folder.rename(folder.with_name(name))
 
 
+def with_key(file, key):
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"key": key}))
+
+
 DAMAGES = {
     "no folder": (lambda p, s: shutil.rmtree(p), "must be the private folder of the series"),
     "no key": (lambda p, s: (p / "participants.json").unlink(), "has no participants.json"),
+    "another key": (
+        lambda p, s: with_key(p / "participants.json", "ab" * 32),
+        "has another key than the digests of 0001.json",
+    ),
     "a damaged key": (lambda p, s: (p / "participants.json").write_text("{"), "is damaged"),
     "others can read it": (lambda p, s: p.chmod(0o755), "its owner alone can use"),
     "no list": (lambda p, s: (p / "0002.json").unlink(), "has no participants of release 2"),
