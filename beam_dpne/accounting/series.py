@@ -17,7 +17,7 @@ release counts, whatever was published: its number is given, and its participant
 run with the same run key and parameters repeats it, with the same participants and the same bytes.
 Step 4 is made up for by the next run.
 
-One run is at work at a time: it holds a lock on the private folder.
+One run is at work at a time: it holds locks on both folders.
 """
 
 import contextlib
@@ -251,7 +251,13 @@ class Series:
             raise BudgetError(
                 f"{found.path} must be of release {participation.place.number} of the series."
             )
-        name, run = self.runs()[participation.place.number]
+        number = participation.place.number
+        name, run = self.runs().get(number, ("", None))
+        if name != participation.name:
+            raise BudgetError(
+                f"release {number} of the series {self.path} must be that of this run, but it is that "
+                f"of another one. {_OLDER}"
+            )
         if isinstance(run, CountedLedger):
             check_together({name: run, found.path: found})
         else:
@@ -441,23 +447,30 @@ def with_share(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def only_run_of(participants: str) -> Iterator[None]:
+def only_run_of(path: str, participants: str) -> Iterator[None]:
     """Keeps other runs from a series while this one is at work.
+
+    Both folders are locked: a copy of one of them, which another run is given, has a lock of its own.
+
+    Args:
+      path: Folder of the series.
+      participants: The private folder.
 
     Raises:
       BudgetError: Another run is at work, or the file system has no locks.
     """
     with contextlib.ExitStack() as stack:
-        try:
-            handle = take_lock(stack, absolute_path(participants), waits=False)
-        except BlockingIOError:
-            raise BudgetError(
-                "another run of the series is at work. Wait until it has ended; who takes part in this "
-                "one follows from who took part in that one."
-            ) from None
-        if handle is None:
-            raise BudgetError(
-                f"`participants` must be a folder that can be locked, got {participants}. Put it on a "
-                "disk of this machine."
-            )
+        for name, folder in (("series", path), ("participants", participants)):
+            try:
+                handle = take_lock(stack, real_path(folder), waits=False)
+            except BlockingIOError:
+                raise BudgetError(
+                    "another run of the series is at work. Wait until it has ended; who takes part in "
+                    "this one follows from who took part in that one."
+                ) from None
+            if handle is None:
+                raise BudgetError(
+                    f"`{name}` must be a folder that can be locked, got {folder}. Put it on a disk of "
+                    "this machine."
+                )
         yield

@@ -210,6 +210,7 @@ def _pipeline(job: Job, options: BeamOptions, store: SetStore) -> beam.Pipeline:
         overwrite=job.overwrite,
         tally=read.tally,
         max_rejected=job.max_rejected,
+        earlier=job.earlier,
     )
     _ = read.documents | transform_of(job.private, store) | "Publish" >> write
     return pipeline

@@ -142,7 +142,7 @@ def started_series(made: Made, private: PrivateRun, showing: Showing) -> Iterato
         yield None
         return
     series = open_series(participation.path)
-    with only_run_of(participation.participants):
+    with only_run_of(participation.path, participation.participants):
         series.start(
             participation,
             expense=expense_of_plan(private.plan),
