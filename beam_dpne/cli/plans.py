@@ -33,6 +33,9 @@ def plan(made: Made, _beam_arguments: list[str]) -> None:
     one = found.plan
     if asked.output is not None:
         write_file(asked.output, one.to_json().encode(), overwrite=asked.overwrite)
+    if found.of_series:
+        _print_series(found, asked.releases)
+        return
     if asked.releases is not None:
         display.print_line(
             f"{asked.releases} releases under this plan have at most ε = {whole.epsilon:g} at δ = "
@@ -59,6 +62,22 @@ def plan(made: Made, _beam_arguments: list[str]) -> None:
     )
     if asked.output is not None:
         display.print_notice(f"the plan is in {asked.output}.")
+
+
+def _print_series(found: Planned, releases: int | None) -> None:
+    """Prints the budget of a release of a series, and a forecast, by the releases per user."""
+    whole = found.whole
+    display.print_line(
+        f"A series of {releases} releases has ε = {whole.epsilon:g} at δ = {whole.delta:g}. If each "
+        "user takes part in releases_per_user of them at most, a release of this plan may have:"
+    )
+    budgets = [
+        {"releases_per_user": times, "epsilon": plan.epsilon, "delta": plan.delta}
+        for times, plan in found.of_series.items()
+    ]
+    display.print_table("Each release of a series", budgets)
+    if found.forecast is not None:
+        _print_forecast(found.forecast)
 
 
 def _print_needs(found: Planned) -> None:
@@ -90,8 +109,10 @@ def _print_widths(found: Planned) -> None:
 
 def _print_forecast(forecast: Forecast) -> None:
     """Prints the table of a forecast, and below it the meaning of each column."""
-    delta = forecast.plans[0].delta
-    display.print_table(f"Forecast for {forecast.users:,} users, δ = {delta:g}", forecast.rows)
+    title = f"Forecast for {forecast.users:,} users"
+    if not forecast.releases_per_user:
+        title = f"{title}, δ = {forecast.plans[0].delta:g}"
+    display.print_table(title, forecast.rows)
     display.print_line(
         "50% and 99%: an n-gram needs about this many users to be released with this probability. "
         "100 users, …: the typical interval users_low–users_high of an n-gram with so many."
