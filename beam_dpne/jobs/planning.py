@@ -9,6 +9,7 @@ import numpy as np
 
 from beam_dpne.accounting.composition import plan_of_each, plan_of_share, share_of
 from beam_dpne.accounting.expense import PLANS, Plan
+from beam_dpne.accounting.series import check_releases_per_user
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.errors import InputError, UsageError
 from beam_dpne.evaluation.corpus import read_corpus
@@ -171,11 +172,7 @@ def _plans_of_series(whole: Plan, asked: Planning) -> dict[int, Plan]:
         return {}
     if asked.releases is None:
         raise UsageError("releases must be given with releases_per_user.")
-    if (most := max(asked.releases_per_user)) > asked.releases:
-        raise UsageError(
-            f"releases_per_user must be at most releases, got releases_per_user={most} and "
-            f"releases={asked.releases}."
-        )
+    check_releases_per_user(max(asked.releases_per_user), asked.releases)
     if asked.epsilons is not None:
         raise UsageError(
             "epsilons must be left out with releases_per_user, whose budget is epsilon."
