@@ -28,7 +28,6 @@ from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.release.changes import compare_releases
 from beam_dpne.release.reading import read_release
-from pipelines.experiments.studies import NOTICE
 
 # Half of the words keep their numbers, and others keep these parts in one of the halves.
 FACTORS = (*[1.0] * 5, 0.2, 0.35, 0.5, 0.7, 0.85)
@@ -43,6 +42,8 @@ WORLDS = {
 }
 SIDES = ("old", "new")
 LENGTHS = 3
+SHARES = ("covered", "gone, still held", "as many", "new, held before", "as many before")
+NOTICE = "NOT PRIVATE, for public data only."
 
 
 def topic_of(words: Sequence[str], counts: Mapping[str, int]) -> str:
@@ -146,7 +147,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 found = [compared(folder, files, epsilon) for _ in range(given.repeats)]
                 mean = {name: np.mean([each[name] for each in found]) for name in found[0]}
                 shown = {
-                    name: f"{value:.3f}" if value <= 1 else f"{value:,.0f}"
+                    name: f"{value:.3f}" if name in SHARES else f"{value:,.1f}"
                     for name, value in mean.items()
                 }
                 table.append({"people": WORLDS[world], "ε": f"{epsilon:g}"} | shown)

@@ -121,7 +121,7 @@ def test_intervals_of_ratios_hold_as_often_as_those_of_numbers():
 def test_few_called_changes_are_wrong_whether_few_or_many_rows_have_changed(changed):
     """Of 4,000 rows; by intervals alone one in twenty of those that have not changed is called.
 
-    If nothing has changed, one row or more is called in at most a fifth of all comparisons.
+    If nothing has changed, one row or more is called in at most .3 of all comparisons.
     """
     rng = np.random.default_rng(1)
     number_called, wrong, any_called = [], [], 0
@@ -135,11 +135,11 @@ def test_few_called_changes_are_wrong_whether_few_or_many_rows_have_changed(chan
         wrong.append((is_called & (np.log(found[:, 0]) * change <= 0)).sum())
         any_called += is_called.any()
     if changed:
-        assert sum(wrong) < 0.25 * sum(number_called)
+        assert sum(wrong) < 0.35 * sum(number_called)
         assert sum(number_called) - sum(wrong) > 40 * 0.8 * changed
     else:
-        # P(Binomial(40, .2) > 18) < .0002.
-        assert any_called <= 18
+        # P(Binomial(40, .3) > 23) < .0001.
+        assert any_called <= 23
 
 
 def parts_of_the_whole_reach(rows):
@@ -317,7 +317,7 @@ def test_a_report_has_a_section_on_what_changed(cli, months, tmp_path, name):
     text = (tmp_path / name).read_text()
     assert GONE[:40] in text
     assert read_release(str(months / "old")).ledger_sha256 in text
-    first = text.index("New: ")
+    first = text.index("New in the release: ")
     assert text.index("What was released") < first < text.rindex("What is not protected")
 
 
@@ -329,11 +329,11 @@ def test_a_report_has_a_section_on_what_changed(cli, months, tmp_path, name):
             {
                 "Risen": {"users before", "users now", "ratio (95 % interval)"},
                 "Fallen": {"users before", "users now", "ratio (95 % interval)"},
-                "New": {"users now"},
-                "Gone": {"users before"},
+                "New in the release": {"users now"},
+                "Gone from the release": {"users before"},
             },
         ),
-        ("old without", {"New": set(), "Gone": set()}),
+        ("old without", {"New in the release": set(), "Gone from the release": set()}),
     ],
 )
 def test_readers_see_each_change_with_the_numbers_that_it_has(months, old, numbers):
@@ -341,6 +341,6 @@ def test_readers_see_each_change_with_the_numbers_that_it_has(months, old, numbe
     tables, _ = told_changes(changes, 1, [])
     counts = collections.Counter(changes["change"].to_pylist())
     for change, columns in numbers.items():
-        (row,) = tables.pop(f"{change}: 1 of {counts[change.lower()]}")
+        (row,) = tables.pop(f"{change}: 1 of {counts[change.split()[0].lower()]}")
         assert {*row} == {"n-gram", *columns}
     assert [*tables] == ["What changed"]
