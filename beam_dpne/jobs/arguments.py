@@ -8,6 +8,9 @@ from beam_dpne.validation import did_you_mean
 
 # The name of no runner: the local driver runs the job, which it also does without a name.
 LOCAL = "local"
+# Beam's embedded runner, which does the work in this process, by its names in small letters; what Beam
+# calls DirectRunner may start Prism, or download it.
+EMBEDDED = ("fnapirunner", "embedded", "directrunner")
 
 
 def runner_of(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
