@@ -45,7 +45,7 @@ GONE = (
 UNSEEN = (
     "Unchanged means that no change could be shown. In these comparisons up to 3 % of the risen and "
     "fallen ones had not changed in this direction, and of those that had changed by more than a "
-    "factor of two a fifth to two fifths stood under unchanged."
+    "factor of two a sixth to three fifths stood under unchanged."
 )
 _NAMES = ("length", "group", "ngram", "item")
 _USERS = ("users", "users_low", "users_high")
