@@ -42,6 +42,10 @@ GONE = (
     "gone still had users, and one in twelve to one in three had as many as before. It was much the "
     "same the other way round with new ones."
 )
+LISTED = (
+    "New and gone phrases are those that only one of the two lists has. Unchanged means that no change "
+    "could be shown."
+)
 UNSEEN = (
     "Unchanged means that no change could be shown. In these comparisons up to 3 % of the risen and "
     "fallen ones had not changed in this direction, and of those that had changed by more than a "
@@ -403,7 +407,7 @@ def _factor(value: float) -> str:
 
 
 def told_changes(
-    changes: pa.Table, count: int, unlike: Sequence[str]
+    changes: pa.Table, count: int, unlike: Sequence[str], *, program: str
 ) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
     """Returns tables that sum up changes, by their titles, and sentences for a reader of them.
 
@@ -411,6 +415,7 @@ def told_changes(
       changes: What `compare_releases` returned.
       count: How many rows of each change are shown.
       unlike: What `differences` returned.
+      program: Program of both releases.
     """
     counts = change_counts(changes)
     tables: dict[str, list[dict[str, Any]]] = {"What changed": counts} if counts else {}
@@ -423,6 +428,9 @@ def told_changes(
             sentences.append(
                 f"In the median, rows of both releases have {median:.3g} times as many users as before."
             )
+    if program == "count":
+        sentences.append(LISTED)
+        return tables, sentences
     sentences.append(GONE)
     if "ratio" in changes.column_names:
         sentences.append(UNSEEN)
