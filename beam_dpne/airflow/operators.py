@@ -14,7 +14,7 @@ from airflow.providers.apache.beam.hooks.beam import BeamHook
 from airflow.sdk import Asset, AssetAlias, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from beam_dpne.jobs.arguments import EMBEDDED, LOCAL
+from beam_dpne.jobs.arguments import LOCAL, works_here
 from beam_dpne.jobs.made import Made, fields_in, typed_values, with_file
 from beam_dpne.jobs.parameters import Running
 from beam_dpne.jobs.programs import PROGRAMS
@@ -96,7 +96,7 @@ class Release(BaseOperator):
 
     @property
     def is_here(self) -> bool:
-        """Whether the worker that runs the task does the work of the run, or forks of it do."""
+        """Whether the worker that runs the task does all the work of the run."""
         return False
 
     def start(self, context: Any) -> None:
@@ -204,8 +204,8 @@ class ReleaseOperator(Release):
 
     @property
     def is_here(self) -> bool:
-        """Whether the worker that runs the task does the work of the run, or forks of it do."""
-        return self.runner.lower() in (LOCAL, *EMBEDDED)
+        """Whether the worker that runs the task does all the work of the run."""
+        return works_here(self.runner, self.pipeline_options.get("environment_type"))
 
     def variables(self, context: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the options of Beam and those of the program by name."""

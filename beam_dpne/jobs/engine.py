@@ -32,7 +32,7 @@ from beam_dpne.documents.steps import DocumentsTransform
 from beam_dpne.elements import encoding, progress
 from beam_dpne.elements.encoding import SetStore
 from beam_dpne.errors import RunError, UsageError, printable_reason, withhold_unhandled
-from beam_dpne.jobs.arguments import EMBEDDED, runner_of, unknown_argument
+from beam_dpne.jobs.arguments import EMBEDDED, runner_of, unknown_argument, works_here
 from beam_dpne.jobs.job import Job, ReadRecords
 from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.ngrams.steps import PrivateNgrams
@@ -69,6 +69,14 @@ class BeamOptions:
     def is_embedded(self) -> bool:
         """Whether the runner is Beam's embedded one, in this process."""
         return isinstance(self.runner, FnApiRunner)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process does all the work, alone or as the one worker of an engine."""
+        if self.hands_over:
+            return False
+        environment_type = self.pipeline_options.view_as(PortableOptions).environment_type
+        return self.runner is None or works_here(type(self.runner).__name__, environment_type)
 
     @property
     def is_template(self) -> bool:

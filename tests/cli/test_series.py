@@ -170,7 +170,14 @@ REFUSED = {
     "epsilon": (("--epsilon", "1"), "--epsilon must be left out with series"),
     "delta": (("--delta", "1e-6"), "--delta must be left out with series"),
     "a budget": (("--budget", "budget"), "must be left out with series, which keeps its own"),
-    "an engine": (("--runner", "PrismRunner"), "must be left out on an engine"),
+    "an engine": (
+        ("--runner", "PortableRunner", "--job_endpoint", "localhost:1"),
+        "must be left out on an engine",
+    ),
+    "workers elsewhere": (
+        ("--runner", "PrismRunner", "--environment_type", "DOCKER"),
+        "must be left out on an engine",
+    ),
     "no users": (("--record_is_user",), "must be left out if records have no users"),
 }
 
