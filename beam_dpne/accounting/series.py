@@ -353,11 +353,7 @@ def create_series(
       UsageError: A user may take part in more releases than there are, or a folder is remote, in a
         release or in the other one.
     """
-    if releases_per_user > releases:
-        raise UsageError(
-            "`releases_per_user` must be at most releases, got "
-            f"`releases_per_user={releases_per_user}` and `releases={releases}`."
-        )
+    check_releases_per_user(releases_per_user, releases)
     check_series_places(path, participants)
     name = uuid.uuid4().hex
     directory = directory_at(path)
@@ -375,6 +371,19 @@ def create_series(
         )
         directory.put(SERIES_NAME, json_bytes(file))
     return open_series(path)
+
+
+def check_releases_per_user(releases_per_user: int, releases: int) -> None:
+    """Checks in how many releases of a series a user may take part.
+
+    Raises:
+      UsageError: They are more than the series has.
+    """
+    if releases_per_user > releases:
+        raise UsageError(
+            "`releases_per_user` must be at most releases, got "
+            f"`releases_per_user={releases_per_user}` and `releases={releases}`."
+        )
 
 
 def check_series_places(path: str, participants: str) -> None:

@@ -284,7 +284,7 @@ class Participation:
     def digests(self, users: pa.Array) -> np.ndarray:
         """Returns the digest of each user's id: (n, 2) uint64."""
         encoded = users.dictionary_encode()
-        ids = (user.encode() for user in encoded.dictionary.to_pylist())
+        ids = encoded.dictionary.cast(pa.binary()).to_pylist()
         distinct = one_way_hashes(self.folder.key.sub_key("participant"), ids)
         return distinct[encoded.indices.to_numpy()]
 

@@ -472,8 +472,8 @@ MISTAKES = (
     Mistake(
         "series: whether a user takes part follows from records of others",
         "documents/cutting.py",
-        "batch = batch.filter(pa.array(may))",
-        "batch = batch.filter(pa.array(may | (len(may) % 2 == 0)))",
+        "may = participation.may_take_part(digests)",
+        "may = participation.may_take_part(digests) | (len(digests) % 2 == 0)",
         ("accounting/test_series.py",),
     ),
     Mistake(
