@@ -17,7 +17,7 @@ release counts, whatever was published: its number is given, and its participant
 run with the same run key and parameters repeats it, with the same participants and the same bytes.
 Step 4 is made up for by the next run.
 
-One run is at work at a time: it holds a lock on the private folder.
+One run is at work at a time: it holds locks on both folders.
 """
 
 import contextlib
@@ -251,7 +251,13 @@ class Series:
             raise BudgetError(
                 f"{found.path} must be of release {participation.place.number} of the series."
             )
-        name, run = self.runs()[participation.place.number]
+        number = participation.place.number
+        name, run = self.runs().get(number, ("", None))
+        if name != participation.name:
+            raise BudgetError(
+                f"release {number} of the series {self.path} must be that of this run, but it is that "
+                f"of another one. {_OLDER}"
+            )
         if isinstance(run, CountedLedger):
             check_together({name: run, found.path: found})
         else:
@@ -347,11 +353,7 @@ def create_series(
       UsageError: A user may take part in more releases than there are, or a folder is remote, in a
         release or in the other one.
     """
-    if releases_per_user > releases:
-        raise UsageError(
-            "`releases_per_user` must be at most releases, got "
-            f"`releases_per_user={releases_per_user}` and `releases={releases}`."
-        )
+    check_releases_per_user(releases_per_user, releases)
     check_series_places(path, participants)
     name = uuid.uuid4().hex
     directory = directory_at(path)
@@ -369,6 +371,19 @@ def create_series(
         )
         directory.put(SERIES_NAME, json_bytes(file))
     return open_series(path)
+
+
+def check_releases_per_user(releases_per_user: int, releases: int) -> None:
+    """Checks in how many releases of a series a user may take part.
+
+    Raises:
+      UsageError: They are more than the series has.
+    """
+    if releases_per_user > releases:
+        raise UsageError(
+            "`releases_per_user` must be at most releases, got "
+            f"`releases_per_user={releases_per_user}` and `releases={releases}`."
+        )
 
 
 def check_series_places(path: str, participants: str) -> None:
@@ -441,23 +456,30 @@ def with_share(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def only_run_of(participants: str) -> Iterator[None]:
+def only_run_of(path: str, participants: str) -> Iterator[None]:
     """Keeps other runs from a series while this one is at work.
+
+    Both folders are locked: a copy of one of them, which another run is given, has a lock of its own.
+
+    Args:
+      path: Folder of the series.
+      participants: The private folder.
 
     Raises:
       BudgetError: Another run is at work, or the file system has no locks.
     """
     with contextlib.ExitStack() as stack:
-        try:
-            handle = take_lock(stack, absolute_path(participants), waits=False)
-        except BlockingIOError:
-            raise BudgetError(
-                "another run of the series is at work. Wait until it has ended; who takes part in this "
-                "one follows from who took part in that one."
-            ) from None
-        if handle is None:
-            raise BudgetError(
-                f"`participants` must be a folder that can be locked, got {participants}. Put it on a "
-                "disk of this machine."
-            )
+        for name, folder in (("series", path), ("participants", participants)):
+            try:
+                handle = take_lock(stack, real_path(folder), waits=False)
+            except BlockingIOError:
+                raise BudgetError(
+                    "another run of the series is at work. Wait until it has ended; who takes part in "
+                    "this one follows from who took part in that one."
+                ) from None
+            if handle is None:
+                raise BudgetError(
+                    f"`{name}` must be a folder that can be locked, got {folder}. Put it on a disk of "
+                    "this machine."
+                )
         yield

@@ -33,7 +33,7 @@ def compare(made: Made, _beam_arguments: list[str]) -> None:
     check_access(releases, [])
     old, new = map(read_release, releases)
     changes = compare_releases(old, new)
-    tables, sentences = told_changes(changes, 5, differences(old, new))
+    tables, sentences = told_changes(changes, 5, differences(old, new), program=new.program)
     for title, rows in tables.items():
         display.print_table(title, rows)
     for sentence in sentences:

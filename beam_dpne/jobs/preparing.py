@@ -291,16 +291,9 @@ def _check_places(made: Made, options: "BeamOptions | None") -> None:
         )
     if budget is not None:
         check_outside("budget", budget, output)
-    check_series(made[Running], output, is_here=_is_here(options))
+    check_series(made[Running], output, is_here=options is None or options.is_here)
     if rejects is not None:
         check_directory("rejects", rejects, output)
-
-
-def _is_here(options: "BeamOptions | None") -> bool:
-    """Whether this process does the work of the run, or forks of it do."""
-    if options is None:
-        return True
-    return not options.hands_over and (options.runner is None or options.is_embedded)
 
 
 def _check_beside(options: "BeamOptions", output: str) -> None:

@@ -34,7 +34,8 @@ def check_series(running: Running, output: str | None, *, is_here: bool) -> None
     Args:
       running: the parameters that name the folders.
       output: the directory of the release, or None if it is not known.
-      is_here: whether this process does all the work of the run, or forks of it do.
+      is_here: whether this process does all the work of the run, alone or as the one worker of an
+        engine, or forks of it do.
 
     Raises:
       UsageError: One folder is missing, remote or in a release, or the run has another budget, or is on
@@ -54,8 +55,9 @@ def check_series(running: Running, output: str | None, *, is_here: bool) -> None
         )
     if not is_here:
         raise UsageError(
-            "`series` must be left out on an engine, since the private folder of participants is "
-            "on this machine: run without --runner, or with --runner DirectRunner."
+            "`series` must be left out on an engine with workers elsewhere, since the private "
+            "folder of participants is on this machine: run without --runner, with --runner "
+            "DirectRunner, or on an engine on this machine with --environment_type LOOPBACK."
         )
     check_series_places(running.series, running.participants)
     for name, folder in (("series", running.series), ("participants", running.participants)):
@@ -142,7 +144,7 @@ def started_series(made: Made, private: PrivateRun, showing: Showing) -> Iterato
         yield None
         return
     series = open_series(participation.path)
-    with only_run_of(participation.participants):
+    with only_run_of(participation.path, participation.participants):
         series.start(
             participation,
             expense=expense_of_plan(private.plan),
