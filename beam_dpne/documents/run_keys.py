@@ -34,10 +34,10 @@ from beam_dpne.storage.paths import is_local, open_file
 # Since version 6, keys are bound to what differs from defaults, and each plan reserves a thousandth of
 # ε and δ for the imperfections of its noise. Since version 7, what users keep for longer n-grams counts
 # distinct ones. Since version 8, numbers of users are measured by classes of users. Since version 9,
-# they follow the group where rows have groups, and known lists lose what folding changes. What changes
-# only runs with a stop list or masks raises the versions of these instead (`masks`), which are part of
-# the tokenizer's.
-MECHANISM_VERSION = 9
+# they follow the group where rows have groups, and known lists lose what folding changes. Since version
+# 10, `favour long` keeps for longer n-grams what the default keeps. What changes only runs with a stop
+# list or masks raises the versions of these instead (`masks`), which are part of the tokenizer's.
+MECHANISM_VERSION = 10
 _UNKNOWN = "unknown"
 # Bytes of a key file that are read; a key has 64 digits, and white space may follow it.
 _LONGEST = 1024

@@ -42,7 +42,7 @@ LOADING_UNIT = 2**20
 # The numbers down to WORD_HOP, Q_r and E_r were chosen on public text of simulated users.
 LATER_LOADING = 1.2
 # What is kept for longer n-grams: at length 1, and at lengths k ≥ 2.
-AHEAD = {"words": (0.2, 1.2), "balanced": (0.4, 1.2), "long": (1.0, 2.2)}
+AHEAD = {"words": (0.2, 1.2), "balanced": (0.4, 1.2), "long": (0.4, 1.2)}
 # An n-gram that recurs so near in one text is counted there once, where copies are told from it.
 NEARBY = 4
 # Under favour "long", what an n-gram gets that stands alone, as a part of what it would get.
