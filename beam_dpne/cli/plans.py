@@ -1,13 +1,12 @@
 """`beam-dpne plan` forecasts what a plan would release, and `audit` attacks the mechanism of a plan."""
 
 import json
-import os
 
 from beam_dpne.audit.auditing import EXCEEDED, PASSED, WEAK, Audit, Finding, audit_plan, statements
 from beam_dpne.audit.games import MECHANISM
 from beam_dpne.cli import display
 from beam_dpne.cli.settings import Auditing
-from beam_dpne.jobs import console
+from beam_dpne.jobs import console, limits
 from beam_dpne.jobs.asking import Planning
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Quiet
@@ -112,7 +111,7 @@ def audit(made: Made, _beam_arguments: list[str]) -> None:
         plan_in(made, asked.program),
         runs=asked.runs,
         seed=asked.seed,
-        processes=os.cpu_count() or 1,
+        processes=limits.cores(),
     )
     if asked.json:
         shown = {"schema": _SCHEMA, "mechanism": asked.program, **found.to_dict()}
