@@ -76,5 +76,7 @@ def _field(name: str, texts: Sequence[str]) -> str:
       ValueError: There are several texts, for which a form has no field.
     """
     if len(texts) != 1:
-        raise ValueError(f"{name} must be one value on Dataflow, e.g. a folder, got {len(texts)}.")
+        raise ValueError(
+            f"`{name}` must be one value on Dataflow, e.g. a folder, got {len(texts)}."
+        )
     return texts[0]

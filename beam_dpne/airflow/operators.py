@@ -51,10 +51,10 @@ class Release(BaseOperator):
         if program not in PROGRAMS:
             hint = did_you_mean(program, PROGRAMS)
             raise ValueError(
-                f"program must be one of {', '.join(PROGRAMS)}, got {program!r}.{hint}"
+                f"`program` must be one of {', '.join(PROGRAMS)}, got {program!r}.{hint}"
             )
         if budget is not None and kwargs.get("series") is not None:
-            raise ValueError("budget must be left out with series, which keeps its own.")
+            raise ValueError("`budget` must be left out with series, which keeps its own.")
         if refused := sorted(set(kwargs) & {"output", "overwrite"}):
             raise ValueError(f"{refused[0]} must be left out: each run writes to a new directory.")
         names = set(PROGRAMS[program].parameters) & set(kwargs)

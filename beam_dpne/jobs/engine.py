@@ -245,6 +245,7 @@ def _pipeline(job: Job, options: BeamOptions, store: SetStore) -> beam.Pipeline:
         overwrite=job.overwrite,
         tally=read.tally,
         max_rejected=job.max_rejected,
+        earlier=job.earlier,
     )
     _ = read.documents | transform_of(job.private, store) | "Publish" >> write
     return pipeline
@@ -326,9 +327,9 @@ def check_beside(options: BeamOptions, release: str) -> None:
     whole_bucket = re.fullmatch(r"[^:]+://[^/]+/*", release)
     if whole_bucket and options.temp_location is None and not _is_here(options, release):
         raise UsageError(
-            "temp_location must be given if output is a whole bucket, got output="
-            f"{release}: what the run writes between two steps is as secret as the data, and would be "
-            "published there."
+            "`temp_location` must be given if `output` is a whole bucket, got "
+            f"`output={release}`: what the run writes between two steps is as secret as the data, and "
+            "would be published there."
         )
 
 

@@ -129,7 +129,7 @@ def plan_in(made: Made, program: str) -> Plan:
     kind = PLANS[program]
     if kind not in made:
         raise UsageError(
-            f"program must be the first argument of the command, got {program} after others."
+            f"`program` must be the first argument of the command, got {program} after others."
         )
     return made[kind]
 
@@ -139,13 +139,14 @@ def _plans_to_forecast(whole: Any, asked: Planning) -> list[NgramsPlan]:
     if asked.like is None:
         if asked.users or asked.documents_per_user or asked.epsilons or asked.known:
             raise UsageError(
-                "users, documents_per_user, epsilons and known belong to a forecast; set like=FILES."
+                "`users`, `documents_per_user`, `epsilons` and `known` belong to a forecast; set "
+                "`like=FILES`."
             )
         return []
     if asked.program != "ngrams":
-        raise UsageError(f"like must be left out with {asked.program}: forecasts are of n-grams.")
+        raise UsageError(f"`like` must be left out with {asked.program}: forecasts are of n-grams.")
     if asked.users is None:
-        raise UsageError("users must be a public round number with --like.")
+        raise UsageError("`users` must be a public round number with --like.")
     if asked.known:
         whole.check_known()
     epsilons = asked.epsilons or (whole.epsilon / 2, whole.epsilon, 2 * whole.epsilon)
@@ -160,7 +161,7 @@ def _forecast(made: Made, plans: Sequence[NgramsPlan], showing: Showing) -> Fore
     if tuple(like) == PROFILES and asked.documents_per_user is None:
         if asked.known:
             raise UsageError(
-                "known must be left out with a built-in profile: give text for --like."
+                "`known` must be left out with a built-in profile: give text for --like."
             )
         profile = read_profile(like[0])
         return Forecast(
@@ -195,7 +196,7 @@ def _forecaster(made: Made, plan: NgramsPlan, like: Sequence[str], showing: Show
             crowd = read_corpus(files, reading, tokenizer)
         known = _known(made, plan, files, reading, tokenizer) if asked.known else None
     except (InputError, FileNotFoundError) as error:
-        raise UsageError(f"like cannot be read: {error}") from None
+        raise UsageError(f"`like` cannot be read: {error}") from None
     if asked.documents_per_user is not None:
         crowd = with_documents(crowd, asked.documents_per_user, np.random.default_rng([0, 0]))
     return Forecaster(crowd, asked.users or 0, known=known)
@@ -216,7 +217,7 @@ def _known(
         return read_known(lists, longest, tokenizer, like, reading=reading)
     except UsageError:
         raise UsageError(
-            "known must be another text than --like, which stands for the private one: with the same "
+            "`known` must be another text than --like, which stands for the private one: with the same "
             "text a forecast promises too much. Split it."
         ) from None
     except (InputError, FileNotFoundError) as error:

@@ -190,7 +190,7 @@ def _workers(made: Made, options: "BeamOptions | None", showing: Showing) -> int
     if options is not None and options.runner is not None:
         if given is not None:
             raise UsageError(
-                f"workers must be left out with --runner, got workers={given}: it is the number of "
+                f"`workers` must be left out with --runner, got `workers={given}`: it is the number of "
                 "processes on this machine. An engine has options of its own for its workers, such as "
                 "--max_num_workers of Dataflow and --parallelism of Flink."
             )
@@ -482,5 +482,5 @@ def check_directory(name: str, path: str, release: str | None) -> None:
       UsageError, ReleaseError: it is in a release, or cannot be written.
     """
     check_outside(name, path, release)
-    with as_release_error(f"{name} must be a directory that can be written, got {name}={path}"):
+    with as_release_error(f"`{name}` must be a directory that can be written, got `{name}={path}`"):
         directory_at(path).probe()

@@ -84,19 +84,19 @@ def _check_comparable(old: Release, new: Release) -> None:
         of_new = value_of(new)
         if of_old != of_new:
             raise UsageError(
-                f"releases must have the same {name}, got {of_old or 'none'} in {old.path} and "
+                f"`releases` must have the same {name}, got {of_old or 'none'} in {old.path} and "
                 f"{of_new or 'none'} in {new.path}."
             )
     old_unit = _unit(old)
     new_unit = _unit(new)
     if old_unit is not None and new_unit is not None and old_unit != new_unit:
         raise UsageError(
-            f"releases must be about the same kind of user, got the unit {old_unit!r} in {old.path} "
+            f"`releases` must be about the same kind of user, got the unit {old_unit!r} in {old.path} "
             f"and {new_unit!r} in {new.path}."
         )
     if old.program == "bayesian":
         raise UsageError(
-            "releases must be of beam-dpne ngrams, set-union or count: those of bayesian have "
+            "`releases` must be of beam-dpne ngrams, set-union or count: those of bayesian have "
             "probabilities, and all rows of a public vocabulary."
         )
 

@@ -125,6 +125,28 @@ def test_a_run_counts_if_it_fails_while_it_publishes_and_does_not_if_it_fails_be
     assert (sum(part["rows"] for part in ledger["parts"]) == 0) == is_late
 
 
+@pytest.mark.parametrize("way", ["1 process", "engine"])
+def test_a_retry_with_other_texts_of_the_same_users_publishes_nothing(
+    cli, create, folder, tmp_path, way
+):
+    """Both have the same noise, which their difference would be free of."""
+    series = create()
+    rows = (folder / "one.jsonl").read_text()
+    (tmp_path / "in.jsonl").write_text(rows)
+    given = ("--input", tmp_path / "in.jsonl", "--max_length", "1", *series, *WAYS[way])
+    given = (*given, "--run_key_file", folder / "one.key", "--overwrite", "--output")
+    for output in ("out", "out", "again"):
+        assert cli("ngrams", *given, tmp_path / output).status == 0
+    first = release_bytes(tmp_path / "out")
+    (tmp_path / "in.jsonl").write_text(rows.replace("night all", "morning all"))
+    for output in ("again", "last"):
+        ended = cli("ngrams", *given, tmp_path / output)
+        assert ended.status == 1
+        assert "must be a fresh one for each input" in ended.err
+    assert not (tmp_path / "last").exists()
+    assert release_bytes(tmp_path / "out") == release_bytes(tmp_path / "again") == first
+
+
 @pytest.mark.parametrize(
     ("times", "epsilon", "counted"),
     [(1, 7.99, "for the first time"), (2, 5.51, "each in 2 releases of the series at most")],

@@ -505,6 +505,27 @@ MISTAKES = (
         ("accounting/test_series.py",),
     ),
     Mistake(
+        "series: a run with a copy of the private folder runs beside another one",
+        "accounting/series.py",
+        '(("series", path), ("participants", participants)):\n            try',
+        '(("participants", participants),):\n            try',
+        ("accounting/test_series.py",),
+    ),
+    Mistake(
+        "series: digests of another key are compared",
+        "documents/participants.py",
+        "listed.commitment != self.key.commitment()",
+        "False",
+        ("accounting/test_series.py",),
+    ),
+    Mistake(
+        "publishing: releases of two inputs have the same noise",
+        "release/publishing.py",
+        "if any(released_in(json.loads(each)) != own for each in earlier):",
+        "if False:",
+        ("accounting/test_population.py",),
+    ),
+    Mistake(
         "series: a total has the smallest of a series",
         "accounting/composition.py",
         "heapq.nlargest(part.most, map(value_of, part.expenses))",

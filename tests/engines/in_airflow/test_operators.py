@@ -94,7 +94,7 @@ def test_a_run_publishes_hands_its_facts_on_and_is_settled(make, context, tmp_pa
     (event,) = context["outlet_events"][AssetAlias("beam-dpne/titles/release")].asset_alias_events
     assert (event.dest_asset_key.uri, event.extra) == (f"file://{folder}", facts)
     (run,) = open_budget(path).runs().values()
-    assert run.ledger == ledger
+    assert run.release.ledger == ledger
     # A second try of the run finds the release; a second run is beyond the cap.
     again = {**context, "outlet_events": OutletEventAccessors()}
     assert make(budget=path, py_interpreter="/none").execute(again) == facts
@@ -211,9 +211,9 @@ def test_tasks_dags_runs_and_mapped_tasks_have_directories_of_their_own(make, co
 @pytest.mark.parametrize(
     ("fields", "error", "message"),
     [
-        ({"program": "ngram"}, ValueError, "program must be one of"),
-        ({"overwrite": True}, ValueError, "overwrite must be left out"),
-        ({"output": "/mine"}, ValueError, "output must be left out"),
+        ({"program": "ngram"}, ValueError, "`program` must be one of"),
+        ({"overwrite": True}, ValueError, "`overwrite` must be left out"),
+        ({"output": "/mine"}, ValueError, "`output` must be left out"),
         ({"max_lenght": 2}, TypeError, "max_lenght"),
     ],
 )
@@ -278,7 +278,7 @@ def test_dataflow_gets_the_request_that_google_s_operator_sends(make, context):
         "tempLocation": "gs://bucket/temp",
     }
     assert operator.append_job_name is False
-    with pytest.raises(ValueError, match="input must be one value on Dataflow"):
+    with pytest.raises(ValueError, match="`input` must be one value on Dataflow"):
         make(DataflowReleaseOperator, **fields | {"input": ["a", "b"]}).request(context)
     failed = {"status": "error", "message": "The job failed."}
     with pytest.raises(AirflowException, match="The job failed"):
