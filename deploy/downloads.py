@@ -31,9 +31,19 @@ def versions() -> Mapping[str, str]:
 
 
 def cache() -> pathlib.Path:
-    """Returns the cache folder."""
-    home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(home) / "beam_dpne"
+    """Returns the cache folder.
+
+    Raises:
+      DeployError: the user has no home folder, and no other one is named.
+    """
+    if home := os.environ.get("XDG_CACHE_HOME"):
+        return pathlib.Path(home) / "beam_dpne"
+    try:
+        return pathlib.Path.home() / ".cache" / "beam_dpne"
+    except RuntimeError:
+        raise DeployError(
+            "XDG_CACHE_HOME must name a folder for what is fetched, since this user has no home folder."
+        ) from None
 
 
 def once(name: str, make: Callable[[pathlib.Path], None]) -> pathlib.Path:

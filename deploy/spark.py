@@ -145,11 +145,11 @@ class Spark:
 
 def main() -> int:
     """Does what the arguments say; returns the exit status."""
-    given = _parser().parse_args()
-    spark = Spark(
-        given.state, job_port=given.job_port, master=None if given.cluster else given.master
-    )
     try:
+        given = _parser().parse_args()
+        spark = Spark(
+            given.state, job_port=given.job_port, master=None if given.cluster else given.master
+        )
         if given.command == "status":
             return print_status(spark.daemons)
         if given.command == "stop":

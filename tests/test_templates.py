@@ -91,7 +91,7 @@ def filled(**sent):
 @pytest.mark.parametrize(
     ("form", "others"),
     [
-        ("ngrams", {"epsilon": "4", "delta": "1e-5", "max_length": "2"}),
+        ("ngrams", {"epsilon": "4", "delta": "1e-5", "max_length": "2", "mask": "emails,urls"}),
         ("ngrams", {"plan": "plan.json"}),
         ("set_union", {"epsilon": "4", "delta": "1e-5", "tokenizer": "item"}),
         ("bayesian", {"epsilon": "0.5", "delta": "1e-5", "public": "public.tsv"}),
@@ -114,6 +114,22 @@ def test_a_form_as_it_is_filled_in_runs(cli, tmp_path, form, others):
     assert ended.status == 0, ended.err
     ledger = json.loads((tmp_path / "release" / "ledger.json").read_text())
     assert ledger["program"] == program
+
+
+def cut_as_gcloud_does(text):
+    """The parameters in a text, which begins with another separator than a comma between two `^`."""
+    _, separator, rest = text.split("^", 2) if text.startswith("^") else ("", ",", text)
+    return dict(part.split("=", 1) for part in rest.split(separator))
+
+
+def test_gcloud_sends_the_documented_parameters_to_fields_that_take_them():
+    (sent,) = re.findall(r'--parameters "(.+)"', (ROOT / "templates" / "README.md").read_text())
+    parameters = cut_as_gcloud_does(sent.replace("$BUCKET", "bucket"))
+    assert parameters["mask"] == "emails,urls"
+    form = fields("ngrams")
+    assert {name for name, field in form.items() if not field["isOptional"]} <= {*parameters}
+    for name, text in parameters.items():
+        assert all(re.fullmatch(pattern, text) for pattern in form[name].get("regexes", ()))
 
 
 # The form of Beam YAML, whose program is Beam's own

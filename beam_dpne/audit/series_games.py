@@ -11,6 +11,7 @@ The claim is that of the series: ε and δ of all its releases.
 """
 
 import functools
+import pathlib
 import tempfile
 from typing import NamedTuple
 
@@ -108,6 +109,9 @@ def _participation(
     series: AuditedSeries, number: int, folder: str, private: str, more: int
 ) -> Participation:
     """Returns who may take part in a release."""
+    name = f"{number:04}-{0:012x}"
+    # The note of the run, as a run writes it before it records who takes part.
+    pathlib.Path(folder, f"{name}.json").touch()
     place = SeriesPlace(
         id=_ID,
         number=number,
@@ -116,6 +120,4 @@ def _participation(
         epsilon=1.0,
         delta=1e-6,
     )
-    return Participation(
-        place=place, path=folder, participants=private, name=f"{number:04}-{0:012x}"
-    )
+    return Participation(place=place, path=folder, participants=private, name=name)

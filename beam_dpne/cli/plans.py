@@ -1,7 +1,6 @@
 """`beam-dpne plan` forecasts what a plan would release, and `audit` attacks the mechanism of a plan."""
 
 import json
-import os
 
 from beam_dpne.accounting.composition import plan_of_share, share_of
 from beam_dpne.accounting.expense import Plan
@@ -21,7 +20,7 @@ from beam_dpne.audit.series_games import AuditedSeries
 from beam_dpne.cli import display
 from beam_dpne.cli.settings import Auditing
 from beam_dpne.errors import UsageError
-from beam_dpne.jobs import console
+from beam_dpne.jobs import console, limits
 from beam_dpne.jobs.asking import Planning
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Quiet
@@ -83,7 +82,7 @@ def _print_series(found: Planned, releases: int | None) -> None:
     whole = found.whole
     display.print_line(
         f"A series of {releases} releases has ε = {whole.epsilon:g} at δ = {whole.delta:g}. If each "
-        "user takes part in releases_per_user of them at most, a release of this plan may have:"
+        "user takes part in `releases_per_user` of them at most, a release of this plan may have:"
     )
     budgets = [
         {"releases_per_user": times, "epsilon": plan.epsilon, "delta": plan.delta}
@@ -160,7 +159,7 @@ def _audited(plan: Plan, asked: Auditing) -> Audit:
     Raises:
       UsageError: One of the two numbers of a series is missing, or there is no such series.
     """
-    processes = os.cpu_count() or 1
+    processes = limits.cores()
     if asked.releases is None and asked.releases_per_user is None:
         return audit_plan(plan, runs=asked.runs, seed=asked.seed, processes=processes)
     if asked.releases is None or asked.releases_per_user is None:

@@ -35,6 +35,7 @@ from beam_dpne.errors import SharedStorageError
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.storage.directories import directory_at
 from beam_dpne.storage.paths import is_local, open_file
+from beam_dpne.storage.private import temporary_folder
 
 _T = TypeVar("_T")
 
@@ -142,7 +143,7 @@ def _fetched(path: str) -> pa.Buffer:
     The system frees it with the last mapping, even after SIGKILL. Each process of a machine has one
     copy: engines start one process for each worker, or give each process a file system.
     """
-    with tempfile.TemporaryFile(prefix="beam_dpne-") as copy:
+    with tempfile.TemporaryFile(prefix="beam_dpne-", dir=temporary_folder()) as copy:
         with open_file(path) as file:
             shutil.copyfileobj(file, copy, _COPIED_AT_ONCE)
         copy.flush()

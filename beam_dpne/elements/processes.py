@@ -11,6 +11,7 @@ use Beam, whose threads hold some.
 
 import contextlib
 import ctypes
+import functools
 import gc
 import io
 import os
@@ -168,7 +169,8 @@ def _alive() -> Iterator[None]:
         yield
     except ConnectionError:
         raise RunError(
-            "The system ended a process of this run, most likely for want of memory."
+            "The system ended a process of this run, most likely for want of memory. Give the run more "
+            "memory, or a smaller number of workers."
         ) from None
 
 
@@ -239,7 +241,7 @@ def in_new_process(function: Callable[..., _Out], *arguments: Any) -> _Out:
 
 def can_be_sent(value: object) -> bool:
     """Whether a new process of this system can be given a value; not so a function of a notebook."""
-    if sys.platform != "linux" or not sys.executable:
+    if not can_fork() or not sys.executable:
         return False
     of_main = _OfMain()
     try:
@@ -281,10 +283,26 @@ def _called(call: tuple[Callable[..., _Out], tuple[Any, ...]]) -> Iterator[_Out]
     yield function(*arguments)
 
 
+@functools.cache
+def can_fork() -> bool:
+    """Whether this system has what forks need: Linux, and memory without a name, `memfd_create`.
+
+    Some containers refuse it, and Python lacks it where it was made for old systems. A file would do,
+    but what is written there is as secret as the data, and must not reach a disk.
+    """
+    if sys.platform != "linux":
+        return False
+    try:
+        os.close(os.memfd_create("beam_dpne"))
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
 def most_forks(workers: int, parts: int) -> int:
     """Returns how many forks have work, if it has so many parts; with 0, this process does it."""
     most = min(workers, parts)
-    return most if most > 1 and sys.platform == "linux" else 0
+    return most if most > 1 and can_fork() else 0
 
 
 def answers(

@@ -22,12 +22,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
+import grpc
 from apache_beam.options.pipeline_options import (
     DirectOptions,
     FlinkRunnerOptions,
     PipelineOptions,
     PortableOptions,
 )
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
 from beam_dpne import __version__
@@ -44,6 +46,7 @@ FLINK_OPTIONS = (
 _PORTABLE = "PortableRunner"
 _STOPS_HARNESSES = (_PORTABLE, "FlinkRunner")
 _IDLE_SECONDS = 2.0
+_SECONDS_OF_ANSWER = 10
 # States in which a job at Flink has ended, and the seconds for which a launcher waits for Flink.
 _FINAL = frozenset({"CANCELED", "FAILED", "FINISHED"})
 _FLINK_SECONDS = 10
@@ -147,6 +150,25 @@ def check_options(pipeline: beam.Pipeline) -> None:
             "direct_running_mode='multi_threading': Beam may send an element before its coder has "
             "written all of it, which the next step cannot decode."
         )
+
+
+def options_of_job_server(endpoint: str) -> frozenset[str] | None:
+    """Returns the names of the options that a job server has beside Beam's own.
+
+    Args:
+      endpoint: Its address, HOST:PORT.
+
+    Returns:
+      None if it does not answer, which the first step of the workers then tells with its remedy.
+    """
+    asked = beam_job_api_pb2.DescribePipelineOptionsRequest()
+    with grpc.insecure_channel(endpoint) as channel:
+        server = beam_job_api_pb2_grpc.JobServiceStub(channel)
+        try:
+            described = server.DescribePipelineOptions(asked, timeout=_SECONDS_OF_ANSWER)
+        except grpc.RpcError:
+            return None
+    return frozenset(option.name for option in described.options)
 
 
 def holds_flattens_back(pipeline: beam.Pipeline) -> bool:

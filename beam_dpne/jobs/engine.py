@@ -120,12 +120,26 @@ def beam_options(arguments: Sequence[str], known: Collection[str] = ()) -> BeamO
     if runner.lower() in EMBEDDED:
         _check_known(others, known)
         return BeamOptions(runner=FnApiRunner(), pipeline_options=options)
-    if runner.rpartition(".")[2].lower() == "prismrunner":
+    if _kind_of(runner) == "prismrunner":
         # Prism asks a bundle to give up half of its elements whenever it made no progress for a tenth
         # of a second. One of ours is a partition of users and takes longer, and the worker is a single
         # process, so that data travel twice for nothing.
         options.view_as(DebugOptions).add_experiment("prism_disable_sdf_split")
-    return BeamOptions(runner=_runner(runner, options), pipeline_options=options)
+    # Of the launch of a Flex Template Dataflow has checked the names by the form, and what else is
+    # there is its launcher's.
+    if _kind_of(runner) == "dataflowrunner" and not is_flex_launch(options):
+        _check_known(others, known)
+    named = BeamOptions(runner=_runner(runner, options), pipeline_options=options)
+    endpoint = options.view_as(PortableOptions).job_endpoint
+    # This runner sends the options that its job server describes, and drops the others.
+    if _kind_of(runner) == "portablerunner" and endpoint not in (None, "embed"):
+        _check_known_to_engine(others, endpoint, known)
+    return named
+
+
+def _kind_of(runner: str) -> str:
+    """Returns the name of a runner's class, which may come with its module, in small letters."""
+    return runner.rpartition(".")[2].lower()
 
 
 def _runner(name: str, options: PipelineOptions) -> PipelineRunner:
@@ -151,8 +165,16 @@ def _runner(name: str, options: PipelineOptions) -> PipelineRunner:
 
 def is_classic_template(options: PipelineOptions) -> bool:
     """Whether the job is written and not run; a Flex Template's launcher writes and runs each job."""
-    location = options.view_as(GoogleCloudOptions).template_location
-    return bool(location) and not _FLEX_LAUNCH.fullmatch(location)
+    return bool(_template_of(options)) and not is_flex_launch(options)
+
+
+def is_flex_launch(options: PipelineOptions) -> bool:
+    """Whether the launcher of a Flex Template has started this process."""
+    return _FLEX_LAUNCH.fullmatch(_template_of(options)) is not None
+
+
+def _template_of(options: PipelineOptions) -> str:
+    return options.view_as(GoogleCloudOptions).template_location or ""
 
 
 def _check_known(arguments: Sequence[str], known: Collection[str]) -> None:
@@ -160,6 +182,19 @@ def _check_known(arguments: Sequence[str], known: Collection[str]) -> None:
     for argument in unknown_to_beam(arguments):
         options = PipelineOptions([]).get_all_options()
         raise unknown_argument(argument, [*known, *options])
+
+
+def _check_known_to_engine(arguments: Sequence[str], endpoint: str, known: Collection[str]) -> None:
+    """Raises UsageError about an option that neither Beam nor the job server has, if this answers."""
+    of_engine = engines.options_of_job_server(endpoint)
+    if of_engine is None:
+        return
+    for argument in unknown_to_beam(arguments):
+        name = argument.partition("=")[0].lstrip("-")
+        # What begins otherwise is the value of an option of the engine.
+        if argument.startswith("--") and name not in of_engine:
+            of_beam = PipelineOptions([]).get_all_options()
+            raise unknown_argument(argument, [*known, *of_engine, *of_beam])
 
 
 def unknown_to_beam(arguments: Sequence[str]) -> list[str]:

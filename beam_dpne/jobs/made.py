@@ -147,7 +147,7 @@ def read_parameters(path: str, known: Collection[str]) -> dict[str, Any]:
     else:
         # Without Beam, which takes a second to load, so that an error of a parameter comes at once.
         try:
-            text = pathlib.Path(path).expanduser().read_bytes()
+            text = pathlib.Path(os.path.expanduser(path)).read_bytes()
         except OSError as error:
             raise UsageError(f"`plan` cannot be read, got {path} ({error.strerror}).") from None
     values = json_parameters(text, known, f"`plan` {path}")

@@ -2,8 +2,7 @@
 
 import dataclasses
 import math
-import os
-import tempfile
+import sys
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,9 @@ from beam_dpne.documents.blocks import GROUP
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
 from beam_dpne.documents.tokenizers import Tokenizer, check_alone, resolve_tokenizer
+from beam_dpne.elements.processes import can_fork
 from beam_dpne.errors import UsageError, withhold_unhandled
+from beam_dpne.jobs import limits
 from beam_dpne.jobs.arguments import misspelt, runner_of, unknown_argument
 from beam_dpne.jobs.deltas import refuse_too_large_delta, warn_of_large_delta
 from beam_dpne.jobs.inputs import (
@@ -52,6 +53,7 @@ from beam_dpne.release.reading import as_release_error
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.run import SetUnionRun
 from beam_dpne.storage.directories import absolute_path, check_access, directory_at
+from beam_dpne.storage.private import temporary_folder
 
 if TYPE_CHECKING:
     from beam_dpne.jobs.engine import BeamOptions
@@ -105,7 +107,7 @@ def prepare(
       BeamDpneError, ValueError, FileNotFoundError: the run would be refused.
     """
     options = _beam_options(beam_arguments, made.names)
-    workers = _workers(made, options)
+    workers = _workers(made, options, showing)
     _check_places(made, options)
     chosen = tokenizer or tokenizer_name(made)
     inputs = frame or made[Input].input
@@ -178,7 +180,7 @@ def _is_template(options: "BeamOptions | None") -> bool:
     return options is not None and options.is_template
 
 
-def _workers(made: Made, options: "BeamOptions | None") -> int | None:
+def _workers(made: Made, options: "BeamOptions | None", showing: Showing) -> int | None:
     """Returns the number of processes of the local driver; None if Beam runs the job.
 
     Raises:
@@ -193,11 +195,28 @@ def _workers(made: Made, options: "BeamOptions | None") -> int | None:
                 "--max_num_workers of Dataflow and --parallelism of Flink."
             )
         return None
-    if given is not None:
-        return given
-    has_affinity = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    return min(cores, MOST_WORKERS)
+    wanted = min(limits.cores(), MOST_WORKERS) if given is None else given
+    if wanted > 1 and sys.platform == "linux" and not can_fork():
+        showing.advise(
+            "one process does all the work, since this system gives no memory without a name "
+            "(memfd_create), in which several would share the data."
+        )
+        return 1
+    return wanted if given is not None else _within_memory(wanted, showing)
+
+
+def _within_memory(wanted: int, showing: Showing) -> int:
+    """Returns the number of processes that the memory of this run allows; tells if it is smaller."""
+    available = limits.memory()
+    if available is None:
+        return wanted
+    fitting = max(1, available // limits.MEMORY_OF_PROCESS)
+    if fitting < wanted:
+        showing.advise(
+            f"there are {wanted} cores, and {fitting} of them work, since this run may use "
+            f"{available / 2**20:,.0f} MiB of memory; workers sets another number of processes."
+        )
+    return min(wanted, fitting)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -274,7 +293,7 @@ def _check_places(made: Made, options: "BeamOptions | None") -> None:
         if options is not None and options.runner is not None:
             _check_beside(options, output)
         # Without the option, runs put locks and their sets there (`storage.private`).
-        temporary = temporary or tempfile.gettempdir()
+        temporary = temporary or temporary_folder()
         secrets = {"run_key_file": key, "stop_list": words, "temp_location": temporary}
         for path in inputs:
             check_not_below("input", path, output)

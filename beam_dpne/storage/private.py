@@ -26,6 +26,21 @@ _OTHERS = 0o077
 _RANDOM = "[a-z0-9_]{8}"
 
 
+def temporary_folder() -> str:
+    """Returns the system's temporary folder.
+
+    Raises:
+      AccessError: There is none in which this process can write, as under a root that is read-only.
+    """
+    try:
+        return tempfile.gettempdir()
+    except OSError:
+        raise AccessError(
+            "the temporary folder (TMPDIR, or else /tmp) must be one in which this process can write, "
+            "got none. Runs put locks there: mount a small volume, and name it by TMPDIR."
+        ) from None
+
+
 def private_home(parent: str | None = None) -> str:
     """Returns this user's private folder in a folder, and makes it if it is missing.
 
@@ -35,7 +50,7 @@ def private_home(parent: str | None = None) -> str:
     Raises:
       AccessError: Something else is there, or others than its owner can use it, or it cannot be made.
     """
-    around = parent or tempfile.gettempdir()
+    around = parent or temporary_folder()
     user = os.getuid() if os.name == "posix" else 0
     path = os.path.join(around, f".beam_dpne-{user}")
     try:

@@ -13,8 +13,8 @@ from deploy.processes import print_status
 
 def main() -> int:
     """Does what the arguments say; returns the exit status."""
-    given = _parser().parse_args()
     try:
+        given = _parser().parse_args()
         return given.do(given) or 0
     except (DeployError, OSError) as error:
         print(f"deploy.flink: {error}", file=sys.stderr)
