@@ -82,7 +82,7 @@ def _print_series(found: Planned, releases: int | None) -> None:
     whole = found.whole
     display.print_line(
         f"A series of {releases} releases has ε = {whole.epsilon:g} at δ = {whole.delta:g}. If each "
-        "user takes part in `releases_per_user` of them at most, a release of this plan may have:"
+        "user takes part in releases_per_user of them at most, a release of this plan may have:"
     )
     budgets = [
         {"releases_per_user": times, "epsilon": plan.epsilon, "delta": plan.delta}

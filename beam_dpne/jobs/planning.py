@@ -82,7 +82,7 @@ class Forecast(NamedTuple):
 # What a forecast of a series is of.
 _ALL_TAKE_PART = (
     "It is of a release in which all these users take part, such as the first. Who has used up "
-    "`releases_per_user` is missing later: for such a release, give the smaller number of users "
+    "releases_per_user is missing later: for such a release, give the smaller number of users "
     "that you expect by what is public."
 )
 # Rows of the table of widths of a count.
