@@ -32,6 +32,10 @@ _LIBRARIES = frozenset(
     }
 )
 _ERRNO = re.compile(r"\[Errno (\d{1,4})\]")
+# It hands nothing on to the handlers of a caller, and `failure_log` gives it the only one that writes.
+UNHANDLED = logging.getLogger(f"{__name__}.unhandled")
+UNHANDLED.propagate = False
+UNHANDLED.addHandler(logging.NullHandler())
 _WHILE_RUNNING = re.compile(r"(?: \[while running '[^']*'\])+$")
 
 
@@ -160,11 +164,11 @@ def _raised(text: str) -> str:
 
 
 def withhold_unhandled() -> None:
-    """Lets errors that nobody handles be logged and not printed, as from now on.
+    """Lets errors that nobody handles be logged in a failure log, and nowhere else, as from now on.
 
     The interpreter prints an error that ends a thread, or that nobody can catch (in a finalizer), and
-    its message may quote the data.
+    its message may quote the data. So does a handler that the caller has for all that is logged.
     """
-    threading.excepthook = sys.unraisablehook = lambda unhandled: logging.getLogger(
-        "apache_beam"
-    ).error("Nobody has handled an error.", exc_info=unhandled.exc_value)
+    threading.excepthook = sys.unraisablehook = lambda unhandled: UNHANDLED.error(
+        "Nobody has handled an error.", exc_info=unhandled.exc_value
+    )

@@ -210,7 +210,7 @@ class Parameter:
         return f"a number in {left}{low:g}, {high:g}{right}"
 
     def _refuse(self, value: Any) -> typing.NoReturn:
-        text = f"{self.name} must be {self.must_be}, got {self.name}={value!r}. {self.remedy}"
+        text = f"`{self.name}` must be {self.must_be}, got `{self.name}={value!r}`. {self.remedy}"
         raise ValueError(f"{text.rstrip()}{self._near(value)}")
 
     def _near(self, value: Any) -> str:
@@ -301,7 +301,7 @@ def check_count(name: str, values: Sequence[Any], count: int) -> None:
     """Checks that a list has one value for each length."""
     if len(values) != count:
         raise ValueError(
-            f"{name} must have one value for each of the {count} lengths, got {len(values)}."
+            f"`{name}` must have one value for each of the {count} lengths, got {len(values)}."
         )
 
 
@@ -382,7 +382,7 @@ def did_you_mean(name: str, known: Collection[str], prefix: str = "") -> str:
 
 
 def json_parameters(
-    text: str | bytes, known: Collection[str], source: str = "plan"
+    text: str | bytes, known: Collection[str], source: str = "`plan`"
 ) -> dict[str, Any]:
     """Reads a JSON object of parameters with known names; its ValueError quotes no value."""
     try:

@@ -84,7 +84,7 @@ def category_names(path: str) -> list[str]:
     lines = [line for line in head.splitlines() if line.strip()]
     names = [line.split() for line in lines if not line.startswith("%")]
     if not found or len(names) != 1:
-        raise UsageError(f"input must begin with the header of the MSNBC data, got {path}.")
+        raise UsageError(f"`input` must begin with the header of the MSNBC data, got {path}.")
     return names[0]
 
 

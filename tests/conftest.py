@@ -3,12 +3,13 @@
 import contextlib
 import gc
 import io
+import logging
 import os
 import pathlib
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import hypothesis
@@ -104,6 +105,20 @@ def cli() -> Callable[..., Ended]:
 def program(tmp_path_factory) -> Program:
     """Starts `beam-dpne` as a process."""
     return Program(tmp_path_factory.mktemp("temporary"))
+
+
+@pytest.fixture
+def logged() -> Iterator[io.StringIO]:
+    """What a handler gets that the caller of a run has for all that is logged."""
+    text = io.StringIO()
+    handler = logging.StreamHandler(text)
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield text
+    root.setLevel(level)
+    root.removeHandler(handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:

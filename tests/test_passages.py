@@ -8,9 +8,12 @@ import ast
 import collections
 import dataclasses
 import pathlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
+
+from beam_dpne.cli.commands import COMMANDS
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[1] / "beam_dpne"
 CHOSEN = "a text, tuple or list is chosen by a truth value"
@@ -450,3 +453,22 @@ def step(n: int, has_more: bool, pair: tuple[str, str], run: Run, values: np.nda
     return {
         rule: len(lines["beam_dpne/ngrams/spending.py"]) for rule, lines in found.items() if lines
     }
+
+
+def test_errors_name_parameters_in_backticks():
+    # The command line writes them as its options by these marks.
+    names = {name for each in COMMANDS for name in each.parameters if "_" in name}
+    bare = re.compile(rf"(?<![\w/.\-'\"`])(?:{'|'.join(names)})(?![\w/\-'\"`=])")
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        raised = [
+            each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.Raise)
+        ]
+        texts = [
+            (each.lineno, each.value)
+            for error in raised
+            for each in ast.walk(error)
+            if isinstance(each, ast.Constant) and isinstance(each.value, str) and " " in each.value
+        ]
+        found += [(path.name, line, text) for line, text in texts if bare.search(text)]
+    assert found == []

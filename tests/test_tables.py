@@ -151,16 +151,16 @@ def test_an_existing_output_is_refused_before_anything_is_read(greetings, tmp_pa
     (tmp_path / "file").write_text("mine")
     fields = ("--user_field", "customer", "--text_field", "message")
     given = ("--input", greetings / "*.parquet", "--output", tmp_path, *BUDGET, *fields)
-    with pytest.raises(ReleaseError, match="output must be an empty or new directory"):
+    with pytest.raises(ReleaseError, match="`output` must be an empty or new directory"):
         run_recipe(parquet_folder, *given)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-NO_AVRO_FIELD = (avro_folder, "avro", r"user_field must name a field")
+NO_AVRO_FIELD = (avro_folder, "avro", r"`user_field` must name a field")
 NO_COLUMN = (
     parquet_folder,
     "parquet",
-    r"user_field must name a field.* Did you mean user\?",
+    r"`user_field` must name a field.* Did you mean user\?",
 )
 
 

@@ -19,7 +19,7 @@ WARNING = "beam-dpne: warning: delta="
 @pytest.mark.parametrize("kind", PLANS)
 def test_a_delta_above_one_over_the_public_number_of_users_is_refused_with_both(kind):
     with pytest.raises(
-        ValueError, match=r"1/public_user_count=0\.0002, got delta=0\.0003 and .*=5000"
+        ValueError, match=r"1/public_user_count=0\.0002, got `delta=0\.0003` and .*=5000"
     ):
         kind(epsilon=1, delta=3e-4, public_user_count=5000)
     assert kind(epsilon=1, delta=2e-4, public_user_count=5000).public_user_count == 5000
@@ -30,7 +30,7 @@ def test_a_delta_above_one_over_the_public_number_of_users_is_refused_with_both(
 def test_what_is_no_number_of_users_is_refused_by_name(kind):
     good, wrong = {"epsilon": 1, "delta": 1e-6}, (0, -1, 2.5, "5000", True, [1])
     cases = [
-        (good | {"public_user_count": value}, "public_user_count must be an integer")
+        (good | {"public_user_count": value}, "`public_user_count` must be an integer")
         for value in wrong
     ]
     assert not_refused(kind, cases) == []
@@ -122,4 +122,4 @@ def test_programs_refuse_a_delta_above_one_over_the_public_number(program, tmp_p
     public = ["--public", "none"] if program == "bayesian" else []
     ended = cli(program, "--epsilon", 1, "--delta", 0.01, *given, *public, *counts)
     assert ended.status == 2
-    assert "delta must be at most 1/public_user_count=0.001" in ended.err
+    assert "--delta must be at most 1/public_user_count=0.001" in ended.err

@@ -314,7 +314,7 @@ def create_budget(path: str, *, population: str, epsilon: float, delta: float) -
     directory = directory_at(path)
     with as_budget_error(f"the budget {path} cannot be written"), directory.locked():
         if directory.read(BUDGET_NAME) is not None:
-            raise BudgetError(f"budget must be a new folder, got {path}, which has a budget.")
+            raise BudgetError(f"`budget` must be a new folder, got {path}, which has a budget.")
         directory.replace(BUDGET_NAME, json_bytes(file), seen=None)
     return Budget(path=path, population=population, cap=cap)
 
@@ -329,7 +329,7 @@ def open_budget(path: str) -> Budget:
         data = directory_at(path).read(BUDGET_NAME)
     if data is None:
         raise BudgetError(
-            f"budget must be a folder with {BUDGET_NAME}, got {path}. Make one: beam-dpne account "
+            f"`budget` must be a folder with {BUDGET_NAME}, got {path}. Make one: beam-dpne account "
             f"--budget {path} --create --population NAME --epsilon E --delta D."
         )
     with as_budget_error(f"{path}/{BUDGET_NAME} is damaged"):

@@ -138,7 +138,7 @@ def compose(
     sum_delta = decimal_sum(_largest(parts, lambda spent: spent.delta))
     target = sum_delta if delta is None else delta
     if not 0 < target < 1:
-        asked = "the sum of the releases' delta" if delta is None else "delta"
+        asked = "the sum of the releases' delta" if delta is None else "`delta`"
         raise BudgetError(
             f"{asked} must be in (0, 1), got {target:g}; a total with a delta of 1 guarantees nothing."
         )
@@ -251,8 +251,8 @@ def plan_of_each(whole: _P, releases: int) -> _P:
         # The plan itself says which parameter does not suit so small a budget.
         planned(least)
         raise UsageError(
-            f"releases must be so few that a release is possible within epsilon={whole.epsilon:g} and "
-            f"delta={whole.delta:g}, got releases={releases}."
+            "`releases` must be so few that a release is possible within "
+            f"`epsilon={whole.epsilon:g}` and `delta={whole.delta:g}`, got `releases={releases}`."
         )
     return planned(found)
 
@@ -354,7 +354,7 @@ def plan_of_share(plan: _P, share: Share) -> _P:
     found = _rounded_down(fits, _SMALLEST * share.epsilon, 2 * share.epsilon)
     if found is None:
         raise UsageError(
-            "releases_per_user must be so few that a release is possible within the budget of the "
-            f"series, whose epsilon is {share.epsilon:g}: this plan has none with delta={delta:g}."
+            "`releases_per_user` must be so few that a release is possible within the budget of the "
+            f"series, whose epsilon is {share.epsilon:g}: this plan has none with `delta={delta:g}`."
         )
     return dataclasses.replace(plan, epsilon=found, delta=delta)

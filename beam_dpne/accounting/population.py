@@ -26,13 +26,15 @@ from beam_dpne.errors import BudgetError
 from beam_dpne.lists.parameters import CountedPhrases, KnownLists
 from beam_dpne.reading.options import names_of
 from beam_dpne.release.places import is_release, ledger_path
-from beam_dpne.release.reading import Release, described_release, read_ledger_bytes
+from beam_dpne.release.reading import (
+    Release,
+    described_release,
+    read_ledger_bytes,
+    released_in,
+)
 from beam_dpne.release.schema import plain_unit
 from beam_dpne.storage.directories import directory_at
 from beam_dpne.storage.paths import split
-
-# Sections of a ledger that hold released numbers, beside the digest of its rows.
-_RELEASED = ("content", "lengths", "mechanism")
 
 
 class KeyDigests(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +135,7 @@ class CountedLedger:
     @property
     def released(self) -> list[Any]:
         """Everything that was released: the digest of the rows, and the numbers of the ledger."""
-        return [self.release.ledger.get(name) for name in _RELEASED]
+        return released_in(self.release.ledger)
 
     @property
     def is_one_run(self) -> bool:

@@ -17,7 +17,7 @@ release counts, whatever was published: its number is given, and its participant
 run with the same run key and parameters repeats it, with the same participants and the same bytes.
 Step 4 is made up for by the next run.
 
-One run is at work at a time: it holds a lock on the private folder.
+One run is at work at a time: it holds locks on both folders.
 """
 
 import contextlib
@@ -168,15 +168,15 @@ class Series:
         for number, name in recorded.items():
             if number not in runs or runs[number][0] != name:
                 raise BudgetError(
-                    f"series and participants must fit together, but {participants} has participants "
-                    f"of release {number} that {self.path} does not know. {_OLDER}"
+                    f"`series` and `participants` must fit together, but {participants} has "
+                    f"participants of release {number} that {self.path} does not know. {_OLDER}"
                 )
         for number, (name, run) in runs.items():
             is_started = isinstance(run, Note) and name not in marks
             if number not in recorded and (not is_started or number < len(runs)):
                 raise BudgetError(
-                    f"participants must be the newest copy, but {participants} has no participants of "
-                    f"release {number}, which {self.path} has. {_OLDER}"
+                    f"`participants` must be the newest copy, but {participants} has no "
+                    f"participants of release {number}, which {self.path} has. {_OLDER}"
                 )
         return {number: found for number, found in runs.items() if number in recorded}
 
@@ -251,7 +251,13 @@ class Series:
             raise BudgetError(
                 f"{found.path} must be of release {participation.place.number} of the series."
             )
-        name, run = self.runs()[participation.place.number]
+        number = participation.place.number
+        name, run = self.runs().get(number, ("", None))
+        if name != participation.name:
+            raise BudgetError(
+                f"release {number} of the series {self.path} must be that of this run, but it is that "
+                f"of another one. {_OLDER}"
+            )
         if isinstance(run, CountedLedger):
             check_together({name: run, found.path: found})
         else:
@@ -293,7 +299,7 @@ class Series:
         ledgers = {run.sha256 for run in others if isinstance(run, CountedLedger)}
         if not {*note.same_people} <= ledgers:
             raise BudgetError(
-                "known_same_people must be left out, or known must be releases of the series: what "
+                "`known_same_people` must be left out, or `known` must be releases of the series: what "
                 "others have spent is not in its budget."
             )
         together = {**dict(earlier.values()), "this run": note}
@@ -347,17 +353,13 @@ def create_series(
       UsageError: A user may take part in more releases than there are, or a folder is remote, in a
         release or in the other one.
     """
-    if releases_per_user > releases:
-        raise UsageError(
-            f"releases_per_user must be at most releases, got releases_per_user={releases_per_user} "
-            f"and releases={releases}."
-        )
+    check_releases_per_user(releases_per_user, releases)
     check_series_places(path, participants)
     name = uuid.uuid4().hex
     directory = directory_at(path)
     with as_budget_error(f"the series {path} cannot be written"):
         if directory.names():
-            raise BudgetError(f"series must be a new or empty folder, got {path}.")
+            raise BudgetError(f"`series` must be a new or empty folder, got {path}.")
         # First the private folder: without it, the series would refuse every run.
         create_participants(participants, name)
         file = _File(
@@ -371,6 +373,19 @@ def create_series(
     return open_series(path)
 
 
+def check_releases_per_user(releases_per_user: int, releases: int) -> None:
+    """Checks in how many releases of a series a user may take part.
+
+    Raises:
+      UsageError: They are more than the series has.
+    """
+    if releases_per_user > releases:
+        raise UsageError(
+            "`releases_per_user` must be at most releases, got "
+            f"`releases_per_user={releases_per_user}` and `releases={releases}`."
+        )
+
+
 def check_series_places(path: str, participants: str) -> None:
     """Checks that the two folders of a series are on this machine, and neither in the other.
 
@@ -380,17 +395,17 @@ def check_series_places(path: str, participants: str) -> None:
     for name, folder in (("series", path), ("participants", participants)):
         if not is_local(folder):
             raise UsageError(
-                f"{name} must be a folder on this machine, got {name}={folder}: a series needs locks, "
-                "which object stores do not have."
+                f"`{name}` must be a folder on this machine, got `{name}={folder}`: a series needs "
+                "locks, which object stores do not have."
             )
         check_outside(name, folder)
     public = real_path(path) + "/"
     private = real_path(participants) + "/"
     if public.startswith(private) or private.startswith(public):
         raise UsageError(
-            f"participants must be outside the folder of the series, and the series outside of it, got "
-            f"participants={participants} and series={path}: one is as secret as the data, and the "
-            "other is public."
+            "`participants` must be outside the folder of the series, and the series outside of "
+            f"it, got `participants={participants}` and `series={path}`: one is as secret as the "
+            "data, and the other is public."
         )
 
 
@@ -404,7 +419,7 @@ def open_series(path: str) -> Series:
         data = directory_at(path).read(SERIES_NAME)
     if data is None:
         raise BudgetError(
-            f"series must be a folder with {SERIES_NAME}, got {path}. Make one: beam-dpne "
+            f"`series` must be a folder with {SERIES_NAME}, got {path}. Make one: beam-dpne "
             f"series create {path} --participants DIR --releases N --releases_per_user C --epsilon E "
             "--delta D."
         )
@@ -433,31 +448,38 @@ def with_share(values: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("epsilon", "delta"):
         if values.get(name) is not None:
             raise UsageError(
-                f"{name} must be left out with series, got {name}={values[name]}: the series gives "
-                f"each release its share of epsilon={cap.epsilon:g} and delta={cap.delta:g}."
+                f"`{name}` must be left out with series, got `{name}={values[name]}`: the series gives "
+                f"each release its share of `epsilon={cap.epsilon:g}` and `delta={cap.delta:g}`."
             )
     most = series.releases_per_user
     return {**values, "epsilon": cap.epsilon / most, "delta": cap.delta / most}
 
 
 @contextlib.contextmanager
-def only_run_of(participants: str) -> Iterator[None]:
+def only_run_of(path: str, participants: str) -> Iterator[None]:
     """Keeps other runs from a series while this one is at work.
+
+    Both folders are locked: a copy of one of them, which another run is given, has a lock of its own.
+
+    Args:
+      path: Folder of the series.
+      participants: The private folder.
 
     Raises:
       BudgetError: Another run is at work, or the file system has no locks.
     """
     with contextlib.ExitStack() as stack:
-        try:
-            handle = take_lock(stack, absolute_path(participants), waits=False)
-        except BlockingIOError:
-            raise BudgetError(
-                "another run of the series is at work. Wait until it has ended; who takes part in this "
-                "one follows from who took part in that one."
-            ) from None
-        if handle is None:
-            raise BudgetError(
-                f"participants must be a folder that can be locked, got {participants}. Put it on a "
-                "disk of this machine."
-            )
+        for name, folder in (("series", path), ("participants", participants)):
+            try:
+                handle = take_lock(stack, real_path(folder), waits=False)
+            except BlockingIOError:
+                raise BudgetError(
+                    "another run of the series is at work. Wait until it has ended; who takes part in "
+                    "this one follows from who took part in that one."
+                ) from None
+            if handle is None:
+                raise BudgetError(
+                    f"`{name}` must be a folder that can be locked, got {folder}. Put it on a disk of "
+                    "this machine."
+                )
         yield

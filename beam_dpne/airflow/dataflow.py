@@ -36,6 +36,11 @@ class DataflowReleaseOperator(Release, DataflowStartFlexTemplateOperator):
     def __init__(
         self, *, template: str, environment: Mapping[str, Any] | None = None, **kwargs: Any
     ):
+        if kwargs.get("series") is not None or kwargs.get("participants") is not None:
+            raise ValueError(
+                "`series` and `participants` must be left out on Dataflow, since the private folder of "
+                "participants is on one machine: use ReleaseOperator with runner='local'."
+            )
         # The request is made when the task runs.
         super().__init__(body={}, append_job_name=False, **kwargs)
         self.template = template
@@ -76,5 +81,7 @@ def _field(name: str, texts: Sequence[str]) -> str:
       ValueError: There are several texts, for which a form has no field.
     """
     if len(texts) != 1:
-        raise ValueError(f"{name} must be one value on Dataflow, e.g. a folder, got {len(texts)}.")
+        raise ValueError(
+            f"`{name}` must be one value on Dataflow, e.g. a folder, got {len(texts)}."
+        )
     return texts[0]

@@ -14,7 +14,7 @@ from airflow.providers.apache.beam.hooks.beam import BeamHook
 from airflow.sdk import Asset, AssetAlias, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from beam_dpne.jobs.arguments import LOCAL
+from beam_dpne.jobs.arguments import LOCAL, works_here
 from beam_dpne.jobs.made import Made, fields_in, typed_values, with_file
 from beam_dpne.jobs.parameters import Running
 from beam_dpne.jobs.programs import PROGRAMS
@@ -51,10 +51,10 @@ class Release(BaseOperator):
         if program not in PROGRAMS:
             hint = did_you_mean(program, PROGRAMS)
             raise ValueError(
-                f"program must be one of {', '.join(PROGRAMS)}, got {program!r}.{hint}"
+                f"`program` must be one of {', '.join(PROGRAMS)}, got {program!r}.{hint}"
             )
         if budget is not None and kwargs.get("series") is not None:
-            raise ValueError("budget must be left out with series, which keeps its own.")
+            raise ValueError("`budget` must be left out with series, which keeps its own.")
         if refused := sorted(set(kwargs) & {"output", "overwrite"}):
             raise ValueError(f"{refused[0]} must be left out: each run writes to a new directory.")
         names = set(PROGRAMS[program].parameters) & set(kwargs)
@@ -94,6 +94,11 @@ class Release(BaseOperator):
         """Returns the name of this run's job at an engine, which is the same for all tries."""
         return f"beam-dpne-{hashlib.sha256(self.directory(context).encode()).hexdigest()[:16]}"
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the worker that runs the task does all the work of the run."""
+        return False
+
     def start(self, context: Any) -> None:
         """Runs the program to its end, or defers the task; the operator of each engine defines it."""
         raise NotImplementedError
@@ -108,11 +113,13 @@ class Release(BaseOperator):
         """
         from beam_dpne.accounting.budget import open_budget
         from beam_dpne.jobs.budgets import checked_note
+        from beam_dpne.jobs.series import check_series
         from beam_dpne.release.places import has_ledger
 
         directory = self.directory(context)
         # A wrong parameter is refused here, before anything starts.
         made = self._made(directory)
+        check_series(made[Running], directory, is_here=self.is_here)
         if has_ledger(directory):
             self.log.info("An earlier try has published the release of this run.")
         else:
@@ -194,6 +201,11 @@ class ReleaseOperator(Release):
         self.runner = runner
         self.py_interpreter = py_interpreter
         self.pipeline_options = dict(pipeline_options or {})
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the worker that runs the task does all the work of the run."""
+        return works_here(self.runner, self.pipeline_options.get("environment_type"))
 
     def variables(self, context: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the options of Beam and those of the program by name."""

@@ -139,7 +139,7 @@ def _evaluated(given: object, held: Frame, keywords: Mapping[str, Any]) -> Evalu
 def _planned(given: object, keywords: Mapping[str, Any]) -> Planned:
     if not isinstance(given, Plan):
         raise UsageError(
-            "plan must be a NgramsPlan, a SetUnionPlan or a ProbabilitiesPlan, got "
+            "`plan` must be a NgramsPlan, a SetUnionPlan or a ProbabilitiesPlan, got "
             f"{type(given).__name__}."
         )
     asked = asked_of(CALLS["plan"], keywords, {"program": given.program})
@@ -157,7 +157,7 @@ def _accounted(releases: tuple[object, ...], keywords: Mapping[str, Any]) -> Acc
     asked = asked_of(CALLS["account"], keywords, {}).made[Accounting]
     if asked.budget is not None:
         raise UsageError(
-            "budget must be given without releases in memory: give it to the call that makes them."
+            "`budget` must be given without releases in memory: give it to the call that makes them."
         )
     counted = [_counted(number, each) for number, each in enumerate(releases, 1)]
     return account_of(population_of(counted, same_users=asked.same_users), asked.delta)
@@ -171,7 +171,7 @@ def _counted(number: int, release: object) -> CountedLedger:
 
 def _path(given: object) -> str:
     if not isinstance(given, str | os.PathLike):
-        raise UsageError(f"release must be a release or a path, got {type(given).__name__}.")
+        raise UsageError(f"`release` must be a release or a path, got {type(given).__name__}.")
     return os.fspath(given)
 
 

@@ -270,6 +270,7 @@ def plan(
     user: str | Sequence[str] = "user",
     text: str | Sequence[str] = "text",
     releases: int | None = None,
+    releases_per_user: str | Sequence[int] | None = None,
     users: int | None = None,
     like: _Path | Sequence[_Path] | None = None,
     documents_per_user: float | None = None,

@@ -23,6 +23,7 @@ def withheld(run: Callable[[], _Out]) -> _Out:
     Raises:
       BeamDpneError, ValueError, FileNotFoundError: as the function, with the names of keywords.
       RunError: of another error, whose message may quote data.
+      BaseException: what the caller raises to end all, e.g. in a handler of a signal.
     """
     progress.reset()
     try:
@@ -32,6 +33,10 @@ def withheld(run: Callable[[], _Out]) -> _Out:
         raised: BaseException = KeyboardInterrupt()
     except Exception as error:
         raised = _anew(error)
+    except BaseException as error:
+        # It is the caller's own, which may look for this very object.
+        raised = error.with_traceback(None)
+        raised.__cause__ = raised.__context__ = None
     finally:
         progress.reset()
     # Within the block above, the first error would be kept as what was handled.
@@ -48,11 +53,35 @@ def _anew(error: Exception) -> Exception:
     return kind(with_keywords(str(error)))
 
 
+class _Kept:
+    """The hooks of the caller, while calls are at work, which may be of several threads.
+
+    Attributes:
+      calls: how many calls are at work.
+      hooks: what prints errors that nobody handles, as it was before the first of them.
+      lock: calls begin and end in several threads.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.hooks = (threading.excepthook, sys.unraisablehook)
+        self.lock = threading.Lock()
+
+
+_kept = _Kept()
+
+
 @contextlib.contextmanager
 def _hooks_kept() -> Iterator[None]:
-    """Puts back what prints errors that nobody handles; a run in this process withholds them."""
-    hooks = (threading.excepthook, sys.unraisablehook)
+    """Puts back what prints errors that nobody handles, when no call is at work that withholds them."""
+    with _kept.lock:
+        if not _kept.calls:
+            _kept.hooks = (threading.excepthook, sys.unraisablehook)
+        _kept.calls += 1
     try:
         yield
     finally:
-        threading.excepthook, sys.unraisablehook = hooks
+        with _kept.lock:
+            _kept.calls -= 1
+            if not _kept.calls:
+                threading.excepthook, sys.unraisablehook = _kept.hooks

@@ -238,10 +238,10 @@ def with_plan(values: dict[str, Any], plan: object, groups: Groups) -> dict[str,
         kind for kinds in groups.values() for kind in kinds if issubclass(kind, GaussianPlan)
     )
     if not isinstance(plan, kind):
-        raise UsageError(f"plan must be a {kind.__name__} or a path, got {type(plan).__name__}.")
+        raise UsageError(f"`plan` must be a {kind.__name__} or a path, got {type(plan).__name__}.")
     in_plan = json.loads(plan.to_json())
     if both := sorted(in_plan.keys() & values.keys()):
-        raise UsageError(f"{both[0]} is in the plan already; leave it out beside the plan.")
+        raise UsageError(f"`{both[0]}` is in the plan already; leave it out beside the plan.")
     return {**values, **in_plan}
 
 

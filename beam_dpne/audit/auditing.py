@@ -18,9 +18,11 @@ import numpy as np
 from scipy import special, stats
 
 from beam_dpne.audit.games import MECHANISM, Claim, Game, Seen, bayesian_games, key_of, phrase_games
+from beam_dpne.audit.series_games import AuditedSeries, series_game
 from beam_dpne.audit.text_games import gram_games, union_games
 from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.elements.processes import answers
+from beam_dpne.errors import UsageError
 from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.phrase_counts.plan import PhraseCountsPlan
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -223,20 +225,75 @@ def audit_plan(
       >>> audit.verdict, audit.missed
       ('passed', [])
     """
-    plays = [(number, name) for number, game in enumerate(games_of(plan)) for name in game.plays]
+    return _audited(
+        plan,
+        games_of(plan),
+        runs=runs,
+        confidence=confidence,
+        seed=seed,
+        processes=processes,
+    )
+
+
+def audit_series(
+    whole: Plan,
+    of_each: Plan,
+    series: AuditedSeries,
+    *,
+    runs: int = DEFAULT_RUNS,
+    confidence: float = 0.99,
+    seed: int = 1,
+    processes: int = 1,
+) -> Audit:
+    """Plays the game of a series: a user who is in the input of every release, or of none.
+
+    Args:
+      whole: a plan with ε and δ of the whole series.
+      of_each: the plan of each release.
+      series: how many releases there are, and in how many of them a user takes part.
+      runs: as for `audit_plan`.
+      confidence: as for `audit_plan`.
+      seed: as for `audit_plan`.
+      processes: as for `audit_plan`.
+
+    Raises:
+      UsageError: the plan measures no noisy numbers, which are attacked.
+    """
+    if isinstance(whole, NgramsPlan | SetUnionPlan) and whole.count_noise is None:
+        raise UsageError(
+            "`count_share` must be above 0 for the audit of a series, which attacks the numbers of "
+            f"users, got `count_share={whole.count_share:g}`."
+        )
+    # The game of noisy numbers is the last one of every plan.
+    game = series_game(games_of(of_each)[-1], games_of(whole)[-1].claim, series)
+    return _audited(
+        whole, (game,), runs=runs, confidence=confidence, seed=seed, processes=processes
+    )
+
+
+def _audited(
+    plan: Plan,
+    games: Sequence[Game],
+    *,
+    runs: int,
+    confidence: float,
+    seed: int,
+    processes: int,
+) -> Audit:
+    """Plays games as they are, and with each of their planted mistakes."""
+    plays = [(game, name) for game in games for name in game.plays]
     failure = (1 - confidence) / len(plays)
 
     def play(place: int) -> Generator[tuple[int, Finding], None, None]:
-        yield place, _play(plan, *plays[place], runs=runs, seed=seed, failure=failure)
+        yield place, _play(*plays[place], runs=runs, seed=seed, failure=failure)
 
     found = dict(answers(play, range(len(plays)), processes))
     findings = tuple(found[place] for place in range(len(plays)))
     return Audit(plan=plan, runs=runs, confidence=confidence, seed=seed, findings=findings)
 
 
-def _play(plan: Plan, number: int, name: str, *, runs: int, seed: int, failure: float) -> Finding:
-    """Plays one game, given by its number, as it is or with a mistake."""
-    game = games_of(plan)[number]
+def _play(game: Game, name: str, *, runs: int, seed: int, failure: float) -> Finding:
+    """Plays a game as it is or with a mistake."""
     seen = game.plays[name](runs, key_of(seed, game.name, list(game.plays).index(name)))
     bound = lower_bound(seen, game.claim, failure=failure)
     claim = game.claim

@@ -108,7 +108,8 @@ class ProbabilitiesPlan(GaussianPlan):
         """Checks that noise of 128 bits and floating point are good enough for the budget."""
         if self.noise_stddev > gaussian.INTEGER_MAX_STDDEV:
             raise ValueError(
-                f"max_contributions must be lower, got max_contributions={self.max_contributions}: the "
-                "noise has more steps than its integers hold. Lower it or max_count, or raise epsilon."
+                "`max_contributions` must be lower, got "
+                f"`max_contributions={self.max_contributions}`: the noise has more steps than its "
+                "integers hold. Lower it or `max_count`, or raise `epsilon`."
             )
-        self.check_reserve(f"Lower max_contributions={self.max_contributions} or max_count.")
+        self.check_reserve(f"Lower `max_contributions={self.max_contributions}` or `max_count`.")

@@ -27,13 +27,13 @@ def compare(made: Made, _beam_arguments: list[str]) -> None:
     releases = asked.releases
     output = asked.output
     if len(releases) != 2:
-        raise UsageError(f"releases must be two, the old and the new one, got {len(releases)}.")
+        raise UsageError(f"`releases` must be two, the old and the new one, got {len(releases)}.")
     if output is not None and not output.lower().endswith(_SUFFIXES):
-        raise UsageError(f"output must end in {', '.join(_SUFFIXES)}, got output={output}.")
+        raise UsageError(f"`output` must end in {', '.join(_SUFFIXES)}, got `output={output}`.")
     check_access(releases, [])
     old, new = map(read_release, releases)
     changes = compare_releases(old, new)
-    tables, sentences = told_changes(changes, 5, differences(old, new))
+    tables, sentences = told_changes(changes, 5, differences(old, new), program=new.program)
     for title, rows in tables.items():
         display.print_table(title, rows)
     for sentence in sentences:

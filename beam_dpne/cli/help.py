@@ -16,14 +16,8 @@ from beam_dpne.validation import Parameter, Parameters, parameters_of
 _COLUMN = 26
 _WIDEST = 100
 _CLAUSE = 79 - _COLUMN
-# What follows the first parameter of a sentence about parameters: others, a file, and a verb.
-_VERBS = (
-    r"(?:(?:,| and| or) [\w\-]+)*(?: \S*\.\w+)? (?:must|cannot|belongs?|needs?|is in the file)\b"
-)
-# Where such a sentence begins.
-_BEGINNING = r"(?:^|(?<=error: )|(?<=\. )|(?<=and )|(?<=, ))"
-# Names within paths, texts and longer words are none.
-_APART = r"(?<![\w/.\-'\"{])"
+# A name of a parameter in a message, alone or with its value.
+_NAMED = re.compile(r"`(\w+)(=[^`]*)?`")
 
 
 def help_of(command: Any, groups: Mapping[str, Iterable[type[Parameters]]], *, whole: bool) -> str:
@@ -79,29 +73,19 @@ def overview(commands: Iterable[Any]) -> str:
 
 
 def as_options(message: str, parameters: Mapping[str, Parameter], positional: str) -> str:
-    """Returns a message that names parameters as the options of a command.
+    """Returns a message, which has parameters in backticks, with the options of a command instead.
 
-    Names with an underscore are parameters wherever they stand. A plain word is one where it begins
-    a sentence before a verb, follows "set", or has a value.
-
-    >>> as_options("delta must be small, got delta=1.", {"delta": Parameter()}, "")
+    >>> as_options("`delta` must be small, got `delta=1`.", {"delta": Parameter()}, "")
     '--delta must be small, got --delta=1.'
     """
-    any_name = "|".join(parameters)
-    # Without such a name, an expression that matches nothing.
-    long_name = "|".join(name for name in parameters if "_" in name) or "(?!)"
-    patterns = (
-        rf"{_BEGINNING}(?:{any_name})(?={_VERBS})",
-        rf"(?<=\bset )(?:{any_name})\b",
-        rf"{_APART}(?:{any_name})(?==\S)",
-        rf"{_APART}(?:{long_name})(?![\w/\-'\"]|\.\w)",
-    )
 
     def as_option(found: re.Match[str]) -> str:
-        name = found[0]
-        return name.upper() if name == positional else f"--{name}"
+        name, value = found[1], found[2] or ""
+        if name not in parameters:
+            return found[0]
+        return f"{name.upper()}{value}" if name == positional else f"--{name}{value}"
 
-    return re.sub("|".join(patterns), as_option, message)
+    return _NAMED.sub(as_option, message)
 
 
 def _option(each: Parameter, positional: str) -> str:

@@ -3,10 +3,24 @@
 import json
 import os
 
-from beam_dpne.audit.auditing import EXCEEDED, PASSED, WEAK, Audit, Finding, audit_plan, statements
+from beam_dpne.accounting.composition import plan_of_share, share_of
+from beam_dpne.accounting.expense import Plan
+from beam_dpne.accounting.series import check_releases_per_user
+from beam_dpne.audit.auditing import (
+    EXCEEDED,
+    PASSED,
+    WEAK,
+    Audit,
+    Finding,
+    audit_plan,
+    audit_series,
+    statements,
+)
 from beam_dpne.audit.games import MECHANISM
+from beam_dpne.audit.series_games import AuditedSeries
 from beam_dpne.cli import display
 from beam_dpne.cli.settings import Auditing
+from beam_dpne.errors import UsageError
 from beam_dpne.jobs import console
 from beam_dpne.jobs.asking import Planning
 from beam_dpne.jobs.made import Made
@@ -33,6 +47,9 @@ def plan(made: Made, _beam_arguments: list[str]) -> None:
     one = found.plan
     if asked.output is not None:
         write_file(asked.output, one.to_json().encode(), overwrite=asked.overwrite)
+    if found.of_series:
+        _print_series(found, asked.releases)
+        return
     if asked.releases is not None:
         display.print_line(
             f"{asked.releases} releases under this plan have at most ε = {whole.epsilon:g} at δ = "
@@ -59,6 +76,22 @@ def plan(made: Made, _beam_arguments: list[str]) -> None:
     )
     if asked.output is not None:
         display.print_notice(f"the plan is in {asked.output}.")
+
+
+def _print_series(found: Planned, releases: int | None) -> None:
+    """Prints the budget of a release of a series, and a forecast, by the releases per user."""
+    whole = found.whole
+    display.print_line(
+        f"A series of {releases} releases has ε = {whole.epsilon:g} at δ = {whole.delta:g}. If each "
+        "user takes part in releases_per_user of them at most, a release of this plan may have:"
+    )
+    budgets = [
+        {"releases_per_user": times, "epsilon": plan.epsilon, "delta": plan.delta}
+        for times, plan in found.of_series.items()
+    ]
+    display.print_table("Each release of a series", budgets)
+    if found.forecast is not None:
+        _print_forecast(found.forecast)
 
 
 def _print_needs(found: Planned) -> None:
@@ -90,8 +123,10 @@ def _print_widths(found: Planned) -> None:
 
 def _print_forecast(forecast: Forecast) -> None:
     """Prints the table of a forecast, and below it the meaning of each column."""
-    delta = forecast.plans[0].delta
-    display.print_table(f"Forecast for {forecast.users:,} users, δ = {delta:g}", forecast.rows)
+    title = f"Forecast for {forecast.users:,} users"
+    if not forecast.releases_per_user:
+        title = f"{title}, δ = {forecast.plans[0].delta:g}"
+    display.print_table(title, forecast.rows)
     display.print_line(
         "50% and 99%: an n-gram needs about this many users to be released with this probability. "
         "100 users, …: the typical interval users_low–users_high of an n-gram with so many."
@@ -108,12 +143,7 @@ def audit(made: Made, _beam_arguments: list[str]) -> None:
       SystemExit: With status 3 if a bound is above its claim, and 4 if a planted mistake was missed.
     """
     asked = made[Auditing]
-    found = audit_plan(
-        plan_in(made, asked.program),
-        runs=asked.runs,
-        seed=asked.seed,
-        processes=os.cpu_count() or 1,
-    )
+    found = _audited(plan_in(made, asked.program), asked)
     if asked.json:
         shown = {"schema": _SCHEMA, "mechanism": asked.program, **found.to_dict()}
         print(json.dumps(shown, indent=2, ensure_ascii=False, allow_nan=False))
@@ -122,6 +152,29 @@ def audit(made: Made, _beam_arguments: list[str]) -> None:
     status = _STATUS[found.verdict]
     if status:
         raise SystemExit(status)
+
+
+def _audited(plan: Plan, asked: Auditing) -> Audit:
+    """Plays the games of a plan, or of a series whose ε and δ a plan has.
+
+    Raises:
+      UsageError: One of the two numbers of a series is missing, or there is no such series.
+    """
+    processes = os.cpu_count() or 1
+    if asked.releases is None and asked.releases_per_user is None:
+        return audit_plan(plan, runs=asked.runs, seed=asked.seed, processes=processes)
+    if asked.releases is None or asked.releases_per_user is None:
+        raise UsageError("`releases` and `releases_per_user` must be given together, for a series.")
+    check_releases_per_user(asked.releases_per_user, asked.releases)
+    share = share_of(plan.epsilon, plan.delta, asked.releases_per_user)
+    return audit_series(
+        plan,
+        plan_of_share(plan, share),
+        AuditedSeries(asked.releases, asked.releases_per_user),
+        runs=asked.runs,
+        seed=asked.seed,
+        processes=processes,
+    )
 
 
 def _found(finding: Finding) -> str:

@@ -77,7 +77,7 @@ def _check_output_of_evaluation(output: str, release: str) -> None:
     check_directory("output", output, release)
     if any(name.startswith(PREFIX) for name in directory_at(output).names()):
         raise UsageError(
-            f"output must be a directory without an evaluation, got output={output}. Choose "
+            f"`output` must be a directory without an evaluation, got `output={output}`. Choose "
             "another directory, or delete the evaluation that is there."
         )
 
@@ -180,7 +180,7 @@ def report(made: Made, _beam_arguments: list[str]) -> None:
     reporting = made[settings.Reporting]
     output = reporting.output
     if not output.lower().endswith((".html", ".htm", ".md")):
-        raise UsageError(f"output must end in .html, .htm or .md, got output={output}.")
+        raise UsageError(f"`output` must end in .html, .htm or .md, got `output={output}`.")
     check_access([*filter(None, [reporting.release, reporting.since])], [])
     page = render_report(
         read_release(reporting.release),

@@ -37,6 +37,16 @@ class Auditing(Parameters):
     runs: Annotated[int, Parameter("Runs with the user, and without.", least=200, most=10**7)] = (
         20_000
     )
+    releases: Annotated[
+        int | None,
+        Parameter(
+            "Number of releases of a series that is attacked as a whole.", least=1, most=9999
+        ),
+    ] = None
+    releases_per_user: Annotated[
+        int | None,
+        Parameter("Number of them in which one user takes part at most.", least=1, most=9999),
+    ] = None
     seed: Annotated[int, Parameter("Seed of all runs; choose one of yours.", least=0)] = 1
     json: Annotated[bool, Parameter("Print JSON instead of a table.")] = False
 

@@ -147,7 +147,7 @@ def noise_of_budget(mu: float) -> float:
     stddev = (1 + 1e-12) / mu
     if stddev > _MOST_STDDEV:
         raise ValueError(
-            "count_share must be larger, or 0, with so small a budget: the noise on a number of "
+            "`count_share` must be larger, or 0, with so small a budget: the noise on a number of "
             f"users would have a standard deviation of {stddev:.2g}."
         )
     return stddev
@@ -178,7 +178,7 @@ class MeasuredCounts:
 def required_noise(noise: float | None) -> float:
     """Returns the noise of a measurement; raises ValueError if the plan has none."""
     if noise is None:
-        raise ValueError("count_share must be above 0 to count users, got count_share=0.0.")
+        raise ValueError("`count_share` must be above 0 to count users, got `count_share=0.0`.")
     return noise
 
 

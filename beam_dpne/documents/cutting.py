@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from beam_dpne.documents import tokenizers
@@ -79,18 +80,19 @@ class Cutter:
 
     def _tokenized(self, batch: pa.RecordBatch) -> DocumentBlock:
         participation = self._cutting.participation
-        if participation is not None:
+        if participation is None:
+            hashes = hash_users(batch.column(USER), self._cutting.run_key.sub_key("user"))
+        else:
+            digests = participation.digests(batch.column(USER))
             # A user's documents are all left out or all kept, in whichever batches they are.
-            may = participation.may_take_part(participation.digests(batch.column(USER)))
+            may = participation.may_take_part(digests)
             batch = batch.filter(pa.array(may))
+            hashes = digests[may]
         tokens = tokenizers.tokenize(self._tokenize, batch.column(TEXT))
         if self._cutting.is_grouped:
             tokens = with_group(batch.column(GROUP), tokens)
-        users, tokens = tokenizers.cut_at_borders(batch.column(USER), tokens)
-        if participation is not None:
-            return encode_documents(participation.digests(users), tokens)
-        hashes = hash_users(users, self._cutting.run_key.sub_key("user"))
-        return encode_documents(hashes, tokens)
+        rows, tokens = tokenizers.cut_at_borders(pa.array(np.arange(len(batch))), tokens)
+        return encode_documents(hashes[rows.to_numpy()], tokens)
 
     def _cut(self) -> NumberedBlocks:
         most = self._cutting.max_tokens_per_user

@@ -142,19 +142,19 @@ class TextRules:
             check_choice("keep", name, tuple(KEPT))
         if self._takes_items and (HTML_MASK in self.mask or self.keep):
             raise ValueError(
-                "mask html and keep must be given with a tokenizer of words, got tokenizer="
-                f"{self.tokenizer_name}. Leave them out."
+                "mask html and `keep` must be given with a tokenizer of words, got `tokenizer="
+                f"{self.tokenizer_name}`. Leave them out."
             )
         if "mentions" in self.keep and "mentions" in self.mask:
-            raise ValueError("keep and mask must not both have mentions. Leave one out.")
+            raise ValueError("`keep` and `mask` must not both have mentions. Leave one out.")
         if self.item_separator is not None and self.tokenizer_name != "item":
             raise ValueError(
-                "item_separator must be given with the tokenizer item, got tokenizer="
-                f"{self.tokenizer_name}. Leave the tokenizer out."
+                "`item_separator` must be given with the tokenizer item, got `tokenizer="
+                f"{self.tokenizer_name}`. Leave the tokenizer out."
             )
         if not all(self.phrases) or "\n" in "".join(self.stop_list):
             raise ValueError(
-                "stop_list must have a word and no line's end in each entry, got one in which the "
+                "`stop_list` must have a word and no line's end in each entry, got one in which the "
                 f"tokenizer {self.tokenizer_name} finds none, or of several lines. Remove or cut it."
             )
 

@@ -84,11 +84,13 @@ class _ListFile(
     Attributes:
       series: Name of the series.
       name: Name of the release's file in the folder of the series.
+      commitment: Commitment to the key of the digests: under another one nobody would be found again.
       sha256: SHA-256 of each file of digests by its name.
     """
 
     series: str
     name: str
+    commitment: str
     sha256: dict[str, str]
 
 
@@ -134,6 +136,8 @@ class Participants:
         """
         directory = self._directory()
         with _as_budget_error(f"the participants cannot be written into {self.path}"):
+            if not directory.has(KEY_NAME):
+                raise BudgetError(f"{self.path} has no {KEY_NAME} any more. {_RESTORE}")
             # What a killed run has left of the files that it was writing.
             directory.remove(each for each in directory.names() if _LEFT_BEHIND.fullmatch(each))
             sha256: dict[str, str] = {}
@@ -142,7 +146,9 @@ class Participants:
                 file = _digests_name(number, part)
                 directory.put(file, data)
                 sha256[file] = hashlib.sha256(data).hexdigest()
-            listed = _ListFile(series=self.series, name=name, sha256=sha256)
+            listed = _ListFile(
+                series=self.series, name=name, commitment=self.key.commitment(), sha256=sha256
+            )
             directory.put(_list_name(number), msgspec.json.encode(listed))
 
     def read(self, number: int, part: int) -> np.ndarray:
@@ -184,6 +190,10 @@ class Participants:
             listed = msgspec.json.decode(data, type=_ListFile)
         if listed.series != self.series:
             raise BudgetError(f"{file} in {self.path} is of another series. {_RESTORE}")
+        if listed.commitment != self.key.commitment():
+            raise BudgetError(
+                f"{KEY_NAME} in {self.path} has another key than the digests of {file}. {_RESTORE}"
+            )
         return listed
 
     def _directory(self) -> Directory:
@@ -196,7 +206,7 @@ def create_participants(path: str, series: str) -> None:
     Raises:
       BudgetError: There is something at the path, or the folder cannot be made.
     """
-    with _as_budget_error(f"participants must be a new folder, got {path}"):
+    with _as_budget_error(f"`participants` must be a new folder, got {path}"):
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         os.mkdir(path, _OWNER_ALONE)
         secret = os.urandom(32).hex()
@@ -211,17 +221,17 @@ def open_participants(path: str, series: str) -> Participants:
       BudgetError: There is none, it is damaged or of another series, or others than its owner can use
         it.
     """
-    with _as_budget_error(f"participants must be the private folder of the series, got {path}"):
+    with _as_budget_error(f"`participants` must be the private folder of the series, got {path}"):
         mode = os.stat(path).st_mode
         data = directory_at(path).read(KEY_NAME)
     if os.name == "posix" and stat.S_IMODE(mode) & _OTHERS:
         raise BudgetError(
-            f"participants must be a folder that its owner alone can use, got {path}: run chmod -R "
+            f"`participants` must be a folder that its owner alone can use, got {path}: run chmod -R "
             f"go= {path}."
         )
     if data is None:
         raise BudgetError(
-            f"participants must be the private folder of the series, got {path}, which has no "
+            f"`participants` must be the private folder of the series, got {path}, which has no "
             f"{KEY_NAME}. {_RESTORE}"
         )
     with _as_budget_error(f"{KEY_NAME} in {path} is damaged"):
@@ -229,7 +239,7 @@ def open_participants(path: str, series: str) -> Participants:
         key = RunKey.from_hex(file.key)
     if file.series != series:
         raise BudgetError(
-            f"participants must be the private folder of the series, got {path}, which is that of "
+            f"`participants` must be the private folder of the series, got {path}, which is that of "
             "another one."
         )
     return Participants(path=path, series=series, key=key)
@@ -274,7 +284,7 @@ class Participation:
     def digests(self, users: pa.Array) -> np.ndarray:
         """Returns the digest of each user's id: (n, 2) uint64."""
         encoded = users.dictionary_encode()
-        ids = (user.encode() for user in encoded.dictionary.to_pylist())
+        ids = encoded.dictionary.cast(pa.binary()).to_pylist()
         distinct = one_way_hashes(self.folder.key.sub_key("participant"), ids)
         return distinct[encoded.indices.to_numpy()]
 
@@ -293,12 +303,18 @@ class Participation:
         """
         digests, _ = _counted(np.concatenate([np.zeros((0, 2), np.uint64), *users]))
         number = self.place.number
+        if not directory_at(self.path).has(f"{self.name}.json"):
+            raise BudgetError(
+                f"the note of this run must be in the series {self.path} until it is published, but "
+                "another run has removed it, which uses a copy of a folder of the series. Use the "
+                "newest copies of both folders, and no others."
+            )
         if self.folder.has_list(number):
             if not np.array_equal(self.folder.read_all(number), digests):
                 raise BudgetError(
-                    f"input must be that of the first try of release {number} of the series, which had "
-                    "this run key, but other users take part. Take a fresh run key: then this is the "
-                    "next release of the series."
+                    f"`input` must be that of the first try of release {number} of the series, "
+                    "which had this run key, but other users take part. Take a fresh run key: then "
+                    "this is the next release of the series."
                 )
         else:
             self.folder.write(number, self.name, digests)

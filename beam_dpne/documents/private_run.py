@@ -57,15 +57,15 @@ class PrivateRun(abc.ABC):
                 continue
             if not isinstance(value, kind):
                 name = getattr(kind, "__name__", kind)
-                raise TypeError(f"{field.name} must be {name}, got {type(value).__name__}.")
+                raise TypeError(f"`{field.name}` must be {name}, got {type(value).__name__}.")
         check_integer("partitions", self.partitions, 1)
         checked_names(self.user_field, self.text_field)
         fields = self.row_description
         checked_names(self.user_field, self.text_field, fields.group_field)
         if self.described and (self.described.group_field is None) != (fields.group_field is None):
             raise ValueError(
-                "group_field must be given if, and only if, described names one, got group_field="
-                f"{fields.group_field!r} and {self.described.group_field!r} in described."
+                "`group_field` must be given if, and only if, described names one, got `group_field="
+                f"{fields.group_field!r}` and {self.described.group_field!r} in described."
             )
         resolve_tokenizer(self.tokenizer)
 

@@ -42,8 +42,9 @@ def checked_names(
     are_names = all(isinstance(name, str) and name for name in names)
     if not are_names or not texts or not users or len(names) != len(set(names)):
         raise ValueError(
-            "every user_field and text_field, and group_field must be names of different fields, got "
-            f"user_field={user_field!r}, text_field={text_field!r}, group_field={group_field!r}."
+            "every `user_field` and `text_field`, and `group_field` must be names of different "
+            f"fields, got `user_field={user_field!r}`, `text_field={text_field!r}`, "
+            f"`group_field={group_field!r}`."
         )
     return names
 
@@ -59,9 +60,9 @@ def values_of(element: Any, names: Sequence[str], tuple_size: int = 2) -> Sequen
     if any(value is _MISSING for value in values):
         raise TypeError(
             f"Each document must have the fields {', '.join(names)}, or be a plain tuple of (user, "
-            "text), or with a group_field of (user, text, group), if the PCollection's element type "
+            "text), or with a `group_field` of (user, text, group), if the PCollection's element type "
             f"has no fields, got an element of type {type(element).__name__}. Name the fields with "
-            "user_field, text_field and group_field."
+            "`user_field`, `text_field` and `group_field`."
         )
     return values
 
@@ -118,8 +119,8 @@ def documents_of(
         if batch.schema.names.count(name) != 1:
             raise ValueError(
                 f"A batch of documents must have one column {name!r}, got "
-                f"{batch.schema.names.count(name)} of them. Name its columns with user_field and "
-                "text_field."
+                f"{batch.schema.names.count(name)} of them. Name its columns with `user_field` and "
+                "`text_field`."
             )
     fields = ", ".join(map(repr, names))
     ids: list[pa.Array] = []

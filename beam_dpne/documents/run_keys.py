@@ -117,9 +117,9 @@ def require_identified(tokenizer: str | Tokenizer) -> None:
     at_top = is_named and function.__qualname__.isidentifier()
     if not at_top or function.__closure__ or _version_of(tokenizer) == _UNKNOWN:
         raise ValueError(
-            "tokenizer must be a function at the top of a module, or have an attribute `version` that "
-            "changes with its behaviour, if a run key is given, since the key's noise is bound to it. "
-            f"Got tokenizer={tokenizer_name(tokenizer)}."
+            "`tokenizer` must be a function at the top of a module, or have an attribute `version` "
+            "that changes with its behaviour, if a run key is given, since the key's noise is "
+            f"bound to it. Got `tokenizer={tokenizer_name(tokenizer)}`."
         )
 
 
@@ -207,7 +207,7 @@ def _key_in(path: str, fingerprint: str | None, contexts: tuple[str, ...]) -> by
     key = _read(path)
     if fingerprint is not None and _fingerprint(key) != fingerprint:
         raise RunKeyError(
-            f"run_key_file must hold one key during a run, got {path}, where a worker found another "
+            f"`run_key_file` must hold one key during a run, got {path}, where a worker found another "
             "key than the launcher."
         )
     for context in contexts:
@@ -258,16 +258,16 @@ def _read(path: str) -> RunKey:
             text = file.read(_LONGEST).decode("ascii")
     except (OSError, ValueError) as error:
         raise RunKeyError(
-            f"run_key_file cannot be read, got {path} ({kind_of(error)}). The launcher and "
+            f"`run_key_file` cannot be read, got {path} ({kind_of(error)}). The launcher and "
             "every worker read it, so it must be on storage that they share."
         ) from None
     try:
         key = RunKey.from_hex(text)
     except ValueError as error:
-        raise RunKeyError(f"run_key_file must hold a run key, got {path}: {error}") from None
+        raise RunKeyError(f"`run_key_file` must hold a run key, got {path}: {error}") from None
     if len(set(text.strip())) == 1:
         raise RunKeyError(
-            f"run_key_file must hold a random key, got {path}, which has one digit throughout. Make "
+            f"`run_key_file` must hold a random key, got {path}, which has one digit throughout. Make "
             'one: python -c "import secrets; print(secrets.token_hex(32))" > run.key.'
         )
     return key

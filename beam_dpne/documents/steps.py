@@ -173,8 +173,8 @@ def check_known_fields(
         option = "user_field" if place < users else "group_field" if is_group else "text_field"
         if name not in fields:
             raise ValueError(
-                f"{option} must name a field of the documents, got {option}={name!r}. Their fields are "
-                f"{', '.join(fields)}."
+                f"`{option}` must name a field of the documents, got `{option}={name!r}`. Their "
+                f"fields are {', '.join(fields)}."
             )
     return bool(fields)
 

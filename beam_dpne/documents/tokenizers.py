@@ -67,7 +67,7 @@ class BoundaryWords:
             library = importlib.import_module(package)
         except ImportError:
             raise ValueError(
-                f"tokenizer={tokenizer_name!r} needs the package {package.partition('.')[0]}: pip "
+                f"`tokenizer={tokenizer_name!r}` needs the package {package.partition('.')[0]}: pip "
                 f"install 'beam-dpne[{extra}]', on the workers too."
             ) from None
         if extra == "icu":
@@ -162,8 +162,8 @@ def resolve_tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
     if not (colon and module and attribute):
         names = (*TOKENIZERS, *BOUNDARIES)
         raise ValueError(
-            f"tokenizer must be one of {', '.join(names)} or 'package.module:function', got "
-            f"tokenizer={tokenizer!r}.{did_you_mean(str(tokenizer), names)}"
+            f"`tokenizer` must be one of {', '.join(names)} or 'package.module:function', got "
+            f"`tokenizer={tokenizer!r}`.{did_you_mean(str(tokenizer), names)}"
         )
     try:
         found = functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
@@ -173,8 +173,8 @@ def resolve_tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
         problem = kind_of(error)
     if not callable(found):
         raise ValueError(
-            "tokenizer must name a function of one Arrow array that can be imported, got "
-            f"tokenizer={tokenizer!r} ({problem}). Check the spelling and PYTHONPATH."
+            "`tokenizer` must name a function of one Arrow array that can be imported, got "
+            f"`tokenizer={tokenizer!r}` ({problem}). Check the spelling and PYTHONPATH."
         )
     return found
 

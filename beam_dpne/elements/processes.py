@@ -207,7 +207,7 @@ class _New(Processes):
             ours.close()
             raise RunError(
                 f"The system does not start another process of this run ({error.strerror}). Give "
-                "workers=1."
+                "`workers=1`."
             ) from None
         finally:
             theirs.close()

@@ -248,7 +248,7 @@ def check_workers(pipeline: beam.Pipeline, timeout: int, shared_folder: str | No
             ) from None
         if not PipelineState.is_terminal(result.state):
             raise EngineError(
-                f"no worker did a first step within {timeout} s (harness_timeout), so its job was "
+                f"no worker did a first step within {timeout} s (`harness_timeout`), so its job was "
                 f"cancelled and the pipeline was not sent. {advice} On Flink the job of that step "
                 "stays there without --flink_master HOST:8081."
             )
@@ -278,7 +278,7 @@ def _check_worker(launcher: tuple[str, str], shared_folder: str | None) -> None:
     here = (beam.__version__, __version__)
     if here != launcher:
         raise EngineError(
-            f"workers must have the launcher's versions of apache-beam and beam_dpne, "
+            f"`workers` must have the launcher's versions of apache-beam and beam_dpne, "
             f"{' and '.join(launcher)}, got {' and '.join(here)}."
         )
     if shared_folder is not None and not os.access(shared_folder, os.R_OK | os.W_OK | os.X_OK):

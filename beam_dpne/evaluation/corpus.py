@@ -168,21 +168,23 @@ def _gathered(
         lengths.append(sizes[sizes > 0])
     sizes = np.concatenate(lengths)
     if not (rejected or any(len(each) for each in authors)):
-        raise InputError("input must have records, got none: its files have no more than a header.")
+        raise InputError(
+            "`input` must have records, got none: its files have no more than a header."
+        )
     if not sizes.size:
         why = ""
         if rejected:
             why = f"; records were rejected, because of: {', '.join(sorted(rejected))}"
         remedy = ""
         if NOT_DECODED in rejected:
-            remedy = " Name the encoding of the files, e.g. set encoding=cp1252."
+            remedy = " Name the encoding of the files, e.g. set `encoding=cp1252`."
         raise InputError(
-            f"input must have at least one word, got none: see its fields and the tokenizer{why}."
+            f"`input` must have at least one word, got none: see its fields and the tokenizer{why}."
             f"{remedy}"
         )
     if int(sizes.sum()) + sizes.size > _MOST_POSITIONS:
         raise InputError(
-            "input must have fewer than 2^31 tokens to be evaluated, got more. Give a part of "
+            "`input` must have fewer than 2^31 tokens to be evaluated, got more. Give a part of "
             "the files, with all documents of the users in it."
         )
     names, user_of_piece = _joined(users)

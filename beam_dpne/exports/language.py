@@ -169,15 +169,15 @@ def arpa(
     if release.program == "bayesian":
         if public is None:
             raise ExportError(
-                "A model of a release of beam-dpne bayesian needs its public counts: set public to "
+                "A model of a release of beam-dpne bayesian needs its public counts: set `public` to "
                 "their path."
             )
         missing = _write_probabilities(stream, release, rows, public)
     else:
         if public is not None:
             raise ExportError(
-                "public must be left out for a release of n-grams, whose model is made of the release "
-                "alone; only releases of beam-dpne bayesian have public counts."
+                "`public` must be left out for a release of n-grams, whose model is made of the "
+                "release alone; only releases of beam-dpne bayesian have public counts."
             )
         missing = _write_weights(stream, release, rows)
     return stream.getvalue(), missing
@@ -194,7 +194,7 @@ def _write_probabilities(
     # A file of counts has no counts of shorter n-grams, and a release may have none of a length.
     *shorter, longest = read_counts_of_lengths(public, lengths, release.tokenizer)
     if (longest.grams < 0).any():
-        raise ExportError("public must have n-grams of one length for arpa, got several lengths.")
+        raise ExportError("`public` must have n-grams of one length for arpa, got several lengths.")
     released = longest.most_frequent(plan["vocabulary_size"])
     if release.text_rules:
         # The vocabulary is without what the rules leave out, which the ledger does not list.
@@ -203,7 +203,7 @@ def _write_probabilities(
             released = from_codes(longest.words, longest.grams[kept], longest.counts[kept], None)
     if released.fingerprint() != used["sha256"]:
         raise ExportError(
-            f"public must be the public counts of the release, got {public}, which has others or has "
+            f"`public` must be the public counts of the release, got {public}, which has others or has "
             "changed. Their SHA-256 in the ledger is that of the n-grams and counts."
         )
     grams = PublicGrams([_written(each) for each in (*shorter, longest)])
@@ -227,7 +227,7 @@ def _written(public: PublicCounts) -> PublicCounts:
     fits = np.array([_fault(word) is None for word in public.words.to_pylist()])
     kept = fits[public.grams].all(axis=1)
     if not kept.any():
-        raise ExportError("public must have an n-gram that a line can hold, got none.")
+        raise ExportError("`public` must have an n-gram that a line can hold, got none.")
     return from_codes(public.words, public.grams[kept], public.counts[kept], None)
 
 

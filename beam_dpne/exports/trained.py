@@ -108,8 +108,8 @@ def trained_on(
         if "not large enough" not in str(error):
             raise
         raise ExportError(
-            "vocabulary_size must be larger than the number of letters in the words, got "
-            f"vocabulary_size={vocabulary_size}. Take a larger one, or bpe, which goes above it."
+            "`vocabulary_size` must be larger than the number of letters in the words, got "
+            f"`vocabulary_size={vocabulary_size}`. Take a larger one, or bpe, which goes above it."
         ) from None
     whole = _ordered(json.loads(trained.to_str()), special_tokens)
     return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
@@ -117,17 +117,17 @@ def trained_on(
 
 def _check(model: str, special_tokens: Sequence[str]) -> None:
     if model not in MODELS:
-        raise ExportError(f"model must be one of {', '.join(MODELS)}, got model={model}.")
+        raise ExportError(f"`model` must be one of {', '.join(MODELS)}, got `model={model}`.")
     if not special_tokens or "" in special_tokens or len({*special_tokens}) < len(special_tokens):
         raise ExportError(
-            "special_tokens must be different texts, the first of which stands for what is unknown, "
-            f"got special_tokens={','.join(special_tokens)}."
+            "`special_tokens` must be different texts, the first of which stands for what is unknown, "
+            f"got `special_tokens={','.join(special_tokens)}`."
         )
     try:
         import tokenizers  # noqa: F401
     except ImportError:
         raise ExportError(
-            "model needs the package tokenizers, which is not installed: pip install "
+            "`model` needs the package tokenizers, which is not installed: pip install "
             "'beam-dpne[tokenizers]'."
         ) from None
 

@@ -130,7 +130,7 @@ def card(release: Release, license: str | None = None) -> str:
     """
     if license is not None and not _LICENSE.fullmatch(license):
         raise ExportError(
-            f"license must be the Hub's name of a licence like cc-by-4.0, got license={license}."
+            f"`license` must be the Hub's name of a licence like cc-by-4.0, got `license={license}`."
         )
     head = _front_matter(release, license)
     template = environment("markdown").get_template("card.jinja")
@@ -189,8 +189,8 @@ def _tokenizer(release: Release, rows: pa.Table, settings: Settings) -> Contents
         )
     if settings.vocabulary_size is not None or settings.special_tokens is not None:
         raise ExportError(
-            "vocabulary_size and special_tokens must be left out without model: the tokenizer of all "
-            "released words and phrases has its own."
+            "`vocabulary_size` and `special_tokens` must be left out without `model`: the tokenizer "
+            "of all released words and phrases has its own."
         )
     return language.tokenizer(release, rows), {}
 
@@ -289,14 +289,16 @@ def export(
     )
     if to not in KINDS:
         hint = did_you_mean(to, KINDS)
-        raise ExportError(f"to must be one of {', '.join(KINDS)}, got to={to}.{hint}")
+        raise ExportError(f"`to` must be one of {', '.join(KINDS)}, got `to={to}`.{hint}")
     kind = KINDS[to]
     if unknown := [name for name in settings.given() if name not in kind.settings]:
-        raise ExportError(f"{unknown[0]} must be left out with to={to}, which has no such setting.")
+        raise ExportError(
+            f"`{unknown[0]}` must be left out with `to={to}`, which has no such setting."
+        )
     if release.program not in kind.programs:
         others = ", ".join(name for name, each in KINDS.items() if release.program in each.programs)
         raise ExportError(
-            f"to={to} cannot take a release of beam-dpne {release.program}. Use one of {others}."
+            f"`to={to}` cannot take a release of beam-dpne {release.program}. Use one of {others}."
         )
     rows = _chosen_rows(release, kind, settings)
     text, left_out = kind.make(release, rows, settings)
@@ -317,8 +319,8 @@ def _chosen_rows(release: Release, kind: Kind, settings: Settings) -> pa.Table:
     choice = Choice(group=settings.group, at_least=settings.at_least, top=settings.top)
     if not choice.is_everything and settings.public is not None:
         raise ExportError(
-            "at_least and top must be left out with public, since a model of probabilities needs all "
-            "rows of the release."
+            "`at_least` and `top` must be left out with `public`, since a model of probabilities "
+            "needs all rows of the release."
         )
     return choice.rows(release)
 
@@ -336,6 +338,6 @@ def rows_of_group(release: Release, group: str | None) -> pa.Table:
         if len(rows):
             return rows
     raise ExportError(
-        "group must name a group of a release with groups, and be left out for others, got "
-        f"group={group}."
+        "`group` must name a group of a release with groups, and be left out for others, got "
+        f"`group={group}`."
     )

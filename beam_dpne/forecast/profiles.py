@@ -89,19 +89,19 @@ class Profile:
         others = [name for name in names if getattr(plan, name) != getattr(usual, name)]
         if others:
             raise UsageError(
-                f"{others[0]} must be {getattr(usual, others[0])} with a built-in profile, got "
-                f"{others[0]}={getattr(plan, others[0])}. {remedy}"
+                f"`{others[0]}` must be {getattr(usual, others[0])} with a built-in profile, got "
+                f"`{others[0]}={getattr(plan, others[0])}`. {remedy}"
             )
         if not self.users[0] <= users <= self.users[-1]:
             raise UsageError(
-                f"users must be from {self.users[0]:,} to {self.users[-1]:,} with a built-in profile, "
-                f"got users={users}. {remedy}"
+                f"`users` must be from {self.users[0]:,} to {self.users[-1]:,} with a built-in "
+                f"profile, got `users={users}`. {remedy}"
             )
         if not self.budgets[0] <= 1 / plan.noise_stddev <= self.budgets[-1]:
             raise UsageError(
-                f"epsilon={plan.epsilon:g} with delta={plan.delta:g} is outside the built-in profile, "
-                f"which has σ from {1 / self.budgets[-1]:.3g} to {1 / self.budgets[0]:.3g}, got "
-                f"σ = {plan.noise_stddev:.3g}. {remedy}"
+                f"`epsilon={plan.epsilon:g}` with `delta={plan.delta:g}` is outside the built-in "
+                f"profile, which has σ from {1 / self.budgets[-1]:.3g} to "
+                f"{1 / self.budgets[0]:.3g}, got σ = {plan.noise_stddev:.3g}. {remedy}"
             )
 
 

@@ -70,7 +70,7 @@ def account_of(ledgers: Sequence[CountedLedger], delta: float | None) -> Account
     total = total_of(runs, delta)
     if not math.isfinite(total.epsilon):
         raise UsageError(
-            f"no ε exists at this δ; take a larger one, got delta={total.delta:g}: the releases' "
+            f"no ε exists at this δ; take a larger one, got `delta={total.delta:g}`: the releases' "
             f"own δ add up to {total.sum_delta:g}."
         )
     return _accounted(None, runs, total)

@@ -8,6 +8,9 @@ from beam_dpne.validation import did_you_mean
 
 # The name of no runner: the local driver runs the job, which it also does without a name.
 LOCAL = "local"
+# Beam's embedded runner, which does the work in this process, by its names in small letters; what Beam
+# calls DirectRunner may start Prism, or download it.
+EMBEDDED = ("fnapirunner", "embedded", "directrunner")
 
 
 def runner_of(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -17,6 +20,28 @@ def runner_of(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     parsed, others = parser.parse_known_args(list(arguments))
     name = None if parsed.runner.lower() == LOCAL else parsed.runner
     return name, others
+
+
+def works_here(runner: str, environment_type: str | None) -> bool:
+    """Whether the launcher's process does all the work, alone or as the one worker of an engine.
+
+    Args:
+      runner: the name of the runner.
+      environment_type: Beam's option of this name, by which an engine finds workers; None if it is not
+        given.
+
+    >>> works_here("DirectRunner", None), works_here("PrismRunner", None)
+    (True, True)
+    >>> works_here("PortableRunner", "loopback"), works_here("PortableRunner", None)
+    (True, False)
+    """
+    name = runner.rpartition(".")[2].lower()
+    if name in (LOCAL, *EMBEDDED):
+        return True
+    if environment_type is None:
+        # Prism has the launcher as its worker unless it is told otherwise.
+        return name == "prismrunner"
+    return environment_type.upper() == "LOOPBACK"
 
 
 def misspelt(arguments: Sequence[str], known: Collection[str]) -> list[str]:

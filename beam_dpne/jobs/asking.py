@@ -19,6 +19,13 @@ class Planning(Parameters):
     releases: Annotated[
         int | None, Parameter("Number of equal releases that share epsilon and delta.", least=1)
     ] = None
+    releases_per_user: Annotated[
+        tuple[int, ...] | None,
+        Parameter(
+            "Numbers of releases of a series in which one user takes part at most; each is planned.",
+            least=1,
+        ),
+    ] = None
     output: Annotated[str | None, Parameter("File for the plan, JSON.", value="FILE")] = None
     overwrite: Overwriting = False
     users: Annotated[

@@ -61,7 +61,7 @@ def check_input(made: Made, beam_arguments: list[str], showing: Showing) -> Chec
       BeamDpneError, ValueError, FileNotFoundError: a run would be refused for the same reason.
     """
     if Input not in made:
-        raise UsageError("input must be given.")
+        raise UsageError("`input` must be given.")
     told = list[str]()
 
     def tell(sentence: str) -> None:

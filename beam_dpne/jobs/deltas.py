@@ -14,10 +14,10 @@ def refuse_too_large_delta(plan: GaussianPlan) -> None:
     """
     if plan.delta >= TOO_LARGE_DELTA and plan.public_user_count is None:
         raise UsageError(
-            f"delta must be below {TOO_LARGE_DELTA:g}, got delta={plan.delta:g}: publishing everything "
-            f"about one user in {int(1 / plan.delta)} would be within the guarantee. Take one well "
-            "below one over the number of users, e.g. 1e-7 for a million; if their number is public "
-            "and small, give public_user_count."
+            f"`delta` must be below {TOO_LARGE_DELTA:g}, got `delta={plan.delta:g}`: publishing "
+            f"everything about one user in {int(1 / plan.delta)} would be within the guarantee. "
+            "Take one well below one over the number of users, e.g. 1e-7 for a million; if their "
+            "number is public and small, give `public_user_count`."
         )
 
 

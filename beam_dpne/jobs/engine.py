@@ -32,7 +32,7 @@ from beam_dpne.documents.steps import DocumentsTransform
 from beam_dpne.elements import encoding, progress
 from beam_dpne.elements.encoding import SetStore
 from beam_dpne.errors import RunError, UsageError, printable_reason, withhold_unhandled
-from beam_dpne.jobs.arguments import runner_of, unknown_argument
+from beam_dpne.jobs.arguments import EMBEDDED, runner_of, unknown_argument, works_here
 from beam_dpne.jobs.job import Job, ReadRecords
 from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.ngrams.steps import PrivateNgrams
@@ -48,8 +48,6 @@ from beam_dpne.storage.objects import exists
 from beam_dpne.storage.paths import is_local
 from beam_dpne.validation import did_you_mean
 
-# Beam's embedded runner, by its names; what Beam calls DirectRunner may start Prism, or download it.
-_EMBEDDED = ("fnapirunner", "embedded", "directrunner")
 _IDLE_SECONDS = 0.1
 # Dataflow's Flex launcher has the job written to such a path, which is observed and not documented.
 _FLEX_LAUNCH = re.compile(r"gs://.+/template_launches/\d{4}(?:[-_]\d\d){5}-\d+/job_object")
@@ -71,6 +69,14 @@ class BeamOptions:
     def is_embedded(self) -> bool:
         """Whether the runner is Beam's embedded one, in this process."""
         return isinstance(self.runner, FnApiRunner)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process does all the work, alone or as the one worker of an engine."""
+        if self.hands_over:
+            return False
+        environment_type = self.pipeline_options.view_as(PortableOptions).environment_type
+        return self.runner is None or works_here(type(self.runner).__name__, environment_type)
 
     @property
     def is_template(self) -> bool:
@@ -111,7 +117,7 @@ def beam_options(arguments: Sequence[str], known: Collection[str] = ()) -> BeamO
     if runner is None:
         _check_known(others, known)
         return BeamOptions(runner=None, pipeline_options=options)
-    if runner.lower() in _EMBEDDED:
+    if runner.lower() in EMBEDDED:
         _check_known(others, known)
         return BeamOptions(runner=FnApiRunner(), pipeline_options=options)
     if runner.rpartition(".")[2].lower() == "prismrunner":
@@ -210,6 +216,7 @@ def _pipeline(job: Job, options: BeamOptions, store: SetStore) -> beam.Pipeline:
         overwrite=job.overwrite,
         tally=read.tally,
         max_rejected=job.max_rejected,
+        earlier=job.earlier,
     )
     _ = read.documents | transform_of(job.private, store) | "Publish" >> write
     return pipeline
@@ -291,9 +298,9 @@ def check_beside(options: BeamOptions, release: str) -> None:
     whole_bucket = re.fullmatch(r"[^:]+://[^/]+/*", release)
     if whole_bucket and options.temp_location is None and not _is_here(options, release):
         raise UsageError(
-            "temp_location must be given if output is a whole bucket, got output="
-            f"{release}: what the run writes between two steps is as secret as the data, and would be "
-            "published there."
+            "`temp_location` must be given if `output` is a whole bucket, got "
+            f"`output={release}`: what the run writes between two steps is as secret as the data, and "
+            "would be published there."
         )
 
 

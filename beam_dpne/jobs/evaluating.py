@@ -66,8 +66,8 @@ def judgeable(release: Release) -> Release:
     """
     if release.program == "bayesian":
         raise UsageError(
-            "release must be of beam-dpne ngrams, set-union or count, got "
-            f"release={release.path}, which has the probabilities of a public vocabulary, and no "
+            "`release` must be of beam-dpne ngrams, set-union or count, got "
+            f"`release={release.path}`, which has the probabilities of a public vocabulary, and no "
             "n-grams that were found in the data."
         )
     return release
@@ -155,8 +155,8 @@ def _released_tokenizer(
         wrong = next(key for key in {**rules, **found} if rules.get(key) != found.get(key))
         option = wrong.removesuffix("_sha256")
         raise UsageError(
-            f"{option} must be that of the release, whose ledger has {wrong} = {rules.get(wrong)}, got "
-            f"{option}={getattr(tokenizing, option)}."
+            f"`{option}` must be that of the release, whose ledger has {wrong} = "
+            f"{rules.get(wrong)}, got `{option}={getattr(tokenizing, option)}`."
         )
     return tokenizer
 

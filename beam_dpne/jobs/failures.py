@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator
 
 from beam_dpne import __version__
-from beam_dpne.errors import UsageError
+from beam_dpne.errors import UNHANDLED, UsageError
 
 # The modules of this package that log. Others may have loggers whose names begin with beam_dpne.
 LOGGERS = ("beam_dpne.storage.directories", "beam_dpne.yaml.transforms")
@@ -38,7 +38,7 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
     from beam_dpne.storage.paths import is_local
 
     if not is_local(path):
-        raise UsageError(f"failure_log must be a local file, got failure_log={path}.")
+        raise UsageError(f"`failure_log` must be a local file, got `failure_log={path}`.")
     check_outside("failure_log", path, output)
     path = absolute_path(path)
     try:
@@ -49,7 +49,7 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
         handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise UsageError(
-            f"failure_log must be a file that can be written, got failure_log={path} "
+            f"`failure_log` must be a file that can be written, got `failure_log={path}` "
             f"({error.strerror})."
         ) from None
 
@@ -66,11 +66,13 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
     for other in printing:
         other.addFilter(is_own_record)
     root.addHandler(handler)
+    UNHANDLED.addHandler(handler)
     root.setLevel(logging.ERROR)
     try:
         yield keep
     finally:
         root.removeHandler(handler)
+        UNHANDLED.removeHandler(handler)
         for other in printing:
             other.removeFilter(is_own_record)
         root.setLevel(level)

@@ -185,8 +185,8 @@ def as_released(made: Made, ledger: Mapping[str, Any]) -> tuple[ReadOptions, str
     for name in made.given & decided.keys():
         if stated[name] != decided[name]:
             raise UsageError(
-                f"{name} must be that of the release, {decided[name]!r}, got {name}={stated[name]!r}. "
-                "Leave it out."
+                f"`{name}` must be that of the release, {decided[name]!r}, got "
+                f"`{name}={stated[name]!r}`. Leave it out."
             )
     usual = dict(told["details"])
     for name in usual.keys() & _OF_JSON:

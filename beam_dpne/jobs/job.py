@@ -24,6 +24,7 @@ class Job:
       notes: the operator's notes on the release.
       rejects: the operator's directory for the list of rejected records, or None.
       max_rejected: the largest share of the records that may be rejected.
+      earlier: the ledgers of releases with the noise of this one that the run's budget or series has.
     """
 
     private: PrivateRun
@@ -35,6 +36,7 @@ class Job:
     notes: ReleaseNotes
     rejects: str | None
     max_rejected: float
+    earlier: Sequence[bytes] = dataclasses.field(default=(), repr=False)
 
 
 class ReadRecords(NamedTuple):

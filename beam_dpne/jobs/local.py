@@ -50,6 +50,7 @@ def run_here(job: Job, workers: int) -> ReadRecords:
             output=job.output,
             output_format=job.output_format,
             overwrite=job.overwrite,
+            earlier=job.earlier,
         )
     except Exception as error:
         raise RunError(printable_reason(error)) from None

@@ -94,8 +94,8 @@ def _fields_of(kind: type[Parameters]) -> set[str]:
 def _about_missing(missing: Sequence[Parameter]) -> UsageError:
     """Returns the error about parameters that must be given; of a single one it says the meaning."""
     if len(missing) == 1:
-        return UsageError(f"{missing[0].name} must be given. {missing[0].help}")
-    *others, last = (each.name for each in missing)
+        return UsageError(f"`{missing[0].name}` must be given. {missing[0].help}")
+    *others, last = (f"`{each.name}`" for each in missing)
     return UsageError(f"{', '.join(others)} and {last} must be given.")
 
 
@@ -130,7 +130,7 @@ def with_file(given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any
         in_file = read_parameters(path, {*known} - {"plan"})
         if both := sorted(in_file.keys() & values.keys()):
             raise UsageError(
-                f"{both[0]} is in the file {path} already; leave it out beside the file."
+                f"`{both[0]}` is in the file {path} already; leave it out beside the file."
             )
         values |= in_file
     return values
@@ -149,8 +149,8 @@ def read_parameters(path: str, known: Collection[str]) -> dict[str, Any]:
         try:
             text = pathlib.Path(path).expanduser().read_bytes()
         except OSError as error:
-            raise UsageError(f"plan cannot be read, got {path} ({error.strerror}).") from None
-    values = json_parameters(text, known, f"plan {path}")
+            raise UsageError(f"`plan` cannot be read, got {path} ({error.strerror}).") from None
+    values = json_parameters(text, known, f"`plan` {path}")
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -159,9 +159,9 @@ def _read_remote(path: str) -> bytes:
     from beam_dpne.storage.directories import check_access, directory_at
 
     folder, name = os.path.split(path)
-    with as_release_error(f"plan cannot be read, got {path}", UsageError):
+    with as_release_error(f"`plan` cannot be read, got {path}", UsageError):
         check_access([path], [])
         text = directory_at(folder).read(name)
     if text is None:
-        raise UsageError(f"plan cannot be read, got {path}: there is no such file.")
+        raise UsageError(f"`plan` cannot be read, got {path}: there is no such file.")
     return text

@@ -1,13 +1,15 @@
 """A plan before a run: what it would release, by public text and users, or what it needs."""
 
 import dataclasses
-from collections.abc import Sequence
+import types
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from beam_dpne.accounting.composition import plan_of_each
+from beam_dpne.accounting.composition import plan_of_each, plan_of_share, share_of
 from beam_dpne.accounting.expense import PLANS, Plan
+from beam_dpne.accounting.series import check_releases_per_user
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.errors import InputError, UsageError
 from beam_dpne.evaluation.corpus import read_corpus
@@ -38,28 +40,51 @@ class Forecast(NamedTuple):
       plans: a plan for each ε.
       lengths: the forecast of each length, for each plan.
       notes: how it was made.
+      releases_per_user: of a series, in how many releases one user takes part, for each plan; else
+        empty.
     """
 
     users: int
     plans: Sequence[NgramsPlan]
     lengths: Sequence[Sequence[LengthForecast]]
     notes: Sequence[str]
+    releases_per_user: Sequence[int] = ()
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each ε and length."""
+        """A row for each plan and length."""
+        of_plans = self._rows_of_plans
+        if not self.releases_per_user:
+            return [row for rows in of_plans for row in rows]
+        return [
+            {"releases_per_user": times, **row}
+            for times, rows in zip(self.releases_per_user, of_plans, strict=True)
+            for row in rows
+        ]
+
+    @property
+    def _rows_of_plans(self) -> list[list[dict[str, Any]]]:
+        """For each plan, a row for each length."""
         numbers = {x.users for lengths in self.lengths for each in lengths for x in each.widths}
         headers = {number: f"{number:,} users" for number in sorted(numbers)}
         return [
-            {"ε": f"{plan.epsilon:g}", "length": length, "n-grams": _count(each.released)}
-            | dict(zip(("50%", "99%"), map(_count, each.needed), strict=True))
-            | dict.fromkeys(headers.values())
-            | {headers[x.users]: f"{_count(x.low):,}–{_count(x.high):,}" for x in each.widths}
+            [
+                {"ε": f"{plan.epsilon:g}", "length": length, "n-grams": _count(each.released)}
+                | dict(zip(("50%", "99%"), map(_count, each.needed), strict=True))
+                | dict.fromkeys(headers.values())
+                | {headers[x.users]: f"{_count(x.low):,}–{_count(x.high):,}" for x in each.widths}
+                for length, each in enumerate(lengths, 1)
+            ]
             for plan, lengths in zip(self.plans, self.lengths, strict=True)
-            for length, each in enumerate(lengths, 1)
         ]
 
 
+# What a forecast of a series is of.
+_ALL_TAKE_PART = (
+    "It is of a release in which all these users take part, such as the first. Who has used up "
+    "releases_per_user is missing later: for such a release, give the smaller number of users "
+    "that you expect by what is public."
+)
 # Rows of the table of widths of a count.
 _PHRASES_OF_A_USER = (1, 4, 16, 64, 256, 1024)
 
@@ -69,19 +94,30 @@ class Planned(NamedTuple):
 
     Attributes:
       whole: the plan of all releases together.
-      plan: the plan of each of them.
+      plan: the plan of each of them; of a series the first one of `of_series`.
       forecast: what would be released; None unless public text was given.
+      of_series: the plan of each release of a series, by the number of releases in which one user
+        takes part at most; empty if the releases are of no series.
     """
 
     whole: Plan
     plan: Plan
     forecast: Forecast | None
+    of_series: Mapping[int, Plan] = types.MappingProxyType({})
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The forecast, or how many users an n-gram needs, or rounds of a set union, or widths."""
+        """The forecast, or how many users an n-gram needs, or rounds of a set union, or widths.
+
+        Without a forecast a series has the budget of each of its releases.
+        """
         if self.forecast is not None:
             return self.forecast.rows
+        if self.of_series:
+            return [
+                {"releases_per_user": times, "epsilon": plan.epsilon, "delta": plan.delta}
+                for times, plan in self.of_series.items()
+            ]
         if isinstance(self.plan, NgramsPlan):
             return _needs(self.plan)
         if isinstance(self.plan, SetUnionPlan):
@@ -114,10 +150,42 @@ def planned(made: Made, whole: Plan, showing: Showing) -> Planned:
     """
     asked = made[Planning]
     warn_of_large_delta(whole, showing)
-    one = plan_of_each(whole, asked.releases or 1)
+    of_series = _plans_of_series(whole, asked)
+    one = next(iter(of_series.values()), None) or plan_of_each(whole, asked.releases or 1)
     plans = _plans_to_forecast(whole, asked)
+    if plans and of_series:
+        plans = [each for each in of_series.values() if isinstance(each, NgramsPlan)]
     forecast = _forecast(made, plans, showing) if plans else None
-    return Planned(whole, one, forecast)
+    if forecast is not None and of_series:
+        notes = [*forecast.notes, _ALL_TAKE_PART]
+        forecast = forecast._replace(releases_per_user=[*of_series], notes=notes)
+    return Planned(whole, one, forecast, of_series)
+
+
+def _plans_of_series(whole: Plan, asked: Planning) -> dict[int, Plan]:
+    """Returns the plan of a release of a series, by the releases in which one user takes part.
+
+    Raises:
+      UsageError: There is no such series, or a parameter does not go with it.
+    """
+    if asked.releases_per_user is None:
+        return {}
+    if asked.releases is None:
+        raise UsageError("`releases` must be given with `releases_per_user`.")
+    check_releases_per_user(max(asked.releases_per_user), asked.releases)
+    if asked.epsilons is not None:
+        raise UsageError(
+            "`epsilons` must be left out with `releases_per_user`, whose budget is epsilon."
+        )
+    if asked.output is not None:
+        raise UsageError(
+            "`output` must be left out with `releases_per_user`: a series gives each run its "
+            "epsilon and delta, which a plan must not have."
+        )
+    return {
+        times: plan_of_share(whole, share_of(whole.epsilon, whole.delta, times))
+        for times in sorted(set(asked.releases_per_user))
+    }
 
 
 def plan_in(made: Made, program: str) -> Plan:
@@ -129,7 +197,7 @@ def plan_in(made: Made, program: str) -> Plan:
     kind = PLANS[program]
     if kind not in made:
         raise UsageError(
-            f"program must be the first argument of the command, got {program} after others."
+            f"`program` must be the first argument of the command, got {program} after others."
         )
     return made[kind]
 
@@ -139,13 +207,14 @@ def _plans_to_forecast(whole: Any, asked: Planning) -> list[NgramsPlan]:
     if asked.like is None:
         if asked.users or asked.documents_per_user or asked.epsilons or asked.known:
             raise UsageError(
-                "users, documents_per_user, epsilons and known belong to a forecast; set like=FILES."
+                "`users`, `documents_per_user`, `epsilons` and `known` belong to a forecast; set "
+                "`like=FILES`."
             )
         return []
     if asked.program != "ngrams":
-        raise UsageError(f"like must be left out with {asked.program}: forecasts are of n-grams.")
+        raise UsageError(f"`like` must be left out with {asked.program}: forecasts are of n-grams.")
     if asked.users is None:
-        raise UsageError("users must be a public round number with --like.")
+        raise UsageError("`users` must be a public round number with --like.")
     if asked.known:
         whole.check_known()
     epsilons = asked.epsilons or (whole.epsilon / 2, whole.epsilon, 2 * whole.epsilon)
@@ -160,7 +229,7 @@ def _forecast(made: Made, plans: Sequence[NgramsPlan], showing: Showing) -> Fore
     if tuple(like) == PROFILES and asked.documents_per_user is None:
         if asked.known:
             raise UsageError(
-                "known must be left out with a built-in profile: give text for --like."
+                "`known` must be left out with a built-in profile: give text for --like."
             )
         profile = read_profile(like[0])
         return Forecast(
@@ -195,7 +264,7 @@ def _forecaster(made: Made, plan: NgramsPlan, like: Sequence[str], showing: Show
             crowd = read_corpus(files, reading, tokenizer)
         known = _known(made, plan, files, reading, tokenizer) if asked.known else None
     except (InputError, FileNotFoundError) as error:
-        raise UsageError(f"like cannot be read: {error}") from None
+        raise UsageError(f"`like` cannot be read: {error}") from None
     if asked.documents_per_user is not None:
         crowd = with_documents(crowd, asked.documents_per_user, np.random.default_rng([0, 0]))
     return Forecaster(crowd, asked.users or 0, known=known)
@@ -216,7 +285,7 @@ def _known(
         return read_known(lists, longest, tokenizer, like, reading=reading)
     except UsageError:
         raise UsageError(
-            "known must be another text than --like, which stands for the private one: with the same "
+            "`known` must be another text than --like, which stands for the private one: with the same "
             "text a forecast promises too much. Split it."
         ) from None
     except (InputError, FileNotFoundError) as error:

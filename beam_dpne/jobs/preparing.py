@@ -188,7 +188,7 @@ def _workers(made: Made, options: "BeamOptions | None") -> int | None:
     if options is not None and options.runner is not None:
         if given is not None:
             raise UsageError(
-                f"workers must be left out with --runner, got workers={given}: it is the number of "
+                f"`workers` must be left out with --runner, got `workers={given}`: it is the number of "
                 "processes on this machine. An engine has options of its own for its workers, such as "
                 "--max_num_workers of Dataflow and --parallelism of Flink."
             )
@@ -291,16 +291,9 @@ def _check_places(made: Made, options: "BeamOptions | None") -> None:
         )
     if budget is not None:
         check_outside("budget", budget, output)
-    check_series(made[Running], output, is_here=_is_here(options))
+    check_series(made[Running], output, is_here=options is None or options.is_here)
     if rejects is not None:
         check_directory("rejects", rejects, output)
-
-
-def _is_here(options: "BeamOptions | None") -> bool:
-    """Whether this process does the work of the run, or forks of it do."""
-    if options is None:
-        return True
-    return not options.hands_over and (options.runner is None or options.is_embedded)
 
 
 def _check_beside(options: "BeamOptions", output: str) -> None:
@@ -463,5 +456,5 @@ def check_directory(name: str, path: str, release: str | None) -> None:
       UsageError, ReleaseError: it is in a release, or cannot be written.
     """
     check_outside(name, path, release)
-    with as_release_error(f"{name} must be a directory that can be written, got {name}={path}"):
+    with as_release_error(f"`{name}` must be a directory that can be written, got `{name}={path}`"):
         directory_at(path).probe()

@@ -4,12 +4,16 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 
-from beam_dpne.accounting.population import counted_ledger
+from msgspec import UNSET
+
+from beam_dpne.accounting.budget import open_budget
+from beam_dpne.accounting.population import Counted, CountedLedger, counted_ledger
+from beam_dpne.accounting.series import open_series
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.elements import progress
 from beam_dpne.elements.processes import can_be_sent, in_new_process
 from beam_dpne.errors import UsageError, kind_of, own_reason
-from beam_dpne.jobs.budgets import charged_budget, kept_budget
+from beam_dpne.jobs.budgets import charged_budget, kept_budget, key_digests
 from beam_dpne.jobs.job import Job, ReadRecords
 from beam_dpne.jobs.local import logged_files, run_here
 from beam_dpne.jobs.made import Made
@@ -18,6 +22,8 @@ from beam_dpne.jobs.preparing import Prepared
 from beam_dpne.jobs.series import kept_series, started_series
 from beam_dpne.jobs.showing import Showing, is_whole
 from beam_dpne.release.places import LEDGER_NAME, real_path
+from beam_dpne.release.publishing import refuse_other_input
+from beam_dpne.release.reading import decode_ledger
 from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.release.whole import Release, release_in_memory
 from beam_dpne.storage.directories import absolute_path, directory_at, reason
@@ -51,7 +57,7 @@ def run(made: Made, prepared: Prepared, showing: Showing) -> Ended:
     """
     private = prepared.private
     if private is None:
-        raise UsageError("epsilon and delta must be given.")
+        raise UsageError("`epsilon` and `delta` must be given.")
     output = made[Writing].output
     ended = Ended()
     with (
@@ -99,17 +105,20 @@ def _not_failed_once_published(output: str, showing: Showing) -> Iterator[None]:
 def run_in_memory(made: Made, prepared: Prepared, showing: Showing) -> tuple[Release, ReadRecords]:
     """Returns the release of what the parameters ask for, without files, and what it has read.
 
-    If the run has a budget, it is charged before the release is given back. A fork would wait for ever
-    for a lock that another thread of the caller has, so that a new process, which has no other threads,
-    forks those that share the work.
+    If the run has a budget, it is charged before the release is given back. A release is not given back
+    if this process has given back one of another input under the same key and parameters.
+
+    A fork would wait for ever for a lock that another thread of the caller has, so that a new process,
+    which has no other threads, forks those that share the work.
 
     Raises:
       UsageError, BudgetError: the run is refused.
+      ReleaseError: the run key has met another input in this process.
       RunError: the run failed, and there is no release.
     """
     private = prepared.private
     if private is None:
-        raise UsageError("epsilon and delta must be given.")
+        raise UsageError("`epsilon` and `delta` must be given.")
     workers = prepared.workers or 1
     job = _job(made, prepared, private, output="")
     log = made[FailureLogging].failure_log
@@ -127,7 +136,20 @@ def run_in_memory(made: Made, prepared: Prepared, showing: Showing) -> tuple[Rel
         charge.settle(files[LEDGER_NAME], showing)
         if started is not None:
             started.settle(counted_ledger(files[LEDGER_NAME], LEDGER_NAME))
+    _refuse_key_of_another(files[LEDGER_NAME])
     return release, records
+
+
+# The ledgers of the first releases in memory under each key that was given, by the commitments to the
+# key with the parameters.
+_FIRST: dict[str, bytes] = {}
+
+
+def _refuse_key_of_another(ledger: bytes) -> None:
+    """Raises ReleaseError if a release in memory has the noise of an earlier one of another input."""
+    key = decode_ledger(ledger, LEDGER_NAME).run_key
+    if key.given and key.bound_commitment is not UNSET:
+        refuse_other_input([_FIRST.setdefault(key.bound_commitment, ledger)], ledger)
 
 
 def _job(made: Made, prepared: Prepared, private: PrivateRun, *, output: str) -> Job:
@@ -143,7 +165,19 @@ def _job(made: Made, prepared: Prepared, private: PrivateRun, *, output: str) ->
         notes=made[ReleaseNotes],
         rejects=None if rejects is None else absolute_path(rejects),
         max_rejected=made[Rejecting].max_rejected,
+        earlier=_with_one_noise(made, private),
     )
+
+
+def _with_one_noise(made: Made, private: PrivateRun) -> tuple[bytes, ...]:
+    """Returns the ledgers of releases under the key of a run with its parameters, as far as known."""
+    own = key_digests(private)
+    runs: list[Counted] = []
+    if own is not None and (path := made[Running].budget):
+        runs += open_budget(path).runs().values()
+    if own is not None and private.participation is not None:
+        runs += [run for _, run in open_series(private.participation.path).runs().values()]
+    return tuple(run.data for run in runs if isinstance(run, CountedLedger) and run.run_key == own)
 
 
 def _run(
@@ -183,11 +217,12 @@ def only_run_to(output: str) -> Iterator[None]:
             stack.enter_context(directory.reserved())
         except BlockingIOError:
             raise UsageError(
-                f"output must be of one run at a time, got output={output}, to which another run is at "
-                "work. Choose another directory."
+                f"`output` must be of one run at a time, got `output={output}`, to which another "
+                "run is at work. Choose another directory."
             ) from None
         except OSError as error:
             raise UsageError(
-                f"output must be a directory that can be made, got output={output} ({reason(error)})."
+                f"`output` must be a directory that can be made, got `output={output}` "
+                f"({reason(error)})."
             ) from None
         yield

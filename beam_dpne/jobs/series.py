@@ -34,7 +34,8 @@ def check_series(running: Running, output: str | None, *, is_here: bool) -> None
     Args:
       running: the parameters that name the folders.
       output: the directory of the release, or None if it is not known.
-      is_here: whether this process does all the work of the run, or forks of it do.
+      is_here: whether this process does all the work of the run, alone or as the one worker of an
+        engine, or forks of it do.
 
     Raises:
       UsageError: One folder is missing, remote or in a release, or the run has another budget, or is on
@@ -44,18 +45,19 @@ def check_series(running: Running, output: str | None, *, is_here: bool) -> None
         return
     if running.series is None or running.participants is None:
         raise UsageError(
-            "series and participants must be given together, the folder of the series and its private "
-            "folder."
+            "`series` and `participants` must be given together, the folder of the series and its "
+            "private folder."
         )
     if running.budget is not None:
         raise UsageError(
-            "budget must be left out with series, which keeps its own. Add ledgers of the series to "
+            "`budget` must be left out with series, which keeps its own. Add ledgers of the series to "
             "another budget: beam-dpne account --budget FOLDER --add RELEASE."
         )
     if not is_here:
         raise UsageError(
-            "series must be left out on an engine, since the private folder of participants is on this "
-            "machine: run without --runner, or with --runner DirectRunner."
+            "`series` must be left out on an engine with workers elsewhere, since the private "
+            "folder of participants is on this machine: run without --runner, with --runner "
+            "DirectRunner, or on an engine on this machine with --environment_type LOOPBACK."
         )
     check_series_places(running.series, running.participants)
     for name, folder in (("series", running.series), ("participants", running.participants)):
@@ -78,8 +80,8 @@ def placed(private: PrivateRun, running: Running) -> PrivateRun:
     described = private.described or private.row_description
     if described.format == "sequences" or "record_is_user" in dict(described.details):
         raise UsageError(
-            "series must be left out if records have no users, as with record_is_user: nobody could be "
-            "found in two releases. Name a user_field."
+            "`series` must be left out if records have no users, as with `record_is_user`: nobody "
+            "could be found in two releases. Name a `user_field`."
         )
     series = open_series(running.series or "")
     participants = absolute_path(running.participants or "")
@@ -102,8 +104,8 @@ def placed(private: PrivateRun, running: Running) -> PrivateRun:
     number = len(counted) + 1
     if number > series.releases:
         raise BudgetError(
-            f"series must have a release left, but {running.series} has had all its {series.releases}. "
-            "Make a new series, whose budget adds to that of this one."
+            f"`series` must have a release left, but {running.series} has had all its "
+            f"{series.releases}. Make a new series, whose budget adds to that of this one."
         )
     return at(number, new_name(number))
 
@@ -142,7 +144,7 @@ def started_series(made: Made, private: PrivateRun, showing: Showing) -> Iterato
         yield None
         return
     series = open_series(participation.path)
-    with only_run_of(participation.participants):
+    with only_run_of(participation.path, participation.participants):
         series.start(
             participation,
             expense=expense_of_plan(private.plan),
@@ -184,5 +186,5 @@ def _left(series: Series, participation: Participation) -> str:
         return f"the series does not count this run: release {number} is still to come."
     return (
         f"the series counts release {number}, since those who take part in it are recorded. A run with "
-        "the run_key_file, the input and the parameters of its first try repeats it."
+        "the `run_key_file`, the input and the parameters of its first try repeats it."
     )

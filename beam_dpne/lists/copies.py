@@ -72,8 +72,8 @@ def refuse_input(
         is_input = any(own.are_of(files) for files in contents for own in listed)
     if is_input:
         raise UsageError(
-            f"{name} must not be private data, got {name}={path}, which is an input or has all texts "
-            "of one: what follows from the data voids the guarantee."
+            f"`{name}` must not be private data, got `{name}={path}`, which is an input or has all "
+            "texts of one: what follows from the data voids the guarantee."
         )
 
 

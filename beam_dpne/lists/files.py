@@ -113,7 +113,7 @@ def kind_of(name: str, path: str) -> str:
         return TABLE
     if head.startswith(_NO_TEXT):
         raise InputError(
-            f"{name} must be a text, one document a line, got JSON or a language model: {path}. JSON "
+            f"`{name}` must be a text, one document a line, got JSON or a language model: {path}. JSON "
             "lines with a column ngram must have the extension .jsonl."
         )
     return TEXT
@@ -134,8 +134,8 @@ def read_text(name: str, path: str, tokenizer: str | Tokenizer) -> tuple[pa.Arra
     """
     if tokenizer_name(tokenizer) == "tokens":
         raise InputError(
-            f"{name} must be a table, a file of counts or a release with tokenizer='tokens', got the "
-            f"text {path}, whose lines do not say where such tokens end."
+            f"`{name}` must be a table, a file of counts or a release with `tokenizer='tokens'`, "
+            f"got the text {path}, whose lines do not say where such tokens end."
         )
     lines = (pa.array(block, pa.string()) for block in line_blocks(path))
     return codes_of_documents(lines, tokenizer)
@@ -149,7 +149,7 @@ def read_table(name: str, path: str) -> Listed:
     """
     table = _columns(name, path, kind_of(name, path))
     if not {NGRAM, _ITEM} & {*table.column_names}:
-        raise InputError(f"{name} must be a table with a column {NGRAM} or {_ITEM}, got {path}.")
+        raise InputError(f"`{name}` must be a table with a column {NGRAM} or {_ITEM}, got {path}.")
     return _listed(name, table)
 
 
@@ -162,7 +162,7 @@ def read_released(name: str, path: str) -> tuple[Release, Listed]:
     """
     release = read_release(path)
     if release.program == "bayesian":
-        raise InputError(f"{name} must be a release of ngrams or set-union, got {path}.")
+        raise InputError(f"`{name}` must be a release of ngrams or set-union, got {path}.")
     return release, _listed(name, release.table())
 
 
@@ -228,14 +228,14 @@ def _counted_lines(name: str, path: str) -> pa.Table:
         parts = _COUNTED.fullmatch(line)
         if parts is None:
             raise InputError(
-                f"{name} must have lines `ngram<TAB>count`, with a whole number >= 0 as count, got "
+                f"`{name}` must have lines `ngram<TAB>count`, with a whole number >= 0 as count, got "
                 f"{path}, whose line {number} is none. (A text must not have a tab in its first line, "
                 f"and the first line of a table must have a column {NGRAM}.)"
             )
         try:
             split_ngram(parts[1])
         except ValueError as error:
-            raise InputError(f"{name} has a malformed line {number}: {error}") from None
+            raise InputError(f"`{name}` has a malformed line {number}: {error}") from None
         texts.append(parts[1])
         counts.append(float(parts[2]))
     columns = [pa.array(texts, pa.string()), pa.array(counts, pa.float64())]
@@ -292,12 +292,14 @@ def _numbers(name: str, table: pa.Table, column: str) -> np.ndarray:
     try:
         values = pc.cast(table[column], pa.float64(), safe=False)
     except pa.ArrowException:
-        raise InputError(f"{name} must have numbers in the column {column}, got others.") from None
+        raise InputError(
+            f"`{name}` must have numbers in the column {column}, got others."
+        ) from None
     return values.combine_chunks().to_numpy(zero_copy_only=False)
 
 
 def _foreign_escapes(name: str) -> InputError:
-    return InputError(f"{name} must have n-grams and items with the escapes of releases.")
+    return InputError(f"`{name}` must have n-grams and items with the escapes of releases.")
 
 
 def release_description(release: Release, *, same_people: bool) -> dict[str, Any]:

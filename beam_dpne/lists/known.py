@@ -348,7 +348,7 @@ def read_known(
     released = [is_release("known", path) for path in paths]
     same_people = asked.known_same_people
     if same_people and not any(released):
-        raise UsageError("known_same_people needs a release among the lists of known, got none.")
+        raise UsageError("`known_same_people` needs a release among the lists of known, got none.")
     for path, is_released in zip(paths, released, strict=True):
         if is_released:
             lists.append(
@@ -357,8 +357,8 @@ def read_known(
             continue
         if same_people and has_ledger(split(path)[0]):
             raise UsageError(
-                "known must name the directory of a release if known_same_people is given, so that its "
-                f"budget counts, got a file in one: {path}."
+                "`known` must name the directory of a release if `known_same_people` is given, so "
+                f"that its budget counts, got a file in one: {path}."
             )
         refuse_input("known", path, inputs, reading)
         lists.append(_read_file(path, max_length, asked.known_min_count, tokenizer))
@@ -398,6 +398,6 @@ def read_known_again(
     told, own = (sorted(each["sha256"] for each in those) for those in (lists, found.lists))
     if told != own:
         raise UsageError(
-            f"known must be the lists of the run, whose ledger has the SHA-256 {told}, got {own}."
+            f"`known` must be the lists of the run, whose ledger has the SHA-256 {told}, got {own}."
         )
     return found

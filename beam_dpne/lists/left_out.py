@@ -183,7 +183,7 @@ def refuse_left_out(found: Iterable[np.ndarray]) -> None:
     """Raises ValueError if any n-gram of known lists is marked as left out."""
     if any(each.any() for each in found):
         raise ValueError(
-            "known must have no n-gram that the tokenizer leaves out by its masks or stop list, got "
+            "`known` must have no n-gram that the tokenizer leaves out by its masks or stop list, got "
             "some. Give the function that makes it the tokenizer of the run."
         )
 
@@ -203,7 +203,7 @@ def read_stop_list(path: str) -> tuple[str, ...]:
     entries = tuple(dict.fromkeys(filter(None, (line.strip() for line in text.splitlines()))))
     if not entries or len(text) > _LARGEST_LIST:
         raise UsageError(
-            f"stop_list must be a file in UTF-8 with 1 to {_LARGEST_LIST} characters, and a word or "
+            f"`stop_list` must be a file in UTF-8 with 1 to {_LARGEST_LIST} characters, and a word or "
             f"phrase in each line, got {path}."
         )
     return entries

@@ -45,7 +45,7 @@ class KnownLists(Parameters):
         super().__post_init__()
         if self.known_same_people and self.known is None:
             raise ValueError(
-                "known_same_people must be given with known, which names the releases about the same "
+                "`known_same_people` must be given with known, which names the releases about the same "
                 "people."
             )
 
@@ -81,8 +81,8 @@ class CountedPhrases(Parameters):
     groups: Annotated[
         tuple[str, ...] | None,
         Parameter(
-            "Public groups, in each of which every phrase is counted, with group_field; a table with a "
-            "column group has its own pairs instead.",
+            "Public groups, in each of which every phrase is counted, with `group_field`; a table "
+            "with a column group has its own pairs instead.",
         ),
     ] = None
     unmakeable: Annotated[

@@ -172,7 +172,7 @@ def read_phrases(
     check_access([path], [], options)
     kind = kind_of("phrases", path)
     if asked.phrases_same_people and kind != RELEASE:
-        raise UsageError(f"phrases_same_people needs a release as phrases, got {path}.")
+        raise UsageError(f"`phrases_same_people` needs a release as phrases, got {path}.")
     if kind == RELEASE:
         release, listed = read_released("phrases", path)
         described = release_description(release, same_people=asked.phrases_same_people)
@@ -189,7 +189,8 @@ def read_phrases(
     found = _usable(entries, leaves_out=asked.unmakeable == "leave_out")
     if not 0 < len(found) <= most:
         raise UsageError(
-            f"phrases must be from 1 to max_phrases={most}, got {len(found)} of {path} in all groups."
+            f"`phrases` must be from 1 to `max_phrases={most}`, got {len(found)} of {path} in all "
+            "groups."
         )
     return _with_section(_made(found), {**described, "left_out": len(entries) - len(found)})
 
@@ -198,8 +199,8 @@ def _of_lines(path: str, tokenizer: str | Tokenizer) -> list[_Entry]:
     """Returns the phrases of a text, one a line; lines of white space are passed over."""
     if tokenizer_name(tokenizer) == "tokens":
         raise InputError(
-            f"phrases must be a table or a release with tokenizer='tokens', got the text {path}, whose "
-            "lines do not say where such tokens end."
+            "`phrases` must be a table or a release with `tokenizer='tokens'`, got the text "
+            f"{path}, whose lines do not say where such tokens end."
         )
     lines = [line for line in itertools.chain.from_iterable(line_blocks(path)) if line.strip()]
     return [_Entry(*each) for each in zip(lines, _tokens_of(lines, tokenizer), strict=True)]
@@ -211,7 +212,7 @@ def _as_listed(listed: Listed, tokenizer: str | Tokenizer, *, as_they_are: bool)
     try:
         words: list[Sequence[str | None]] = [split_ngram(text) for text in texts]
     except ValueError:
-        raise InputError("phrases must have the escapes of releases.") from None
+        raise InputError("`phrases` must have the escapes of releases.") from None
     if as_they_are or tokenizer_name(tokenizer) in _AS_THEY_ARE:
         words = _without_left_out(words, tokenizer)
     else:
@@ -243,13 +244,13 @@ def _grouped(entries: list[_Entry], asked: CountedPhrases, *, is_grouped: bool) 
     if not is_grouped:
         if asked.groups:
             raise UsageError(
-                "groups must be given with group_field, which names the field of groups."
+                "`groups` must be given with `group_field`, which names the field of groups."
             )
         # The groups of a list mean nothing where documents have none.
         return [each._replace(group=None) for each in entries]
     if has_groups == bool(asked.groups):
         raise UsageError(
-            "group_field needs groups, or a table of phrases with a column group, and not both: the "
+            "`group_field` needs groups, or a table of phrases with a column group, and not both: the "
             "groups of a count are public and cannot be found in the data."
         )
     return entries if has_groups else _in_groups(entries, asked.groups)
@@ -261,7 +262,7 @@ def _in_groups(entries: list[_Entry], groups: Sequence[str] | None) -> list[_Ent
         return entries
     for group in groups:
         if fault := group_fault(group):
-            raise UsageError(f"groups must be names of groups, got {group!r}: {fault}.")
+            raise UsageError(f"`groups` must be names of groups, got {group!r}: {fault}.")
     return [each._replace(group=group) for group in groups for each in entries]
 
 
@@ -293,8 +294,8 @@ def _usable(entries: list[_Entry], *, leaves_out: bool) -> list[_Entry]:
         shown = ", ".join(faults[:_MOST_SHOWN])
         more = f" and {len(faults) - _MOST_SHOWN} more" if len(faults) > _MOST_SHOWN else ""
         raise UsageError(
-            "phrases must be distinct phrases that the tokenizer makes of texts, got "
-            f"{shown}{more}. Correct the list, or set unmakeable=leave_out."
+            "`phrases` must be distinct phrases that the tokenizer makes of texts, got "
+            f"{shown}{more}. Correct the list, or set `unmakeable=leave_out`."
         )
     return kept
 
@@ -302,7 +303,7 @@ def _usable(entries: list[_Entry], *, leaves_out: bool) -> list[_Entry]:
 def _made(entries: Sequence[_Entry]) -> PhraseList:
     """Returns a list of usable phrases, sorted, of which the ledger says nothing yet."""
     if not entries:
-        raise ValueError("phrases must be at least one, got none.")
+        raise ValueError("`phrases` must be at least one, got none.")
     rows = [
         (each.group or "", join_tokens([str(t) for t in each.tokens]), each) for each in entries
     ]

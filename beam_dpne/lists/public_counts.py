@@ -146,8 +146,8 @@ class PublicCounts:
         """Checks the length of the longest n-gram; raises PublicCountsError."""
         if self.length != length:
             raise PublicCountsError(
-                f"length must be the number of words in the longest n-gram of public, {self.length}, "
-                f"got length={length}."
+                f"`length` must be the number of words in the longest n-gram of public, {self.length}, "
+                f"got `length={length}`."
             )
 
     def find(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -284,7 +284,7 @@ def _of_text(
     counted = count_ngrams(codes, len(words), lengths[-1], 1)
     if not counted[-1].counts.size:
         raise PublicCountsError(
-            f"public must have a document of at least {lengths[-1]} words, got none."
+            f"`public` must have a document of at least {lengths[-1]} words, got none."
         )
     chosen = [counted[length - 1] for length in lengths]
     return [from_codes(words, each.rows, each.counts, vocabulary_size) for each in chosen]
@@ -296,7 +296,8 @@ def _of_release(listed: Listed, path: str, lengths: Sequence[int]) -> list[Publi
     rows = {each.shape[1]: each for each in rows_of_lengths(encoded)}
     if lengths[-1] not in rows:
         raise PublicCountsError(
-            f"public must have n-grams of length={lengths[-1]}, got the release {path}, which has none."
+            f"`public` must have n-grams of `length={lengths[-1]}`, got the release {path}, which "
+            "has none."
         )
     whole = np.rint(np.maximum(numbers, 0.0)).astype(np.int64)
     sizes = np.diff(encoded.offsets)
@@ -329,13 +330,13 @@ def _numbered(listed: Listed, path: str) -> tuple[EncodedTokens, np.ndarray]:
     """
     if listed.numbers is None:
         raise InputError(
-            f"public must say how common each n-gram is, in a column count, got {path} without it. Add "
-            "the column, or give a text, whose n-grams are counted."
+            f"`public` must say how common each n-gram is, in a column count, got {path} without "
+            "it. Add the column, or give a text, whose n-grams are counted."
         )
     if listed.groups is not None:
         raise InputError(
-            f"public must be without groups, got {path}, whose n-grams have counts in groups. Add them "
-            "up, in a table without the column group."
+            f"`public` must be without groups, got {path}, whose n-grams have counts in groups. "
+            "Add them up, in a table without the column group."
         )
     return listed_codes("public", listed), listed.numbers
 

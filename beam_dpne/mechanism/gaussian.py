@@ -188,7 +188,7 @@ def gaussian_epsilon(*, delta: float, noise_stddev: float) -> float:
     1.0
     """
     if not (math.isfinite(noise_stddev) and noise_stddev > 0):
-        raise ValueError(f"noise_stddev must be a finite number > 0, got {noise_stddev=}.")
+        raise ValueError(f"`noise_stddev` must be a finite number > 0, got `{noise_stddev=}`.")
     DELTA.checked(delta)
     target = math.log(delta)
 

@@ -70,14 +70,14 @@ class GaussianPlan(Parameters):
         users = self.public_user_count
         if delta < _MIN_DELTA:
             raise ValueError(
-                f"delta must be at least {_MIN_DELTA}, got {delta=}: noise of 128 random bits has no "
-                "values that are as rare."
+                f"`delta` must be at least {_MIN_DELTA}, got `{delta=}`: noise of 128 random bits "
+                "has no values that are as rare."
             )
         if users is not None and delta * users > 1:
             raise ValueError(
-                f"delta must be at most 1/public_user_count={1 / users:.3g}, got {delta=} and "
-                f"public_user_count={users}: with more, a run that publishes everything about one user "
-                "would be within the guarantee. Lower delta to well below that."
+                f"`delta` must be at most 1/public_user_count={1 / users:.3g}, got `{delta=}` and "
+                f"`public_user_count={users}`: with more, a run that publishes everything about "
+                "one user would be within the guarantee. Lower `delta` to well below that."
             )
 
     @property
@@ -152,8 +152,8 @@ class GaussianPlan(Parameters):
         kept = gaussian.RESERVED
         if slack > kept * epsilon:
             raise ValueError(
-                f"epsilon must be at least {1.01 * slack / kept:.3g}, got {epsilon=}: the numerical "
-                f"slack {slack:.2g} must be at most epsilon/1000. {remedy}"
+                f"`epsilon` must be at least {1.01 * slack / kept:.3g}, got `{epsilon=}`: the "
+                f"numerical slack {slack:.2g} must be at most epsilon/1000. {remedy}"
             )
         if lost > kept * delta:
             enough = 1.01 * lost / kept
@@ -161,10 +161,10 @@ class GaussianPlan(Parameters):
             needed = []
             # A large δ protects nobody, so that it is only named where no ε helps.
             if enough < _LARGEST_ADVISED_DELTA or not largest:
-                needed.append(f"delta must be at least {enough:.3g} with {epsilon=}")
+                needed.append(f"`delta` must be at least {enough:.3g} with `{epsilon=}`")
             if largest:
                 needed.append(
-                    f"epsilon must be at most {largest:.3g} with {delta=}, got {epsilon=}"
+                    f"`epsilon` must be at most {largest:.3g} with `{delta=}`, got `{epsilon=}`"
                 )
             raise ValueError(
                 f"{', or '.join(needed)}. With so little noise, the values beyond {NORMAL_END:.1f} "
@@ -230,7 +230,9 @@ class GaussianPlan(Parameters):
         """
         values = json_parameters(text, [field.name for field in dataclasses.fields(cls)])
         if missing := {"epsilon", "delta"} - set(values):
-            raise ValueError(f"plan must have {' and '.join(sorted(missing))}, without a default.")
+            raise ValueError(
+                f"`plan` must have {' and '.join(sorted(missing))}, without a default."
+            )
         return made_from(cls, values)
 
     @property

@@ -104,8 +104,8 @@ def user_budget(noise_stddev: float) -> int:
     squared = 1 / Fraction(noise_stddev) ** 2
     if squared >= MAX_BUDGET:
         raise ValueError(
-            f"epsilon must be so small that a user's budget is below {MAX_BUDGET}, got a budget of "
-            f"{float(squared):.4g}. Lower epsilon."
+            f"`epsilon` must be so small that a user's budget is below {MAX_BUDGET}, got a budget of "
+            f"{float(squared):.4g}. Lower `epsilon`."
         )
     return math.floor(squared * BUDGET_UNITS)
 

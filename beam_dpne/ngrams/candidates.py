@@ -88,7 +88,7 @@ def prune_invalid(
         raise ValueError(f"S_{released.length} cannot follow ids of length {batch.length}.")
     if released.rule is not None and released.length > 1 and released.pruning != pruning:
         raise ValueError(
-            f"pruning must be that of the released set, {released.pruning!r}, got {pruning=}."
+            f"`pruning` must be that of the released set, {released.pruning!r}, got `{pruning=}`."
         )
     if batch.round:
         _check_round(batch, present)

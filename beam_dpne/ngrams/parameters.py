@@ -170,8 +170,8 @@ class NgramsParameters(GaussianPlan):
         """Raises ValueError if a run of the strategy can have no known n-grams."""
         if not self.is_adaptive:
             raise ValueError(
-                "known must be left out with another strategy than adaptive, got strategy="
-                f"{self.strategy!r}."
+                "`known` must be left out with another strategy than adaptive, got `strategy="
+                f"{self.strategy!r}`."
             )
 
     @property
@@ -194,26 +194,26 @@ class NgramsParameters(GaussianPlan):
         shares = self.budget_shares
         if shares is not None:
             if self.noise_growth != 1.0:
-                raise ValueError("Give budget_shares or noise_growth, not both.")
+                raise ValueError("Give `budget_shares` or `noise_growth`, not both.")
             check_count("budget_shares", shares, self.max_length)
             if abs(math.fsum(shares) - 1) > 1e-9:
                 raise ValueError(
-                    f"budget_shares must sum to 1, got {shares}, which sum to {math.fsum(shares)}."
+                    f"`budget_shares` must sum to 1, got {shares}, which sum to {math.fsum(shares)}."
                 )
         elif not math.isfinite(self.noise_growth or 1.0) or min(self.shares) < _MIN_SHARE:
             raise ValueError(
-                f"noise_growth must leave each length a share of at least {_MIN_SHARE}, got "
-                f"noise_growth={self.noise_growth} with max_length={self.max_length}; move it nearer "
-                "to 1."
+                f"`noise_growth` must leave each length a share of at least {_MIN_SHARE}, got "
+                f"`noise_growth={self.noise_growth}` with `max_length={self.max_length}`; move it "
+                "nearer to 1."
             )
         if self.pruning == "single" and self.valid_count == "estimate":
             raise ValueError(
-                "valid_count must be 'exact' with pruning='single', got valid_count='estimate': "
+                "`valid_count` must be 'exact' with `pruning='single'`, got `valid_count='estimate'`: "
                 "there |V_k| is a product and needs no estimate."
             )
 
     def _refuse(self, name: str, requirement: str) -> None:
         raise ValueError(
-            f"{name} must be {requirement} with strategy={self.strategy!r}, got "
-            f"{name}={getattr(self, name)!r}."
+            f"`{name}` must be {requirement} with `strategy={self.strategy!r}`, got "
+            f"`{name}={getattr(self, name)!r}`."
         )

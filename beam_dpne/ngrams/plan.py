@@ -64,7 +64,7 @@ class NgramsPlan(NgramsParameters):
 
     def __post_init__(self):
         super().__post_init__()
-        limit = f"max_tokens_per_user={self.max_tokens_per_user}"
+        limit = f"`max_tokens_per_user={self.max_tokens_per_user}`"
         self.check_reserve(f"Lower {limit}, if a public bound allows it.")
         _ = self.count_noise  # refused here if the budget is too small
         if self.is_adaptive:

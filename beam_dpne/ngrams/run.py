@@ -44,7 +44,7 @@ class NgramsRun(PrivateRun):
             self.plan.check_known()
             self.known.check_left_out(self.tokenizer)
         if self.group_field is not None and self.plan.pruning == "single":
-            raise ValueError("pruning must be 'both' with group_field, got pruning='single'.")
+            raise ValueError("`pruning` must be 'both' with `group_field`, got `pruning='single'`.")
 
     @property
     def form(self) -> Form:

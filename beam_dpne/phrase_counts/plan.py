@@ -51,7 +51,7 @@ class PhraseCountsPlan(GaussianPlan):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_reserve("Lower max_phrases.")
+        self.check_reserve("Lower `max_phrases`.")
 
     @property
     def decisions(self) -> int:

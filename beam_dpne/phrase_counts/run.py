@@ -53,10 +53,11 @@ class PhraseCountsRun(PrivateRun):
         super().__post_init__()
         if len(self.phrases) > self.plan.max_phrases:
             raise ValueError(
-                f"phrases must be at most max_phrases={self.plan.max_phrases}, got {len(self.phrases)}."
+                f"`phrases` must be at most `max_phrases={self.plan.max_phrases}`, got "
+                f"{len(self.phrases)}."
             )
         if (self.phrases.groups is not None) != self.is_grouped:
-            raise ValueError("phrases must have groups if, and only if, group_field is given.")
+            raise ValueError("`phrases` must have groups if, and only if, `group_field` is given.")
 
     @property
     def row_description(self) -> InputDescription:

@@ -88,9 +88,7 @@ def _remedy_of_text(kind: pa.DataType) -> str:
         return of_within("text")
     if pa.types.is_nested(kind):
         return "Convert the members of the lists to text before."
-    return (
-        "Name the field that holds the texts with text_field, or convert the column to text before."
-    )
+    return "Name the field of the texts with `text_field`, or convert the column to text before."
 
 
 def group_fault(group: object) -> str:

@@ -26,7 +26,7 @@ OPEN_QUOTE = "ends inside a quoted field. The file is truncated, or a quote is n
 
 _DOUBLED = (
     "has a quote right behind the one that ends a field, as programs write it that double quotes: give "
-    "quoting=quoted. Read as escaped by backslashes, one user's text could become records of others."
+    "`quoting=quoted`. Read as escaped by backslashes, one user's text could become records of others."
 )
 
 

@@ -83,12 +83,12 @@ def absent_field(
     names = beside or [name for name in names if "." not in name]
     if not told and item.kind in DELIMITED:
         told = (
-            f"{NOT_SHOWN} Name them with user_field and text_field. If the file has no header line, "
-            "set columns to the names of all its fields; if another sign stands between them, set "
-            "delimiter to it."
+            f"{NOT_SHOWN} Name them with `user_field` and `text_field`. If the file has no header "
+            "line, set `columns` to the names of all its fields; if another sign stands between "
+            "them, set `delimiter` to it."
         )
     elif not told and names:
         told = f" It has the fields {', '.join(names[:_SHOWN])}."
     return InputError(
-        f"{option} must name a field of {item.file.path}, got {option}={field!r}, {why}.{told}"
+        f"`{option}` must name a field of {item.file.path}, got `{option}={field!r}`, {why}.{told}"
     )

@@ -137,7 +137,7 @@ def _match(pattern: str, named: str) -> dict[str, int]:
             found = data if inside else found
     if not found:
         raise FileNotFoundError(
-            "input must name existing files that can be read several times, got "
+            "`input` must name existing files that can be read several times, got "
             f"{named}: {_why_none(pattern)}."
         )
     # A remote folder was listed at once; to ask for each folder below would take a request for each.
@@ -163,7 +163,7 @@ def _local(paths: Sequence[str]) -> dict[str, int]:
     for path in paths:
         if os.path.islink(path) and not os.path.exists(path):
             raise FileNotFoundError(
-                f"input must name existing files that can be read several times, got {path}: "
+                f"`input` must name existing files that can be read several times, got {path}: "
                 f"{_why_none(path)}."
             )
     return {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
@@ -178,7 +178,7 @@ def _remote(pattern: str, named: str) -> dict[str, int]:
         details = getattr(error, "exception_details", None) or {}
         cause = next(iter(details.values()), error)
         raise InputError(
-            f"input must name files that can be listed, got {named} ({kind_of(cause)}). Check "
+            f"`input` must name files that can be listed, got {named} ({kind_of(cause)}). Check "
             "the address and the credentials."
         ) from None
     # Folders made in an object store's console are empty objects whose names end with "/".
@@ -226,7 +226,7 @@ def open_raw(path: str) -> BinaryIO:
 
 _DAMAGED = (
     "The file is truncated or damaged, or its format is not that of its extension or of "
-    "input_format."
+    "`input_format`."
 )
 
 
@@ -253,7 +253,7 @@ def guarded(path: str, remedy: str = _DAMAGED) -> Iterator[None]:
     except UnicodeError:
         raise InputError(
             f"{path} cannot be decoded. It is damaged, or it does not have the encoding that was given "
-            "or that its byte order mark names. Name the right one, e.g. set encoding=utf-16-le."
+            "or that its byte order mark names. Name the right one, e.g. set `encoding=utf-16-le`."
         ) from None
     except Exception as error:
         raise InputError(f"{path} cannot be read ({kind_of(error)}). {remedy}") from None

@@ -51,7 +51,7 @@ def frame_file(frame: Frame, options: ReadOptions) -> tuple[InputFile, ReadOptio
     """
     if options.input_format not in ("auto", _KIND):
         raise InputError(
-            f"input_format must be left out for a frame, got input_format={options.input_format!r}."
+            f"`input_format` must be left out for a frame, got `input_format={options.input_format!r}`."
         )
     options = dataclasses.replace(options, input_format=_KIND)
     schema, batches = _opened(frame.given, options)
@@ -113,8 +113,11 @@ def _opened(given: Any, options: ReadOptions) -> tuple[pa.Schema, Iterable[pa.Re
         raise _unreadable(error) from None
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | dict):
         raise _no_frame(given)
-    batches: Iterator[Any] = iter(given)
-    first: Any = next(batches, None)
+    try:
+        batches: Iterator[Any] = iter(given)
+        first: Any = next(batches, None)
+    except Exception as error:
+        raise _unreadable(error) from None
     if not isinstance(first, pa.RecordBatch):
         raise _no_frame(given)
     return first.schema, _all_batches(first, batches)
@@ -163,5 +166,5 @@ def _no_frame(given: object) -> InputError:
 
 
 def _unreadable(error: Exception) -> InputError:
-    """Returns the error about what Arrow refuses; its messages may quote data."""
+    """Returns the error about what Arrow or a caller's iterable raises, which may quote data."""
     return InputError(f"{FRAME} cannot be read as columns of Arrow ({kind_of(error)}). {OF_TYPES}")

@@ -45,10 +45,10 @@ def refuse_lake_tables(name: str, paths: Iterable[str]) -> None:
                 is_table = _has(folder, mark)
             except OSError as error:
                 raise InputError(
-                    f"{name} must be files in folders that can be listed, got files in {folder}, where "
-                    f"{mark} cannot be looked up ({reason(error)}). They may be of a {kind} table, and "
-                    "have rows that were deleted from it. Try again, get the right to list there, or "
-                    "give copies of the files in another place."
+                    f"`{name}` must be files in folders that can be listed, got files in {folder}, "
+                    f"where {mark} cannot be looked up ({reason(error)}). They may be of a {kind} "
+                    "table, and have rows that were deleted from it. Try again, get the right to "
+                    "list there, or give copies of the files in another place."
                 ) from None
             if is_table:
                 raise _refusal(name, kind, folder)
@@ -70,9 +70,9 @@ def _refusal(name: str, kind: str, folder: str) -> InputError:
     """Returns the error about files of a table."""
     remedy = _REMEDIES[kind] if name == "input" else ""
     return InputError(
-        f"{name} must not be files of a {kind} table, got files in {folder}. They have rows that were "
-        f"deleted from the table, perhaps those of erased people. {remedy}Export the current version "
-        "of the table to Parquet files, and give these."
+        f"`{name}` must not be files of a {kind} table, got files in {folder}. They have rows that "
+        f"were deleted from the table, perhaps those of erased people. {remedy}Export the current "
+        "version of the table to Parquet files, and give these."
     )
 
 

@@ -88,15 +88,16 @@ def format_of(path: str, input_format: str = "auto") -> str:
     found = named if input_format == "auto" else input_format
     if found is None or (found == "parquet" and codec_of(path)):
         raise InputError(
-            f"input must have the extension of a format ({', '.join(_EXTENSIONS)}), and after it, but "
-            f"for Parquet, may have one of {', '.join(_CODECS)}, got {path}. Unpack an archive; for "
-            f"other names give one of the formats {', '.join(FORMATS)} with input_format."
+            f"`input` must have the extension of a format ({', '.join(_EXTENSIONS)}), and after "
+            f"it, but for Parquet, may have one of {', '.join(_CODECS)}, got {path}. Unpack an "
+            f"archive; for other names give one of the formats {', '.join(FORMATS)} with "
+            "`input_format`."
         )
     if named is not None and not _may_be(named, found):
         # Lines of JSON that were cut at commas would make many users of one person.
         raise InputError(
-            f"input_format must be a format that {path} may have by its name, got "
-            f"input_format={found!r}. Leave it out, or give the file the extension of its format."
+            f"`input_format` must be a format that {path} may have by its name, got "
+            f"`input_format={found!r}`. Leave it out, or give the file the extension of its format."
         )
     return found
 
@@ -134,8 +135,9 @@ def canonical_encoding(name: str) -> str:
         if found in ENCODINGS:
             return found
     raise ValueError(
-        f"encoding must be one in which each line can be read alone, got encoding={name!r}. Possible "
-        f"are {', '.join(ENCODINGS)}. Convert other files to utf-8.{did_you_mean(name, ENCODINGS)}"
+        f"`encoding` must be one in which each line can be read alone, got `encoding={name!r}`. "
+        f"Possible are {', '.join(ENCODINGS)}. Convert other files to "
+        f"utf-8.{did_you_mean(name, ENCODINGS)}"
     )
 
 
@@ -332,15 +334,15 @@ class ReadOptions(Parameters):
             raise ValueError(f"fields must be a list of names, got fields={self.fields!r}.")
         if self.record_is_user and (self.normalize_users or self.user_field != "user"):
             raise ValueError(
-                "record_is_user must be given without user_field and normalize_users, since no id is "
-                f"read then, got user_field={self.user_field!r}."
+                "`record_is_user` must be given without `user_field` and `normalize_users`, since "
+                f"no id is read then, got `user_field={self.user_field!r}`."
             )
         names = [name for _, name in self.column_fields]
         for option, name in self.wanted_fields:
             if names.count(name) > 1 or (self.columns and list(self.columns).count(name) != 1):
                 raise ValueError(
-                    f"{option} must name each field once, and one that columns have once if they are "
-                    f"given, got {option}={name!r} and columns={self.columns}."
+                    f"`{option}` must name each field once, and one that columns have once if they are "
+                    f"given, got `{option}={name!r}` and `columns={self.columns}`."
                 )
 
     @property
@@ -453,14 +455,14 @@ class ReadOptions(Parameters):
         ):
             if value is not None and not set(kinds) & set(own):
                 raise InputError(
-                    f"{name} must be left out for files of {' and '.join(sorted(set(kinds)))}, got "
-                    f"{name}={value!r}: it is for {' and '.join(own)}."
+                    f"`{name}` must be left out for files of {' and '.join(sorted(set(kinds)))}, got "
+                    f"`{name}={value!r}`: it is for {' and '.join(own)}."
                 )
         if set(DELIMITED) <= set(kinds) and (self.delimiter, quoting) != (None, None):
             raise InputError(
-                "delimiter and quoting must be left out for files of csv and tsv together, got "
-                f"delimiter={self.delimiter!r} and quoting={quoting!r}: they would hold for both. Give "
-                "input_format csv if the tsv files are like the csv files."
+                "`delimiter` and `quoting` must be left out for files of csv and tsv together, got "
+                f"`delimiter={self.delimiter!r}` and `quoting={quoting!r}`: they would hold for "
+                "both. Give `input_format` csv if the tsv files are like the csv files."
             )
         return kinds
 
@@ -469,15 +471,15 @@ class ReadOptions(Parameters):
         if self.text_is_tokens and kind not in ("json", "jsonl", "parquet"):
             raise InputError(
                 f"a file of {kind} must be read without text_is_tokens (tokenizer 'tokens' is for JSON "
-                "and Parquet). Name the format with input_format."
+                "and Parquet). Name the format with `input_format`."
             )
         usual = (("user_field", ReadOptions.user_field), ("text_field", ReadOptions.text_field))
         is_usual = self.wanted_fields == usual and self.fields is None and self.where is None
         if kind == "sequences" and not (is_usual and self.has_plain_users):
             raise InputError(
-                "a file of sequences must be read without user_field, text_field, group_field, fields, "
-                "where, normalize_users and record_is_user, since each line is a user with one text. "
-                "Name the format with input_format."
+                "a file of sequences must be read without `user_field`, `text_field`, "
+                "`group_field`, `fields`, `where`, `normalize_users` and `record_is_user`, since each "
+                "line is a user with one text. Name the format with `input_format`."
             )
 
 

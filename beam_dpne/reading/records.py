@@ -210,7 +210,7 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecor
         excludes an option, or a wanted field does not exist or holds no texts.
     """
     if not any(file.size for file in files):
-        raise InputError(f"input must have records, got {files[0].path}, which is an empty file.")
+        raise InputError(f"`input` must have records, got {files[0].path}, which is an empty file.")
     kinds = options.formats_of(file.path for file in files)
     items = [WorkItem(file, kind) for file, kind in zip(files, kinds, strict=True)]
     usable = 0
@@ -242,14 +242,14 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecor
         raise absent_field(option, field, why, first, names=names, options=options)
     if not usable and reasons == {BAD_USER}:
         raise InputError(
-            f"user_field must name text or integers in {first.file.path}, got user_field="
-            f"{options.user_field!r}: {BAD_USER}. {OF_OBJECTS}"
+            f"`user_field` must name text or integers in {first.file.path}, got `user_field="
+            f"{options.user_field!r}`: {BAD_USER}. {OF_OBJECTS}"
         )
     for reason, remedy in ((BAD_TEXT, OF_LISTS), (BAD_TOKENS, OF_TEXTS)):
         if not usable and reasons == {reason}:
             raise InputError(
-                f"text_field must be right for the tokenizer in {first.file.path}, got text_field="
-                f"{options.text_field!r}: {reason}. {remedy}"
+                f"`text_field` must be right for the tokenizer in {first.file.path}, got `text_field="
+                f"{options.text_field!r}`: {reason}. {remedy}"
             )
     if not documents:
         return FirstRecords(pa.array([], pa.string()), pa.array([], pa.string()))
@@ -285,18 +285,18 @@ def _require_list(item: WorkItem, reasons: set[str], options: ReadOptions) -> No
             return
         lists, is_one = beginning_of(text)
     if options.records is None and lists and is_one:
-        also = "" if item.kind == "json" else " and input_format=json"
+        also = "" if item.kind == "json" else " and `input_format=json`"
         raise InputError(
             f"{path} must have an object for each record, got one object that has a list of objects. "
-            f"If they are the records, name the list with records{also}: records=statuses for "
-            '{"statuses": [{…}]}, records=chats.list[].messages for {"chats": {"list": [{"messages": '
+            f"If they are the records, name the list with records{also}: `records=statuses` for "
+            '{"statuses": [{…}]}, `records=chats.list[].messages` for {"chats": {"list": [{"messages": '
             "[{…}]}]}}."
         )
     if options.records is not None and prefix_of(options.records) not in map(prefix_of, lists):
         raise InputError(
-            f"records must name a list of objects in {path}, got records={options.records!r}, which "
-            f"its beginning does not have.{did_you_mean(options.records, lists)} A list on the way to "
-            "it has [] after its name, as in chats.list[].messages."
+            f"`records` must name a list of objects in {path}, got `records={options.records!r}`, "
+            f"which its beginning does not have.{did_you_mean(options.records, lists)} A list on "
+            "the way to it has [] after its name, as in chats.list[].messages."
         )
 
 

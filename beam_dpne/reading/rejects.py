@@ -22,7 +22,7 @@ NO_LIST = "the file does not have the list that records names"
 NOT_CSV = "malformed CSV"
 NOT_MESSAGE = "malformed message"
 RAGGED = "wrong number of columns"
-TOO_LONG = "longer than max_record_bytes"
+TOO_LONG = "longer than `max_record_bytes`"
 NO_USER = "user is null or missing"
 EMPTY_USER = "user is empty"
 BAD_USER = "user is neither text nor an exact whole number: write ids as text"
@@ -34,9 +34,9 @@ BAD_GROUP = "group is neither an integer nor at most 256 characters without cont
 # What is to be done about texts of the other kind.
 OF_LISTS = (
     "Lists of words or items need the tokenizer tokens; where each member is a text, write [] after "
-    "the name of the field. Text in an object has a path, e.g. text_field=message.text."
+    "the name of the field. Text in an object has a path, e.g. `text_field=message.text`."
 )
-OF_OBJECTS = "An id in an object has a path, e.g. user_field=user.id."
+OF_OBJECTS = "An id in an object has a path, e.g. `user_field=user.id`."
 OF_TEXTS = "Take another tokenizer than tokens, such as words, for plain text."
 _NAME = "rejects-00000-of-00001.jsonl"
 
@@ -107,8 +107,9 @@ def require_few_rejected(tallies: Iterable[Tally], max_rejected: float) -> int:
     if records and reasons.total() / records > max_rejected:
         raise TooManyRejectedError(
             f"More records were rejected than {max_rejected=} allows, because of: "
-            f"{', '.join(sorted(reasons))}. Nothing was published. Correct the files or the options by "
-            "which they are read, such as user_field, text_field, encoding and input_format, or give a "
-            "larger max_rejected to go on without these records. --rejects DIR lists them."
+            f"{', '.join(sorted(reasons))}. Nothing was published. Correct the files or the "
+            "options by which they are read, such as `user_field`, `text_field`, encoding and "
+            "`input_format`, or give a larger `max_rejected` to go on without these records. "
+            "--rejects DIR lists them."
         )
     return records

@@ -179,7 +179,7 @@ def _local(address: str) -> str:
     path = address.removeprefix("file://") if address.startswith("file:///") else address
     if not path.startswith("/"):
         raise InputError(
-            "input must be a table on this machine's file system, got one of Iceberg with files "
+            "`input` must be a table on this machine's file system, got one of Iceberg with files "
             "elsewhere. Export its current version to Parquet files, and give these."
         )
     return path
@@ -191,16 +191,17 @@ def _library(name: str, extra: str, kind: str, path: str) -> ModuleType:
         return importlib.import_module(name)
     except ImportError:
         raise InputError(
-            f"input must not be a {kind} table unless its library is installed, got {path}. Its files "
-            f"have rows that were deleted from the table. Run pip install 'beam-dpne[{extra}]', or "
-            "export the current version of the table to Parquet files, and give these."
+            f"`input` must not be a {kind} table unless its library is installed, got {path}. Its "
+            "files have rows that were deleted from the table. Run pip install "
+            f"'beam-dpne[{extra}]', or export the current version of the table to Parquet files, "
+            "and give these."
         ) from None
 
 
 def _unreadable(kind: str, path: str, error: Exception) -> InputError:
     """Returns the error about a table; the library's own message may quote data."""
     return InputError(
-        f"input must be a {kind} table that its library can read, got {path} ({kind_of(error)}). The "
+        f"`input` must be a {kind} table that its library can read, got {path} ({kind_of(error)}). The "
         "version does not exist, a file is missing or damaged, or the table has a feature, such as "
         "deletion vectors or column mapping, that is not read here. Export the version to Parquet "
         "files, and give these."

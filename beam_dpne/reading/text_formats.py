@@ -38,9 +38,9 @@ _HEADER_BYTES = 65536
 PIECE = 32768
 _BACKSLASHED = (
     "has a quote after a backslash where a field ends, as Spark, Hive and MySQL write it, which escape "
-    "quotes by backslashes: give quoting=backslash. Read as doubled quotes, one user's text could "
+    "quotes by backslashes: give `quoting=backslash`. Read as doubled quotes, one user's text could "
     "become records of other users. If its quotes are doubled all the same, and some texts have a "
-    "backslash there, give quoting=quoted."
+    "backslash there, give `quoting=quoted`."
 )
 
 
@@ -221,7 +221,7 @@ def header(text: LineText, path: str, kind: str, options: ReadOptions) -> list[s
     if _OF_EXCEL.fullmatch(_bare(first)):
         raise InputError(
             f"{path} must begin with its header line, got a line of Excel that names the delimiter. "
-            "Remove this line, and set delimiter."
+            "Remove this line, and set `delimiter`."
         )
     with contextlib.suppress(OpenQuote):
         _, names, fault = next(
@@ -231,10 +231,10 @@ def header(text: LineText, path: str, kind: str, options: ReadOptions) -> list[s
         raise InputError(f"{path} must have its fields apart, got a line that is {fault}. {remedy}")
     if fault:
         raise InputError(
-            f"{path} must begin with a header line of {kind} in {options.encoding or 'UTF-8'}, shorter "
-            f"than {_HEADER_BYTES} bytes, got a line that is {fault}. If the file has another "
-            "encoding, name it, e.g. set encoding=cp1252; if it has no header line, set columns to the "
-            "names of all its fields."
+            f"{path} must begin with a header line of {kind} in {options.encoding or 'UTF-8'}, "
+            f"shorter than {_HEADER_BYTES} bytes, got a line that is {fault}. If the file has "
+            "another encoding, name it, e.g. set `encoding=cp1252`; if it has no header line, set "
+            "`columns` to the names of all its fields."
         )
     return names
 
@@ -264,7 +264,7 @@ def remedy_of_delimiter(names: Sequence[str], kind: str, options: ReadOptions) -
         likely = [name for name in (most,) if others[name] in line]
     if not likely or wanted <= set(names):
         return ""
-    return f"The file seems to be separated by {_PLURALS[likely[0]]}: set delimiter={likely[0]}."
+    return f"The file seems to be separated by {_PLURALS[likely[0]]}: set `delimiter={likely[0]}`."
 
 
 def _rows(

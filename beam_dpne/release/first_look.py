@@ -93,17 +93,17 @@ class Choice:
             wanted = (
                 f"from 1 to {max(lengths)}" if lengths else "left out for rows without a length"
             )
-            raise UsageError(f"length must be {wanted}, got length={self.length}.")
+            raise UsageError(f"`length` must be {wanted}, got `length={self.length}`.")
         if self.group is None:
             return
         if not release.has_groups:
-            raise UsageError("group must be left out for a release without groups.")
+            raise UsageError("`group` must be left out for a release without groups.")
         groups = release.rows.column("group").unique().to_pylist()
         if self.group not in groups:
             hint = did_you_mean(self.group, groups)
             raise UsageError(
-                f"group must be a group of the release, which are {len(groups):,}, got "
-                f"group={self.group}.{hint}"
+                f"`group` must be a group of the release, which are {len(groups):,}, got "
+                f"`group={self.group}`.{hint}"
             )
 
 

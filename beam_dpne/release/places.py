@@ -40,7 +40,7 @@ def is_release(name: str, path: str) -> bool:
       FileNotFoundError: The path is local, and nothing is there.
     """
     if is_local(path) and not os.path.exists(path):
-        raise FileNotFoundError(f"{name} must name an existing file or directory, got {path}.")
+        raise FileNotFoundError(f"`{name}` must name an existing file or directory, got {path}.")
     is_folder = os.path.isdir(path) if is_local(path) else has_ledger(path)
     return is_folder or path.endswith(LEDGER_NAME)
 
@@ -60,8 +60,8 @@ def check_outside(name: str, path: str, release: str | None = None) -> None:
     for folder in _around(path):
         if (own is not None and _is_same(folder, own)) or has_ledger(folder):
             raise UsageError(
-                f"{name} must be outside every release, got {name}={path}, which is in {folder}: what "
-                "is in the directory of a release is published with it."
+                f"`{name}` must be outside every release, got `{name}={path}`, which is in "
+                f"{folder}: what is in the directory of a release is published with it."
             )
 
 
@@ -78,8 +78,8 @@ def check_not_below(name: str, path: str, output: str) -> None:
     """
     if any(_is_same(folder, output) for folder in _around(path)):
         raise UsageError(
-            f"{name} must be outside the directory of the release, got {name}={path} and "
-            f"output={output}: what is in that directory is published. Choose another output."
+            f"`{name}` must be outside the directory of the release, got `{name}={path}` and "
+            f"`output={output}`: what is in that directory is published. Choose another output."
         )
 
 

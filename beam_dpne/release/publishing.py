@@ -8,7 +8,7 @@ the same files again.
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -25,7 +25,13 @@ from beam_dpne.release.parts import (
     render_parts,
 )
 from beam_dpne.release.places import LEDGER_NAME, check_outside
-from beam_dpne.release.reading import Release, as_release_error, decode_ledger, is_ledger
+from beam_dpne.release.reading import (
+    Release,
+    as_release_error,
+    decode_ledger,
+    is_ledger,
+    released_in,
+)
 from beam_dpne.release.schema import AnyLedger, Part
 from beam_dpne.storage.directories import Directory, check_access, directory_at, require_file_system
 from beam_dpne.storage.paths import split
@@ -49,21 +55,23 @@ def check_output(output: str, *, overwrite: bool) -> None:
       ReleaseError: The path is a file, or the directory is not empty or cannot be written.
     """
     if not output:
-        raise ReleaseError("output must be the path of a directory, got output=''.")
+        raise ReleaseError("`output` must be the path of a directory, got `output=''`.")
     directory = directory_at(output)
-    with as_release_error(f"output must be a directory that can be written, got output={output}"):
+    with as_release_error(
+        f"`output` must be a directory that can be written, got `output={output}`"
+    ):
         names = directory.names()
         ledger = directory.read(LEDGER_NAME)
         if ledger is not None and not is_ledger(ledger):
             raise ReleaseError(
-                f"output has a {LEDGER_NAME} that beam_dpne did not write, got output={output}. "
+                f"output has a {LEDGER_NAME} that beam_dpne did not write, got `output={output}`. "
                 "Choose another directory."
             )
         if names and not overwrite:
             state = "is not empty" if ledger is None else "is a release already"
             raise ReleaseError(
-                f"output must be an empty or new directory, got output={output}, which {state}. "
-                "Choose another directory, or set overwrite, which deletes only files of a release."
+                f"`output` must be an empty or new directory, got `output={output}`, which {state}. "
+                "Choose another directory, or set `overwrite`, which deletes only files of a release."
             )
         directory.probe()
 
@@ -101,6 +109,7 @@ def publish_release(
     output_format: str = "jsonl",
     overwrite: bool = False,
     rows_per_part: int = ROWS_PER_PART,
+    earlier: Sequence[bytes] = (),
 ) -> str:
     """Publishes a release as files that a ledger lists.
 
@@ -111,13 +120,15 @@ def publish_release(
       output_format: As there.
       overwrite: As there.
       rows_per_part: As there.
+      earlier: As there.
 
     Returns:
       The path of the ledger.
 
     Raises:
-      ReleaseError: A release exists and overwrite is off, or the output cannot be written. The
-        existing release stays as it was.
+      ReleaseError: A release exists and overwrite is off; or it, or an earlier one, has the noise of
+        this one and is of another input; or the output cannot be written. The existing release stays
+        as it was.
     """
     directory = directory_at(output)
     parts: list[str] = []
@@ -127,8 +138,14 @@ def publish_release(
         current = directory.read(LEDGER_NAME)
         before = directory.names()
         is_writing = current is None or overwrite
+        files = rendered(rows, ledger, output_format, rows_per_part)
+        there = () if current is None else (current,)
+        alike = [each for each in (*there, *earlier) if _have_one_noise(each, ledger)]
+        if alike:
+            files = [*files]
+            refuse_other_input(alike, files[-1][1])
         try:
-            for name, data in rendered(rows, ledger, output_format, rows_per_part):
+            for name, data in files:
                 if name == LEDGER_NAME:
                     _put_last(directory, data, current, is_writing=is_writing)
                     continue
@@ -170,6 +187,36 @@ def write_release(
     )
 
 
+def _have_one_noise(current: bytes, ledger: AnyLedger) -> bool:
+    """Whether the release that is there was made under the run key and the parameters of a new one."""
+    own = ledger.run_key
+    if not own.given or own.bound_commitment is UNSET:
+        return False
+    with contextlib.suppress(ReleaseError):  # Older versions drew other noise.
+        return decode_ledger(current, LEDGER_NAME).run_key.bound_commitment == own.bound_commitment
+    return False
+
+
+def refuse_other_input(earlier: Iterable[bytes], ledger: bytes) -> None:
+    """Checks that releases with the noise of a new one are the same release.
+
+    Args:
+      earlier: Their ledgers.
+      ledger: The ledger of the new one.
+
+    Raises:
+      ReleaseError: One is of another input.
+    """
+    own = released_in(json.loads(ledger))
+    if any(released_in(json.loads(each)) != own for each in earlier):
+        raise ReleaseError(
+            "the run key must be a fresh one for each input, but there is a release of another input "
+            "under this key and these parameters. The difference of the two would be free of noise, "
+            "so that this one was not published. Take a fresh run key. Only if the input is the same, "
+            "and versions of packages differ, the two are one release, which is there already."
+        )
+
+
 def _put_last(
     directory: Directory, ledger: bytes, current: bytes | None, *, is_writing: bool
 ) -> None:
@@ -178,7 +225,7 @@ def _put_last(
         _put_ledger(directory, ledger, seen=current)
     elif ledger != current:
         raise ReleaseError(
-            f"{directory.path} is a release already; choose another directory or set overwrite."
+            f"{directory.path} is a release already; choose another directory or set `overwrite`."
         )
 
 
@@ -230,12 +277,12 @@ def write_file(
     folder, name = split(output)
     check_access([], [folder])
     directory = directory_at(folder)
-    with as_release_error(f"output must be where a file can be written, got output={output}"):
+    with as_release_error(f"`output` must be where a file can be written, got `output={output}`"):
         is_file = output[-1:] not in ("", "/") and name not in ("", LEDGER_NAME)
         if not is_file or (name in directory.names() and not overwrite):
             raise ReleaseError(
-                f"output must be a new file, got output={output}. Choose another name, or set "
-                "overwrite."
+                f"`output` must be a new file, got `output={output}`. Choose another name, or set "
+                "`overwrite`."
             )
         with directory.locked():
             directory.put(name, data)

@@ -114,6 +114,15 @@ def decode_ledger(data: bytes, path: str) -> schema.AnyLedger:
         raise ReleaseError(f"{path} is damaged: {error}.") from None
 
 
+# Sections of a ledger that hold released numbers, beside the digest of its rows.
+_RELEASED = ("content", "lengths", "mechanism")
+
+
+def released_in(ledger: Mapping[str, Any]) -> list[Any]:
+    """Returns everything that was released: the digest of the rows, and the numbers of the ledger."""
+    return [ledger.get(name) for name in _RELEASED]
+
+
 class _Head(msgspec.Struct):
     schema: str
 

@@ -6,7 +6,7 @@ one.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import apache_beam as beam
@@ -120,14 +120,17 @@ class WriteRelease(UnhintedTransform):
       tally: Tallies of the records that were read (`ReadDocuments`); None if they were not counted.
       max_rejected: Largest share of those records that may be rejected, in [0, 1]; above it nothing
         is published. Beam's counter `beam_dpne:rejected_records` counts them.
+      earlier: The bytes of ledgers of other releases. One that was made under this run key with the
+        same parameters has the same noise, and must be this release; the one in `output` is looked at
+        in any case.
 
     Raises:
       TypeError: The input is neither a result nor a dict of rows and ledger.
       ValueError: A field has a wrong value.
       ReleaseError: When the pipeline is built: the output holds files and overwrite is off, or it
         cannot be written. While running: a release exists and overwrite is off, another run has
-        published there meanwhile, the output cannot be written, or rows and ledger do not belong
-        together. The existing release stays as it was.
+        published there meanwhile, the output cannot be written, rows and ledger do not belong
+        together, or the run key has met another input. The existing release stays as it was.
       TooManyRejectedError: While running, before anything is written: a larger share of the records
         than max_rejected was rejected.
 
@@ -155,6 +158,7 @@ class WriteRelease(UnhintedTransform):
     rows_per_part: int = 1_000_000
     tally: PCollection[Tally] | None = dataclasses.field(default=None, repr=False)
     max_rejected: float = DEFAULT_MAX_REJECTED
+    earlier: Sequence[bytes] = dataclasses.field(default=(), repr=False)
 
     def __post_init__(self):
         super().__post_init__()
@@ -198,6 +202,7 @@ class WriteRelease(UnhintedTransform):
             output_format=self.output_format,
             overwrite=self.overwrite,
             rows_per_part=self.rows_per_part,
+            earlier=self.earlier,
         ).with_output_types(str)
 
 
@@ -211,6 +216,7 @@ def _publish(
     output_format: str,
     overwrite: bool,
     rows_per_part: int,
+    earlier: Sequence[bytes],
 ) -> str:
     """Publishes the one release that the input describes, if it may be published."""
     if tallies is not None:
@@ -224,6 +230,7 @@ def _publish(
         output_format=output_format,
         overwrite=overwrite,
         rows_per_part=rows_per_part,
+        earlier=earlier,
     )
 
 

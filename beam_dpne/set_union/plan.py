@@ -330,24 +330,25 @@ class SetUnionPlan(GaussianPlan):
         users_of_shard = -(-self.max_users // self.shard_count)
         if self.has_cutoff and users_of_shard > self.max_shard_users:
             raise ValueError(
-                f"max_shard_users must be at least max_users/{MOST_SHARDS}={users_of_shard}, since a "
-                f"shard's users meet on one worker, got max_shard_users={self.max_shard_users}; or "
-                "lower max_users to a public bound of the users, or choose policy='sips', which has no "
-                "shards and releases more than many of them."
+                f"`max_shard_users` must be at least max_users/{MOST_SHARDS}={users_of_shard}, "
+                "since a shard's users meet on one worker, got "
+                f"`max_shard_users={self.max_shard_users}`; or lower `max_users` to a public bound "
+                "of the users, or choose `policy='sips'`, which has no shards and releases more "
+                "than many of them."
             )
 
     def _check_noise(self) -> None:
         """Checks that noise of 128 bits and floating point are good enough for the budget."""
-        others = f"max_contributions={self.max_contributions}"
+        others = f"`max_contributions={self.max_contributions}`"
         if self.count_share:
-            others += f" and max_items_per_user={self.max_items_per_user}"
+            others += f" and `max_items_per_user={self.max_items_per_user}`"
         if self.has_cutoff:
-            others = f"max_users={self.max_users}, {others}"
+            others = f"`max_users={self.max_users}`, {others}"
         self.check_reserve(f"Lower {others}, if public bounds allow it.")
         _ = self.count_noise  # refused here if the budget is too small
         highest = max(each.cutoff or 0 for each in self.union_rounds)
         if highest > _MAX_CUTOFF:
             raise ValueError(
-                f"cutoff_margin must leave a cutoff of at most {_MAX_CUTOFF:.0f}, got "
-                f"{highest:.4g}; lower cutoff_margin or raise epsilon."
+                f"`cutoff_margin` must leave a cutoff of at most {_MAX_CUTOFF:.0f}, got "
+                f"{highest:.4g}; lower `cutoff_margin` or raise `epsilon`."
             )

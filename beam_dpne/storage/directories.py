@@ -118,7 +118,7 @@ def overtaken(path: str) -> ReleaseError:
     """Returns the error for a run that finds another run's release where it wants to publish."""
     return ReleaseError(
         f"another run published in {path} while this one ran. The other release is whole, and "
-        "nothing of this run was published. Choose another directory, or set overwrite and run again."
+        "nothing of this run was published. Choose another directory, or set `overwrite` and run again."
     )
 
 
@@ -230,6 +230,7 @@ class LocalDirectory(Directory):
     def __init__(self, path: str, *, is_private: bool = False) -> None:
         super().__init__(path)
         self._mode = 0o600 if is_private else 0o666
+        self._folder_mode = 0o700 if is_private else 0o777
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -284,7 +285,7 @@ class LocalDirectory(Directory):
     def _write(self, name: str, data: bytes) -> None:
         temporary = self.path_of(f".{name}.tmp-{uuid.uuid4().hex}")
         try:
-            os.makedirs(self.path, exist_ok=True)
+            os.makedirs(self.path, self._folder_mode, exist_ok=True)
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self._mode)
             with open(handle, "wb") as file:
                 file.write(data)
@@ -376,7 +377,8 @@ def directory_at(path: str, *, is_private: bool = False) -> Directory:
 
     Args:
       path: The path.
-      is_private: Whether only their owner can use local files that are written there.
+      is_private: Whether only their owner can use local files that are written there, and a local
+        directory that is made for them.
 
     Raises:
       AccessError: Beam has no file system for the path.

@@ -178,7 +178,7 @@ class PrivateRows(beam.PTransform):
             raise UsageError(f"{self.label} must have one input, whose rows are the documents.")
         if self.transform.run_key is None and is_classic_template(rows.pipeline.options):
             raise UsageError(
-                "template_location needs run_key_file: a template is run many times, and a fresh key "
+                "template_location needs `run_key_file`: a template is run many times, and a fresh key "
                 "would be frozen in it."
             )
         result: Any = self._released(rows)
@@ -212,9 +212,10 @@ class PrivateRows(beam.PTransform):
         further = {name for each in readers for name in each.options.fields or ()}
         if not further.isdisjoint(users):
             raise UsageError(
-                "user_field must not be one of the further fields of ReadDocuments, got user_field="
-                f"{transform.user_field!r}: only its own user_field is checked, so that 7, 7.0 and [7] "
-                f"would be three users. Give ReadDocuments user_field: {', '.join(users)}."
+                "`user_field` must not be one of the further fields of ReadDocuments, got "
+                f"`user_field={transform.user_field!r}`: only its own `user_field` is checked, so "
+                "that 7, 7.0 and [7] would be three users. Give ReadDocuments `user_field`: "
+                f"{', '.join(users)}."
             )
         for each in readers:
             self._refuse_inputs(each)

@@ -56,6 +56,8 @@ _TRANSFORMS = {
     ProbabilitiesPlan: "BayesianCounts",
     PhraseCountsPlan: "CountPhrases",
 }
+# What a run keeps beside its release, which no transform does that is one step of a pipeline.
+_OF_A_RUN = ("budget", "series", "participants")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,6 +140,12 @@ def _made(
       ValueError: a key is unknown, missing or wrong.
     """
     for name in config:
+        if name in _OF_A_RUN:
+            raise UsageError(
+                f"{transform} must be given without {name}, since a pipeline of Beam YAML keeps no "
+                "budget and no series: run beam-dpne with it on this machine, or the operators for "
+                "Airflow."
+            )
         if name not in known:
             hint = did_you_mean(str(name), known)
             raise UsageError(

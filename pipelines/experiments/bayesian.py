@@ -50,7 +50,7 @@ def main(argv: Sequence[str], data: pathlib.Path) -> int:
 
 def _study(given: argparse.Namespace, data: pathlib.Path) -> Study:
     if given.public and not os.path.isfile(given.public):
-        raise ValueError(f"public must name an existing file, got public={given.public}.")
+        raise ValueError(f"`public` must name an existing file, got `public={given.public}`.")
     known = data_of(given.titles, given.public, data)
     scale = bayesian_parts.QUICK if given.quick else bayesian_parts.DEFAULT
     everybody = len(known.corpus.users)

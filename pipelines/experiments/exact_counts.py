@@ -57,7 +57,7 @@ class ExactCounts:
         """
         total = int(self.counts.sum())
         if total == 0:
-            raise ValueError("public must have some gram that the private texts have, got none.")
+            raise ValueError("`public` must have some gram that the private texts have, got none.")
         return self.counts / total
 
     def summed(

@@ -120,7 +120,7 @@ def test_a_smaller_delta_costs_epsilon_and_one_too_small_has_none():
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-7, math.nan])
 def test_a_delta_out_of_range_is_refused(delta):
     spent = expense_of_plan(NgramsPlan(epsilon=1, delta=1e-7))
-    with pytest.raises(BudgetError, match=r"delta must be in \(0, 1\)"):
+    with pytest.raises(BudgetError, match=r"`delta` must be in \(0, 1\)"):
         compose([spent], delta=delta)
 
 

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import json
 import math
+import shutil
 
 import pytest
 
@@ -276,16 +277,23 @@ def test_a_run_never_passes_the_cap_by_what_it_knew(cli, tmp_path, program):
     assert "counted once" in " ".join(shown["notes"])
     (tmp_path / "in.jsonl").write_text(texts.replace("tea", "rye"))
     ended = cli(*again, "--output", tmp_path / "other")
-    assert ended.status == 0
-    assert "the key met two inputs" in ended.err
+    assert ended.status == 1
+    assert "must be a fresh one for each input" in ended.err
+    assert not (tmp_path / "other").exists()
+    assert json.loads(cli(*place, "--json").out)["total"]["epsilon"] == together
+    # Two runs at one time would find each other too late; one without a budget finds none.
+    budget = again.index("--budget")
+    alone = (*again[:budget], *again[budget + 2 :])
+    assert cli(*alone, "--output", tmp_path / "other").status == 0
+    assert cli(*place, "--add", tmp_path / "other").status == 2
+    shutil.copy(tmp_path / "other/ledger.json", tmp_path / "budget20/void.json")
     for command in (place, ("account", first, second, tmp_path / "other")):
         ended = cli(*command)
         assert (ended.status, ended.out) == (2, "")
         assert "the key met two inputs" in ended.err
     # Whoever deletes the release that nobody has seen can go on with the budget.
-    (void,) = [path.stem for path in (tmp_path / "budget20").glob("other-*.json")]
     (kept,) = [path.stem for path in (tmp_path / "budget20").glob("again-*.json")]
-    assert cli(*place, "--remove", void).status == 0
+    assert cli(*place, "--remove", "void").status == 0
     assert cli(*place, "--remove", kept).status == 2
     assert json.loads(cli(*place, "--json").out)["total"]["epsilon"] == together
 

@@ -135,7 +135,7 @@ def test_releases_see_a_user_at_most_so_many_times_and_nobody_else_by_her(tmp_pa
             number = world.run(own, plan, key, until)
             if key is not None and until in ("publish", "record"):
                 assert world.run(own, plan, key) == number
-                with pytest.raises(BudgetError, match="input must be that of the first try"):
+                with pytest.raises(BudgetError, match="`input` must be that of the first try"):
                     world.run({*own, "somebody new"}, plan, key)
                 world.seen[number].discard("somebody new")
     one, other = worlds
@@ -243,6 +243,17 @@ def test_the_private_folder_is_of_its_owner_alone_and_holds_no_id(world):
         assert b"ann" not in file.read_bytes()
 
 
+def test_a_run_whose_private_folder_is_gone_publishes_nothing_and_makes_no_other_one(world):
+    """As where its disk was taken away."""
+    participation = world.create(2).placed().participation
+    digests = participation.digests(pa.array(["a"]))
+    (world.folder / "series" / f"{participation.name}.json").touch()
+    shutil.rmtree(world.folder / "private")
+    with pytest.raises(BudgetError, match=r"has no participants.json any more"):
+        participation.record([digests])
+    assert not (world.folder / "private").exists()
+
+
 def test_digests_follow_from_the_key_of_the_series_and_hide_ids_without_it(tmp_path):
     found = []
     for name in ("one", "two"):
@@ -284,9 +295,17 @@ def newest(folder, name):
     return folder.rename(folder.with_name(name))
 
 
+def with_key(file, key):
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"key": key}))
+
+
 DAMAGES = {
     "no folder": (lambda p, s: shutil.rmtree(p), "must be the private folder of the series"),
     "no key": (lambda p, s: (p / "participants.json").unlink(), "has no participants.json"),
+    "another key": (
+        lambda p, s: with_key(p / "participants.json", "ab" * 32),
+        "has another key than the digests of 0001.json",
+    ),
     "a damaged key": (lambda p, s: (p / "participants.json").write_text("{"), "is damaged"),
     "others can read it": (lambda p, s: p.chmod(0o755), "its owner alone can use"),
     "no list": (lambda p, s: (p / "0002.json").unlink(), "has no participants of release 2"),
@@ -344,15 +363,40 @@ def test_a_private_folder_of_another_series_or_of_an_older_copy_is_refused(world
         world.run({"a"})
 
 
-def test_a_second_run_is_refused_while_one_is_at_work(world):
+@pytest.mark.parametrize("copied", [None, "series", "private"])
+def test_a_second_run_is_refused_while_one_is_at_work(world, copied):
+    """Also one that is given a copy of a folder, which has a lock of its own, and knows less."""
     world.create(2)
-    private = str(world.folder / "private")
+    folders = {name: world.folder / name for name in ("series", "private")}
+    others = dict(folders)
+    if copied is not None:
+        others[copied] = shutil.copytree(folders[copied], world.folder / "copy")
     with (
-        only_run_of(private),
+        only_run_of(*map(str, folders.values())),
         pytest.raises(BudgetError, match="another run of the series"),
-        only_run_of(private),
+        only_run_of(*map(str, others.values())),
     ):
         pass
+
+
+def test_a_run_whose_note_another_has_removed_publishes_nothing(world, tmp_path):
+    """As on a file system whose locks other machines do not see."""
+    world.create(1)
+    shutil.copytree(tmp_path / "private", tmp_path / "copy")
+    first = world.placed().participation
+    world.run({"a"}, until="start")
+    digests = first.digests(pa.array(["a"]))
+    assert first.place.number == world.run({"a"}, until="record")
+    with pytest.raises(BudgetError, match="another run has removed it"):
+        dataclasses.replace(first, participants=str(tmp_path / "copy")).record([digests])
+    assert not (tmp_path / "copy" / "0001.json").exists()
+    found = read_counted(write_ledger(tmp_path / "release", PLANS[0], series=first.place))
+    with pytest.raises(BudgetError, match="is that of another one"):
+        world.series.settle(first, found)
+
+
+def test_a_run_is_refused_if_another_has_ended_since_it_was_placed(world):
+    world.create(2)
     first = world.placed()
     world.run({"a"})
     start = {"program": "ngrams", "output": "x", "unit": None, "users": user_sentence(None)}
@@ -376,7 +420,7 @@ def test_releases_are_refused_when_all_are_made_or_users_are_named_in_another_wa
         world.series.start(
             private.participation, expense=spent, users="another field", same_people=(), **start
         )
-    with pytest.raises(BudgetError, match="known must be releases of the series"):
+    with pytest.raises(BudgetError, match="`known` must be releases of the series"):
         world.series.start(
             private.participation,
             expense=spent,
@@ -421,5 +465,5 @@ def test_folders_of_a_series_are_made_once(world):
     with pytest.raises(BudgetError, match="must be a new or empty folder"):
         world.create(1)
     shutil.rmtree(world.folder / "series")
-    with pytest.raises(BudgetError, match="participants must be a new folder"):
+    with pytest.raises(BudgetError, match="`participants` must be a new folder"):
         world.create(1)

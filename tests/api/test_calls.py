@@ -1,5 +1,6 @@
 """A call from Python releases what the command does, in memory, and shows no data if it fails."""
 
+import asyncio
 import contextlib
 import inspect
 import json
@@ -54,7 +55,12 @@ PROGRAMS = {
     "bayesian": ("estimate_probabilities", {"public": "public.tsv", "length": 2}),
     "count": ("count_phrases", {"phrases": "phrases.txt"}),
 }
-OPTIONS = {"user": "user_field", "text": "text_field", "group": "group_field"}
+OPTIONS = {
+    "user": "user_field",
+    "text": "text_field",
+    "group": "group_field",
+    "run_key": "run_key_file",
+}
 GIVEN = {"user": "customer", "text": "message", "epsilon": 10, "delta": 1e-4}
 
 
@@ -186,6 +192,22 @@ def test_a_release_in_memory_is_the_release_of_its_files(commanded, table, tmp_p
         release.write(tmp_path / "jsonl")
 
 
+def test_a_key_that_has_met_another_frame_gives_no_release(cli, table, tmp_path):
+    """Nor does it replace one, as that of a command."""
+    first = called("ngrams", table, max_length=1)
+    with pytest.raises(ReleaseError, match="must be a fresh one for each input"):
+        called("ngrams", table[:300], max_length=1)
+    assert called("ngrams", table[:300], max_length=1, run_key=None).num_rows
+    pq.write_table(table[:300], tmp_path / "notes.parquet")
+    given = {**GIVEN, "mask": "numbers", "max_length": 1, "run_key": "run.key"}
+    options = [f"--{OPTIONS.get(key, key)}={value}" for key, value in given.items()]
+    out = tmp_path / "out"
+    ended = cli("ngrams", "--input", tmp_path / "notes.parquet", *options, "--output", out)
+    assert ended.status == 0, ended.err
+    with pytest.raises(ReleaseError, match="must be a fresh one for each input"):
+        first.write(out, overwrite=True)
+
+
 def test_a_damaged_file_in_memory_is_refused(table):
     release = called("ngrams", table)
     name = next(name for name in release.files if name.endswith("jsonl"))
@@ -206,22 +228,25 @@ def test_a_plan_is_given_by_an_object_a_file_or_keywords(table, tmp_path):
     ]
     assert len({release.ledger_sha256 for release in releases}) == 1
     for each in (whole, path):
-        with pytest.raises(UsageError, match="epsilon is in the"):
+        with pytest.raises(UsageError, match="`epsilon` is in the"):
             release_ngrams(table, **given, plan=each, epsilon=4)
-    with pytest.raises(UsageError, match="plan must be a SetUnionPlan or a path, got NgramsPlan"):
+    with pytest.raises(UsageError, match="`plan` must be a SetUnionPlan or a path, got NgramsPlan"):
         release_items(table, **given, plan=whole)
 
 
 REFUSED = {
-    "a column that is nearly there": ({"user": "custoner"}, "user must .* Did you mean customer?"),
+    "a column that is nearly there": (
+        {"user": "custoner"},
+        "`user` must .* Did you mean customer?",
+    ),
     "a column that is not there": ({"text": "xyz"}, "It has the fields customer, message"),
     "a column of objects": ({"text": "talk"}, "Name the field within it, e.g. text="),
     "a column that names nobody": ({"user": "talk"}, "A user must be text"),
-    "an option of files": ({"delimiter": ";"}, "delimiter must be left out"),
-    "a format": ({"input_format": "csv"}, "input_format must be left out for a frame"),
-    "no delta": ({"delta": None}, "delta must be given"),
-    "a value": ({"max_length": 0}, "max_length must be an integer"),
-    "a list that is the input": ({"known": "copy.txt"}, "known must not be private data"),
+    "an option of files": ({"delimiter": ";"}, "`delimiter` must be left out"),
+    "a format": ({"input_format": "csv"}, "`input_format` must be left out for a frame"),
+    "no delta": ({"delta": None}, "`delta` must be given"),
+    "a value": ({"max_length": 0}, "`max_length` must be an integer"),
+    "a list that is the input": ({"known": "copy.txt"}, "`known` must not be private data"),
 }
 
 
@@ -245,6 +270,7 @@ def test_what_is_wrong_is_said_before_anything_runs(table, case):
         (pa.array([1]), "got Int64Array"),
         (pd.DataFrame({"user": [1, 2], "text": [1, tokenizers.CANARY]}), "columns of Arrow"),
         (pd.DataFrame([["a", "b", "c"]], columns=["user", "text", "text"]), "is there 2 times"),
+        ((int(tokenizers.CANARY) for _ in "a"), r"\(ValueError\)"),
     ],
 )
 def test_what_is_no_frame_is_refused_without_its_data(frame, message):
@@ -318,11 +344,21 @@ def test_a_failure_log_has_what_an_error_withholds(many, tmp_path, workers):
         called("ngrams", many, **given, workers=workers, partitions=4, failure_log=log)
     assert tokenizers.CANARY not in str(caught.value)
     assert f"KeyError: '{tokenizers.CANARY}'" in log.read_text()
+    assert f"OSError: {tokenizers.CANARY}" in log.read_text()
     assert log.stat().st_mode & 0o777 == 0o600
 
 
+# The files of the frames of an error's traceback.
+OURS = {"test_calls.py", "calls.py", "failing.py"}
+
+
+def files_of(error):
+    frames = traceback.extract_tb(error.__traceback__)
+    return {os.path.basename(each.filename) for each in frames}
+
+
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_error_shows_no_data_and_no_variable_of_ours(many, workers):
+def test_an_error_shows_no_data_and_no_variable_of_ours(many, workers, capfd, logged):
     before = (threading.excepthook, sys.unraisablehook)
     given = {"tokenizer": "tests.api.tokenizers:failing_words", "text": "canary", "mask": None}
     with pytest.raises(RunError) as caught:
@@ -332,16 +368,54 @@ def test_an_error_shows_no_data_and_no_variable_of_ours(many, workers):
     assert tokenizers.CANARY not in str(error)
     assert (error.__context__, error.__cause__) == (None, None)
     assert not hasattr(error, "__notes__")
-    frames = [each.filename for each in traceback.extract_tb(error.__traceback__)]
-    assert {os.path.basename(name) for name in frames} == {
-        "test_calls.py",
-        "calls.py",
-        "failing.py",
-    }
+    assert tokenizers.CANARY not in logged.getvalue() + "".join(capfd.readouterr())
+    assert files_of(error) == OURS
     # A notebook may show all variables of these frames, but those of its own.
     shown = [repr(frame.f_locals) for frame, _ in traceback.walk_tb(error.__traceback__)][-2:]
     assert tokenizers.CANARY not in "".join(shown)
     assert (threading.excepthook, sys.unraisablehook) == before
+
+
+def test_hooks_of_the_caller_are_put_back_when_the_last_call_of_all_threads_ends(table):
+    before = threading.excepthook
+    calls = []
+    for _ in range(2):
+        begun, goes_on = threading.Event(), threading.Event()
+
+        def words(texts, begun=begun, goes_on=goes_on):
+            begun.set()
+            assert goes_on.wait(60)
+            return pc.utf8_split_whitespace(texts)
+
+        words.version = "1"
+        given = {"tokenizer": words, "mask": None}
+        thread = threading.Thread(target=called, args=("ngrams", table), kwargs=given)
+        thread.start()
+        assert begun.wait(60)
+        calls.append((thread, goes_on))
+    for thread, goes_on in calls:
+        assert threading.excepthook is not before
+        goes_on.set()
+        thread.join()
+    assert threading.excepthook is before
+
+
+@pytest.mark.parametrize("kind", [SystemExit, asyncio.CancelledError])
+def test_what_a_caller_raises_to_end_all_is_raised_without_a_variable_of_ours(table, kind):
+    """As a handler of a signal does, while private texts are at hand."""
+    raised = kind(7)
+
+    def batches():
+        yield from table.to_batches(90)
+        try:
+            raise KeyError(tokenizers.CANARY)
+        except KeyError:
+            raise raised from None
+
+    with pytest.raises(kind) as caught:
+        called("ngrams", batches())
+    assert caught.value is raised
+    assert (raised.__context__, files_of(raised)) == (None, OURS)
 
 
 def test_a_lock_that_another_thread_holds_stops_no_process(many):
@@ -436,7 +510,7 @@ def test_an_evaluation_of_a_frame_is_that_of_the_command(cli, commanded, table, 
     assert found.tables
     for name, rows in found.tables.items():
         assert json.loads(json.dumps(rows)) == whole[name]
-    with pytest.raises(UsageError, match="user must be that of the release, 'customer'"):
+    with pytest.raises(UsageError, match="`user` must be that of the release, 'customer'"):
         evaluate(release, table, user="team")
 
 
@@ -462,7 +536,7 @@ def test_a_plan_and_its_forecast_are_those_of_the_command(cli, table):
             assert all(f"{value:,}" in shown for value in row.values() if type(value) is int)
         assert f"ε = {found.plan.epsilon:g}, δ" in shown
     assert plan(SetUnionPlan(epsilon=4, delta=1e-7)).rows
-    with pytest.raises(UsageError, match="plan must be a NgramsPlan"):
+    with pytest.raises(UsageError, match="`plan` must be a NgramsPlan"):
         plan({"epsilon": 4})
 
 
@@ -479,5 +553,5 @@ def test_an_account_adds_up_releases_in_memory_and_in_files(cli, table, tmp_path
     budget = tmp_path / "budget"
     account(budget=str(budget), create=True, population="all", epsilon=40, delta=1e-3)
     assert account(*paths, budget=str(budget), add=True).total.epsilon > 10
-    with pytest.raises(UsageError, match="budget must be given without releases in memory"):
+    with pytest.raises(UsageError, match="`budget` must be given without releases in memory"):
         account(fresh[0], budget=str(budget), add=True)

@@ -22,9 +22,16 @@ def waiting_words(texts):
 
 
 def failing_words(texts):
-    """Fails with an error that quotes a text."""
+    """Fails with an error that quotes a text, after an error in a thread that nobody handles."""
+
+    def fail(kind):
+        raise kind(texts[0].as_py())
+
     if len(texts) > MANY:
-        raise KeyError(texts[0].as_py())
+        thread = threading.Thread(target=fail, args=(OSError,))
+        thread.start()
+        thread.join()
+        fail(KeyError)
     return pc.utf8_split_whitespace(texts)
 
 

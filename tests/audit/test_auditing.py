@@ -3,14 +3,26 @@
 import pytest
 
 from beam_dpne import NgramsPlan, ProbabilitiesPlan, SetUnionPlan
-from beam_dpne.audit.auditing import EXCEEDED, PASSED, WEAK, audit_plan, games_of, statements
+from beam_dpne.accounting.composition import plan_of_share, share_of
+from beam_dpne.audit.auditing import (
+    EXCEEDED,
+    PASSED,
+    WEAK,
+    audit_plan,
+    audit_series,
+    games_of,
+    statements,
+)
 from beam_dpne.audit.games import MECHANISM, Claim
+from beam_dpne.audit.series_games import AuditedSeries
 from beam_dpne.bayesian import grams as counting
 from beam_dpne.counts import measuring
 from beam_dpne.mechanism import thresholds
+from beam_dpne.phrase_counts.plan import PhraseCountsPlan
 
 FEW = 200
 RUNS = 20_000
+BUDGET = {"epsilon": 4, "delta": 1e-7}
 
 
 def grams(**parameters):
@@ -109,6 +121,32 @@ def test_enough_runs_come_near_the_claim_and_notice_every_planted_mistake(plan, 
     assert audit.verdict == PASSED, audit.missed
     shown = largest(audit)
     assert all(shown[name] > bound for name, bound in least.items())
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_the_audit_of_a_series_comes_near_its_claim_and_notices_one_release_more(
+    times,
+):
+    """One release more, by a wrong number or by a release that failed and is not counted."""
+    whole = ProbabilitiesPlan(epsilon=4, delta=1e-6, max_contributions=2)
+    of_each = plan_of_share(whole, share_of(whole.epsilon, whole.delta, times))
+    audit = audit_series(whole, of_each, AuditedSeries(times + 2, times), runs=30_000)
+    assert audit.verdict == PASSED, audit.missed
+    assert len(audit.findings) == 3
+    assert largest(audit)["counts of one user, in a series"] > 2.8
+
+
+@pytest.mark.parametrize(
+    "plan", [grams(max_length=1), union("sips"), PLANS["counts"], PhraseCountsPlan(**BUDGET)]
+)
+def test_few_runs_of_a_series_of_every_program_show_no_more_than_it_claims(plan):
+    of_each = plan_of_share(plan, share_of(plan.epsilon, plan.delta, 2))
+    audit = audit_series(plan, of_each, AuditedSeries(3, 2), runs=FEW)
+    assert audit.verdict != EXCEEDED
+    # The claim is that of the whole series for what is attacked.
+    assert audit.findings[0].claim == games_of(plan)[-1].claim.epsilon
+    # Who takes part follows from no secret of the play, so equal seeds give equal results.
+    assert audit == audit_series(plan, of_each, AuditedSeries(3, 2), runs=FEW)
 
 
 @pytest.mark.slow

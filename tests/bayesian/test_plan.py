@@ -72,21 +72,21 @@ def test_the_slack_covers_the_noise_that_is_drawn():
 
 
 BAD = [
-    ({"epsilon": 0}, "epsilon must be a number > 0"),
-    ({"epsilon": "1"}, "epsilon must be"),
-    ({"epsilon": math.nan}, "epsilon must be"),
-    ({"delta": 0}, "delta must be"),
-    ({"delta": 1e-21}, "delta must be at least 1e-20"),
-    ({"length": 6}, "length must be an integer from 1 to 5"),
-    ({"length": 2.0}, "length must be an integer"),
-    ({"vocabulary_size": 0}, "vocabulary_size must be an integer from 1 to"),
-    ({"max_count": True}, "max_count must be an integer"),
-    ({"max_contributions": 0}, "max_contributions must be an integer from 1 to"),
-    ({"max_tokens_per_user": 0}, "max_tokens_per_user must be an integer from 1 to"),
-    ({"adjacency": "replace"}, "adjacency must be one of"),
+    ({"epsilon": 0}, "`epsilon` must be a number > 0"),
+    ({"epsilon": "1"}, "`epsilon` must be"),
+    ({"epsilon": math.nan}, "`epsilon` must be"),
+    ({"delta": 0}, "`delta` must be"),
+    ({"delta": 1e-21}, "`delta` must be at least 1e-20"),
+    ({"length": 6}, "`length` must be an integer from 1 to 5"),
+    ({"length": 2.0}, "`length` must be an integer"),
+    ({"vocabulary_size": 0}, "`vocabulary_size` must be an integer from 1 to"),
+    ({"max_count": True}, "`max_count` must be an integer"),
+    ({"max_contributions": 0}, "`max_contributions` must be an integer from 1 to"),
+    ({"max_tokens_per_user": 0}, "`max_tokens_per_user` must be an integer from 1 to"),
+    ({"adjacency": "replace"}, "`adjacency` must be one of"),
     ({"max_contributions": 10_000_000, "vocabulary_size": 2**28, "max_count": 1000}, "max_contrib"),
-    ({"epsilon": 1e9}, r"epsilon must be .*delta=1e-07"),
-    ({"epsilon": 60.0}, "epsilon must be .* with delta=1e-07"),
+    ({"epsilon": 1e9}, r"`epsilon` must be .*`delta=1e-07`"),
+    ({"epsilon": 60.0}, "`epsilon` must be .* with `delta=1e-07`"),
 ]
 
 

@@ -245,9 +245,9 @@ def test_neighbours_under_one_key_differ_by_no_more_than_the_sensitivity(max_tok
 
 def test_what_cannot_be_is_refused_when_the_pipeline_is_built():
     public = PublicCounts.of([("a", "b")], [1])
-    with pytest.raises(ValueError, match="longest n-gram of public, 2, got length=3"):
+    with pytest.raises(ValueError, match="longest n-gram of public, 2, got `length=3`"):
         BayesianCounts(plan=plan_of(length=3), public=public)
-    with pytest.raises(ValueError, match="partitions must be an integer of at least 1"):
+    with pytest.raises(ValueError, match="`partitions` must be an integer of at least 1"):
         BayesianCounts(plan=plan_of(), public=public, partitions=0)
     with pytest.raises(ValueError, match="tokenizer"):
         BayesianCounts(plan=plan_of(), public=public, tokenizer="wrods")

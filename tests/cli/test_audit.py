@@ -57,3 +57,36 @@ def test_a_whole_plan_comes_from_a_file(cli, tmp_path):
     assert json.loads(ended.out)["plan"] == plan.to_dict()
     twice = cli("audit", "ngrams", "--plan", tmp_path / "plan.json", "--epsilon", 4)
     assert (twice.status, "epsilon is in the file" in twice.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("program", "given", "message"),
+    [
+        ("ngrams", ("--releases", 4), "releases and releases_per_user must be given together"),
+        (
+            "ngrams",
+            ("--releases", 4, "--releases_per_user", 5),
+            "releases_per_user must be at most",
+        ),
+        (
+            "set-union",
+            ("--releases", 4, "--releases_per_user", 2, "--count_share", 0),
+            "count_share must be above 0 for the audit of a series",
+        ),
+    ],
+)
+def test_what_is_no_series_to_attack_is_refused(cli, program, given, message):
+    ended = cli("audit", program, *BUDGET, *given)
+    assert ended.status == 2
+    assert message in ended.err.replace("--", "")
+
+
+def test_a_series_is_attacked_as_a_whole(cli, bayesian):
+    series = ("--releases", 3, "--releases_per_user", 1, "--runs", 20_000, "--json")
+    ended = cli(*bayesian, *series)
+    assert ended.status == 0, ended.err
+    shown = json.loads(ended.out)
+    assert [each["attack_on"] for each in shown["findings"]] == 3 * [
+        "counts of one user, in a series"
+    ]
+    assert {round(each["claim"], 6) for each in shown["findings"]} == {4}

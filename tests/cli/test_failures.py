@@ -254,7 +254,7 @@ def test_neither_classes_nor_loggers_of_the_operators_module_are_printed(program
 def test_a_log_follows_no_link_and_may_be_gone_at_the_end(tmp_path):
     (tmp_path / "target").write_text("kept")
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    with pytest.raises(errors.UsageError, match="failure_log must be"):
+    with pytest.raises(errors.UsageError, match="`failure_log` must be"):
         failure_log(str(tmp_path / "link"), None).__enter__()
     assert (tmp_path / "target").read_text() == "kept"
     with failure_log(str(tmp_path / "f.log"), None):

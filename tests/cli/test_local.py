@@ -166,13 +166,12 @@ def quotes_the_text(_):
     "program", [Failing, functools.partial(NgramsRun, tokenizer=quotes_the_text)]
 )
 def test_a_run_that_fails_leaves_no_process_and_quotes_nothing(
-    folder, tmp_path, capfd, monkeypatch, workers, program
+    folder, tmp_path, capfd, logged, monkeypatch, workers, program
 ):
     """Also while the error, whose traceback holds what was running, is there."""
     monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     monkeypatch.setattr(logging, "raiseExceptions", False)
-    monkeypatch.setattr(logging, "lastResort", None)
     job = Job(
         private=program(plan=NgramsPlan(epsilon=10, delta=1e-4)),
         files=match_inputs([str(folder / file) for file in FILES]),
@@ -189,4 +188,4 @@ def test_a_run_that_fails_leaves_no_process_and_quotes_nothing(
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
     assert "KeyError" in str(caught.value)
-    assert CANARY not in str(caught.value) + "".join(capfd.readouterr())
+    assert CANARY not in str(caught.value) + logged.getvalue() + "".join(capfd.readouterr())

@@ -265,7 +265,7 @@ def test_the_remedy_for_a_file_names_options_as_they_are_typed(cli, tmp_path, da
         ('{"policy": "sips"}', "--plan {path} must have known parameters, got 'policy'"),
         ('{"epsilon": 1}', "--epsilon is in the file"),
         ('{"rounds": "3"}', "--rounds must be an integer from 1 to 3, got --rounds='3'"),
-        ('{"adjacency": "replace_one_user"}', "adjacency must be one of add_or_remove_one_user"),
+        ('{"adjacency": "replace_one_user"}', "`adjacency` must be one of add_or_remove_one_user"),
         ('{"public_user_count": 10000000}', "--delta must be at most 1/public_user_count"),
     ],
 )

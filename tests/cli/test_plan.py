@@ -12,6 +12,7 @@ from beam_dpne.cli import display
 from tests.conftest import ROOT
 
 PRIVACY = ("--epsilon", 4, "--delta", 1e-6)
+_SERIES = ("--releases", 4, "--releases_per_user")
 SAMPLE = ROOT / "pipelines" / "data" / "reddit_titles_sample.jsonl.gz"
 
 
@@ -142,9 +143,31 @@ def test_releases_divide_the_budgets_of_a_forecast(cli, text):
     assert [float(row[0]) for row in numbers(ended.out)] == pytest.approx([2.19, 3.2], abs=0.1)
 
 
+def test_a_forecast_of_a_series_is_that_of_the_budget_of_each_number_of_releases(cli, text):
+    given = ("--epsilon", 8, "--delta", 1e-6, "--max_length", 2, "--releases", 12)
+    given += ("--releases_per_user", "12,1")
+    like = ("--like", text, "--users", 300)
+    budgets = {row[0]: row[1:] for row in numbers(cli("plan", *given).out)}
+    assert [*budgets] == ["1", "12"]
+    ended = cli("plan", *given, *like)
+    assert ended.status == 0, ended.err
+    forecast = numbers(ended.out)[len(budgets) :]
+    assert [row[0] for row in forecast] == ["1", "", "12", ""]
+    for first, times in ((0, "1"), (2, "12")):
+        assert {row[1] for row in forecast[first : first + 2]} == {budgets[times][0]}
+        epsilon, delta = map(float, budgets[times])
+        alone = (*given[4:6], "--epsilon", epsilon, "--delta", delta, "--epsilons", epsilon)
+        sizes = [row[1:3] for row in numbers(cli("plan", *alone, *like).out)]
+        assert sizes == [row[2:4] for row in forecast[first : first + 2]]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (("--releases_per_user", 2), "releases must be given with --releases_per_user"),
+        ((*_SERIES, 5), "releases_per_user must be at most releases, got --releases_per_user=5"),
+        ((*_SERIES, 2, "--output", "p"), "output must be left out with --releases_per_user"),
+        ((*_SERIES, 2, "--like", "TEXT", "--users", 9, "--epsilons", 1), "epsilons must be left"),
         (("--users", 100), "known belong to a forecast"),
         (("--epsilons", "1,2"), "known belong to a forecast"),
         (("--known", "TEXT"), "known belong to a forecast"),

@@ -315,22 +315,22 @@ def test_reading_says_how_it_read_and_the_ledger_of_a_pipeline_names_its_fields(
 @pytest.mark.parametrize(
     ("transform", "given", "message"),
     [
-        (PrivateNgrams, {"plan": None}, "plan must be NgramsPlan, got NoneType"),
-        (PrivateSetUnion, {"plan": PLANS["ngrams"]}, "plan must be SetUnionPlan, got NgramsPlan"),
+        (PrivateNgrams, {"plan": None}, "`plan` must be NgramsPlan, got NoneType"),
+        (PrivateSetUnion, {"plan": PLANS["ngrams"]}, "`plan` must be SetUnionPlan, got NgramsPlan"),
         (
             BayesianCounts,
             {"plan": PLANS["bayesian"], "public": None},
-            "public must be PublicCounts",
+            "`public` must be PublicCounts",
         ),
         (
             PrivateNgrams,
             {"plan": PLANS["ngrams"], "run_key": b"k" * 32},
-            "run_key must be .*RunKey",
+            "`run_key` must be .*RunKey",
         ),
         (
             PrivateSetUnion,
             {"plan": PLANS["set-union"], "known": SOME},
-            "known must be .*KnownItems",
+            "`known` must be .*KnownItems",
         ),
     ],
 )

@@ -275,22 +275,25 @@ def test_keys_are_bound_to_all_rules_and_to_the_tokenizer():
 @pytest.mark.parametrize(
     ("rules", "said"),
     [
-        ({"mask": ("names",)}, "mask must be one of"),
-        ({"fold": ("accents",)}, "fold must be one of"),
-        ({"keep": ("names",)}, "keep must be one of"),
+        ({"mask": ("names",)}, "`mask` must be one of"),
+        ({"fold": ("accents",)}, "`fold` must be one of"),
+        ({"keep": ("names",)}, "`keep` must be one of"),
         (
             {"mask": ("html",), "tokenizer": "item"},
-            "mask html and keep must be given with a tokenizer of",
+            "mask html and `keep` must be given with a tokenizer of",
         ),
         (
             {"keep": ("emoji",), "tokenizer": "tokens"},
-            "mask html and keep must be given with a tokenizer of",
+            "mask html and `keep` must be given with a tokenizer of",
         ),
         ({"keep": ("mentions",), "mask": ("mentions",)}, "must not both have mentions"),
-        ({"item_separator": ";"}, "item_separator must be given with the tokenizer item"),
-        ({"stop_list": ("a", "...")}, "stop_list must have a word and no line's end in each entry"),
+        ({"item_separator": ";"}, "`item_separator` must be given with the tokenizer item"),
+        (
+            {"stop_list": ("a", "...")},
+            "`stop_list` must have a word and no line's end in each entry",
+        ),
         # Else it would have the digest of two entries, and one key the noise of both.
-        ({"stop_list": ("a\nb",)}, "stop_list must have a word and no line's end in each entry"),
+        ({"stop_list": ("a\nb",)}, "`stop_list` must have a word and no line's end in each entry"),
     ],
 )
 def test_rules_that_cannot_hold_are_refused(rules, said):
@@ -303,8 +306,8 @@ def test_a_list_is_read_line_by_line_and_must_be_text(tmp_path):
     path.write_bytes("\ufeffJohn Smith \r\n\r\nÉ\nJohn Smith\n".encode())
     assert read_stop_list(str(path)) == ("John Smith", "É")
     for content, kind, said in (
-        (b"\n", UsageError, "stop_list must be"),
-        (b"a" * (2**20 + 1), UsageError, "stop_list must be"),
+        (b"\n", UsageError, "`stop_list` must be"),
+        (b"a" * (2**20 + 1), UsageError, "`stop_list` must be"),
         (b"\xff\n", InputError, "is not UTF-8"),
     ):
         path.write_bytes(content)

@@ -320,7 +320,7 @@ def test_the_code_in_the_advice_is_a_tokenizer() -> None:
 
 
 def test_a_list_of_names_is_a_parameter_error() -> None:
-    with pytest.raises(ValueError, match="tokenizer must be one of"):
+    with pytest.raises(ValueError, match="`tokenizer` must be one of"):
         resolve_tokenizer(["words"])
 
 

@@ -2,8 +2,10 @@
 
 import functools
 import itertools
+import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -118,5 +120,40 @@ def check_same(options_of, launch, embedded, tmp_path) -> Callable[..., None]:
         ended = launch(*options_of(job), "--output", release, *engine, timeout=400)
         assert ended.status == 0, ended.err
         assert release_bytes(release) == embedded(job)
+
+    return check
+
+
+@pytest.fixture
+def check_same_series(launch, run_key_file, tmp_path) -> Callable[..., None]:
+    """Makes two releases of a series here and on an engine: bytes and participants must be the same."""
+
+    def check(*engine: object) -> None:
+        made = ("--releases", 2, "--releases_per_user", 1, "--epsilon", 8, "--delta", 1e-5)
+        ended = launch("series", "create", tmp_path / "s", "--participants", tmp_path / "p", *made)
+        assert ended.status == 0, ended.err
+        found = []
+        for name, options in (("here", ()), ("there", engine)):
+            series, private = (tmp_path / f"{kind} {name}" for kind in ("s", "p"))
+            shutil.copytree(tmp_path / "s", series)
+            shutil.copytree(tmp_path / "p", private)
+            folders = ("--series", series, "--participants", private)
+            # Of the second one other people are a part: all others have taken part in the first.
+            for number, users in enumerate((range(200), range(100, 300)), 1):
+                notes = tmp_path / "notes.jsonl"
+                rows = [{"user": f"u{user}", "text": "good morning"} for user in users]
+                notes.write_text("".join(json.dumps(row) + "\n" for row in rows))
+                key = tmp_path / "own.key"
+                key.write_text(run_key_file.read_text()[:63] + str(number))
+                given = ("--input", notes, "--max_length", 2, "--run_key_file", key, *folders)
+                output = ("--output", tmp_path / f"{name} {number}")
+                ended = launch("ngrams", *given, *output, *options, timeout=400)
+                assert ended.status == 0, ended.err
+            releases = [release_bytes(tmp_path / f"{name} {number}") for number in (1, 2)]
+            digests = {path.name: path.read_bytes() for path in private.glob("*.digests")}
+            found.append((*releases, digests))
+        assert found[0] == found[1]
+        sizes = [len(data) for name, data in found[1][2].items() if name.startswith("0002")]
+        assert sum(sizes) == 100 * 16
 
     return check

@@ -145,9 +145,9 @@ def refused(service: Service, name: str, config: Mapping[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"epsilon": -1.0}, "epsilon must be"),
+        ({"epsilon": -1.0}, "`epsilon` must be"),
         ({"epsilom": 1.0}, "PrivateNgrams has no key epsilom. Did you mean epsilon?"),
-        ({"text_field": "body"}, "text_field must name a field of the documents"),
+        ({"text_field": "body"}, "`text_field` must name a field of the documents"),
     ],
 )
 def test_wrong_configuration_is_answered_in_our_words_before_anything_runs(service, changes, said):

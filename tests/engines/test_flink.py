@@ -49,6 +49,15 @@ def test_flink_releases_what_the_embedded_runner_does(cluster, check_same, job):
     check_same(job, *cluster.job_options(parallelism=2))
 
 
+def test_a_series_on_flink_whose_worker_is_the_launcher_is_that_of_this_machine(
+    cluster, check_same_series
+):
+    options = list(cluster.job_options(parallelism=2))
+    place = options.index("--environment_config")
+    del options[place : place + 2]
+    check_same_series(*options, "--environment_type", "LOOPBACK")
+
+
 def test_the_doctor_finds_nothing_to_say_about_a_cluster_of_ours(cluster):
     ended = deploy("flink", "doctor", "--flink_master", cluster.rest.address)
     assert ended.status == 0, ended.err

@@ -37,6 +37,10 @@ def test_prism_releases_what_the_embedded_runner_does(prism_options, check_same,
     check_same(job, *prism_options)
 
 
+def test_a_series_on_prism_is_that_of_this_machine(prism_options, check_same_series):
+    check_same_series(*prism_options)
+
+
 def test_rejects_are_counted_over_workers(run_on):
     ended = run_on('{"user": "u1", "text": "good morning"}\n' * 99 + "{no json\n")
     assert ended.status == 0, ended.err

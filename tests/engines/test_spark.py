@@ -23,9 +23,10 @@ def started(tmp_path_factory):
         spark.daemons.stop_all()
 
 
-def test_local_spark_releases_what_the_embedded_runner_does(started, check_same):
+def test_local_spark_releases_what_the_embedded_runner_does(started, check_same, check_same_series):
     spark = started()
     check_same("one_round", *spark.job_options())
+    check_same_series(*spark.job_options())
     status = deploy("spark", "status", "--state", spark.daemons.state)
     assert (status.status, status.out.split(":")[0]) == (0, "jobserver")
     taken = deploy("spark", "start", "--state", spark.daemons.state / "other")

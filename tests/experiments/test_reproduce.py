@@ -193,7 +193,7 @@ def test_no_vocabulary_is_larger_than_the_public_counts():
     ("program", "options", "words"),
     [
         (main, ["--parts", "tables"], "parts must be of"),
-        (bayesian_main, ["--public", "p"], "public must name an existing file"),
+        (bayesian_main, ["--public", "p"], "`public` must name an existing file"),
     ],
 )
 def test_wrong_options_are_refused(program, options, words, data, tmp_path, capsys):

@@ -54,39 +54,39 @@ def test_every_kind_takes_its_programs_and_refuses_others(folder, tmp_path):
                 export(read_release(str(folder / name)), to, str(output), **settings)
                 assert output.stat().st_size > 0
             else:
-                with pytest.raises(ExportError, match=f"to={to} cannot take .* Use one of .*csv"):
+                with pytest.raises(ExportError, match=f"`to={to}` cannot take .* Use one of .*csv"):
                     export(read_release(str(folder / name)), to, str(output), **settings)
 
 
 @pytest.mark.parametrize(
     ("name", "to", "settings", "message"),
     [
-        ("ngrams", "csv", {"license": "mit"}, "license must be left out with to=csv"),
+        ("ngrams", "csv", {"license": "mit"}, "`license` must be left out with `to=csv`"),
         ("ngrams", "arpa", {"public": "p"}, "must be left out for a release of n-grams"),
-        ("ngrams", "card", {"license": "a\nb"}, "license must be the Hub's name"),
-        ("ngrams", "card", {"top": 1}, "top must be left out with to=card"),
+        ("ngrams", "card", {"license": "a\nb"}, "`license` must be the Hub's name"),
+        ("ngrams", "card", {"top": 1}, "`top` must be left out with `to=card`"),
         (
             "joint",
             "arpa",
             {"top": 1, "public": "p"},
-            "at_least and top must be left out with public",
+            "`at_least` and `top` must be left out with `public`",
         ),
-        ("ngrams", "tokenizers", {"model": "gpt"}, "model must be one of bpe, unigram"),
-        ("ngrams", "tokenizers", {"vocabulary_size": 9}, "must be left out without model"),
+        ("ngrams", "tokenizers", {"model": "gpt"}, "`model` must be one of bpe, unigram"),
+        ("ngrams", "tokenizers", {"vocabulary_size": 9}, "must be left out without `model`"),
         (
             "ngrams",
             "tokenizers",
             {"model": "bpe", "special_tokens": ("a", "a")},
-            "special_tokens must be different",
+            "`special_tokens` must be different",
         ),
         (
             "ngrams",
             "tokenizers",
             {"model": "unigram", "vocabulary_size": 3},
-            "vocabulary_size must be larger than the number of letters",
+            "`vocabulary_size` must be larger than the number of letters",
         ),
         ("joint", "arpa", {}, "needs its public counts"),
-        ("ngrams", "cvs", {}, "to must be one of .*, got to=cvs"),
+        ("ngrams", "cvs", {}, "`to` must be one of .*, got `to=cvs`"),
     ],
 )
 def test_wrong_settings_are_refused(folder, tmp_path, name, to, settings, message):
@@ -104,7 +104,7 @@ def test_an_export_has_the_rows_that_are_chosen(folder, tmp_path):
 
 def test_other_public_counts_than_those_of_the_release_are_refused(folder, tmp_path):
     (tmp_path / "counts.tsv").write_text("a b\t6\nb a\t2\n")
-    with pytest.raises(ExportError, match="public must be the public counts of the release"):
+    with pytest.raises(ExportError, match="`public` must be the public counts of the release"):
         export(
             read_release(str(folder / "joint")),
             "arpa",
@@ -115,7 +115,7 @@ def test_other_public_counts_than_those_of_the_release_are_refused(folder, tmp_p
 
 def test_a_file_that_exists_is_kept_without_overwrite(folder, tmp_path):
     (tmp_path / "x").write_bytes(b"mine")
-    with pytest.raises(ReleaseError, match=r"output must be a new file, got output=.*/x\."):
+    with pytest.raises(ReleaseError, match=r"`output` must be a new file, got `output=.*/x`\."):
         export(read_release(str(folder / "ngrams")), "csv", str(tmp_path / "x"))
     assert files(tmp_path) == {"x": b"mine"}
     export(read_release(str(folder / "ngrams")), "csv", str(tmp_path / "x"), overwrite=True)
@@ -128,7 +128,7 @@ def test_a_failure_leaves_nothing_behind(folder, tmp_path, monkeypatch):
 
     monkeypatch.setattr(LocalDirectory, "_write", broken)
     with pytest.raises(
-        ReleaseError, match=r"output must be where a file can be written, .*No space"
+        ReleaseError, match=r"`output` must be where a file can be written, .*No space"
     ):
         export(read_release(str(folder / "ngrams")), "csv", str(tmp_path / "x"))
     assert files(tmp_path) == {}
@@ -166,7 +166,7 @@ def test_a_damaged_release_is_refused_and_nothing_is_written(folder, tmp_path, d
 @pytest.mark.parametrize("name", ["", ".", "ledger.json"])
 def test_an_output_that_names_no_file_of_its_own_is_refused(folder, tmp_path, name, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ReleaseError, match="output must be"):
+    with pytest.raises(ReleaseError, match="`output` must be"):
         export(read_release(str(folder / "ngrams")), "csv", name, overwrite=True)
     assert files(tmp_path) == {}
 
@@ -182,7 +182,7 @@ def test_an_export_in_a_release_is_refused_unless_it_is_a_card(folder, tmp_path,
     (tmp_path / "link").symlink_to(release)
     before = files(release)
     for source in (folder / "ngrams", release):
-        with pytest.raises(UsageError, match="output must be outside every release, got"):
+        with pytest.raises(UsageError, match="`output` must be outside every release, got"):
             export(read_release(str(source)), "csv", str(release / name), overwrite=True)
     assert files(release) == before
     export(read_release(str(release)), "card", str(release / name))
@@ -209,8 +209,8 @@ def test_the_command_exports_and_says_what_is_missing(cli, tmp_path):
     [
         ([], "RELEASE, --to and --output must be given"),
         (["r"], "--to and --output must be given"),
-        (["r", "--to", "csv"], "output must be given"),
-        (["r", "--to", "cvs", "--output", "x"], "to must be one of tokenizers"),
+        (["r", "--to", "csv"], "--output must be given"),
+        (["r", "--to", "cvs", "--output", "x"], "--to must be one of tokenizers"),
         (["no/such", "--to", "csv", "--output", "x"], "no/such/ledger.json does not exist"),
     ],
 )

@@ -242,5 +242,5 @@ def test_a_profile_interpolates_logarithms_and_needs_no_point_beyond_its_own():
 )
 def test_a_profile_refuses_what_it_was_not_made_for(settings, users, name):
     plan = NgramsPlan(**{"epsilon": 1, "delta": 1e-7} | settings)
-    with pytest.raises(UsageError, match=f"^{name}.* --like FILE"):
+    with pytest.raises(UsageError, match=f"^`{name}.* --like FILE"):
         read_profile("titles").forecast(plan, users)

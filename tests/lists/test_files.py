@@ -111,7 +111,7 @@ def test_what_is_no_list_is_refused_alike_and_not_quoted(name, file, content, sa
     with pytest.raises(InputError, match=said) as raised:
         READERS[name](str(path), "words")
     assert "to be" not in str(raised.value)
-    assert str(raised.value).startswith((name, str(path)))
+    assert str(raised.value).startswith((f"`{name}`", str(path)))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_release_is_known_as_a_whole_and_counted_by_length_but_for_probabiliti
     }
     known = read_known(KnownLists(known=str(tmp_path / "ngrams"), known_min_count=9), 2, "words")
     assert [len(rows) for rows in known.grams] == [2, 2]
-    with pytest.raises(PublicCountsError, match="of length=3, got the release"):
+    with pytest.raises(PublicCountsError, match="of `length=3`, got the release"):
         read_public_counts(str(tmp_path / "ngrams"), length=3)
     (tmp_path / "text").write_text("to be or\n")
     for reader in READERS.values():

@@ -157,12 +157,14 @@ def test_given_and_tabled_n_grams_are_known_unless_rules_leave_them_out(
         assert (told["ngrams"], told["left_out"]) == (len(kept), len(gone))
     plain = KnownNgrams.of([*kept, *gone])
     PrivateNgrams(plan=ADAPTIVE, known=given, tokenizer=rules)
-    with pytest.raises(ValueError, match="known must have no n-gram that the tokenizer leaves out"):
+    with pytest.raises(
+        ValueError, match="`known` must have no n-gram that the tokenizer leaves out"
+    ):
         PrivateNgrams(plan=ADAPTIVE, known=plain, tokenizer=rules)
     union = SetUnionPlan(epsilon=1, delta=1e-6)
     PrivateSetUnion(plan=union, known=given.items, tokenizer=rules)
     if any(len(each) == 1 for each in gone):
-        with pytest.raises(ValueError, match="known must have no n-gram"):
+        with pytest.raises(ValueError, match="`known` must have no n-gram"):
             PrivateSetUnion(plan=union, known=plain.items, tokenizer=rules)
 
 

@@ -189,7 +189,7 @@ BAD_FILES = [
     (b"", "at least 2 words, got none"),
     (b"one\nword\n", "at least 2 words, got none"),
     (b"a b\t1\nc d\t-2\n", "whole number >= 0 as count, got .*, whose line 2 is none"),
-    (b"a b\t1\nc d e\t2\n", "longest n-gram of public, 3, got length=2"),
+    (b"a b\t1\nc d e\t2\n", "longest n-gram of public, 3, got `length=2`"),
     (b"a b\t1\na b\t2\n", "distinct, got 1 repeated"),
     (b"a b\t1.0\n", "line 1 is none"),
     (b"a b\t1\t2\n", "line 1 is none"),

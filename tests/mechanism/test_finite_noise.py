@@ -131,7 +131,9 @@ def test_the_reserve_pays_for_floating_point_and_far_tails_in_both_worlds(kind, 
 )
 def test_a_plan_beyond_the_noise_is_refused(epsilon, delta):
     for kind, others in FULL:
-        with pytest.raises(ValueError, match=r"epsilon must be at most .* with delta=.* Lower \w"):
+        with pytest.raises(
+            ValueError, match=r"`epsilon` must be at most .* with `delta=.* Lower `\w"
+        ):
             kind(epsilon=epsilon, delta=delta, **others)
 
 
@@ -145,9 +147,11 @@ def test_a_plan_beyond_the_noise_is_refused(epsilon, delta):
     ids=repr,
 )
 def test_a_delta_below_the_far_tails_is_refused_with_one_that_passes(kind, others):
-    with pytest.raises(ValueError, match=r"delta must be at least .* with epsilon=1\.0") as caught:
+    with pytest.raises(
+        ValueError, match=r"`delta` must be at least .* with `epsilon=1\.0`"
+    ) as caught:
         kind(epsilon=1, **others)
-    (stated,) = re.findall(r"delta must be at least (\S+) with", str(caught.value))
+    (stated,) = re.findall(r"`delta` must be at least (\S+) with", str(caught.value))
     assert float(stated) > others["delta"]
     assert kind(epsilon=1, **others | {"delta": float(stated)}).delta == float(stated)
 
@@ -163,11 +167,11 @@ def test_a_delta_below_the_far_tails_is_refused_with_one_that_passes(kind, other
     ids=repr,
 )
 def test_an_epsilon_beyond_the_far_tails_is_refused_with_the_largest(kind, others):
-    with pytest.raises(ValueError, match=r"^epsilon must be at most") as caught:
+    with pytest.raises(ValueError, match=r"^`epsilon` must be at most") as caught:
         kind(epsilon=100, delta=1e-6, **others)
-    (stated,) = re.findall(r"epsilon must be at most (\S+) with", str(caught.value))
+    (stated,) = re.findall(r"`epsilon` must be at most (\S+) with", str(caught.value))
     kind(epsilon=float(stated), delta=1e-6, **others)
-    with pytest.raises(ValueError, match="epsilon must be at most"):
+    with pytest.raises(ValueError, match="`epsilon` must be at most"):
         kind(epsilon=1.01 * float(stated), delta=1e-6, **others)
 
 

@@ -103,13 +103,13 @@ def test_noise_that_is_private_at_epsilon_zero_needs_no_epsilon():
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
 def test_impossible_budgets_and_noise_are_refused_by_name(value):
-    with pytest.raises(ValueError, match="epsilon must be"):
+    with pytest.raises(ValueError, match="`epsilon` must be"):
         gaussian_noise_stddev(epsilon=value, delta=1e-5)
-    with pytest.raises(ValueError, match="delta must be"):
+    with pytest.raises(ValueError, match="`delta` must be"):
         gaussian_noise_stddev(epsilon=1, delta=value)
-    with pytest.raises(ValueError, match="noise_stddev must be"):
+    with pytest.raises(ValueError, match="`noise_stddev` must be"):
         gaussian_epsilon(delta=1e-5, noise_stddev=value)
-    with pytest.raises(ValueError, match="delta must be"):
+    with pytest.raises(ValueError, match="`delta` must be"):
         gaussian_epsilon(delta=value, noise_stddev=1)
 
 

@@ -378,10 +378,10 @@ def test_fields_and_their_description_must_agree_about_groups():
     with pytest.raises(ValueError, match="if, and only if, described names one"):
         PrivateNgrams(plan=PLAN, described=described)
     single = NgramsPlan(epsilon=1, delta=1e-6, strategy="one_round", pruning="single")
-    with pytest.raises(ValueError, match="pruning must be 'both' with group_field"):
+    with pytest.raises(ValueError, match="`pruning` must be 'both' with `group_field`"):
         PrivateNgrams(plan=single, group_field="group")
     rows = beam.Pipeline() | beam.Create([beam.Row(user="a", text="b")])
-    with pytest.raises(ValueError, match="group_field must name a field"):
+    with pytest.raises(ValueError, match="`group_field` must name a field"):
         _ = rows | PrivateNgrams(plan=PLAN, group_field="country")
 
 
@@ -437,8 +437,8 @@ def test_exports_keep_the_group_or_take_one(cli, release, tmp_path):
     assert {line["group"] for line in lines[1::2]} == set(GROUPS)
     for kind in ("tokenizers", "arpa"):
         given = ("export", "--to", kind, "--output", tmp_path / kind, release)
-        assert "group must name a group" in cli(*given).err
-        assert "group must name a group" in cli(*given, "--group", "of one user").err
+        assert "--group must name a group" in cli(*given).err
+        assert "--group must name a group" in cli(*given, "--group", "of one user").err
         assert cli(*given, "--group", "dk").status == 0
     tokens = json.loads((tmp_path / "tokenizers").read_text())["added_tokens"]
     phrases = {each["content"] for each in tokens if not each["special"]}

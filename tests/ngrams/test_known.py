@@ -207,7 +207,7 @@ def test_a_release_is_verified_and_its_ledger_named(cli, tmp_path):
     part = next(first.glob("ngrams-*"))
     # Beside the release, a file of another one would not be counted.
     hidden = cli(*given, *more[:3], "--known", str(part), "--output", str(tmp_path / "hidden"))
-    assert (hidden.status, "known must name the directory" in hidden.err) == (2, True)
+    assert (hidden.status, "--known must name the directory" in hidden.err) == (2, True)
     part.write_bytes(part.read_bytes() + b"\n")
     damaged = cli(*given, "--known", str(first), "--output", str(tmp_path / "third"))
     assert damaged.status != 0
@@ -245,7 +245,7 @@ def test_a_list_binds_the_run_key():
 
 def test_only_adaptive_takes_lists():
     one_round = NgramsPlan(epsilon=1, delta=1e-6, strategy="one_round")
-    with pytest.raises(ValueError, match="known must be left out"):
+    with pytest.raises(ValueError, match="`known` must be left out"):
         PrivateNgrams(known=KnownNgrams.of(NGRAMS), plan=one_round)
 
 

@@ -104,15 +104,15 @@ def test_defaults_follow_the_strategy(strategy):
 
 
 REFUSED = [
-    (ADAPTIVE, {"noise_growth": 1.0}, "noise_growth must be left out .*adaptive.*=1.0"),
-    (ADAPTIVE, {"budget_shares": (0.5, 0.3, 0.2)}, "budget_shares must be left out .*adaptive"),
-    (ADAPTIVE, {"valid_count": "estimate"}, "valid_count must be 'exact' .*'estimate'"),
-    (ADAPTIVE, {"pruning": "single"}, "pruning must be 'both' .*'single'"),
-    (ADAPTIVE, {"spurious_fraction": 0.6}, r"spurious_fraction must be at most 0.5 .*=0\.6"),
-    (ADAPTIVE, {"rounds": 4}, "rounds must be an integer from 1 to 3, got rounds=4"),
-    (ADAPTIVE, {"favour": "short"}, "favour must be one of words, balanced, long, got .*short"),
-    (GOOD, {"favour": "long"}, "favour must be left out .*one_round.*'long'"),
-    (GOOD, {"rounds": 2}, "rounds must be left out .*one_round.*rounds=2"),
+    (ADAPTIVE, {"noise_growth": 1.0}, "`noise_growth` must be left out .*adaptive.*=1.0"),
+    (ADAPTIVE, {"budget_shares": (0.5, 0.3, 0.2)}, "`budget_shares` must be left out .*adaptive"),
+    (ADAPTIVE, {"valid_count": "estimate"}, "`valid_count` must be 'exact' .*'estimate'"),
+    (ADAPTIVE, {"pruning": "single"}, "`pruning` must be 'both' .*'single'"),
+    (ADAPTIVE, {"spurious_fraction": 0.6}, r"`spurious_fraction` must be at most 0.5 .*=0\.6"),
+    (ADAPTIVE, {"rounds": 4}, "`rounds` must be an integer from 1 to 3, got `rounds=4`"),
+    (ADAPTIVE, {"favour": "short"}, "`favour` must be one of words, balanced, long, got .*short"),
+    (GOOD, {"favour": "long"}, "`favour` must be left out .*one_round.*'long'"),
+    (GOOD, {"rounds": 2}, "`rounds` must be left out .*one_round.*`rounds=2`"),
 ]
 
 
@@ -150,7 +150,7 @@ def test_a_budget_that_64_bits_do_not_hold_is_refused_with_its_size():
     few = {"delta": 0.5, "max_length": 2, "max_tokens_per_user": 100, "rounds": 1, "count_share": 0}
     fits = NgramsPlan(epsilon=32, **few)
     assert fits.allotment < 64 * 2**56
-    with pytest.raises(ValueError, match=r"epsilon must be .*below 64.*Lower epsilon"):
+    with pytest.raises(ValueError, match=r"`epsilon` must be .*below 64.*Lower `epsilon`"):
         NgramsPlan(epsilon=33, **few)
     few |= {"strategy": "one_round", "rounds": None, "vocabulary_delta_share": 0.1}
     assert NgramsPlan(epsilon=33, **few).noise_stddev < 1 / 8
@@ -183,9 +183,9 @@ def test_word_thresholds_are_those_of_the_formula(rounds):
 
 
 def test_a_list_that_fits_another_number_of_lengths_is_refused_with_both_numbers():
-    with pytest.raises(ValueError, match=r"max_contributions .* 3 lengths, got 2"):
+    with pytest.raises(ValueError, match=r"`max_contributions` .* 3 lengths, got 2"):
         NgramsPlan(**ADAPTIVE, max_contributions=(5, 5))
-    with pytest.raises(ValueError, match=r"budget_shares .* 3 lengths, got 2"):
+    with pytest.raises(ValueError, match=r"`budget_shares` .* 3 lengths, got 2"):
         NgramsPlan(**GOOD, budget_shares=(0.5, 0.5))
 
 
@@ -200,7 +200,7 @@ def test_numerical_slack_beyond_a_thousandth_of_epsilon_is_refused():
     assert fits.numerical_slack == pytest.approx(0.006 / 1000)
     for others in ({"epsilon": 0.005, "count_share": 0}, {"epsilon": 0.012}):
         with pytest.raises(
-            ValueError, match=r"epsilon must be at least .*numerical slack.*max_tokens_per_user"
+            ValueError, match=r"`epsilon` must be at least .*numerical slack.*`max_tokens_per_user="
         ):
             NgramsPlan(**GOOD | others)
     for good in (GOOD, ADAPTIVE):
@@ -211,7 +211,7 @@ def test_numerical_slack_beyond_a_thousandth_of_epsilon_is_refused():
 def test_a_delta_that_no_noise_of_128_bits_has_is_refused_whatever_else_a_plan_says():
     few = {"max_tokens_per_user": 1, "max_length": 1, "strategy": "one_round", "count_share": 0}
     NgramsPlan(epsilon=1, delta=1e-20, **few)
-    with pytest.raises(ValueError, match="delta must be at least 1e-20"):
+    with pytest.raises(ValueError, match="`delta` must be at least 1e-20"):
         NgramsPlan(epsilon=1, delta=9e-21, **few)
 
 

@@ -98,13 +98,13 @@ def test_a_share_of_the_budget_is_kept_for_counts_and_without_it_nothing_is_meas
     assert noise**-2 == pytest.approx(0.5 / half.noise_stddev**2, rel=1e-9)
     sets = run_kernels(documents, without, KEY, random.Random(1), partitions=2).sets
     assert all(grams.users is None for grams in sets)
-    with pytest.raises(ValueError, match="count_share must be above 0"):
+    with pytest.raises(ValueError, match="`count_share` must be above 0"):
         CountUsers(plan=without, released=(), run_key=KEY)
 
 
 @pytest.mark.parametrize("share", [-0.1, 1e-18, 0.95, 1.0, float("nan"), float("inf")])
 def test_impossible_shares_are_refused(share):
-    with pytest.raises(ValueError, match="count_share must be"):
+    with pytest.raises(ValueError, match="`count_share` must be"):
         NgramsPlan(epsilon=1, delta=1e-7, count_share=share)
 
 

@@ -472,8 +472,8 @@ MISTAKES = (
     Mistake(
         "series: whether a user takes part follows from records of others",
         "documents/cutting.py",
-        "batch = batch.filter(pa.array(may))",
-        "batch = batch.filter(pa.array(may | (len(may) % 2 == 0)))",
+        "may = participation.may_take_part(digests)",
+        "may = participation.may_take_part(digests) | (len(digests) % 2 == 0)",
         ("accounting/test_series.py",),
     ),
     Mistake(
@@ -503,6 +503,27 @@ MISTAKES = (
         "if number in recorded}",
         "if number in recorded and not isinstance(found[1], Note)}",
         ("accounting/test_series.py",),
+    ),
+    Mistake(
+        "series: a run with a copy of the private folder runs beside another one",
+        "accounting/series.py",
+        '(("series", path), ("participants", participants)):\n            try',
+        '(("participants", participants),):\n            try',
+        ("accounting/test_series.py",),
+    ),
+    Mistake(
+        "series: digests of another key are compared",
+        "documents/participants.py",
+        "listed.commitment != self.key.commitment()",
+        "False",
+        ("accounting/test_series.py",),
+    ),
+    Mistake(
+        "publishing: releases of two inputs have the same noise",
+        "release/publishing.py",
+        "if any(released_in(json.loads(each)) != own for each in earlier):",
+        "if False:",
+        ("accounting/test_population.py",),
     ),
     Mistake(
         "series: a total has the smallest of a series",

@@ -198,7 +198,7 @@ def test_a_record_that_is_too_long_is_one_reject_and_no_other_record(
 
 def test_encodings_whose_state_outlasts_a_line_are_refused() -> None:
     for name in ("iso2022_jp", "iso2022_kr", "hz", "utf-7", "base64", "idna", "nothing", "a\0b"):
-        with pytest.raises(ValueError, match="encoding must be"):
+        with pytest.raises(ValueError, match="`encoding` must be"):
             ReadOptions(encoding=name)
 
 

@@ -233,7 +233,7 @@ def test_every_face_refuses_a_lake_table(lake, cli, tmp_path) -> None:
     for command in (("ngrams",), ("check", "ngrams"), ("check", "set-union")):
         ended = cli(*command, *given)
         assert (ended.status, "of a Hudi table" in ended.err) == (2, True)
-    with pytest.raises(InputError, match="known must not be files of a Hudi table"):
+    with pytest.raises(InputError, match="`known` must not be files of a Hudi table"):
         KnownNgrams.from_table(part)
     for read_documents in (
         ReadDocuments(inputs=[part]),
@@ -259,7 +259,7 @@ def test_a_folder_without_data_or_with_unknown_formats_is_refused(tmp_path, sche
 
 def test_one_empty_part_is_read_and_only_empty_ones_are_refused(tmp_path) -> None:
     write(tmp_path / "part-0.jsonl", "")
-    with pytest.raises(InputError, match="input must have records"):
+    with pytest.raises(InputError, match="`input` must have records"):
         check_fields(match_inputs([str(tmp_path)]), ReadOptions())
     write(tmp_path / "part-1.jsonl", '{"user": "ann", "text": "a"}\n')
     check_fields(match_inputs([str(tmp_path)]), ReadOptions())
@@ -270,7 +270,7 @@ def test_one_empty_part_is_read_and_only_empty_ones_are_refused(tmp_path) -> Non
 )
 def test_a_column_must_be_there_once(tmp_path, header: str, found: str) -> None:
     path = write(tmp_path / "a.csv", f"{header}\n")
-    with pytest.raises(InputError, match=f"user_field.*{found}.*may be data"):
+    with pytest.raises(InputError, match=f"`user_field`.*{found}.*may be data"):
         check_fields(match_inputs([str(path)]), ReadOptions())
 
 
@@ -291,7 +291,7 @@ def test_a_header_of_one_field_names_the_delimiter_that_it_has(
     lines = (("user", "text"), ("ann", "green tea"))
     text = "".join(sign.join(f"{quote}{each}{quote}" for each in line) + "\n" for line in lines)
     files = match_inputs([str(write(tmp_path / name, text))])
-    with pytest.raises(InputError, match=f"separated by {said}s: set delimiter={said}\\.$") as told:
+    with pytest.raises(InputError, match=f"separated by {said}s: set `delimiter={said}`.$") as told:
         check_fields(files, ReadOptions())
     assert "ann" not in str(told.value)
     quoting = "quoted" if quote else "auto"
@@ -304,7 +304,7 @@ def test_a_delimiter_is_named_where_names_have_commas(tmp_path, sign: str, said:
     header = sign.join(["user", "text, long", "date"])
     files = match_inputs([str(write(tmp_path / "a.csv", f"{header}\n"))])
     options = {"user_field": "user", "text_field": "text, long"}
-    with pytest.raises(InputError, match=f"separated by {said}s: set delimiter={said}\\.$"):
+    with pytest.raises(InputError, match=f"separated by {said}s: set `delimiter={said}`.$"):
         check_fields(files, ReadOptions(**options))
     check_fields(files, ReadOptions(**options, delimiter=said))
 
@@ -312,7 +312,7 @@ def test_a_delimiter_is_named_where_names_have_commas(tmp_path, sign: str, said:
 @pytest.mark.parametrize("header", ["who,text;more", "who", '"who,text;more"'])
 def test_a_delimiter_is_not_named_where_the_header_may_be_split_rightly(tmp_path, header) -> None:
     files = match_inputs([str(write(tmp_path / "a.csv", f"{header}\n"))])
-    with pytest.raises(InputError, match="user_field must name a field") as told:
+    with pytest.raises(InputError, match="`user_field` must name a field") as told:
         check_fields(files, ReadOptions())
     assert "seems to be" not in str(told.value)
 
@@ -476,26 +476,26 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"input_format": "xml"}, "input_format='xml'"),
     ({"text_is_tokens": True}, "text_is_tokens"),
     ({"inputs": ["a"], "input_format": "tsv", "text_is_tokens": True}, "text_is_tokens"),
-    ({"columns": ["user", "x"]}, "text_field='text' and columns"),
+    ({"columns": ["user", "x"]}, "`text_field='text'` and `columns="),
     ({"columns": ["user", "user", "text"]}, "columns have once"),
     ({"user_field": "text"}, "each field once"),
     ({"user_field": ["a", "a"]}, "each field once"),
-    ({"user_field": []}, "user_field must be"),
-    ({"record_is_user": True, "user_field": "a"}, "record_is_user must be"),
-    ({"record_is_user": True, "normalize_users": True}, "record_is_user must be"),
+    ({"user_field": []}, "`user_field` must be"),
+    ({"record_is_user": True, "user_field": "a"}, "`record_is_user` must be"),
+    ({"record_is_user": True, "normalize_users": True}, "`record_is_user` must be"),
     ({"text_field": "a\tb"}, "without control characters"),
-    ({"text_field": []}, "text_field must be"),
+    ({"text_field": []}, "`text_field` must be"),
     ({"text_field": ["text", "text"]}, "each field once"),
     ({"text_field": ["text", ""]}, "without control characters"),
     ({"fields": "land"}, "fields must be"),
     ({"fields": ["user"]}, "each field once"),
     (
         {"inputs": ["a"], "input_format": "sequences", "fields": []},
-        "group_field, fields, where, normalize_users",
+        "`group_field`, `fields`, `where`, `normalize_users`",
     ),
     ({"max_record_bytes": 0}, "max_record_bytes=0"),
-    *(({"delimiter": sign}, "delimiter must be") for sign in ('"', "\r", "\0", "", ",,", "é")),
-    ({"quoting": "maybe"}, "quoting must be one of auto, quoted, backslash, none"),
+    *(({"delimiter": sign}, "`delimiter` must be") for sign in ('"', "\r", "\0", "", ",,", "é")),
+    ({"quoting": "maybe"}, "`quoting` must be one of auto, quoted, backslash, none"),
 ]
 
 

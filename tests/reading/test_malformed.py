@@ -124,7 +124,7 @@ def test_a_file_whose_quotes_seem_escaped_by_backslashes_is_refused_unless_they_
     data = data.replace(",", sign)
     path = write(tmp_path / f"a.csv{ending}", COMPRESS[ending](data.encode()))
     with pytest.raises(
-        InputError, match=r"quote after a backslash.*quoting=backslash.*quoted"
+        InputError, match=r"quote after a backslash.*`quoting=backslash`.*quoted"
     ) as caught:
         read([path], delimiter=delimiter)
     assert CANARY not in str(caught.value)
@@ -322,10 +322,10 @@ def test_a_file_without_the_group_field_is_refused(tmp_path) -> None:
         write(tmp_path / "a.csv", "user,text\nu,t\n"),
         write(tmp_path / "a.jsonl", '{"user":"u","text":"t"}\n'),
     ):
-        with pytest.raises(InputError, match="group_field must name a field"):
+        with pytest.raises(InputError, match="`group_field` must name a field"):
             check_fields(match_inputs([str(path)]), ReadOptions(group_field="country"))
     with pytest.raises(
-        InputError, match="must be read without user_field, text_field, group_field"
+        InputError, match="must be read without `user_field`, `text_field`, `group_field`"
     ):
         ReadOptions(group_field="country", input_format="sequences")
 

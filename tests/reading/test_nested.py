@@ -221,8 +221,8 @@ def test_a_record_counts_once_however_many_texts_it_has(tmp_path) -> None:
         ({"text_field": "turns[].contents"}, "Did you mean turns.content"),
         ({"text_field": "turns.words"}, "It has the fields .*turns.content"),
         ({"user_field": "by.ids"}, "Did you mean by.id"),
-        ({"where": "turns.rol=user"}, "where must name a field.*Did you mean turns.role"),
-        ({"where": "tongue=da"}, "where must name a field.*language"),
+        ({"where": "turns.rol=user"}, "`where` must name a field.*Did you mean turns.role"),
+        ({"where": "tongue=da"}, "`where` must name a field.*language"),
     ],
 )
 def test_a_path_that_leads_nowhere_is_named_before_the_run(tmp_path, kind, changed, message):
@@ -265,7 +265,7 @@ def test_one_object_may_hold_the_list_of_records(tmp_path, path: str, indent: in
     with pytest.raises(InputError, match="records"):
         check_fields(files, ReadOptions(user_field="from.id"))
     wrong = ReadOptions(user_field="from.id", records=f"{path}s")
-    with pytest.raises(InputError, match=r"records must name a list.*Did you mean"):
+    with pytest.raises(InputError, match=r"`records` must name a list.*Did you mean"):
         check_fields(files, wrong)
 
 
@@ -363,7 +363,7 @@ def test_conditions_name_columns_also_without_a_header(tmp_path) -> None:
     path = write(tmp_path / "a.csv", "ann,to be,note\nbob,or not,call\n")
     columns = ["user", "text", "kind"]
     assert read([path], columns=columns, where="kind=note") == ([("ann", "to be")], [])
-    with pytest.raises(InputError, match="where must name a field"):
+    with pytest.raises(InputError, match="`where` must name a field"):
         read([path], columns=columns, where="sort=note")
 
 
@@ -498,7 +498,7 @@ def test_a_file_without_the_list_of_records_is_a_reject(tmp_path, other: str) ->
     rows, rejects = read([tmp_path / f"{name}.json" for name in "abc"], records="list")
     assert rows == [("a", "to be")]
     assert [reject[-1] for reject in rejects] == [NO_LIST]
-    with pytest.raises(InputError, match=r"records must name a list of objects in .*b\.json"):
+    with pytest.raises(InputError, match=r"`records` must name a list of objects in .*b\.json"):
         check_fields(match_inputs([str(tmp_path / "b.json")]), ReadOptions(records="list"))
 
 

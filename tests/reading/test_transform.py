@@ -190,7 +190,7 @@ def test_a_pipeline_of_ones_own_can_ask_for_it(tmp_path) -> None:
 
 @pytest.mark.parametrize("wrong", [-0.1, 2, float("nan")])
 def test_what_is_no_share_is_refused(wrong) -> None:
-    with pytest.raises(ValueError, match=r"max_rejected must be .* got max_rejected="):
+    with pytest.raises(ValueError, match=r"`max_rejected` must be .* got `max_rejected="):
         WriteRelease(output="out", max_rejected=wrong)
 
 

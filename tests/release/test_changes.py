@@ -13,11 +13,19 @@ from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import corpus_of, index_corpus
 from beam_dpne.evaluation.judging import rows_of_table
 from beam_dpne.reading.options import InputDescription
-from beam_dpne.release.changes import GONE, change_counts, compare_releases, ratios, told_changes
+from beam_dpne.release.changes import (
+    GONE,
+    called,
+    change_counts,
+    compare_releases,
+    ratios,
+    told_changes,
+)
 from beam_dpne.release.reading import read_release
 from tests.conftest import _run_cli
 from tests.support import releases
 
+_ENDS = ("users", "users_low", "users_high")
 TOKENS = ["a", "b", "c", "d", "e", "f", "g", "h"]
 
 
@@ -92,18 +100,83 @@ def test_the_other_way_round_new_is_gone_and_risen_is_fallen(months):
             assert back[name]["ratio_low"] * row["ratio_high"] == pytest.approx(1, abs=0.01)
 
 
-def test_intervals_of_ratios_hold_as_often_as_those_of_numbers():
-    """For estimates with errors of a normal logarithm, of 20,000 pairs."""
-    rng = np.random.default_rng(0)
+def made_up_pairs(rng, change):
+    """Returns numbers of users before and after, with 95 % intervals; their logarithms are normal."""
     spread = np.array([0.1, 0.4])
-    logs = np.log([1000, 3000])[:, None] + spread[:, None] * rng.normal(size=(2, 20_000))
+    middles = np.log([1000.0, 1000.0])[:, None] + np.stack((0 * change, change))
+    logs = middles + spread[:, None] * rng.normal(size=(2, change.size))
     ends = 1.959964 * spread
-    old, new = (
-        np.exp(np.stack((x, x - e, x + e), axis=1)) for x, e in zip(logs, ends, strict=True)
-    )
-    found = ratios(old, new)
+    return [np.exp(np.stack((x, x - e, x + e), axis=1)) for x, e in zip(logs, ends, strict=True)]
+
+
+def test_intervals_of_ratios_hold_as_often_as_those_of_numbers():
+    """For 20,000 pairs."""
+    old, new = made_up_pairs(np.random.default_rng(0), np.full(20_000, np.log(3)))
+    found = ratios(old, new, np.ones(20_000))
     held = np.mean((found[:, 1] <= 3) & (found[:, 2] >= 3))
     assert abs(held - 0.95) < 4 * np.sqrt(0.95 * 0.05 / 20_000)
+
+
+@pytest.mark.parametrize("changed", [0, 100, 2000])
+def test_few_called_changes_are_wrong_whether_few_or_many_rows_have_changed(changed):
+    """Of 4,000 rows; by intervals alone one in twenty of those that have not changed is called.
+
+    If nothing has changed, one row or more is called in at most .3 of all comparisons.
+    """
+    rng = np.random.default_rng(1)
+    number_called, wrong, any_called = [], [], 0
+    for _ in range(40):
+        change = np.zeros(4000)
+        change[:changed] = rng.choice([-1.6, 1.6], changed)
+        found = ratios(*made_up_pairs(rng, change), np.ones(4000))
+        is_called = called(found)
+        assert not is_called[(found[:, 1] <= 1) & (found[:, 2] >= 1)].any()
+        number_called.append(is_called.sum())
+        wrong.append((is_called & (np.log(found[:, 0]) * change <= 0)).sum())
+        any_called += is_called.any()
+    if changed:
+        assert sum(wrong) < 0.35 * sum(number_called)
+        assert sum(number_called) - sum(wrong) > 40 * 0.8 * changed
+    else:
+        # P(Binomial(40, .3) > 23) < .0001.
+        assert any_called <= 23
+
+
+def parts_of_the_whole_reach(rows):
+    """Returns how wide the upper half of each ratio's interval is, over that of `ratios`."""
+    parts = []
+    for row in rows:
+        old, new = ([row[f"{side}_{name}"] for name in _ENDS] for side in ("old", "new"))
+        (whole,) = ratios(np.array([old]), np.array([new]), np.ones(1))
+        parts.append(np.log(row["ratio_high"] / row["ratio"]) / np.log(whole[2] / whole[0]))
+    return np.array(parts)
+
+
+def test_ratios_of_estimated_numbers_are_narrower_but_for_the_first_rows(tmp_path):
+    users = {str(number): 1000.0 - number for number in range(100)}
+    for name in ("old", "new"):
+        releases.items(tmp_path / name, users, count_share=0.1)
+    rows = changes_of(tmp_path, "old", "new").to_pylist()
+    rows.sort(key=lambda row: -row["new_users"] - row["old_users"])
+    parts = parts_of_the_whole_reach(rows)
+    assert parts[:60] == pytest.approx(1, abs=0.01)
+    assert parts[60:] == pytest.approx(0.8, abs=0.01)
+
+
+def test_ratios_of_numbers_of_a_list_keep_their_whole_intervals(cli, months, tmp_path):
+    listed = ["ngram", *TOKENS, *map(str, range(80))]
+    (tmp_path / "list.csv").write_text("\n".join(listed) + "\n")
+    for name in ("old", "new"):
+        given = ("--input", months / f"{name}.jsonl", "--tokenizer", "tokens", "--epsilon", 4)
+        given += ("--phrases", tmp_path / "list.csv", "--delta", 1e-6, "--quiet")
+        given += ("--run_key_file", months / "key")
+        assert _run_cli("count", *given, "--output", tmp_path / name).status == 0
+    rows = changes_of(tmp_path, "old", "new").to_pylist()
+    assert len(rows) == 88
+    assert parts_of_the_whole_reach(rows).min() > 0.95
+    said = " ".join(cli("compare", tmp_path / "old", tmp_path / "new").out.split())
+    assert "those that only one of the two lists has" in said
+    assert GONE[:40] not in said
 
 
 def test_ratios_of_a_release_contain_the_true_ones(months):
@@ -246,7 +319,7 @@ def test_a_report_has_a_section_on_what_changed(cli, months, tmp_path, name):
     text = (tmp_path / name).read_text()
     assert GONE[:40] in text
     assert read_release(str(months / "old")).ledger_sha256 in text
-    first = text.index("New: ")
+    first = text.index("New in the release: ")
     assert text.index("What was released") < first < text.rindex("What is not protected")
 
 
@@ -258,18 +331,18 @@ def test_a_report_has_a_section_on_what_changed(cli, months, tmp_path, name):
             {
                 "Risen": {"users before", "users now", "ratio (95 % interval)"},
                 "Fallen": {"users before", "users now", "ratio (95 % interval)"},
-                "New": {"users now"},
-                "Gone": {"users before"},
+                "New in the release": {"users now"},
+                "Gone from the release": {"users before"},
             },
         ),
-        ("old without", {"New": set(), "Gone": set()}),
+        ("old without", {"New in the release": set(), "Gone from the release": set()}),
     ],
 )
 def test_readers_see_each_change_with_the_numbers_that_it_has(months, old, numbers):
     changes = changes_of(months, old, "new")
-    tables, _ = told_changes(changes, 1, [])
+    tables, _ = told_changes(changes, 1, [], program="ngrams")
     counts = collections.Counter(changes["change"].to_pylist())
     for change, columns in numbers.items():
-        (row,) = tables.pop(f"{change}: 1 of {counts[change.lower()]}")
+        (row,) = tables.pop(f"{change}: 1 of {counts[change.split()[0].lower()]}")
         assert {*row} == {"n-gram", *columns}
     assert [*tables] == ["What changed"]

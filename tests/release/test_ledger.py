@@ -261,7 +261,7 @@ def test_without_a_ledger_there_is_no_release(tmp_path):
     ],
 )
 def test_words_that_are_not_one_short_line_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"^{name} must be"):
+    with pytest.raises(ValueError, match=f"^`{name}` must be"):
         ReleaseNotes(**{name: value})
 
 

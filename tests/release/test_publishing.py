@@ -185,9 +185,9 @@ def test_escaped_items_are_lines_apart(item, other):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"output_format": "xml"}, "output_format must be one of jsonl, csv, tsv, parquet"),
-        ({"rows_per_part": 0}, "rows_per_part must be an integer of at least 1"),
-        ({"max_rejected": 2}, "max_rejected must be"),
+        ({"output_format": "xml"}, "`output_format` must be one of jsonl, csv, tsv, parquet"),
+        ({"rows_per_part": 0}, "`rows_per_part` must be an integer of at least 1"),
+        ({"max_rejected": 2}, "`max_rejected` must be"),
     ],
 )
 def test_bad_fields_are_refused_when_the_pipeline_is_built(changes, message):
@@ -361,9 +361,9 @@ def test_check_output_accepts_new_and_empty_directories_and_leaves_no_trace(tmp_
 def test_check_output_wants_overwrite_where_files_are(tmp_path):
     publish(tmp_path / "release")
     others = foreign(tmp_path / "other")
-    with pytest.raises(ReleaseError, match=r"is a release already.*set overwrite"):
+    with pytest.raises(ReleaseError, match=r"is a release already.*set `overwrite`"):
         check_output(str(tmp_path / "release"), overwrite=False)
-    with pytest.raises(ReleaseError, match=r"is not empty.*set overwrite"):
+    with pytest.raises(ReleaseError, match=r"is not empty.*set `overwrite`"):
         check_output(str(tmp_path / "other"), overwrite=False)
     check_output(str(tmp_path / "release"), overwrite=True)
     check_output(str(tmp_path / "other"), overwrite=True)
@@ -374,7 +374,7 @@ def test_check_output_refuses_what_cannot_hold_a_release(tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
     for output in ("file", "file/below", "nowhere"):
-        with pytest.raises(ReleaseError, match="output must be a directory that can be written"):
+        with pytest.raises(ReleaseError, match="`output` must be a directory that can be written"):
             check_output(str(tmp_path / output), overwrite=True)
         with pytest.raises(ReleaseError, match="cannot be published"):
             publish(tmp_path / output)

@@ -338,7 +338,7 @@ def test_other_inputs_are_refused_when_the_pipeline_is_built(given, message):
 def test_an_output_with_files_is_refused_when_the_pipeline_is_built(made):
     result = result_of(beam.Pipeline(), "ngrams")
     folder = made["ngrams"].folder
-    with pytest.raises(ReleaseError, match=r"is a release already\. .*, or set overwrite"):
+    with pytest.raises(ReleaseError, match=r"is a release already\. .*, or set `overwrite`"):
         _ = result | WriteRelease(output=str(folder))
     _ = result | "Again" >> WriteRelease(output=str(folder), overwrite=True)
 

@@ -54,7 +54,7 @@ def test_only_descent_has_a_cutoff_which_follows_from_the_margin(policy):
 
 def test_a_long_sequence_is_refused_by_the_two_promises_alone():
     for policy in DESCENT_POLICIES:
-        with pytest.raises(ValueError, match=r"max_shard_users .*=125000000, .* policy='sips'"):
+        with pytest.raises(ValueError, match=r"`max_shard_users` .*=125000000, .* `policy='sips'`"):
             SetUnionPlan(**GOOD, policy=policy, max_users=10**9)
         with pytest.raises(ValueError, match="max_shard_users"):
             SetUnionPlan(**GOOD, policy=policy, max_users=81, max_shard_users=10)

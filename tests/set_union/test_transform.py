@@ -258,5 +258,5 @@ def test_a_run_key_is_bound_to_every_parameter_and_to_the_tokenizer():
 
 @pytest.mark.parametrize("partitions", [0, -1])
 def test_partitions_are_checked(partitions):
-    with pytest.raises(ValueError, match="partitions must be an integer of at least 1"):
+    with pytest.raises(ValueError, match="`partitions` must be an integer of at least 1"):
         PrivateSetUnion(plan=plan_of("weighted_gaussian"), partitions=partitions)

@@ -50,11 +50,11 @@ def refused(config, rows=ROWS, transform="PrivateNgrams", given="Create", *argum
 @pytest.mark.parametrize(
     ("config", "rows", "sentence"),
     [
-        ({"text_field": "body"}, ROWS, "text_field must name a field of the documents, got"),
-        ({"user_field": "users"}, ROWS, "user_field must name a field"),
+        ({"text_field": "body"}, ROWS, "`text_field` must name a field of the documents, got"),
+        ({"user_field": "users"}, ROWS, "`user_field` must name a field"),
         ({"text_field": ["text", "body"]}, ROWS, "must name a field of the documents, got"),
         ({"user_field": "text"}, ROWS, "each field once"),
-        ({}, [1, 2], "got user_field='user'. Their fields are element."),
+        ({}, [1, 2], "got `user_field='user'`. Their fields are element."),
     ],
 )
 def test_rows_with_other_fields_are_refused_with_the_line(config, rows, sentence):
@@ -66,6 +66,14 @@ def test_rows_with_other_fields_are_refused_with_the_line(config, rows, sentence
 def test_a_wrong_key_is_refused_with_the_line():
     message, place = refused({**BUDGET, "max_lenght": 3})
     assert f"{place}PrivateNgrams has no key max_lenght. Did you mean max_length?" in message
+
+
+@pytest.mark.parametrize("name", ["series", "participants", "budget"])
+def test_what_keeps_a_budget_is_refused_with_what_does_instead(name):
+    message, place = refused({"delta": 1e-6, name: "folder"})
+    assert f"{place}PrivateNgrams must be given without {name}" in message
+    assert "run beam-dpne with it on this machine" in message
+    assert "folder" not in message
 
 
 def test_windows_are_refused():
@@ -118,7 +126,7 @@ def test_a_ledger_must_have_its_field(tmp_path):
 def test_a_fresh_key_is_refused_in_a_classic_template_and_allowed_in_a_flex_launch():
     classic = "--template_location=gs://bucket/templates/ngrams"
     message, _ = refused(SHORT, ROWS, "PrivateNgrams", "Create", classic)
-    assert "template_location needs run_key_file: a template is run many times" in message
+    assert "template_location needs `run_key_file`: a template is run many times" in message
     flex = "gs://bucket/staging/template_launches/2025-01-01_00_00_00-1/job_object"
     with pytest.raises(AssertionError, match="the pipeline was started"):
         refused(SHORT, ROWS, "PrivateNgrams", "Create", f"--template_location={flex}")
@@ -182,7 +190,7 @@ def test_a_plan_file_has_parameters_that_are_not_given_beside_it(tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(plan.to_json())
     assert yaml.PrivateNgrams(plan=str(path)).transform.plan == plan
-    with pytest.raises(ValueError, match=r"^epsilon is in the file"):
+    with pytest.raises(ValueError, match=r"^`epsilon` is in the file"):
         yaml.PrivateNgrams(plan=str(path), epsilon=4)
 
 
@@ -196,32 +204,35 @@ def test_a_flag_is_true_or_false(value, tmp_path):
     output = str(tmp_path / "release")
     assert yaml.WriteRelease(output=output, overwrite=value).write.overwrite is True
     assert yaml.WriteRelease(output=output, overwrite="false").write.overwrite is False
-    with pytest.raises(ValueError, match="overwrite must be true or false"):
+    with pytest.raises(ValueError, match="`overwrite` must be true or false"):
         yaml.WriteRelease(output=output, overwrite="yes")
 
 
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        ({}, "epsilon and delta must be given"),
-        ({"epsilon": 4}, "delta must be given"),
+        ({}, "`epsilon` and `delta` must be given"),
+        ({"epsilon": 4}, "`delta` must be given"),
         ({**BUDGET, "max_lenght": 3}, r"no key max_lenght\. Did you mean max_length\?"),
         ({**BUDGET, "maxLength": 3}, "no key maxLength"),
         ({**BUDGET, "zebra": 3}, r"no key zebra\. Its keys are epsilon, delta, "),
         ({**BUDGET, "input_format": "csv"}, "no key input_format"),
-        ({**BUDGET, "max_length": 3.5}, "max_length must be an integer"),
-        ({**BUDGET, "max_length": True}, "max_length must be an integer"),
-        ({**BUDGET, "max_length": "three"}, "max_length must be an integer"),
-        ({**BUDGET, "max_contributions": []}, "max_contributions must be an integer"),
-        ({**BUDGET, "max_contributions": [1, 2]}, "max_contributions must have one value for each"),
-        ({**BUDGET, "epsilon": [4]}, "epsilon must be"),
-        ({**BUDGET, "delta": 2}, "delta must be"),
-        ({**BUDGET, "text_field": ["a", 7]}, "text_field must be"),
-        ({**BUDGET, "user_field": 7}, "user_field must be"),
-        ({**BUDGET, "tokenizer": {"name": "words"}}, "tokenizer must be"),
-        ({**BUDGET, "strategy": "adaptiv"}, "strategy must be one of adaptive, one_round"),
-        ({**BUDGET, "partitions": 0}, "partitions must be"),
-        ({**BUDGET, "run_key_file": "no.key"}, "run_key_file cannot be read"),
+        ({**BUDGET, "max_length": 3.5}, "`max_length` must be an integer"),
+        ({**BUDGET, "max_length": True}, "`max_length` must be an integer"),
+        ({**BUDGET, "max_length": "three"}, "`max_length` must be an integer"),
+        ({**BUDGET, "max_contributions": []}, "`max_contributions` must be an integer"),
+        (
+            {**BUDGET, "max_contributions": [1, 2]},
+            "`max_contributions` must have one value for each",
+        ),
+        ({**BUDGET, "epsilon": [4]}, "`epsilon` must be"),
+        ({**BUDGET, "delta": 2}, "`delta` must be"),
+        ({**BUDGET, "text_field": ["a", 7]}, "`text_field` must be"),
+        ({**BUDGET, "user_field": 7}, "`user_field` must be"),
+        ({**BUDGET, "tokenizer": {"name": "words"}}, "`tokenizer` must be"),
+        ({**BUDGET, "strategy": "adaptiv"}, "`strategy` must be one of adaptive, one_round"),
+        ({**BUDGET, "partitions": 0}, "`partitions` must be"),
+        ({**BUDGET, "run_key_file": "no.key"}, "`run_key_file` cannot be read"),
     ],
 )
 def test_a_wrong_configuration_is_refused_by_name(config, sentence):
@@ -232,16 +243,16 @@ def test_a_wrong_configuration_is_refused_by_name(config, sentence):
 
 def test_other_transforms_require_their_keys(tmp_path):
     for transform, config, missing in (
-        (yaml.PrivateSetUnion, {}, "epsilon and delta"),
-        (yaml.BayesianCounts, BUDGET, "public"),
-        (yaml.CountPhrases, BUDGET, "phrases"),
-        (yaml.WriteRelease, {}, "output"),
-        (yaml.ReadDocuments, {}, "input"),
+        (yaml.PrivateSetUnion, {}, "`epsilon` and `delta`"),
+        (yaml.BayesianCounts, BUDGET, "`public`"),
+        (yaml.CountPhrases, BUDGET, "`phrases`"),
+        (yaml.WriteRelease, {}, "`output`"),
+        (yaml.ReadDocuments, {}, "`input`"),
     ):
         with pytest.raises(ValueError, match=f"^{missing} must be given"):
             transform(**config)
     (tmp_path / "notes.txt").write_text(json.dumps("keep"))
-    with pytest.raises(ValueError, match="output must be an empty or new directory"):
+    with pytest.raises(ValueError, match="`output` must be an empty or new directory"):
         yaml.WriteRelease(output=str(tmp_path))
 
 
@@ -249,7 +260,7 @@ def test_a_large_delta_is_warned_about(caplog):
     yaml.PrivateNgrams(epsilon=1, delta=5e-3)
     assert "delta=0.005 is large" in caplog.text
     caplog.clear()
-    with pytest.raises(ValueError, match=r"delta must be below 0\.01"):
+    with pytest.raises(ValueError, match=r"`delta` must be below 0\.01"):
         yaml.PrivateNgrams(epsilon=1, delta=0.01)
     yaml.PrivateNgrams(epsilon=1, delta=0.01, public_user_count=100)
     assert not caplog.text

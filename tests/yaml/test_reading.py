@@ -145,7 +145,7 @@ def test_too_many_rejected_records_fail_the_run_before_any_row_is_passed_on(reje
     path = lines(tmp_path / "a.jsonl", [*BAD, *RECORDS])
     rows = pipeline | yaml.ReadDocuments(input=path, **more)
     _ = rows | beam.Map(lambda _: passed.write_text("row"))
-    with pytest.raises(Exception, match="larger max_rejected to go on") as caught:
+    with pytest.raises(Exception, match="larger `max_rejected` to go on") as caught:
         pipeline.run()
     assert "max_rejected=0.05" in str(caught.value)
     assert CANARY not in str(caught.value)
@@ -159,13 +159,13 @@ def test_too_many_rejected_records_fail_the_run_before_any_row_is_passed_on(reje
 
 
 WRONG = [
-    ({"input": "x.jsonl", "max_rejected": 2}, "max_rejected must be"),
+    ({"input": "x.jsonl", "max_rejected": 2}, "`max_rejected` must be"),
     ({"input": "x.seq", "input_format": "sequences"}, "a file of sequences must be read without"),
-    ({"input": "x.jsonl", "encoding": "utf-9"}, "encoding must be"),
+    ({"input": "x.jsonl", "encoding": "utf-9"}, "`encoding` must be"),
     ({"input": "x.jsonl", "fields": ["user"]}, "each field once"),
     ({"input": "x.jsonl", "user_field": "text"}, "each field once"),
     ({"input": "x.jsonl", "path": "x"}, "ReadDocuments has no key path."),
-    ({"input": 3}, "input must be"),
+    ({"input": 3}, "`input` must be"),
 ]
 
 
@@ -180,7 +180,7 @@ def test_a_wrong_configuration_is_refused(config, sentence):
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        ({"user_field": "who"}, "user_field must name a field of"),
+        ({"user_field": "who"}, "`user_field` must name a field of"),
         ({"input": "none.jsonl"}, "none.jsonl"),
     ],
 )
@@ -223,7 +223,7 @@ def test_secrets_inside_the_release_are_refused(tmp_path, inside):
             stop_list=str(place["stop_list"] / "stop"),
         )
     )
-    with pytest.raises(UsageError, match=f"{inside} must be outside"):
+    with pytest.raises(UsageError, match=f"`{inside}` must be outside"):
         _ = found | yaml.WriteRelease(output=str(release), overwrite=True)
 
 
@@ -234,7 +234,7 @@ def test_a_further_field_cannot_be_the_user(steps, tmp_path):
     rows = beam.Pipeline(runner=FnApiRunner()) | yaml.ReadDocuments(input=path, fields=["age"])
     for step in steps:
         rows |= step
-    with pytest.raises(UsageError, match="Give ReadDocuments user_field: age"):
+    with pytest.raises(UsageError, match="Give ReadDocuments `user_field`: age"):
         _ = rows | yaml.PrivateNgrams(epsilon=1, delta=1e-6, user_field="age")
 
 
@@ -307,7 +307,7 @@ def test_a_public_file_that_is_one_of_the_rows_is_refused_also_behind_other_step
     rows |= beam.Filter(lambda row: row.user != "8")
     given = {"epsilon": 1, "delta": 1e-6, **more}
     several = ["other.txt", "copy.txt.gz"] if key == "known" else "copy.txt.gz"
-    with pytest.raises(UsageError, match=f"{key} must not be private data"):
+    with pytest.raises(UsageError, match=f"`{key}` must not be private data"):
         _ = rows | "copy" >> getattr(yaml, name)(**given, **{key: several})
     _ = rows | "public" >> getattr(yaml, name)(**given, **{key: "other.txt"})
 

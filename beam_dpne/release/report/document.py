@@ -111,7 +111,8 @@ def render_report(
     changes = None
     if since is not None:
         unlike = differences(since, release, left_out)
-        changes = told_changes(compare_releases(since, release), 10, unlike)
+        found = compare_releases(since, release)
+        changes = told_changes(found, 10, unlike, program=release.program)
     is_html = output_format == "html"
     chosen = Choice(at_least=at_least).ranked(release)
     ranked = {length: rows for length, rows in chosen.items() if len(rows)}

@@ -20,6 +20,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from beam_dpne.accounting.budget import Note, create_budget, open_budget
 from beam_dpne.accounting.population import read_counted
+from beam_dpne.accounting.series import create_series, open_series
 from beam_dpne.airflow.dataflow import DataflowReleaseOperator
 from beam_dpne.airflow.operators import ReleaseOperator
 from beam_dpne.errors import BudgetError, ReleaseError, UsageError
@@ -94,13 +95,30 @@ def test_a_run_publishes_hands_its_facts_on_and_is_settled(make, context, tmp_pa
     (event,) = context["outlet_events"][AssetAlias("beam-dpne/titles/release")].asset_alias_events
     assert (event.dest_asset_key.uri, event.extra) == (f"file://{folder}", facts)
     (run,) = open_budget(path).runs().values()
-    assert run.ledger == ledger
+    assert json.loads(run.data) == ledger
     # A second try of the run finds the release; a second run is beyond the cap.
     again = {**context, "outlet_events": OutletEventAccessors()}
     assert make(budget=path, py_interpreter="/none").execute(again) == facts
     with pytest.raises(BudgetError, match="does not allow this run"):
         make(budget=path).execute({**again, "run_id": "second"})
     assert not (folder.parent / "second").exists()
+
+
+def test_runs_of_a_series_are_its_releases_and_hand_on_nothing_private(make, context, tmp_path):
+    folders = {"series": str(tmp_path / "series"), "participants": str(tmp_path / "private")}
+    total = {"epsilon": 10, "delta": 1e-4}
+    create_series(*folders.values(), releases=3, releases_per_user=1, **total)
+    named = {"epsilon": None, "delta": None, **folders}
+    facts = make(**named).execute(context)
+    again = {"run_id": "second", "outlet_events": OutletEventAccessors()}
+    nobody = make(**named).execute(again)
+    # Everybody has taken part in the first one.
+    assert facts["released"] > 0 == nobody["released"]
+    assert {*facts} <= {"path", "program", "epsilon", "delta", "released", "lengths"}
+    assert folders["participants"] not in json.dumps([facts, nobody])
+    with pytest.raises(UsageError, match="series must be left out on an engine"):
+        make(**named, runner="PortableRunner").execute({**again, "run_id": "third"})
+    assert [*open_series(folders["series"]).runs()] == [1, 2]
 
 
 def test_a_budget_that_cannot_be_read_stops_the_run(make, context, interpreter, tmp_path):
@@ -211,10 +229,16 @@ def test_tasks_dags_runs_and_mapped_tasks_have_directories_of_their_own(make, co
 @pytest.mark.parametrize(
     ("fields", "error", "message"),
     [
-        ({"program": "ngram"}, ValueError, "program must be one of"),
-        ({"overwrite": True}, ValueError, "overwrite must be left out"),
-        ({"output": "/mine"}, ValueError, "output must be left out"),
+        ({"program": "ngram"}, ValueError, "`program` must be one of"),
+        ({"overwrite": True}, ValueError, "`overwrite` must be left out"),
+        ({"output": "/mine"}, ValueError, "`output` must be left out"),
         ({"max_lenght": 2}, TypeError, "max_lenght"),
+        ({"series": "s", "budget": "b"}, ValueError, "budget must be left out with series"),
+        (
+            {"kind": DataflowReleaseOperator, "template": "gs://b/t", "series": "s"},
+            ValueError,
+            "series and participants must be left out on Dataflow",
+        ),
     ],
 )
 def test_a_wrong_field_fails_the_parsing_of_the_dag(make, fields, error, message):
@@ -278,7 +302,7 @@ def test_dataflow_gets_the_request_that_google_s_operator_sends(make, context):
         "tempLocation": "gs://bucket/temp",
     }
     assert operator.append_job_name is False
-    with pytest.raises(ValueError, match="input must be one value on Dataflow"):
+    with pytest.raises(ValueError, match="`input` must be one value on Dataflow"):
         make(DataflowReleaseOperator, **fields | {"input": ["a", "b"]}).request(context)
     failed = {"status": "error", "message": "The job failed."}
     with pytest.raises(AirflowException, match="The job failed"):
