@@ -27,6 +27,8 @@ from beam_dpne.elements import progress
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
 from beam_dpne.elements.processes import Processes, answers, most_forks
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.reading.line_pieces import Piece, read_piece
+from beam_dpne.reading.records import Batch
 
 # What is tokenized is cut by partition when there are so many tokens, since each block has its words.
 _GATHERED_TOKENS = 2_000_000
@@ -102,33 +104,58 @@ class Cutter:
         return [(number, part) for number, piece in pieces for part in bounded_blocks(piece)]
 
 
+def _forget(batch: Batch) -> None:
+    """Leaves records uncounted."""
+    del batch
+
+
 def cut_by_partition(
-    batches: Iterable[pa.RecordBatch], cutting: Cutting, workers: int
+    given: Iterable[pa.RecordBatch | Piece],
+    cutting: Cutting,
+    workers: int,
+    note: Callable[[Batch], None] = _forget,
 ) -> list[list[DocumentBlock]]:
     """Tokenizes all documents, in so many processes, and brings the blocks of each partition together.
 
     Args:
-      batches: documents with the columns user, text and, with groups, group.
+      given: documents with the columns user, text and, with groups, group; or lines that have them,
+        which are parsed where they are tokenized.
       cutting: how they are tokenized and divided.
       workers: the largest number of processes; it changes no release.
+      note: takes the records of lines, without their documents.
 
     Returns:
       The blocks of each partition that has some.
+
+    Raises:
+      InputError: a file lacks a field.
     """
     partitions: dict[int, list[DocumentBlock]] = {}
+    cutter = Cutter(cutting)
 
-    def keep(answers: Iterable[NumberedBlocks]) -> None:
-        for blocks in answers:
-            for number, block in blocks:
+    def answer(asked: pa.RecordBatch | Piece | None) -> Iterator[NumberedBlocks | Batch]:
+        if not isinstance(asked, Piece):
+            yield from cutter.answer(asked)
+            return
+        for batch in read_piece(asked):
+            if batch.documents.num_rows:
+                yield from cutter.answer(batch.documents)
+            yield batch.without_documents()
+
+    def keep(answers: Iterable[NumberedBlocks | Batch]) -> None:
+        for found in answers:
+            if isinstance(found, Batch):
+                note(found)
+                continue
+            for number, block in found:
                 partitions.setdefault(number, []).append(block)
 
-    cutter = Cutter(cutting)
     most = most_forks(workers, cutting.partitions)
-    with contextlib.closing(Processes(cutter.answer, most)) as forks:
-        for batch in batches:
+    with contextlib.closing(Processes(answer, most)) as forks:
+        for asked in given:
             progress.enter("read")
-            keep(forks.offer(batch) if most else cutter.answer(batch))
-        keep(forks.all(None) if most else cutter.answer(None))
+            keep(forks.offer(asked) if most else answer(asked))
+        keep(forks.all(None) if most else answer(None))
     return list(partitions.values())
 
 

@@ -17,7 +17,9 @@ from beam_dpne.elements.rows import Rows
 from beam_dpne.errors import RunError, printable_reason, withhold_unhandled
 from beam_dpne.jobs.failures import failure_log
 from beam_dpne.jobs.job import Job, ReadRecords
+from beam_dpne.reading.line_pieces import Piece
 from beam_dpne.reading.reader import Reader, work_items
+from beam_dpne.reading.records import Batch
 from beam_dpne.reading.rejects import Reject, require_few_rejected, write_rejects
 from beam_dpne.release.described import described
 from beam_dpne.release.ledger import Run
@@ -104,9 +106,14 @@ def _found(job: Job, workers: int) -> _Found:
     reader = Reader(work_items(job.files, job.reading), job.reading, workers)
     rejects: list[Reject] | None = None if job.rejects is None else []
     cutting = private.cutting(keys.bound)
+
+    def note(batch: Batch) -> None:
+        reader.note(batch)
+        _keep_rejects(reader, rejects)
+
     # After an error in what cuts the documents, the processes that read them end here, too.
-    with contextlib.closing(_listing_rejects(reader, rejects)) as documents:
-        partitions = cut_by_partition(documents, cutting, workers)
+    with contextlib.closing(_listing_rejects(reader, rejects)) as given:
+        partitions = cut_by_partition(given, cutting, workers, note)
     if job.rejects is not None and rejects is not None:
         # The list is there if the tally fails the run.
         write_rejects(job.rejects, rejects)
@@ -122,12 +129,17 @@ def _found(job: Job, workers: int) -> _Found:
 
 def _listing_rejects(
     reader: Reader, rejects: list[Reject] | None
-) -> Generator[pa.RecordBatch, None, None]:
-    """Yields all documents, and adds the rejected records to a list, if there is one."""
-    with contextlib.closing(reader.batches()) as batches:
-        for documents in batches:
-            found = reader.take_rejects()
-            if rejects is not None:
-                rejects += found
-            if documents.num_rows:
-                yield documents
+) -> Generator[pa.RecordBatch | Piece, None, None]:
+    """Yields all documents and lines, and adds the rejected records to a list, if there is one."""
+    with contextlib.closing(reader.unparsed()) as unparsed:
+        for given in unparsed:
+            _keep_rejects(reader, rejects)
+            if isinstance(given, Piece) or given.num_rows:
+                yield given
+
+
+def _keep_rejects(reader: Reader, rejects: list[Reject] | None) -> None:
+    """Adds the records that a reader has rejected to a list; without one, they are let go."""
+    found = reader.take_rejects()
+    if rejects is not None:
+        rejects += found

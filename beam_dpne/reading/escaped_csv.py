@@ -9,7 +9,7 @@ import functools
 import re
 from collections.abc import Iterator
 
-from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, TextFile, size_of
+from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, LineText, size_of
 from beam_dpne.reading.rejects import NOT_CSV, TOO_LONG
 
 _ESCAPE = re.compile(r'\\(["\\])')
@@ -41,7 +41,7 @@ class _State(enum.Enum):
 class EscapedRows:
     """The records of a text, for one pass."""
 
-    def __init__(self, text: TextFile, delimiter: str, limit: int) -> None:
+    def __init__(self, text: LineText, delimiter: str, limit: int) -> None:
         self._text = text
         self._delimiter = delimiter
         self._most = limit + LINE_END_BYTES

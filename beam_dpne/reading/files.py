@@ -8,7 +8,7 @@ import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple, NoReturn
+from typing import Any, BinaryIO, NamedTuple, NoReturn, TextIO
 
 from beam_dpne.errors import InputError, kind_of
 from beam_dpne.reading.compression import decompressed
@@ -269,15 +269,71 @@ def _replace_unknown(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(_UNKNOWN_BYTES, _replace_unknown)
 
 
-class TextFile:
-    """The decompressed and decoded text of a file, for a `with` statement.
+class LineText:
+    """A text that is read by blocks of whole lines.
 
     Attributes:
       offset: Offset in the text, as UTF-8, of what is read next.
-      head: The beginning of the text.
-      is_plain: Whether offsets are those in the file, so that reading may start anywhere.
       block: Bytes or characters from which a block of lines goes on to the end of its last line. With
         1, no line is read in advance.
+      head: The beginning of the text, if it is known.
+    """
+
+    def __init__(self, lines: Any, text: TextIO, offset: int, head: str = "") -> None:
+        """Begins to read.
+
+        Args:
+          lines: The same stream as `text`, or the bytes of it if they are UTF-8.
+          text: The text.
+          offset: Offset of its beginning in the whole text.
+          head: What it begins with.
+        """
+        self._lines = lines
+        self.read = text.read
+        self.readline = text.readline
+        self.offset = offset
+        self.block = 1
+        self.head = head
+
+    @classmethod
+    def of(cls, data: bytes, offset: int) -> "LineText":
+        """Returns a part of a text, as UTF-8, that begins at an offset."""
+        lines = io.BytesIO(data)
+        text = io.TextIOWrapper(lines, "utf-8", "surrogateescape", "\n")
+        return cls(lines, text, offset)
+
+    def blocks(self, limit: int, stop: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Yields offset and text of blocks of whole lines, as UTF-8 if it could be decoded.
+
+        Args:
+          limit: Bytes above which a line is too long, and only parts of it are held in memory.
+          stop: Offset from which lines belong to another range; None if the range has no end.
+        """
+        most = limit + LINE_END_BYTES + 1
+        while stop is None or self.offset < stop:
+            size = min(self.block, stop - self.offset) if stop else self.block
+            start = self.offset
+            text = as_utf8(self._lines.read(size))
+            self.offset += len(text)
+            while text[-1:] not in (b"", b"\n") and (rest := as_utf8(self._lines.readline(most))):
+                # The beginning is enough to see that the line is too long.
+                text = text[: 4 * size + most] + rest
+                self.offset += len(rest)
+            if not text:
+                return
+            yield start, text
+
+    def lines(self, limit: int, stop: int | None = None) -> Iterator[tuple[int, str, str]]:
+        """Yields the lines of all blocks, as `lines_of` does."""
+        for start, text in self.blocks(limit, stop):
+            yield from lines_of(start, text, limit)
+
+
+class TextFile(LineText):
+    """The decompressed and decoded text of a file, for a `with` statement.
+
+    Attributes:
+      is_plain: Whether offsets are those in the file, so that reading may start anywhere.
     """
 
     def __init__(
@@ -309,8 +365,7 @@ class TextFile:
             data = io.BufferedReader(source, _BUFFER)
             if start:
                 data.seek(start)
-            self._start = self.offset = start
-            self.block = 1
+            self._start = offset = start
             peeked = data.peek(1)
             if codec and not peeked and not self.taken:
                 raise EOFError("a compressed file has no bytes")
@@ -318,48 +373,21 @@ class TextFile:
             if encoding is None and has_mark and peeked[:2] in (b"\xff\xfe", b"\xfe\xff"):
                 name = "utf-16"
             self.is_plain = name == "utf-8" and not codec
-            self.head = peeked.decode(name, "replace")
-            if not start and self.head.startswith("\ufeff"):
+            head = peeked.decode(name, "replace")
+            if not start and head.startswith("\ufeff"):
                 data.read(len("\ufeff".encode(name)))
-                self.offset = len(codecs.BOM_UTF8)
-                self.head = self.head[1:]
+                offset = len(codecs.BOM_UTF8)
+                head = head[1:]
             errors = "surrogateescape" if name == "utf-8" else _UNKNOWN_BYTES
             self._text = io.TextIOWrapper(data, name, errors, newline)
-            self.read = self._text.read
-            self.readline = self._text.readline
-            self._lines: Any = data if name == "utf-8" else self._text
+            lines = data if name == "utf-8" else self._text
+            super().__init__(lines, self._text, offset, head)
             on_error.pop_all()
 
     @property
     def taken(self) -> int:
         """Number of bytes of the stored file that were read."""
         return self._raw.tell() - self._start
-
-    def blocks(self, limit: int, stop: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """Yields offset and text of blocks of whole lines, as UTF-8 if it could be decoded.
-
-        Args:
-          limit: Bytes above which a line is too long, and only parts of it are held in memory.
-          stop: Offset from which lines belong to another range; None if the range has no end.
-        """
-        most = limit + LINE_END_BYTES + 1
-        while stop is None or self.offset < stop:
-            size = min(self.block, stop - self.offset) if stop else self.block
-            start = self.offset
-            text = as_utf8(self._lines.read(size))
-            self.offset += len(text)
-            while text[-1:] not in (b"", b"\n") and (rest := as_utf8(self._lines.readline(most))):
-                # The beginning is enough to see that the line is too long.
-                text = text[: 4 * size + most] + rest
-                self.offset += len(rest)
-            if not text:
-                return
-            yield start, text
-
-    def lines(self, limit: int, stop: int | None = None) -> Iterator[tuple[int, str, str]]:
-        """Yields the lines of all blocks, as `lines_of` does."""
-        for start, text in self.blocks(limit, stop):
-            yield from lines_of(start, text, limit)
 
     def __enter__(self) -> "TextFile":
         return self

@@ -18,7 +18,7 @@ from beam_dpne.reading.columns import (
     record_type,
     whole_records,
 )
-from beam_dpne.reading.files import BrokenText, TextFile, as_utf8, lines_of
+from beam_dpne.reading.files import BrokenText, LineText, as_utf8, lines_of
 from beam_dpne.reading.json_structure import BLANKS, BROKEN, ListCutter, Structure
 from beam_dpne.reading.rejects import NO_LIST, NOT_DECODED, NOT_JSON, TOO_DEEP, TOO_LONG
 from beam_dpne.reading.text_formats import PIECE, Gathered
@@ -75,7 +75,7 @@ def read_json_list(into: Gathered) -> Iterator[None]:
         into.add(number, (), NO_LIST)
 
 
-def listed_elements(text: TextFile, cutter: ListCutter) -> Iterator[list[bytes]]:
+def listed_elements(text: LineText, cutter: ListCutter) -> Iterator[list[bytes]]:
     """Yields the members of a list within objects, of one piece of the text after another.
 
     Args:
@@ -207,7 +207,7 @@ def _constant(name: str) -> float | None:
     return None if name == "NaN" else math.inf
 
 
-def elements(text: TextFile, limit: int) -> Iterator[Elements]:
+def elements(text: LineText, limit: int) -> Iterator[Elements]:
     """Yields the elements of a JSON array, of one piece of the text after another.
 
     Of an element that is longer than the limit, only a beginning that is too long is held.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from email.header import decode_header, make_header
 from email.utils import getaddresses
 
-from beam_dpne.reading.files import BrokenText, TextFile
+from beam_dpne.reading.files import BrokenText, LineText
 from beam_dpne.reading.rejects import NOT_MESSAGE, TOO_LONG
 
 # The fields of a message, of which the first identifies a person.
@@ -19,7 +19,7 @@ _QUOTED = ">"
 _ESCAPED = re.compile(r"^>(>*From )")
 
 
-def messages(text: TextFile, limit: int) -> Iterator[tuple[int, bytes, str]]:
+def messages(text: LineText, limit: int) -> Iterator[tuple[int, bytes, str]]:
     """Yields offset, bytes and fault ("" if there is none) of each message.
 
     A message begins with a line "From " that is the first one of the file or follows a blank line.

@@ -10,8 +10,9 @@ import pyarrow as pa
 from beam_dpne.elements import progress
 from beam_dpne.elements.processes import answers
 from beam_dpne.reading.files import InputFile
+from beam_dpne.reading.line_pieces import Piece, cut_or_read
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.records import WorkItem, plan_reads, read_item
+from beam_dpne.reading.records import Batch, WorkItem, plan_reads, read_item
 from beam_dpne.reading.rejects import Reject, Tally
 
 
@@ -59,10 +60,31 @@ class Reader:
         with contextlib.closing(answers(read, self._items, self._workers)) as batches:
             for batch in batches:
                 progress.enter("read")
-                self.usable += batch.usable
-                self.reasons.update(reason for _, reason in batch.rejects)
-                self._rejects += batch.listed()
+                self.note(batch)
                 yield batch.documents
+
+    def unparsed(self) -> Generator[pa.RecordBatch | Piece, None, None]:
+        """Yields lines as they stand in texts whose records are lines, and documents of all else.
+
+        Whoever reads the lines by `read_piece` gives their batches to `note`.
+
+        Raises:
+          InputError: A file is truncated or damaged, or lacks a field.
+        """
+        read = functools.partial(cut_or_read, options=self._options)
+        with contextlib.closing(answers(read, self._items, self._workers)) as found:
+            for each in found:
+                if isinstance(each, Batch):
+                    self.note(each)
+                    yield each.documents
+                else:
+                    yield each
+
+    def note(self, batch: Batch) -> None:
+        """Counts the records of a batch, and keeps those that were rejected."""
+        self.usable += batch.usable
+        self.reasons.update(reason for _, reason in batch.rejects)
+        self._rejects += batch.listed()
 
     def take_rejects(self) -> list[Reject]:
         """Returns the records that were rejected since the last call."""

@@ -1,6 +1,6 @@
 """Records of files become batches of documents: pieces of work, formats, and checks of fields.
 
-`_parts` chooses the reader of a text format, and `_read_parquet` reads Parquet.
+`text_items` reads texts, and `_read_parquet` reads Parquet.
 """
 
 import contextlib
@@ -17,10 +17,8 @@ from beam_dpne.elements import progress
 from beam_dpne.errors import InputError
 from beam_dpne.reading import json_formats, mailboxes, text_formats
 from beam_dpne.reading.columns import (
-    NAMED_USER,
     interleaved,
     row_group_ranges,
-    users_of_records,
 )
 from beam_dpne.reading.compression import SIGNATURE_BYTES, refuse_unnamed
 from beam_dpne.reading.field_errors import absent_field, named_fields, require_fields
@@ -46,6 +44,7 @@ from beam_dpne.reading.rejects import (
 )
 from beam_dpne.reading.row_groups import paths_of, read_held, read_iceberg, read_row_groups
 from beam_dpne.reading.table_versions import IcebergFile, is_iceberg
+from beam_dpne.reading.text_items import Part, is_array_of, opened, read_text
 from beam_dpne.validation import did_you_mean
 
 _SHOWN = 30
@@ -70,29 +69,14 @@ class Batch(NamedTuple):
     usable: int
     unit: str
 
+    def without_documents(self) -> "Batch":
+        """Returns what is known of the records, which a process tells another one."""
+        return self._replace(documents=self.documents.slice(0, 0))
+
     def listed(self) -> Iterator[Reject]:
         """Yields the records that cannot be used, as the list of rejects has them."""
         for position, reason in self.rejects:
             yield Reject(self.path, position, self.unit, reason)
-
-
-class _Part(NamedTuple):
-    """Some records of a file, before their texts become documents.
-
-    Attributes:
-      columns: The columns of the usable records: users, each field of texts, then the group if there is
-        one, and further fields.
-      rejects: Position and reason of each record that cannot be used.
-      unit: Unit of the positions: `byte` or `row`.
-      done: Stored bytes of the piece of work that have been read by now.
-      further: How many rows of the columns are not the first one of their record.
-    """
-
-    columns: Sequence[pa.Array]
-    rejects: list[tuple[int, str]]
-    unit: str
-    done: int
-    further: int
 
 
 class FirstRecords(NamedTuple):
@@ -129,10 +113,10 @@ def plan_reads(file: InputFile, options: ReadOptions) -> list[WorkItem]:
             with open_raw(file.path) as raw:
                 groups = row_group_ranges(pq.ParquetFile(raw), options.split_bytes)
             return [WorkItem(file, kind, *group) for group in groups]
-        with _opened(whole, options) as text:
+        with opened(whole, options) as text:
             # Only there each line feed ends a record.
             is_whole = kind == "mbox" or options.is_quoted(kind)
-            if not text.is_plain or is_whole or _is_array(text, kind, options):
+            if not text.is_plain or is_whole or is_array_of(text, kind, options):
                 return [whole]
     starts = range(0, file.size, options.split_bytes)
     return [WorkItem(file, kind, start, start + options.split_bytes) for start in starts]
@@ -144,7 +128,7 @@ def read_item(item: WorkItem, options: ReadOptions) -> Generator[Batch, None, No
     Raises:
       InputError: The file is truncated or damaged, or lacks a field.
     """
-    read = _read_parquet if item.kind == "parquet" else _read_text
+    read = _read_parquet if item.kind == "parquet" else read_text
     guard = guarded(item.file.path)
     if is_iceberg(item.file.version):
         read = _read_iceberg
@@ -156,13 +140,18 @@ def read_item(item: WorkItem, options: ReadOptions) -> Generator[Batch, None, No
         for part in parts:
             progress.advance_bytes(part.done - reported)
             reported = part.done
-            yield Batch(
-                path=item.file.path,
-                documents=_documents(part.columns, options),
-                rejects=part.rejects,
-                usable=len(part.columns[0]) - part.further,
-                unit=part.unit,
-            )
+            yield batch_of(part, item.file.path, options)
+
+
+def batch_of(part: Part, path: str, options: ReadOptions) -> Batch:
+    """Returns some records of a file as documents."""
+    return Batch(
+        path=path,
+        documents=_documents(part.columns, options),
+        rejects=part.rejects,
+        usable=len(part.columns[0]) - part.further,
+        unit=part.unit,
+    )
 
 
 def _documents(columns: Sequence[pa.Array], options: ReadOptions) -> pa.RecordBatch:
@@ -176,7 +165,7 @@ def _documents(columns: Sequence[pa.Array], options: ReadOptions) -> pa.RecordBa
     return interleaved(joined_ids(columns[:users]), columns[users:last_text], group)
 
 
-def _read_parquet(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
+def _read_parquet(item: WorkItem, options: ReadOptions) -> Generator[Part, None, None]:
     with open_raw(item.file.path) as raw:
         file = pq.ParquetFile(raw)
         require_fields(file.schema_arrow.names, item, options, file.schema_arrow)
@@ -186,102 +175,24 @@ def _read_parquet(item: WorkItem, options: ReadOptions) -> Generator[_Part, None
         given = dict(item.file.fields)
         for rows in read_row_groups(file, groups, options, given, item.file.number):
             done = int((rows.end - sum(counts)) * size_of_row)
-            yield _Part(rows.columns, rows.rejects, "row", done, rows.further)
+            yield Part(rows.columns, rows.rejects, "row", done, rows.further)
 
 
-def _read_iceberg(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
+def _read_iceberg(item: WorkItem, options: ReadOptions) -> Generator[Part, None, None]:
     file = IcebergFile.of(item.file.version, item.file.path)
     require_fields(file.schema.names, item, options, file.schema)
     size_of_row = item.file.size / max(1, file.num_rows)
     for rows in read_iceberg(file, options, item.file.number):
-        yield _Part(rows.columns, rows.rejects, "row", int(rows.end * size_of_row), rows.further)
+        yield Part(rows.columns, rows.rejects, "row", int(rows.end * size_of_row), rows.further)
 
 
-def _read_held(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
+def _read_held(item: WorkItem, options: ReadOptions) -> Generator[Part, None, None]:
     if item.file.table is None:
         return
     rows_in_all = sum(batch.num_rows for batch in item.file.table.batches)
     size_of_row = item.file.size / max(1, rows_in_all)
     for rows in read_held(item.file.table, options, item.file.number):
-        yield _Part(rows.columns, rows.rejects, "row", int(rows.end * size_of_row), rows.further)
-
-
-def _read_text(item: WorkItem, options: ReadOptions) -> Generator[_Part, None, None]:
-    with _opened(item, options) as text:
-        names = _begin(text, item, options)
-        if item.start <= text.offset:
-            yield from _parts(text, item, names=names, options=options)
-            return
-    # Reading starts one byte earlier, so that a record at the very start of the range counts.
-    with _opened(item, options, start=item.start - 1) as text:
-        next(text.lines(options.max_record_bytes), None)
-        yield from _parts(text, item, names=names, options=options)
-
-
-def _opened(item: WorkItem, options: ReadOptions, start: int = 0) -> TextFile:
-    # If the first bytes are a user's record, they must not decide how other records are read.
-    has_mark = item.kind == "json" or (item.kind in DELIMITED and not options.columns)
-    newline = "" if options.is_quoted(item.kind) else "\n"
-    path = item.file.path
-    return TextFile(path, options.encoding, has_mark=has_mark, newline=newline, start=start)
-
-
-def _is_array(text: TextFile, kind: str, options: ReadOptions) -> bool:
-    """Whether records are the elements of an array, which may be within an object."""
-    begins_so = text.head.lstrip(" \t\r\n").startswith("[")
-    return kind == "json" and (options.records is not None or begins_so)
-
-
-def _begin(text: TextFile, item: WorkItem, options: ReadOptions) -> Sequence[str]:
-    """Reads what comes before the first record; returns the columns of CSV and TSV."""
-    if item.kind == "sequences":
-        text_formats.pass_header(text)
-    if item.kind == "mbox":
-        require_fields(mailboxes.FIELDS, item, options)
-    if item.kind not in DELIMITED:
-        return ()
-    if options.columns:
-        require_fields(options.columns, item, options)
-        return options.columns
-    columns = text_formats.header(text, item.file.path, item.kind, options)
-    require_fields(columns, item, options)
-    return columns
-
-
-def _parts(
-    text: TextFile, item: WorkItem, names: Sequence[str], options: ReadOptions
-) -> Iterator[_Part]:
-    """Yields the records of a text, some at a time."""
-    into = text_formats.Gathered(text, options, dict(item.file.fields))
-    is_array = _is_array(text, item.kind, options)
-    if item.kind == "sequences":
-        reading = text_formats.read_sequences(into, item.file.number, item.stop)
-    elif names:
-        reading = text_formats.read_delimited(into, names, item.kind, item.stop)
-    elif item.kind == "mbox":
-        reading = text_formats.read_mbox(into)
-    elif is_array and options.records is not None:
-        reading = json_formats.read_json_list(into)
-    elif is_array:
-        reading = json_formats.read_json_array(into)
-    else:
-        reading = json_formats.read_json_lines(into, item.stop)
-    tokens = pa.list_(pa.string()) if options.text_is_tokens else pa.string()
-    user = NAMED_USER if item.kind == "sequences" else pa.string()
-    kind_of = {"user_field": user, "text_field": tokens}
-    kinds = [kind_of.get(option, pa.string()) for option, _ in options.wanted_fields]
-    # The reader goes beyond the piece to the end of its last record.
-    size = min(item.file.size, item.stop or item.file.size) - item.start
-    # What is left after the last yield is the last batch.
-    for _ in itertools.chain(reading, [None]):
-        columns = [pa.array(each, kind) for each, kind in zip(into.columns, kinds, strict=True)]
-        if options.record_is_user:
-            columns.insert(0, users_of_records(item.file.number, into.places))
-        unit = "row" if is_array else "byte"
-        yield _Part(columns, into.rejects, unit, min(text.taken, size), into.further)
-        into.clear()
-    if text.taken < size and codec_of(item.file.path) is None:
-        raise InputError(f"{item.file.path} is shorter than when the run began.")
+        yield Part(rows.columns, rows.rejects, "row", int(rows.end * size_of_row), rows.further)
 
 
 def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecords:
@@ -369,8 +280,8 @@ def _require_list(item: WorkItem, reasons: set[str], options: ReadOptions) -> No
     if item.kind not in ("json", "jsonl") or (options.records is not None and reasons - {NO_LIST}):
         return
     path = item.file.path
-    with guarded(path), _opened(item, options) as text:
-        if options.records is None and _is_array(text, item.kind, options):
+    with guarded(path), opened(item, options) as text:
+        if options.records is None and is_array_of(text, item.kind, options):
             return
         lists, is_one = beginning_of(text)
     if options.records is None and lists and is_one:
@@ -455,14 +366,14 @@ def _names_in(item: WorkItem, options: ReadOptions) -> Sequence[str]:
         with open_raw(item.file.path) as raw:
             return paths_of(pq.ParquetFile(raw).schema_arrow)
     if item.kind in DELIMITED:
-        with _opened(item, options) as text:
+        with opened(item, options) as text:
             return options.columns or text_formats.header(text, item.file.path, item.kind, options)
     if item.kind == "mbox":
         return mailboxes.FIELDS
     names = sorted(set().union(*_names_of_records(item, options)))
     if names or item.kind not in ("json", "jsonl"):
         return names
-    with _opened(item, options) as text:
+    with opened(item, options) as text:
         return beginning_of(text).lists
 
 
@@ -480,10 +391,10 @@ def _names_of_records(item: WorkItem, options: ReadOptions) -> list[set[str]]:
 def _records_of(item: WorkItem, options: ReadOptions) -> list[dict[str, object]]:
     """Returns the first records of a file of JSON, up to one that is malformed."""
     found = list[object]()
-    with contextlib.suppress(ValueError, BrokenText), _opened(item, options) as text:
+    with contextlib.suppress(ValueError, BrokenText), opened(item, options) as text:
         lines = text.lines(options.max_record_bytes)
         records = (json.loads(line) for _, line, _ in lines if line.strip())
-        if _is_array(text, item.kind, options):
+        if is_array_of(text, item.kind, options):
             records = _elements_of(text, options)
         found.extend(itertools.islice(records, _SHOWN))
     return [record for record in found if isinstance(record, dict)]

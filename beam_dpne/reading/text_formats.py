@@ -19,7 +19,7 @@ from typing import Any
 from beam_dpne.errors import InputError
 from beam_dpne.reading.columns import field_values, group_fault
 from beam_dpne.reading.escaped_csv import OPEN_QUOTE, EscapedRows, OpenQuote
-from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, TextFile, size_of
+from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, LineText, size_of
 from beam_dpne.reading.ids import normalized
 from beam_dpne.reading.mailboxes import messages, record_of
 from beam_dpne.reading.nested import Finder, conditions_of, finder_of
@@ -59,7 +59,7 @@ class Gathered:
     """
 
     def __init__(
-        self, text: TextFile, options: ReadOptions, given: Mapping[str, str | None]
+        self, text: LineText, options: ReadOptions, given: Mapping[str, str | None]
     ) -> None:
         self.text = text
         self.given = given
@@ -209,7 +209,7 @@ _PLURALS = {"comma": "commas", "semicolon": "semicolons", "tab": "tabs", "pipe":
 _OF_EXCEL = re.compile(r"sep=.?", re.IGNORECASE)
 
 
-def header(text: TextFile, path: str, kind: str, options: ReadOptions) -> list[str]:
+def header(text: LineText, path: str, kind: str, options: ReadOptions) -> list[str]:
     """Returns the names of the columns, from the first line of CSV or TSV.
 
     Raises:
@@ -268,7 +268,7 @@ def remedy_of_delimiter(names: Sequence[str], kind: str, options: ReadOptions) -
 
 
 def _rows(
-    text: TextFile, kind: str, options: ReadOptions, limit: int, stop: int | None = None
+    text: LineText, kind: str, options: ReadOptions, limit: int, stop: int | None = None
 ) -> Iterator[tuple[int, list[str], str]]:
     """Returns offset, fields and fault of each line that is not blank, or of each quoted record."""
     delimiter = options.delimiter_of(kind)
@@ -295,7 +295,7 @@ class _Quoted:
     quotes. Unless the operator has said so, a file is refused that seems to escape them by backslashes.
     """
 
-    def __init__(self, text: TextFile, delimiter: str, limit: int, *, is_doubled: bool) -> None:
+    def __init__(self, text: LineText, delimiter: str, limit: int, *, is_doubled: bool) -> None:
         self._text = text
         # Such a field ends with an escaped quote, which one more quote may close. A line feed and a
         # carriage return each end a record, also alone.
@@ -405,7 +405,7 @@ _HEADER_END = "% Sequences:"
 _HEADER_LINES = 100
 
 
-def pass_header(text: TextFile) -> None:
+def pass_header(text: LineText) -> None:
     """Reads the header of sequences like the MSNBC data; other files have none.
 
     Only the first line can announce a header, and the end of the header must be found. Otherwise one

@@ -420,7 +420,7 @@ def test_releases_are_refused_when_all_are_made_or_users_are_named_in_another_wa
         world.series.start(
             private.participation, expense=spent, users="another field", same_people=(), **start
         )
-    with pytest.raises(BudgetError, match="`known` must be releases of the series"):
+    with pytest.raises(BudgetError, match="must be of the series: what others have spent"):
         world.series.start(
             private.participation,
             expense=spent,

@@ -163,7 +163,8 @@ def test_a_process_that_is_killed_in_a_step(cli, options, undisturbed, tmp_path,
 
 # The functions of which the local driver is made, in the order in which a run comes to them.
 LOCAL_PLACES = [
-    ("beam_dpne.reading.reader", "read_item"),
+    ("beam_dpne.reading.reader", "cut_or_read"),
+    ("beam_dpne.documents.cutting", "read_piece"),
     ("beam_dpne.documents.cutting", "encode_documents"),
     ("beam_dpne.documents.blocks", "lay_out_positions"),
     ("beam_dpne.ngrams.in_memory", "contribute"),

@@ -5,15 +5,17 @@ import gzip
 import io
 import lzma
 import pathlib
+import pickle
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
-from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.files import WorkItem, match_inputs
+from beam_dpne.reading.line_pieces import cut_or_read, read_piece
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.records import plan_reads, read_item
+from beam_dpne.reading.records import Batch, plan_reads, read_item
 
 CANARY = "canary7f3a"
 
@@ -39,17 +41,39 @@ Row = tuple[Any, Any]
 
 
 def read(paths: list[Any], **settings: Any) -> tuple[list[Row], list[tuple[Any, ...]]]:
-    """Documents as (user, text), and rejects as (position, unit, reason), in order."""
+    """Documents as (user, text), and rejects as (position, unit, reason), in order.
+
+    What one process cuts at ends of lines and others parse has the same.
+    """
     options = ReadOptions(**settings)
+    found = _listed(paths, options, read_item)
+    assert found == _listed(paths, options, _in_pieces)
+    return found
+
+
+def _listed(
+    paths: list[Any],
+    options: ReadOptions,
+    reader: Callable[[WorkItem, ReadOptions], Iterable[Batch]],
+) -> tuple[list[Row], list[tuple[Any, ...]]]:
     rows, rejects = [], []
     for file in match_inputs([str(path) for path in paths]):
         for item in plan_reads(file, options):
-            for batch in read_item(item, options):
+            for batch in reader(item, options):
                 batch.documents.validate(full=True)
                 columns = batch.documents.to_pydict()
                 rows += zip(columns["user"], columns["text"], strict=True)
                 rejects += [(at, batch.unit, reason) for at, reason in batch.rejects]
     return rows, rejects
+
+
+def _in_pieces(item: WorkItem, options: ReadOptions) -> Iterator[Batch]:
+    """The batches of an item whose lines are parsed in pieces, as another process parses them."""
+    for found in cut_or_read(item, options):
+        if isinstance(found, Batch):
+            yield found
+        else:
+            yield from read_piece(pickle.loads(pickle.dumps(found)))
 
 
 def write(path: pathlib.Path, data: bytes | str) -> pathlib.Path:

@@ -173,7 +173,10 @@ def test_ratios_of_numbers_of_a_list_keep_their_whole_intervals(cli, months, tmp
         assert _run_cli("count", *given, "--output", tmp_path / name).status == 0
     rows = changes_of(tmp_path, "old", "new").to_pylist()
     assert len(rows) == 88
-    assert parts_of_the_whole_reach(rows).min() > 0.95
+    # Noise far below zero leaves both numbers at zero, and a ratio without an interval.
+    wide = [row for row in rows if row["old_users_high"] or row["new_users_high"]]
+    assert len(wide) > 80
+    assert parts_of_the_whole_reach(wide).min() > 0.95
     said = " ".join(cli("compare", tmp_path / "old", tmp_path / "new").out.split())
     assert "those that only one of the two lists has" in said
     assert GONE[:40] not in said
