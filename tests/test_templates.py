@@ -279,7 +279,7 @@ def test_a_plan_is_read_and_written_on_cloud_storage(stored_titles, program):
     assert bucket.files("b.json")[""].decode() == plan.to_json()
     missing = program.run("plan", "--plan", bucket.path("none.json"))
     assert (missing.status, missing.err.count("\n")) == (2, 1)
-    assert f"`plan` cannot be read, got {bucket.path('none.json')}" in missing.err
+    assert f"--plan cannot be read, got {bucket.path('none.json')}" in missing.err
 
 
 @pytest.mark.engines

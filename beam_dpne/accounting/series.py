@@ -381,7 +381,7 @@ def check_releases_per_user(releases_per_user: int, releases: int) -> None:
     """
     if releases_per_user > releases:
         raise UsageError(
-            "`releases_per_user` must be at most releases, got "
+            "`releases_per_user` must be at most `releases`, got "
             f"`releases_per_user={releases_per_user}` and `releases={releases}`."
         )
 

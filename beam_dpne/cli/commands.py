@@ -296,4 +296,7 @@ def command_of(arguments: Sequence[str]) -> tuple[Command, Sequence[str]] | None
         groups = {**known[first].groups, "privacy": known[second].groups["privacy"]}
         return dataclasses.replace(known[first], groups=groups), arguments[1:]
     own = arguments[1:2] if first == "check" else arguments[1:]
+    if first == "check" and second.startswith("--") and second not in ("--help", "--help-all"):
+        # The options are those of the program that is missing.
+        own = ()
     return (known[first], own) if first in known else None

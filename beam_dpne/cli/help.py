@@ -75,6 +75,8 @@ def overview(commands: Iterable[Any]) -> str:
 def as_options(message: str, parameters: Mapping[str, Parameter], positional: str) -> str:
     """Returns a message, which has parameters in backticks, with the options of a command instead.
 
+    Names that are no parameters of the command stand there as they are.
+
     >>> as_options("`delta` must be small, got `delta=1`.", {"delta": Parameter()}, "")
     '--delta must be small, got --delta=1.'
     """
@@ -82,7 +84,7 @@ def as_options(message: str, parameters: Mapping[str, Parameter], positional: st
     def as_option(found: re.Match[str]) -> str:
         name, value = found[1], found[2] or ""
         if name not in parameters:
-            return found[0]
+            return f"{name}{value}"
         return f"{name.upper()}{value}" if name == positional else f"--{name}{value}"
 
     return _NAMED.sub(as_option, message)

@@ -148,13 +148,13 @@ def _runner(name: str, options: PipelineOptions) -> PipelineRunner:
         runner = create_runner(name)
     except (ValueError, ImportError, AttributeError) as error:
         hint = did_you_mean(name, StandardOptions.KNOWN_RUNNER_NAMES)
-        raise UsageError(f"runner cannot be used, got runner={name}: {error}{hint}") from None
+        raise UsageError(f"--runner cannot be used, got --runner={name}: {error}{hint}") from None
     if type(runner).__name__ == "DataflowRunner":
         try:
             importlib.import_module("apache_beam.runners.dataflow.internal.apiclient")
         except ImportError:
             raise UsageError(
-                f"runner cannot be used, got runner={name}: packages for Google Cloud are missing. "
+                f"--runner cannot be used, got --runner={name}: packages for Google Cloud are missing. "
                 "Install beam_dpne with its extra gcp."
             ) from None
     if faults := PipelineOptionsValidator(options, runner).validate():

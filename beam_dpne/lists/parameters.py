@@ -45,8 +45,8 @@ class KnownLists(Parameters):
         super().__post_init__()
         if self.known_same_people and self.known is None:
             raise ValueError(
-                "`known_same_people` must be given with known, which names the releases about the same "
-                "people."
+                "`known_same_people` must be given with `known`, which names the releases about the "
+                "same people."
             )
 
 

@@ -456,7 +456,7 @@ def test_folders_of_a_new_series_are_apart_and_on_this_machine(tmp_path, series,
     budget = {"epsilon": EPSILON, "delta": DELTA}
     with pytest.raises(UsageError, match=why):
         create_series(*paths, releases=2, releases_per_user=1, **budget)
-    with pytest.raises(UsageError, match="at most releases"):
+    with pytest.raises(UsageError, match="at most `releases`"):
         create_series(*paths, releases=2, releases_per_user=3, **budget)
 
 

@@ -223,6 +223,7 @@ def test_commands_and_the_version_are_listed(cli):
         ("account", ("--create",), "account takes one of: LEDGERS;"),
         ("account", ("r", "--budget", "b"), "account takes one of: LEDGERS;"),
         ("audit", (), "PROGRAM, --epsilon and --delta must be given"),
+        ("check", ("--input", "x"), "PROGRAM must be given"),
         ("plan", ("trigrams", *BUDGET), "PROGRAM must be one of ngrams, set-union, bayesian, count,"),
         ("audit", ("ngrams", *BUDGET, "--runs", "3"), "--runs must be an integer from 200 to 10000000"),
         ("audit", ("ngrams", "--epsilon", "1"), "--delta must be given"),
@@ -265,7 +266,7 @@ def test_the_remedy_for_a_file_names_options_as_they_are_typed(cli, tmp_path, da
         ('{"policy": "sips"}', "--plan {path} must have known parameters, got 'policy'"),
         ('{"epsilon": 1}', "--epsilon is in the file"),
         ('{"rounds": "3"}', "--rounds must be an integer from 1 to 3, got --rounds='3'"),
-        ('{"adjacency": "replace_one_user"}', "`adjacency` must be one of add_or_remove_one_user"),
+        ('{"adjacency": "replace_one_user"}', "adjacency must be one of add_or_remove_one_user"),
         ('{"public_user_count": 10000000}', "--delta must be at most 1/public_user_count"),
     ],
 )

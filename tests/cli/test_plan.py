@@ -165,7 +165,7 @@ def test_a_forecast_of_a_series_is_that_of_the_budget_of_each_number_of_releases
     ("options", "message"),
     [
         (("--releases_per_user", 2), "releases must be given with --releases_per_user"),
-        ((*_SERIES, 5), "releases_per_user must be at most releases, got --releases_per_user=5"),
+        ((*_SERIES, 5), "releases_per_user must be at most --releases, got --releases_per_user=5"),
         ((*_SERIES, 2, "--output", "p"), "output must be left out with --releases_per_user"),
         ((*_SERIES, 2, "--like", "TEXT", "--users", 9, "--epsilons", 1), "epsilons must be left"),
         (("--users", 100), "known belong to a forecast"),
