@@ -449,7 +449,7 @@ def with_share(values: Mapping[str, Any]) -> dict[str, Any]:
         if values.get(name) is not None:
             raise UsageError(
                 f"`{name}` must be left out with series, got `{name}={values[name]}`: the series gives "
-                f"each release its share of `epsilon={cap.epsilon:g}` and `delta={cap.delta:g}`."
+                f"each release its share of ε = {cap.epsilon:g} and δ = {cap.delta:g}."
             )
     most = series.releases_per_user
     return {**values, "epsilon": cap.epsilon / most, "delta": cap.delta / most}

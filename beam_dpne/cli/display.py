@@ -40,10 +40,12 @@ def print_release(release: "Release", output: str, seconds: float, *, quiet: boo
     """
     total = release.num_rows
     if not total:
+        cause = "Too few users share anything; beam-dpne plan shows how many are needed."
+        if "series" in release.ledger:
+            cause = f"Users may have used up their part in the series. {cause}"
         print_notice(
-            f"warning: the release is EMPTY: {output} has a ledger and no row. Too few "
-            "users share anything under this plan; beam-dpne plan shows how many are needed. The "
-            "budget is spent all the same."
+            f"warning: the release is EMPTY: {output} has a ledger and no row. {cause} The budget is "
+            "spent all the same."
         )
     if quiet:
         return

@@ -58,6 +58,10 @@ from beam_dpne.storage.private import temporary_folder
 if TYPE_CHECKING:
     from beam_dpne.jobs.engine import BeamOptions
     from beam_dpne.lists.known import KnownNgrams
+    from beam_dpne.lists.phrases import PhraseList
+    from beam_dpne.lists.public_counts import PublicCounts
+
+    _Options = BeamOptions | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -74,7 +78,7 @@ class Prepared:
         default is not given.
     """
 
-    options: "BeamOptions | None"
+    options: "_Options"
     files: Sequence[InputFile]
     reading: ReadOptions
     tokenizer: str | Tokenizer
@@ -131,6 +135,12 @@ def prepare(
         private = _private(made, options, corpus, known, common)
         if made[Running].series is not None:
             private = placed(private, made[Running])
+    elif CountedPhrases in made:
+        # `check` reads the public list also where the budget is missing.
+        _phrases(made, options, corpus, ruled, PhraseCountsPlan.max_phrases)
+    elif PublicCounting in made:
+        usual = ProbabilitiesPlan
+        _public_counts(made, options, corpus, ruled, (usual.length, usual.vocabulary_size))
     _warn_of_readable_key(made, showing)
     return Prepared(
         options=options,
@@ -142,7 +152,7 @@ def prepare(
     )
 
 
-def _beam_options(arguments: list[str], known: Collection[str]) -> "BeamOptions | None":
+def _beam_options(arguments: list[str], known: Collection[str]) -> "_Options":
     """Returns Beam's options, or None if no argument is for Beam, which is then not loaded."""
     runner, others = runner_of(arguments)
     if runner is None and not others:
@@ -172,15 +182,15 @@ def refuse_misspelt(arguments: Sequence[str], known: Collection[str]) -> None:
             raise unknown_argument(option, known)
 
 
-def _pipeline_options(options: "BeamOptions | None") -> Any:
+def _pipeline_options(options: "_Options") -> Any:
     return None if options is None else options.pipeline_options
 
 
-def _is_template(options: "BeamOptions | None") -> bool:
+def _is_template(options: "_Options") -> bool:
     return options is not None and options.is_template
 
 
-def _workers(made: Made, options: "BeamOptions | None", showing: Showing) -> int | None:
+def _workers(made: Made, options: "_Options", showing: Showing) -> int | None:
     """Returns the number of processes of the local driver; None if Beam runs the job.
 
     Raises:
@@ -262,7 +272,7 @@ def _ruled(made: Made, chosen: str | Tokenizer) -> str | Tokenizer:
     return with_rules(made[Tokenizing], chosen)
 
 
-def _run_key(made: Made, options: "BeamOptions | None") -> RunKeyFile | None:
+def _run_key(made: Made, options: "_Options") -> RunKeyFile | None:
     path = made[Running].run_key_file
     if not path:
         return None
@@ -278,7 +288,7 @@ def _warn_of_readable_key(made: Made, showing: Showing) -> None:
         )
 
 
-def _check_places(made: Made, options: "BeamOptions | None") -> None:
+def _check_places(made: Made, options: "_Options") -> None:
     """Checks all paths but those of the input; raises UsageError, AccessError or ReleaseError."""
     budget = made[Running].budget
     key = made[Running].run_key_file
@@ -323,7 +333,7 @@ def _check_beside(options: "BeamOptions", output: str) -> None:
 
 def _known(
     made: Made,
-    options: "BeamOptions | None",
+    options: "_Options",
     corpus: _Corpus,
     showing: Showing,
     *,
@@ -366,11 +376,7 @@ class _Common:
 
 
 def _private(
-    made: Made,
-    options: "BeamOptions | None",
-    corpus: _Corpus,
-    known: "KnownNgrams | None",
-    common: _Common,
+    made: Made, options: "_Options", corpus: _Corpus, known: "KnownNgrams | None", common: _Common
 ) -> PrivateRun:
     """Returns the parameters of the program's run."""
     described = corpus.reading.describe([file.path for file in corpus.files])
@@ -398,17 +404,9 @@ def _private(
         )
     # Its libraries take time to load, which the other programs do without.
     from beam_dpne.bayesian.run import BayesianRun
-    from beam_dpne.lists.public_counts import read_public_counts
 
-    path = made[PublicCounting].public
-    check_access([path], [], _pipeline_options(options))
-    refuse_input("public", path, corpus.files, corpus.reading)
-    public = read_public_counts(
-        path,
-        length=common.plan.length,
-        tokenizer=common.tokenizer,
-        vocabulary_size=common.plan.vocabulary_size,
-    )
+    sizes = (common.plan.length, common.plan.vocabulary_size)
+    public = _public_counts(made, options, corpus, common.tokenizer, sizes)
     return BayesianRun(
         plan=common.plan,
         tokenizer=common.tokenizer,
@@ -420,26 +418,12 @@ def _private(
 
 
 def _count(
-    made: Made,
-    options: "BeamOptions | None",
-    corpus: _Corpus,
-    common: _Common,
-    described: InputDescription,
+    made: Made, options: "_Options", corpus: _Corpus, common: _Common, described: InputDescription
 ) -> PrivateRun:
     """Returns the parameters of a count of users of a list."""
-    from beam_dpne.lists.phrases import read_phrases
     from beam_dpne.phrase_counts.run import PhraseCountsRun
 
-    is_grouped = described.group_field is not None
-    phrases = read_phrases(
-        made[CountedPhrases],
-        common.tokenizer,
-        is_grouped=is_grouped,
-        most=common.plan.max_phrases,
-        inputs=corpus.files,
-        options=_pipeline_options(options),
-        reading=corpus.reading,
-    )
+    phrases = _phrases(made, options, corpus, common.tokenizer, common.plan.max_phrases)
     return PhraseCountsRun(
         plan=common.plan,
         tokenizer=common.tokenizer,
@@ -447,8 +431,42 @@ def _count(
         run_key=common.run_key,
         described=described,
         phrases=phrases,
-        group_field=GROUP if is_grouped else None,
+        group_field=None if described.group_field is None else GROUP,
     )
+
+
+def _phrases(
+    made: Made, options: "_Options", corpus: _Corpus, tokenizer: str | Tokenizer, most: int
+) -> "PhraseList":
+    """Returns the list whose users are counted, of so many phrases at most."""
+    from beam_dpne.lists.phrases import read_phrases
+
+    return read_phrases(
+        made[CountedPhrases],
+        tokenizer,
+        is_grouped=corpus.reading.group_field is not None,
+        most=most,
+        inputs=corpus.files,
+        options=_pipeline_options(options),
+        reading=corpus.reading,
+    )
+
+
+def _public_counts(
+    made: Made,
+    options: "_Options",
+    corpus: _Corpus,
+    tokenizer: str | Tokenizer,
+    sizes: tuple[int, int],
+) -> "PublicCounts":
+    """Returns the public n-grams of a length, at most so many; `sizes` has both."""
+    from beam_dpne.lists.public_counts import read_public_counts
+
+    path = made[PublicCounting].public
+    check_access([path], [], _pipeline_options(options))
+    refuse_input("public", path, corpus.files, corpus.reading)
+    length, most = sizes
+    return read_public_counts(path, length=length, tokenizer=tokenizer, vocabulary_size=most)
 
 
 def _partitions(files: Sequence[InputFile], workers: int | None) -> int:

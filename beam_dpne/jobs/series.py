@@ -23,7 +23,7 @@ from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Running, Writing
 from beam_dpne.jobs.showing import Showing
 from beam_dpne.release.ledger import user_sentence
-from beam_dpne.release.places import check_not_below, check_outside
+from beam_dpne.release.places import check_no_release_in, check_not_below, check_outside
 from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.storage.directories import absolute_path
 
@@ -64,6 +64,7 @@ def check_series(running: Running, output: str | None, *, is_here: bool) -> None
         check_outside(name, folder, output)
         if output is not None:
             check_not_below(name, folder, output)
+            check_no_release_in(name, folder, output)
 
 
 def placed(private: PrivateRun, running: Running) -> PrivateRun:
@@ -186,5 +187,5 @@ def _left(series: Series, participation: Participation) -> str:
         return f"the series does not count this run: release {number} is still to come."
     return (
         f"the series counts release {number}, since those who take part in it are recorded. A run with "
-        "the `run_key_file`, the input and the parameters of its first try repeats it."
+        "the run key, the input and the parameters of its first try repeats it."
     )

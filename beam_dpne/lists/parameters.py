@@ -81,7 +81,7 @@ class CountedPhrases(Parameters):
     groups: Annotated[
         tuple[str, ...] | None,
         Parameter(
-            "Public groups, in each of which every phrase is counted, with `group_field`; a table "
+            "Public groups, in each of which every phrase is counted, with group_field; a table "
             "with a column group has its own pairs instead.",
         ),
     ] = None

@@ -58,8 +58,8 @@ class GaussianPlan(Parameters):
         int | None,
         Parameter(
             "Number of users of the input, if it is public; it must never be counted in the private "
-            "data. A delta above one over it is refused, and `count` has no number above it; other "
-            "releases do not change.",
+            "data. A delta above one over it is refused, and a count of a list has no number above it; "
+            "other releases do not change.",
             least=1,
             in_short_help=False,
         ),

@@ -51,7 +51,7 @@ class NgramsParameters(GaussianPlan):
         Parameter(
             choices=("adaptive", "one_round"),
             help="How users spend their budget: with adaptive each divides one budget among lengths "
-            "and rounds, which releases two to three times as much; one_round is that of the paper.",
+            "and rounds, which releases two to four times as much text; one_round is of the paper.",
         ),
     ] = "adaptive"
     max_contributions: Annotated[

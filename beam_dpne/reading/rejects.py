@@ -106,9 +106,9 @@ def require_few_rejected(tallies: Iterable[Tally], max_rejected: float) -> int:
         reasons.update(tally.rejected)
     if records and reasons.total() / records > max_rejected:
         raise TooManyRejectedError(
-            f"More records were rejected than {max_rejected=} allows, because of: "
+            f"More records were rejected than `{max_rejected=}` allows, because of: "
             f"{', '.join(sorted(reasons))}. Nothing was published. Correct the files or the "
-            "options by which they are read, such as `user_field`, `text_field`, encoding and "
+            "options by which they are read, such as `user_field`, `text_field`, `encoding` and "
             "`input_format`, or give a larger `max_rejected` to go on without these records. "
             "--rejects DIR lists them."
         )

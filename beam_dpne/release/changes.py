@@ -113,6 +113,12 @@ def compare_releases(old: Release, new: Release) -> pa.Table:
 
 def _check_comparable(old: Release, new: Release) -> None:
     """Raises UsageError if two releases cannot be compared."""
+    for each in (old, new):
+        if not isinstance(each, Release):
+            raise UsageError(
+                f"a comparison must have two releases, got {type(each).__name__}. "
+                "`beam_dpne.read_release` opens the one in a directory."
+            )
     for name, value_of in _SAME.items():
         of_old = value_of(old)
         of_new = value_of(new)

@@ -83,6 +83,24 @@ def check_not_below(name: str, path: str, output: str) -> None:
         )
 
 
+def check_no_release_in(name: str, path: str, output: str) -> None:
+    """Refuses a release in a folder of a series or a budget, whose files and locks are its own.
+
+    Args:
+      name: Name of the parameter that gives the folder.
+      path: The folder.
+      output: Directory of the release.
+
+    Raises:
+      UsageError: It is that folder, or in it, as it is written or where links lead.
+    """
+    if any(_is_same(folder, path) for folder in _around(output)):
+        raise UsageError(
+            f"`output` must be outside the folder of `{name}`, got `output={output}` and "
+            f"`{name}={path}`. Choose another output."
+        )
+
+
 def _around(path: str) -> list[str]:
     """Returns a path and the folders around it, as it is written and then where links lead."""
     starts = {absolute_path(path).rstrip("/"): None, real_path(path): None}

@@ -188,6 +188,8 @@ def test_a_release_in_memory_is_the_release_of_its_files(commanded, table, tmp_p
         page = release.report(output_format=output_format, since=written)
         assert page == written.report(output_format=output_format, since=release)
     assert set(release.compare(written)["change"].to_pylist()) == {"unchanged"}
+    with pytest.raises(UsageError, match="must have two releases, got str"):
+        release.compare("release")
     with pytest.raises(ReleaseError, match="which is a release already"):
         release.write(tmp_path / "jsonl")
 

@@ -239,6 +239,7 @@ def places(cli, tmp_path):
         ("set-union", ("--output", "out", "--known", "a.csv")),
         ("ngrams", ("--output", "out", "--stop_list", "a.csv")),
         ("bayesian", ("--output", "out", "--public", "a.csv", "--length", 2)),
+        ("count", ("--output", "out", "--phrases", "a.csv")),
     ],
 )
 def test_a_check_refuses_what_the_run_refuses_in_the_same_words(
@@ -252,6 +253,14 @@ def test_a_check_refuses_what_the_run_refuses_in_the_same_words(
     assert (check.status, run.status) == (2, 2), (check, run)
     assert check.err.splitlines()[-1] == run.err.splitlines()[-1]
     assert sorted(places.rglob("*")) == before
+
+
+@pytest.mark.parametrize("given", [("bayesian", "--public"), ("count", "--phrases")])
+def test_a_check_without_a_budget_reads_public_lists(cli, places, given):
+    program, option = given
+    ended = cli("check", program, "--input", places / "a.csv", option, places / "known.csv")
+    assert ended.status == 2
+    assert f"{option} must be a table with a column" in ended.err
 
 
 def test_a_check_notes_no_run_in_a_budget_that_allows_it(cli, places, monkeypatch):

@@ -227,6 +227,10 @@ def test_the_two_folders_are_given_together_and_outside_of_releases(
     ended = cli(*given[:3], *series, "--output", series[place + 1] / "..")
     assert ended.status == 2
     assert "outside" in ended.err or "empty" in ended.err
+    # There the lock of the release would wait for that of the run.
+    ended = cli(*given[:3], *series, "--output", series[place + 1] / "release")
+    assert ended.status == 2
+    assert "--output must be outside the folder of --" in ended.err
 
 
 @pytest.mark.parametrize(
