@@ -271,8 +271,10 @@ def _listed(name: str, table: pa.Table) -> Listed:
     """
     has_ngrams = NGRAM in table.column_names
     texts = table[NGRAM if has_ngrams else _ITEM].cast(pa.string()).combine_chunks()
-    trimmed = pc.call_function("utf8_trim_whitespace", [texts.fill_null("")])
-    is_usable = pc.call_function("binary_length", [trimmed]).to_numpy() > 0
+    is_usable = texts.is_valid().to_numpy(zero_copy_only=False)
+    if has_ngrams:
+        # An item may be the empty text, and an n-gram has a word.
+        is_usable = pc.call_function("binary_length", [texts.fill_null("")]).to_numpy() > 0
     groups = None
     if has_ngrams and GROUP in table.column_names:
         groups, fault = group_column(table[GROUP].combine_chunks(), GROUP)

@@ -77,7 +77,7 @@ def test_the_phrases_of_a_release_are_counted_and_its_ledger_is_named(counted, c
         ("list.txt", "good morning\n...\n", "..."),
         ("list.txt", "good morning\nGOOD morning!\n", "GOOD morning!"),
         ("list.jsonl", '{"ngram": "good morning"}\n{"ngram": null}\n', "1 other rows"),
-        ("list.csv", 'ngram,note\ngood morning,a\n" ",b\n', "1 other rows"),
+        ("list.csv", 'ngram,note\ngood morning,a\n"",b\n', "1 other rows"),
         ("pairs.csv", "group,ngram\na,good morning\n,you\n", "1 other rows"),
         ("pairs.jsonl", '{"ngram": "good morning", "group": "a"}\n{"ngram": "you"}\n', "1 other"),
     ],
