@@ -459,7 +459,7 @@ def with_share(values: Mapping[str, Any]) -> dict[str, Any]:
 def only_run_of(path: str, participants: str) -> Iterator[None]:
     """Keeps other runs from a series while this one is at work.
 
-    Both folders are locked: a copy of one of them, which another run is given, has a lock of its own.
+    Both folders are locked, since a copy of one of them would have a lock of its own.
 
     Args:
       path: Folder of the series.

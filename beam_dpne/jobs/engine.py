@@ -125,8 +125,8 @@ def beam_options(arguments: Sequence[str], known: Collection[str] = ()) -> BeamO
         # of a second. One of ours is a partition of users and takes longer, and the worker is a single
         # process, so that data travel twice for nothing.
         options.view_as(DebugOptions).add_experiment("prism_disable_sdf_split")
-    # Of the launch of a Flex Template Dataflow has checked the names by the form, and what else is
-    # there is its launcher's.
+    # In the launch of a Flex Template, Dataflow has checked all names by the form, and its launcher
+    # adds options of its own.
     if _kind_of(runner) == "dataflowrunner" and not is_flex_launch(options):
         _check_known(others, known)
     named = BeamOptions(runner=_runner(runner, options), pipeline_options=options)

@@ -120,7 +120,7 @@ def lines_into(
 def gathered_parts(
     reading: Iterator[None], into: text_formats.Gathered, item: WorkItem, unit: str
 ) -> Iterator[Part]:
-    """Yields what has been gathered each time that reading pauses, and what is left at its end."""
+    """Yields a part each time that reading pauses, and one with the rest at its end."""
     options = into.options
     tokens = pa.list_(pa.string()) if options.text_is_tokens else pa.string()
     user = NAMED_USER if item.kind == "sequences" else pa.string()

@@ -84,7 +84,7 @@ def check_not_below(name: str, path: str, output: str) -> None:
 
 
 def check_no_release_in(name: str, path: str, output: str) -> None:
-    """Refuses a release in a folder of a series or a budget, whose files and locks are its own.
+    """Refuses a release in a folder that has files and locks of its own, such as that of a series.
 
     Args:
       name: Name of the parameter that gives the folder.

@@ -4,7 +4,6 @@ How many released n-grams one user alone has, and nobody, under each run key: of
 line, dealt to users, and of users of one title with boilerplate after it.
 """
 
-import argparse
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from beam_dpne import NgramsPlan
 from beam_dpne.cli.display import print_table
 from beam_dpne.evaluation.corpus import Corpus, codes_of_sets, corpus_of, index_corpus
-from pipelines.experiments.favour import dealt_words, heavy_tailed, titles_of
+from pipelines.experiments.favour import dealt_words, heavy_tailed, parsed, titles_of
 from pipelines.experiments.known import World, nothing
 from pipelines.experiments.studies import NOTICE
 
@@ -72,12 +71,7 @@ def judged(world: World, keys: Sequence[int], epsilon: float) -> np.ndarray:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Prints a table of all users: means over run keys, with the range of those of one user."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("path", metavar="TITLES")
-    parser.add_argument("--titles", type=int, default=60_000)
-    parser.add_argument("--epsilons", type=float, nargs="+", default=[1, 4, 10])
-    parser.add_argument("--keys", type=int, nargs="+", default=[1, 2, 3, 4, 5])
-    given = parser.parse_args(argv)
+    given = parsed(argv, __doc__)
     table = []
     for name, corpus in worlds(titles_of(given.path, given.titles)).items():
         world = World(corpus=corpus, plan=NgramsPlan(epsilon=1, delta=1e-6))

@@ -128,14 +128,19 @@ def compared(corpus: Corpus, epsilon: float, keys: Sequence[int]) -> dict[str, n
     return found
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Prints a table of all users."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def parsed(argv: Sequence[str] | None, description: str | None) -> argparse.Namespace:
+    """Returns the arguments of an experiment on made-up users of public titles."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("path", metavar="TITLES")
     parser.add_argument("--titles", type=int, default=60_000)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[1, 4, 10])
     parser.add_argument("--keys", type=int, nargs="+", default=[1, 2, 3, 4, 5])
-    given = parser.parse_args(argv)
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Prints a table of all users."""
+    given = parsed(argv, __doc__)
     table = []
     for name, corpus in worlds(titles_of(given.path, given.titles)).items():
         for epsilon in given.epsilons:
