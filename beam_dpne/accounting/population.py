@@ -23,7 +23,7 @@ from beam_dpne.accounting.composition import Together, Total, compose
 from beam_dpne.accounting.expense import Expense, as_budget_error, expense_of_ledger
 from beam_dpne.documents.participants import SeriesPlace
 from beam_dpne.errors import BudgetError
-from beam_dpne.lists.parameters import CountedPhrases, KnownLists
+from beam_dpne.lists.parameters import KnownLists, ListedPhrases
 from beam_dpne.reading.options import names_of
 from beam_dpne.release.places import is_release, ledger_path
 from beam_dpne.release.reading import (
@@ -284,7 +284,7 @@ def of_one_key(runs: Mapping[str, Counted]) -> list[list[str]]:
     return [[*names.values()] for names in by_key.values() if len(names) > 1]
 
 
-def known_same_people(asked: KnownLists | CountedPhrases) -> tuple[str, ...]:
+def known_same_people(asked: KnownLists | ListedPhrases) -> tuple[str, ...]:
     """Returns the SHA-256 of the ledgers of the releases among a run's lists about the same people.
 
     Args:
@@ -293,7 +293,7 @@ def known_same_people(asked: KnownLists | CountedPhrases) -> tuple[str, ...]:
     Raises:
       FileNotFoundError, ReleaseError: A list or a ledger is not there, or cannot be read.
     """
-    if isinstance(asked, CountedPhrases):
+    if isinstance(asked, ListedPhrases):
         releases = [asked.phrases] if asked.phrases_same_people else []
     elif asked.known_same_people:
         releases = [path for path in names_of(asked.known or ()) if is_release("known", path)]

@@ -19,6 +19,7 @@ from beam_dpne.api.keywords import (
     are_paths,
     asked_of,
     document,
+    phrases_of,
     plain,
     with_keywords,
 )
@@ -33,6 +34,7 @@ from beam_dpne.jobs.planning import Planned, planned
 from beam_dpne.jobs.preparing import prepare
 from beam_dpne.jobs.running import run_in_memory
 from beam_dpne.jobs.showing import Showing
+from beam_dpne.lists.parameters import ListedPhrases
 from beam_dpne.reading.frames import Frame
 from beam_dpne.reading.options import names_of
 from beam_dpne.release.places import LEDGER_NAME
@@ -96,11 +98,16 @@ def account(*releases: Any, **keywords: Any) -> Accounted:
 
 
 def _released(name: str, held: Frame, keywords: Mapping[str, Any]) -> Release:
+    # Groups of parameters for which there is something else.
+    without: list[type] = [Writing]
+    phrases = phrases_of(keywords.get("phrases"))
+    if phrases is not None:
+        without.append(ListedPhrases)
     if are_paths(held.given):
-        asked = asked_of(CALLS[name], keywords, {"input": plain(held.given)}, (Writing,))
+        asked = asked_of(CALLS[name], keywords, {"input": plain(held.given)}, without)
         frame = None
     else:
-        asked = asked_of(CALLS[name], keywords, {}, (Writing, Input))
+        asked = asked_of(CALLS[name], keywords, {}, [*without, Input])
         frame = held
     showing = _showing(asked)
     prepared = prepare(
@@ -110,6 +117,7 @@ def _released(name: str, held: Frame, keywords: Mapping[str, Any]) -> Release:
         asked.objects.get("tokenizer"),
         frame=frame,
         run_key=asked.objects.get("run_key"),
+        phrases=phrases,
     )
     release, records = run_in_memory(asked.made, prepared, showing)
     for told in records.told(asked.made[Rejecting].rejects, "rejects", quiet=showing.quiet):

@@ -5,7 +5,7 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from beam_dpne.errors import UsageError
@@ -34,8 +34,8 @@ _NAMED = re.compile(
     rf"(beam-dpne \w+(?: [\w./-]+)*)|(?:--(?=[a-z_])|\b(?=(?:{'|'.join(SHORTER)})\b))([a-z_]+)"
 )
 _PARAMETERS = {keyword: name for name, keyword in SHORTER.items()}
-# Keywords whose values may be objects: a function, a key.
-_OBJECTS = ("tokenizer", "run_key")
+# Keywords whose values may be objects: a function, a key, the phrases themselves.
+_OBJECTS = ("tokenizer", "run_key", "phrases")
 # Keywords that come first in help.
 _FIRST = ("user", "text", "epsilon", "delta")
 _PLAN = Parameter(
@@ -167,7 +167,7 @@ class Asked:
 
     Attributes:
       made: the groups of parameters.
-      objects: the values that are objects and no parameters: a tokenizer, a run key.
+      objects: the values that are objects and no parameters: a tokenizer, a run key, phrases.
       progress: whether progress is shown.
     """
 
@@ -264,6 +264,21 @@ def plain(value: object) -> object:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     return tuple(map(plain, value)) if isinstance(value, list | tuple) else value
+
+
+def phrases_of(given: object) -> list[str] | None:
+    """Returns phrases in memory, or None if a path, or nothing, is given.
+
+    Raises:
+      UsageError: they are no texts.
+    """
+    if given is None or isinstance(given, PATHS):
+        return None
+    phrases = list(given) if isinstance(given, Iterable) else [given]
+    texts = [each for each in phrases if isinstance(each, str)]
+    if len(texts) < len(phrases):
+        raise UsageError("`phrases` must be a path, or texts with a phrase each.")
+    return texts
 
 
 def are_paths(given: object) -> bool:

@@ -12,7 +12,7 @@ from beam_dpne.errors import BudgetError
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Running, Writing
 from beam_dpne.jobs.showing import Showing
-from beam_dpne.lists.parameters import CountedPhrases, KnownLists
+from beam_dpne.lists.parameters import KnownLists, ListedPhrases
 from beam_dpne.release.schema import ReleaseNotes
 
 
@@ -151,7 +151,7 @@ def checked_note(
 
 def same_people_of(made: Made) -> tuple[str, ...]:
     """Returns the SHA-256 of the ledgers of releases about the same people among a run's lists."""
-    lists = next((kind for kind in (KnownLists, CountedPhrases) if kind in made), None)
+    lists = next((kind for kind in (KnownLists, ListedPhrases) if kind in made), None)
     return () if lists is None else known_same_people(made[lists])
 
 

@@ -40,13 +40,13 @@ from beam_dpne.jobs.parameters import (
 from beam_dpne.jobs.series import check_series, placed
 from beam_dpne.jobs.showing import Showing
 from beam_dpne.lists.copies import refuse_input
-from beam_dpne.lists.parameters import CountedPhrases, KnownLists, PublicCounting
+from beam_dpne.lists.parameters import CountedPhrases, KnownLists, ListedPhrases, PublicCounting
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.phrase_counts.plan import PhraseCountsPlan
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.frames import Frame
-from beam_dpne.reading.options import InputDescription, ReadOptions, codec_of, names_of
+from beam_dpne.reading.options import ReadOptions, codec_of, names_of
 from beam_dpne.release.places import check_not_below, check_outside
 from beam_dpne.release.publishing import check_output
 from beam_dpne.release.reading import as_release_error
@@ -62,6 +62,9 @@ if TYPE_CHECKING:
     from beam_dpne.lists.public_counts import PublicCounts
 
     _Options = BeamOptions | None
+
+# Programs that cannot run without a public list.
+_OF_A_LIST = (PhraseCountsPlan, ProbabilitiesPlan)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -94,6 +97,7 @@ def prepare(
     *,
     frame: Frame | None = None,
     run_key: RunKey | None = None,
+    phrases: Sequence[str] | None = None,
     shows_fields: bool = False,
 ) -> Prepared:
     """Checks all that a run checks before it reads its input as a whole.
@@ -105,6 +109,7 @@ def prepare(
       tokenizer: replaces the one that the parameters name.
       frame: the input, if the parameters name none.
       run_key: replaces the one that the parameters name.
+      phrases: the list whose users are counted, if the parameters name none.
       shows_fields: whether an error may name the fields that a file has, which may be data.
 
     Raises:
@@ -119,12 +124,12 @@ def prepare(
     ruled = _ruled(made, chosen)
     key = run_key or _run_key(made, options)
     plan = next((made[kind] for kind in PLANS.values() if kind in made), None)
-    known = _known(made, options, corpus, showing, plan=plan, tokenizer=ruled)
+    listed = _listed(made, options, corpus, showing, plan=plan, tokenizer=ruled, phrases=phrases)
     private = None
     if plan is not None:
         refuse_too_large_delta(plan)
         warn_of_large_delta(plan, showing)
-    if plan is not None and _has_list(made, plan):
+    if plan is not None and (listed is not None or not isinstance(plan, _OF_A_LIST)):
         given = made[Running].partitions
         common = _Common(
             plan=plan,
@@ -132,15 +137,9 @@ def prepare(
             partitions=given or _partitions(corpus.files, workers),
             run_key=key,
         )
-        private = _private(made, options, corpus, known, common)
+        private = _private(listed, corpus, common)
         if made[Running].series is not None:
             private = placed(private, made[Running])
-    elif CountedPhrases in made:
-        # `check` reads the public list also where the budget is missing.
-        _phrases(made, options, corpus, ruled, PhraseCountsPlan.max_phrases)
-    elif PublicCounting in made:
-        usual = ProbabilitiesPlan
-        _public_counts(made, options, corpus, ruled, (usual.length, usual.vocabulary_size))
     _warn_of_readable_key(made, showing)
     return Prepared(
         options=options,
@@ -331,8 +330,43 @@ def _check_beside(options: "BeamOptions", output: str) -> None:
     check_beside(options, output)
 
 
-def _known(
+def _listed(
     made: Made,
+    options: "_Options",
+    corpus: _Corpus,
+    showing: Showing,
+    *,
+    plan: Plan | None,
+    tokenizer: str | Tokenizer,
+    phrases: Sequence[str] | None,
+) -> "KnownNgrams | PublicCounts | PhraseList | None":
+    """Returns the public list of a run, or None if it has none; also without a plan, as for `check`."""
+    if KnownLists in made:
+        return _known(made[KnownLists], options, corpus, showing, plan=plan, tokenizer=tokenizer)
+    if PublicCounting in made:
+        return _public_counts(made[PublicCounting].public, options, corpus, plan, tokenizer)
+    source = phrases
+    if ListedPhrases in made:
+        source = made[ListedPhrases]
+    if source is None:
+        return None
+    from beam_dpne.lists.phrases import read_phrases
+
+    sizes = plan if isinstance(plan, PhraseCountsPlan) else PhraseCountsPlan
+    return read_phrases(
+        source,
+        made[CountedPhrases],
+        tokenizer,
+        is_grouped=corpus.reading.group_field is not None,
+        most=sizes.max_phrases,
+        inputs=corpus.files,
+        options=_pipeline_options(options),
+        reading=corpus.reading,
+    )
+
+
+def _known(
+    asked: KnownLists,
     options: "_Options",
     corpus: _Corpus,
     showing: Showing,
@@ -341,12 +375,12 @@ def _known(
     tokenizer: str | Tokenizer,
 ) -> "KnownNgrams | None":
     """Returns the known n-grams, or None without lists; a list without any is told."""
-    if KnownLists not in made or made[KnownLists].known is None:
+    if asked.known is None:
         return None
     from beam_dpne.lists.known import read_known
 
     known = read_known(
-        made[KnownLists],
+        asked,
         getattr(plan, "max_length", 1),
         tokenizer,
         corpus.files,
@@ -356,13 +390,6 @@ def _known(
     if not all(each["ngrams"] for each in known.lists):
         showing.advise("a list of --known has no n-gram: see --known_min_count.")
     return known
-
-
-def _has_list(made: Made, plan: Plan) -> bool:
-    """Whether the public list without which a program cannot run is given."""
-    if isinstance(plan, ProbabilitiesPlan):
-        return PublicCounting in made
-    return not isinstance(plan, PhraseCountsPlan) or CountedPhrases in made
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -375,98 +402,74 @@ class _Common:
     run_key: RunKey | None
 
 
-def _private(
-    made: Made, options: "_Options", corpus: _Corpus, known: "KnownNgrams | None", common: _Common
-) -> PrivateRun:
-    """Returns the parameters of the program's run."""
+def _private(listed: Any, corpus: _Corpus, common: _Common) -> PrivateRun:
+    """Returns the parameters of the run of a plan, with its public list."""
     described = corpus.reading.describe([file.path for file in corpus.files])
-    if SetUnionPlan in made:
+    # Documents have columns of these names, whatever the fields of the files are.
+    group_field = None if described.group_field is None else GROUP
+    if isinstance(common.plan, SetUnionPlan):
         return SetUnionRun(
             plan=common.plan,
             tokenizer=common.tokenizer,
             partitions=common.partitions,
             run_key=common.run_key,
             described=described,
-            known=None if known is None else known.items,
+            known=None if listed is None else listed.items,
         )
-    if PhraseCountsPlan in made:
-        return _count(made, options, corpus, common, described)
-    if ProbabilitiesPlan not in made:
-        return NgramsRun(
+    if isinstance(common.plan, PhraseCountsPlan):
+        from beam_dpne.phrase_counts.run import PhraseCountsRun
+
+        return PhraseCountsRun(
             plan=common.plan,
             tokenizer=common.tokenizer,
             partitions=common.partitions,
             run_key=common.run_key,
             described=described,
-            known=known,
-            # Documents have columns of these names, whatever the fields of the files are.
-            group_field=GROUP if described.group_field else None,
+            phrases=listed,
+            group_field=group_field,
         )
-    # Its libraries take time to load, which the other programs do without.
-    from beam_dpne.bayesian.run import BayesianRun
+    if isinstance(common.plan, ProbabilitiesPlan):
+        # Its libraries take time to load, which the other programs do without.
+        from beam_dpne.bayesian.run import BayesianRun
 
-    sizes = (common.plan.length, common.plan.vocabulary_size)
-    public = _public_counts(made, options, corpus, common.tokenizer, sizes)
-    return BayesianRun(
+        return BayesianRun(
+            plan=common.plan,
+            tokenizer=common.tokenizer,
+            partitions=common.partitions,
+            run_key=common.run_key,
+            described=described,
+            public=listed,
+        )
+    return NgramsRun(
         plan=common.plan,
         tokenizer=common.tokenizer,
         partitions=common.partitions,
         run_key=common.run_key,
         described=described,
-        public=public,
-    )
-
-
-def _count(
-    made: Made, options: "_Options", corpus: _Corpus, common: _Common, described: InputDescription
-) -> PrivateRun:
-    """Returns the parameters of a count of users of a list."""
-    from beam_dpne.phrase_counts.run import PhraseCountsRun
-
-    phrases = _phrases(made, options, corpus, common.tokenizer, common.plan.max_phrases)
-    return PhraseCountsRun(
-        plan=common.plan,
-        tokenizer=common.tokenizer,
-        partitions=common.partitions,
-        run_key=common.run_key,
-        described=described,
-        phrases=phrases,
-        group_field=None if described.group_field is None else GROUP,
-    )
-
-
-def _phrases(
-    made: Made, options: "_Options", corpus: _Corpus, tokenizer: str | Tokenizer, most: int
-) -> "PhraseList":
-    """Returns the list whose users are counted, of so many phrases at most."""
-    from beam_dpne.lists.phrases import read_phrases
-
-    return read_phrases(
-        made[CountedPhrases],
-        tokenizer,
-        is_grouped=corpus.reading.group_field is not None,
-        most=most,
-        inputs=corpus.files,
-        options=_pipeline_options(options),
-        reading=corpus.reading,
+        known=listed,
+        group_field=group_field,
     )
 
 
 def _public_counts(
-    made: Made,
+    path: str,
     options: "_Options",
     corpus: _Corpus,
+    plan: Plan | None,
     tokenizer: str | Tokenizer,
-    sizes: tuple[int, int],
 ) -> "PublicCounts":
-    """Returns the public n-grams of a length, at most so many; `sizes` has both."""
+    """Returns the public n-grams of a plan, or of a usual one."""
     from beam_dpne.lists.public_counts import read_public_counts
 
-    path = made[PublicCounting].public
+    sizes = plan if isinstance(plan, ProbabilitiesPlan) else ProbabilitiesPlan
     check_access([path], [], _pipeline_options(options))
     refuse_input("public", path, corpus.files, corpus.reading)
-    length, most = sizes
-    return read_public_counts(path, length=length, tokenizer=tokenizer, vocabulary_size=most)
+    return read_public_counts(
+        path,
+        length=sizes.length,
+        tokenizer=tokenizer,
+        vocabulary_size=sizes.vocabulary_size,
+    )
 
 
 def _partitions(files: Sequence[InputFile], workers: int | None) -> int:

@@ -66,7 +66,10 @@ _PROGRAMS = (
     Program(
         name="count",
         plan="phrase_counts.plan:PhraseCountsPlan",
-        more=("reading.options:Grouping", "lists.parameters:CountedPhrases"),
+        more=(
+            *("reading.options:Grouping", "lists.parameters:ListedPhrases"),
+            "lists.parameters:CountedPhrases",
+        ),
     ),
 )
 PROGRAMS: Mapping[str, Program] = {program.name: program for program in _PROGRAMS}

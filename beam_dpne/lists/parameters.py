@@ -66,8 +66,8 @@ class PublicCounting(Parameters):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CountedPhrases(Parameters):
-    """The list whose users `beam-dpne count` counts."""
+class ListedPhrases(Parameters):
+    """Where the list is whose users `beam-dpne count` counts."""
 
     phrases: Annotated[
         str,
@@ -78,6 +78,20 @@ class CountedPhrases(Parameters):
             path="file",
         ),
     ]
+    phrases_same_people: Annotated[
+        bool,
+        Parameter(
+            "The release that gives the phrases is of the same users: users of this input, so that the "
+            "budgets of both add up (beam-dpne account).",
+            in_short_help=False,
+        ),
+    ] = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CountedPhrases(Parameters):
+    """In which groups the phrases of a list are counted, and what is done with those of no text."""
+
     groups: Annotated[
         tuple[str, ...] | None,
         Parameter(
@@ -94,11 +108,3 @@ class CountedPhrases(Parameters):
             "that it makes equal to another phrase of the list.",
         ),
     ] = "refuse"
-    phrases_same_people: Annotated[
-        bool,
-        Parameter(
-            "The release that gives the phrases is of the same users: users of this input, so that the "
-            "budgets of both add up (beam-dpne account).",
-            in_short_help=False,
-        ),
-    ] = False

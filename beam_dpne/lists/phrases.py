@@ -35,7 +35,7 @@ from beam_dpne.lists.files import (
 )
 from beam_dpne.lists.finding import find_rows
 from beam_dpne.lists.left_out import left_out_by
-from beam_dpne.lists.parameters import CountedPhrases
+from beam_dpne.lists.parameters import CountedPhrases, ListedPhrases
 from beam_dpne.reading.columns import group_fault
 from beam_dpne.reading.files import InputFile, line_blocks, sha256_of
 from beam_dpne.reading.options import ReadOptions
@@ -116,8 +116,7 @@ class PhraseList:
           ValueError: if there are no phrases, or one has no words, or is repeated.
         """
         entries = [_Entry(join_tokens(tokens), tuple(tokens)) for tokens in phrases]
-        own = _made(_usable(_in_groups(entries, groups), leaves_out=False))
-        return _with_section(own, {"kind": "given", "sha256": own.sha256, "left_out": 0})
+        return _with_section(_made(_usable(_in_groups(entries, groups), leaves_out=False)), None, 0)
 
     @property
     def sha256(self) -> str:
@@ -142,7 +141,24 @@ class PhraseList:
         return np.searchsorted(batch.offsets, starts, side="right") - 1, rows
 
 
+class _Found(NamedTuple):
+    """What a list has, before anything is left out.
+
+    Attributes:
+      entries: the phrases.
+      described: what the ledger says of a list that is stored, but for its sizes; None of another.
+      place: the list in words, for messages.
+      unusable: how many rows have no phrase, or no group that can be used.
+    """
+
+    entries: list[_Entry]
+    described: Mapping[str, Any] | None
+    place: str
+    unusable: int = 0
+
+
 def read_phrases(
+    source: ListedPhrases | Sequence[str],
     asked: CountedPhrases,
     tokenizer: str | Tokenizer,
     *,
@@ -155,7 +171,8 @@ def read_phrases(
     """Returns the phrases of a list.
 
     Args:
-      asked: the parameters.
+      source: where the list is, or the phrases themselves, which are read as lines.
+      asked: in which groups they are counted, and what is done with those of no text.
       tokenizer: that of the run, with its rules. It splits lines and the phrases of a table; those of a
         release that was made with it are taken as they are.
       is_grouped: whether the documents of the run have groups.
@@ -170,53 +187,65 @@ def read_phrases(
         not looked at.
       AccessError, InputError, ReleaseError, FileNotFoundError: if the list cannot be read.
     """
-    path = asked.phrases
-    check_access([path], [], options)
-    kind = kind_of("phrases", path)
+    if isinstance(source, ListedPhrases):
+        check_access([source.phrases], [], options)
+        found = _read(source, tokenizer, inputs, reading)
+    else:
+        lines = _of_lines(source, tokenizer, "phrases in memory")
+        found = _Found(lines, None, "the list")
     leaves_out = asked.unmakeable == "leave_out"
-    unusable = 0
-    if asked.phrases_same_people and kind != RELEASE:
+    if found.unusable and not leaves_out:
+        raise UsageError(
+            "`phrases` must have a phrase in each row, and a group that can be used if there is a "
+            f"column group, got {found.unusable} other rows in {found.place}. Correct the table, or "
+            "set `unmakeable=leave_out`."
+        )
+    entries = _grouped(found.entries, asked, is_grouped=is_grouped)
+    kept = _usable(entries, leaves_out=leaves_out)
+    if not 0 < len(kept) <= most:
+        raise UsageError(
+            f"`phrases` must be from 1 to `max_phrases={most}`, got {len(kept)} of {found.place} in "
+            "all groups."
+        )
+    left_out = found.unusable + len(entries) - len(kept)
+    return _with_section(_made(kept), found.described, left_out)
+
+
+def _read(
+    source: ListedPhrases,
+    tokenizer: str | Tokenizer,
+    inputs: Sequence[InputFile],
+    reading: ReadOptions | None,
+) -> _Found:
+    """Returns what a list has that is stored; see `read_phrases`."""
+    path = source.phrases
+    kind = kind_of("phrases", path)
+    if source.phrases_same_people and kind != RELEASE:
         raise UsageError(f"`phrases_same_people` needs a release as phrases, got {path}.")
     if kind == RELEASE:
         release, listed = read_released("phrases", path)
-        described = release_description(release, same_people=asked.phrases_same_people)
+        described = release_description(release, same_people=source.phrases_same_people)
         is_same = release.tokenizer == tokenizer_name(tokenizer)
-        entries = _as_listed(listed, tokenizer, as_they_are=is_same)
-    else:
-        refuse_input("phrases", path, inputs, reading)
-        described = {"kind": TEXT if kind == TEXT else TABLE, "sha256": sha256_of(path)}
-        if kind == TEXT:
-            entries = _of_lines(path, tokenizer)
-        else:
-            table = read_table("phrases", path)
-            unusable = table.unusable
-            entries = _as_listed(table, tokenizer, as_they_are=False)
-    if unusable and not leaves_out:
-        raise UsageError(
-            "`phrases` must have a phrase in each row, and a group that can be used if there is a "
-            f"column group, got {unusable} other rows in {path}. Correct the table, or set "
-            "`unmakeable=leave_out`."
-        )
-    entries = _grouped(entries, asked, is_grouped=is_grouped)
-    found = _usable(entries, leaves_out=leaves_out)
-    if not 0 < len(found) <= most:
-        raise UsageError(
-            f"`phrases` must be from 1 to `max_phrases={most}`, got {len(found)} of {path} in all "
-            "groups."
-        )
-    left_out = unusable + len(entries) - len(found)
-    return _with_section(_made(found), {**described, "left_out": left_out})
+        return _Found(_as_listed(listed, tokenizer, as_they_are=is_same), described, path)
+    refuse_input("phrases", path, inputs, reading)
+    described = {"kind": TEXT if kind == TEXT else TABLE, "sha256": sha256_of(path)}
+    if kind == TEXT:
+        lines = itertools.chain.from_iterable(line_blocks(path))
+        return _Found(_of_lines(lines, tokenizer, f"the text {path}"), described, path)
+    table = read_table("phrases", path)
+    entries = _as_listed(table, tokenizer, as_they_are=False)
+    return _Found(entries, described, path, table.unusable)
 
 
-def _of_lines(path: str, tokenizer: str | Tokenizer) -> list[_Entry]:
-    """Returns the phrases of a text, one a line; lines of white space are passed over."""
+def _of_lines(lines: Iterable[str], tokenizer: str | Tokenizer, place: str) -> list[_Entry]:
+    """Returns the phrases of lines, one each; lines of white space are passed over."""
     if tokenizer_name(tokenizer) == "tokens":
         raise InputError(
-            "`phrases` must be a table or a release with `tokenizer='tokens'`, got the text "
-            f"{path}, whose lines do not say where such tokens end."
+            f"`phrases` must be a table or a release with `tokenizer='tokens'`, got {place}, whose "
+            "lines do not say where such tokens end."
         )
-    lines = [line for line in itertools.chain.from_iterable(line_blocks(path)) if line.strip()]
-    return [_Entry(*each) for each in zip(lines, _tokens_of(lines, tokenizer), strict=True)]
+    texts = [line for line in lines if line.strip()]
+    return [_Entry(*each) for each in zip(texts, _tokens_of(texts, tokenizer), strict=True)]
 
 
 def _as_listed(listed: Listed, tokenizer: str | Tokenizer, *, as_they_are: bool) -> list[_Entry]:
@@ -339,6 +368,9 @@ def _made(entries: Sequence[_Entry]) -> PhraseList:
     )
 
 
-def _with_section(own: PhraseList, described: Mapping[str, Any]) -> PhraseList:
-    listed = {**described, "phrases": len(own)}
+def _with_section(
+    own: PhraseList, described: Mapping[str, Any] | None, left_out: int
+) -> PhraseList:
+    described = described or {"kind": "given", "sha256": own.sha256}
+    listed = {**described, "left_out": left_out, "phrases": len(own)}
     return dataclasses.replace(own, section={"meaning": _MEANING, "lists": [listed]})

@@ -24,7 +24,7 @@ from beam_dpne.jobs.made import Made, fields_in, typed_values, with_file
 from beam_dpne.jobs.parameters import Input, PlanFile, Rejecting, Running, Tokenizing, Writing
 from beam_dpne.jobs.preparing import check_directory
 from beam_dpne.lists.known import KnownNgrams, read_known
-from beam_dpne.lists.parameters import CountedPhrases, KnownLists, PublicCounting
+from beam_dpne.lists.parameters import CountedPhrases, KnownLists, ListedPhrases, PublicCounting
 from beam_dpne.lists.phrases import read_phrases
 from beam_dpne.lists.public_counts import read_public_counts
 from beam_dpne.mechanism.plan import GaussianPlan
@@ -177,7 +177,7 @@ class _Common(NamedTuple):
 
 
 def _common(
-    made: Made, plan: GaussianPlan, lists: KnownLists | PublicCounting | CountedPhrases
+    made: Made, plan: GaussianPlan, lists: KnownLists | PublicCounting | ListedPhrases
 ) -> _Common:
     """Checks the groups that all private transforms have, and warns of a large δ."""
     fields = made[ReadOptions]
@@ -367,7 +367,7 @@ def BayesianCounts(made: Made) -> beam.PTransform:
 
 
 @_keys(
-    {CountedPhrases: (), **_private_keys(PhraseCountsPlan), Grouping: ()},
+    {ListedPhrases: (), CountedPhrases: (), **_private_keys(PhraseCountsPlan), Grouping: ()},
 )
 def CountPhrases(made: Made) -> beam.PTransform:
     """Counts the users of every phrase of a public list.
@@ -382,16 +382,17 @@ def CountPhrases(made: Made) -> beam.PTransform:
     user with all rows is added or removed. Nothing else that the pipeline writes is private.
     """
     plan = made[PhraseCountsPlan]
-    asked = made[CountedPhrases]
+    listed = made[ListedPhrases]
     group_field = made[Grouping].group_field
     tokenizing = made[Tokenizing]
     phrases = read_phrases(
-        asked,
+        listed,
+        made[CountedPhrases],
         with_rules(tokenizing, tokenizing.name()),
         is_grouped=group_field is not None,
         most=plan.max_phrases,
     )
-    common = _common(made, plan, asked)
+    common = _common(made, plan, listed)
     transform = phrase_counts.CountPhrases(
         plan=plan,
         phrases=phrases,

@@ -170,6 +170,35 @@ def test_frames_of_other_libraries_give_the_bytes_of_the_command(commanded, tabl
     assert called("ngrams", frame, workers=2, partitions=4).files == commanded("ngrams")
 
 
+@pytest.mark.parametrize("kind", [list, iter, pd.Series])
+def test_phrases_in_memory_are_counted_as_those_of_a_file(commanded, table, kind):
+    phrases = ["good morning", "you there", "nobody"]
+    release = called("count", table, phrases=kind(phrases))
+    (listed,) = release.public_lists
+    assert (listed["kind"], listed["phrases"]) == ("given", 3)
+    ranges = {
+        row["ngram"]: (row["users_low"], row["users_high"]) for row in release.table().to_pylist()
+    }
+    assert set(ranges) == set(phrases)
+    assert ranges["good morning"][0] <= 400 <= ranges["good morning"][1]
+    assert ranges["nobody"][0] == 0
+    assert called("count", table, phrases=kind(phrases)).files == release.files
+
+
+@pytest.mark.parametrize(
+    ("phrases", "said"),
+    [
+        (7, "must be a path, or texts"),
+        ([b"good morning"], "must be a path, or texts"),
+        ([], "from 1 to"),
+        (["good morning", "Good morning!"], "equal to another one"),
+    ],
+)
+def test_wrong_phrases_in_memory_are_refused(table, phrases, said):
+    with pytest.raises(ValueError, match=said):
+        called("count", table, phrases=phrases)
+
+
 def test_a_release_in_memory_is_the_release_of_its_files(commanded, table, tmp_path):
     release = called("ngrams", table)
     assert isinstance(release, Release)
