@@ -3,6 +3,8 @@
 import collections
 import csv
 import json
+import pathlib
+import shutil
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -203,6 +205,19 @@ def test_without_numbers_of_users_there_is_no_ratio(months):
     table = changes_of(months, "old without", "new")
     assert table.schema.names == ["length", "ngram", "change"]
     assert set(table["change"].to_pylist()) == {"new", "gone", "both"}
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("change", [pathlib.Path.unlink, lambda part: part.write_text("")])
+def test_an_error_says_which_of_two_releases_is_damaged(cli, months, tmp_path, place, change):
+    shutil.copytree(months / "old", tmp_path / "damaged")
+    for part in (tmp_path / "damaged").glob("ngrams-*"):
+        change(part)
+    releases = [months / "new"]
+    releases.insert(place, tmp_path / "damaged")
+    ended = cli("compare", *releases)
+    assert ended.status == 2
+    assert f"The release {tmp_path}/damaged is " in ended.err
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
