@@ -238,6 +238,8 @@ def test_the_command_prints_and_writes_the_changes(cli, months, tmp_path, kind):
         assert rows[0].keys() == set(expected.schema.names)
     again = cli("compare", months / "old", months / "new", "--output", path)
     assert "--overwrite" in again.err
+    within = cli("compare", months / "old", months / "new", "--output", months / f"new/a.{kind}")
+    assert (within.status, within.out) == (2, "")
 
 
 @pytest.mark.parametrize(
