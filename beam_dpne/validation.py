@@ -184,6 +184,8 @@ class Parameter:
         if not isinstance(value, kinds) or (isinstance(value, bool) and self.kind is not bool):
             return False
         if isinstance(value, str):
+            if self.path and not value:
+                return False
             known = not self.choices or value in self.choices
             return known and (not self.pattern or bool(re.fullmatch(self.pattern, value)))
         in_range = self.least <= value <= self.most and self.above < value < self.below
@@ -194,7 +196,8 @@ class Parameter:
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         if self.kind in (str, bool):
-            return "true or false" if self.kind is bool else "text"
+            words = "a path" if self.path else "text"
+            return words if self.kind is str else "true or false"
         noun = "an integer" if self.kind is int else "a number"
         low = max(self.least, self.above)
         high = min(self.most, self.below)
@@ -210,7 +213,8 @@ class Parameter:
         return f"a number in {left}{low:g}, {high:g}{right}"
 
     def _refuse(self, value: Any) -> typing.NoReturn:
-        text = f"`{self.name}` must be {self.must_be}, got `{self.name}={value!r}`. {self.remedy}"
+        got = f"`{self.name}={told_value(value)}`"
+        text = f"`{self.name}` must be {self.must_be}, got {got}. {self.remedy}"
         raise ValueError(f"{text.rstrip()}{self._near(value)}")
 
     def _near(self, value: Any) -> str:
@@ -219,6 +223,17 @@ class Parameter:
             if isinstance(each, str) and not self._allows(each):
                 return did_you_mean(each, (*self.choices, *self.names))
         return ""
+
+
+def told_value(value: object) -> str:
+    """Returns a value as messages have it.
+
+    >>> told_value(("a", "b")), told_value(True), told_value("a")
+    ('a,b', 'true', "'a'")
+    """
+    if isinstance(value, list | tuple):
+        return ",".join(map(_text, value)) or "''"
+    return _text(value) if isinstance(value, bool) else repr(value)
 
 
 def _text(value: Any) -> str:
@@ -381,18 +396,27 @@ def did_you_mean(name: str, known: Collection[str], prefix: str = "") -> str:
     return f" Did you mean {' or '.join(prefix + folded[each] for each in near)}?" if near else ""
 
 
+class _Pairs(list[tuple[str, Any]]):
+    """The names and values of an object of JSON, in order; a name may be there twice."""
+
+
 def json_parameters(
     text: str | bytes, known: Collection[str], source: str = "`plan`"
 ) -> dict[str, Any]:
     """Reads a JSON object of parameters with known names; its ValueError quotes no value."""
     try:
-        values = json.loads(text)
+        pairs = json.loads(text, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
         raise ValueError(f"{source} must be a JSON object; line {line} is not JSON.") from None
-    if not isinstance(values, dict):
+    if not isinstance(pairs, _Pairs):
         raise ValueError(f"{source} must be a JSON object of parameters.")
+    values = dict[str, Any]()
+    for name, value in pairs:
+        if name in values:
+            raise ValueError(f"{source} must have each parameter once, got {name} twice.")
+        values[name] = value
     if unknown := sorted(set(values) - set(known)):
         hint = did_you_mean(unknown[0], known)
-        raise ValueError(f"{source} must have known parameters, got {unknown[0]!r}.{hint}")
+        raise ValueError(f"{source} must have known parameters, got {unknown[0]}.{hint}")
     return values

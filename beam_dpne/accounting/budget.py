@@ -207,15 +207,6 @@ class Budget:
             )
         check_together(runs)
 
-    def check_ledger(self, note: str, ledger: bytes) -> None:
-        """Checks the ledger of a release that nobody has seen yet, before it takes the place of a note.
-
-        Raises:
-          BudgetError: With this ledger the budget has no total (see `population.check_together`), so
-            that nobody must see the release.
-        """
-        check_together({**self.runs(), note: counted_ledger(ledger, note)})
-
     def settle_note(self, note: str, ledger: bytes) -> None:
         """Replaces a note by the ledger of a release in memory.
 

@@ -15,7 +15,7 @@ from airflow.sdk import Asset, AssetAlias, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from beam_dpne.jobs.arguments import LOCAL, works_here
-from beam_dpne.jobs.made import Made, fields_in, typed_values, with_file
+from beam_dpne.jobs.made import Made, typed_values, with_file
 from beam_dpne.jobs.parameters import Running
 from beam_dpne.jobs.programs import PROGRAMS
 from beam_dpne.validation import did_you_mean
@@ -133,7 +133,7 @@ class Release(BaseOperator):
         program = PROGRAMS[self.program]
         groups = program.load_groups()
         given = typed_values({**self._given, "output": directory}, program.parameters)
-        return Made(groups, with_file(given, fields_in(groups)))
+        return Made(groups, with_file(given, groups))
 
     def _plan(self, made: Made) -> "Plan":
         """Returns the privacy parameters of a run."""

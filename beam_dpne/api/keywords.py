@@ -12,7 +12,6 @@ from beam_dpne.errors import UsageError
 from beam_dpne.jobs.made import (
     Groups,
     Made,
-    fields_in,
     load_groups,
     parameters_in,
     typed_values,
@@ -233,7 +232,7 @@ def with_plan(values: dict[str, Any], plan: object, groups: Groups) -> dict[str,
     if plan is None:
         return values
     if isinstance(plan, PATHS):
-        return with_file({**values, "plan": os.fspath(plan)}, fields_in(groups))
+        return with_file({**values, "plan": os.fspath(plan)}, groups)
     kind = next(
         kind for kinds in groups.values() for kind in kinds if issubclass(kind, GaussianPlan)
     )

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -10,7 +11,6 @@ from beam_dpne.jobs.arguments import unknown_argument
 from beam_dpne.jobs.made import (
     Groups,
     Made,
-    fields_in,
     imported,
     load_groups,
     parameters_in,
@@ -25,7 +25,26 @@ class OneLineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints the error and exits with status 2."""
-        self.exit(2, f"beam-dpne: error: {message}. See --help.\n")
+        told = re.sub(
+            r"^argument (--\w+): expected one argument$", r"\1 must have a value", message
+        )
+        self.exit(2, f"beam-dpne: error: {told}. See --help.\n")
+
+
+class Once(argparse.Action):
+    """What an option gives that must not be given twice; a flag gives its `const`."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """Notes the value."""
+        if getattr(namespace, self.dest) is not None:
+            parser.error(f"{option_string} is given twice; give it once")
+        setattr(namespace, self.dest, self.const if values == [] else values)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,11 +110,11 @@ class Command:
         if each.name == self.positional:
             parser.add_argument(each.name, nargs="*" if each.several else "?")
         elif each.kind is bool and self.positional:  # A value after it would be the positional one.
-            parser.add_argument(f"--{each.name}", action="store_const", const="true")
+            parser.add_argument(f"--{each.name}", action=Once, nargs=0, const="true")
         elif each.kind is bool:
-            parser.add_argument(f"--{each.name}", nargs="?", const="true")
+            parser.add_argument(f"--{each.name}", action=Once, nargs="?", const="true")
         else:
-            parser.add_argument(f"--{each.name}", action="append" if each.several else "store")
+            parser.add_argument(f"--{each.name}", action="append" if each.several else Once)
 
     def read(self, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         """Returns the values by name that arguments and the file of `plan` give, and Beam's options.
@@ -105,7 +124,7 @@ class Command:
         """
         parsed, others = self.parser().parse_known_args(list(arguments))
         parameters = self.parameters
-        if others and not self.takes_beam:
+        if others and not (self.takes_beam and others[0].startswith("-")):
             raise unknown_argument(others[0], parameters)
         if others:
             from beam_dpne.jobs.preparing import refuse_misspelt
@@ -113,7 +132,7 @@ class Command:
             refuse_misspelt(others, parameters)
         texts = {name: value for name, value in vars(parsed).items() if value not in (None, [])}
         given = {name: _value(parameters[name], text) for name, text in texts.items()}
-        return with_file(given, fields_in(self.load_groups())), others
+        return with_file(given, self.load_groups()), others
 
 
 def _value(each: Parameter, given: str | list[str]) -> Any:

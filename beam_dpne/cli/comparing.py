@@ -9,6 +9,7 @@ from beam_dpne.exports.writing import csv_text
 from beam_dpne.jobs.made import Made
 from beam_dpne.release.changes import compare_releases, differences, told_changes
 from beam_dpne.release.parts import PROGRAMS, render_parts
+from beam_dpne.release.places import check_outside
 from beam_dpne.release.publishing import write_file
 from beam_dpne.release.reading import read_release
 from beam_dpne.storage.directories import check_access
@@ -30,6 +31,8 @@ def compare(made: Made, _beam_arguments: list[str]) -> None:
         raise UsageError(f"`releases` must be two, the old and the new one, got {len(releases)}.")
     if output is not None and not output.lower().endswith(_SUFFIXES):
         raise UsageError(f"`output` must end in {', '.join(_SUFFIXES)}, got `output={output}`.")
+    if output is not None:
+        check_outside("output", output)
     check_access(releases, [])
     old, new = map(read_release, releases)
     changes = compare_releases(old, new)

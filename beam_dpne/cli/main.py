@@ -25,7 +25,7 @@ from beam_dpne.cli import streams
 from beam_dpne.cli.commands import COMMANDS, Command, command_of
 from beam_dpne.cli.help import as_options, overview
 from beam_dpne.elements import progress
-from beam_dpne.errors import WITHHELD, RunError, is_ours, kind_of
+from beam_dpne.errors import WITHHELD, RunError, is_ours, kind_of, own_reason
 from beam_dpne.jobs.failures import LOGGERS, failure_log, is_own_record
 from beam_dpne.jobs.made import Made
 from beam_dpne.validation import did_you_mean
@@ -35,8 +35,6 @@ _WRONG = 2
 _SIGNALLED = 128
 _ONE_SIGNAL_SECONDS = 1.0
 _CHECK_LEDGER = "the release is complete only if its ledger.json is there."
-# While an engine runs a job, the launcher does not know which stage it has reached.
-_MAY_HAVE_PUBLISHED = ("publish", "engine")
 
 
 def program(arguments: Sequence[str] | None = None) -> int:
@@ -101,7 +99,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(overview(COMMANDS))
         return 0 if arguments else _WRONG
     else:
-        hint = did_you_mean(arguments[0], [command.name for command in COMMANDS])
+        names = [command.name for command in COMMANDS]
+        longer = [name for name in names if name.startswith(f"{arguments[0]} ")]
+        hint = did_you_mean(arguments[0], names)
+        if longer:
+            hint = f" There are {' and '.join(longer)}."
         streams.say(f"error: there is no command {arguments[0]}.{hint} See beam-dpne --help.")
         return _WRONG
     return 0
@@ -181,7 +183,7 @@ def _run(command: Command, arguments: Sequence[str], received: Sequence[int]) ->
                 if not given.get("quiet"):
                     streams.say_published(given["output"])
                 return 0, ""
-            is_late = command.publishes and stage in _MAY_HAVE_PUBLISHED
+            is_late = command.publishes and _may_have_published(error, stage)
             if received or isinstance(error, KeyboardInterrupt):
                 number = received[0] if received else signal.SIGINT
                 return _SIGNALLED + number, _ended_by(number, command, is_late=is_late)
@@ -195,6 +197,15 @@ def _run(command: Command, arguments: Sequence[str], received: Sequence[int]) ->
                 text = f"{text} Run again with --failure_log FILE to have it in a file of yours."
             return status, text
     return 0, ""
+
+
+def _may_have_published(error: BaseException, stage: str) -> bool:
+    """Whether a run that an error has ended in a stage may have a release."""
+    if stage == "publish":
+        # Errors of ours are raised before the ledger is written (see `jobs.running`).
+        return own_reason(error.__context__ or error) is None
+    # While an engine runs a job, the launcher does not know which stage it has reached.
+    return stage == "engine"
 
 
 def _ended_by(number: int, command: Command, *, is_late: bool) -> str:

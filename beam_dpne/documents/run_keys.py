@@ -20,11 +20,11 @@ from typing import NamedTuple
 
 from beam_dpne.documents.participants import SeriesPlace
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, stated, tokenizer_name
-from beam_dpne.errors import RunKeyError, kind_of
+from beam_dpne.errors import RunKeyError
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
-from beam_dpne.storage.directories import absolute_path
+from beam_dpne.storage.directories import absolute_path, reason
 from beam_dpne.storage.paths import is_local, open_file
 
 # It is increased whenever any release under a fixed key would change; tests/golden holds such releases.
@@ -258,7 +258,7 @@ def _read(path: str) -> RunKey:
             text = file.read(_LONGEST).decode("ascii")
     except (OSError, ValueError) as error:
         raise RunKeyError(
-            f"`run_key_file` cannot be read, got {path} ({kind_of(error)}). The launcher and "
+            f"`run_key_file` cannot be read, got {path} ({reason(error)}). The launcher and "
             "every worker read it, so it must be on storage that they share."
         ) from None
     try:

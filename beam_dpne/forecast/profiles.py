@@ -74,6 +74,16 @@ class Profile:
             f"From a table of simulations with {self.public_users:,} made-up users of {self.text}."
         )
 
+    @property
+    def budgets_told(self) -> str:
+        """What noise its plans have."""
+        least, most = 1 / self.budgets[-1], 1 / self.budgets[0]
+        return f"the built-in profile has σ from {least:.3g} to {most:.3g}"
+
+    def has_budget_of(self, plan: NgramsPlan) -> bool:
+        """Whether it has the noise of a plan."""
+        return self.budgets[0] <= 1 / plan.noise_stddev <= self.budgets[-1]
+
     def _check(self, plan: NgramsPlan, users: int) -> None:
         remedy = "Give public text instead: --like FILE."
         # These may differ from the profile's, since μ stands for them or they change nothing.
@@ -97,11 +107,10 @@ class Profile:
                 f"`users` must be from {self.users[0]:,} to {self.users[-1]:,} with a built-in "
                 f"profile, got `users={users}`. {remedy}"
             )
-        if not self.budgets[0] <= 1 / plan.noise_stddev <= self.budgets[-1]:
+        if not self.has_budget_of(plan):
             raise UsageError(
-                f"`epsilon={plan.epsilon:g}` with `delta={plan.delta:g}` is outside the built-in "
-                f"profile, which has σ from {1 / self.budgets[-1]:.3g} to "
-                f"{1 / self.budgets[0]:.3g}, got σ = {plan.noise_stddev:.3g}. {remedy}"
+                f"`epsilon={plan.epsilon:g}` with `delta={plan.delta:g}` must be a budget of the "
+                f"profile, got σ = {plan.noise_stddev:.3g}; {self.budgets_told}. {remedy}"
             )
 
 

@@ -57,10 +57,14 @@ def _name_of(argument: str) -> str:
 def unknown_argument(argument: str, known: Collection[str]) -> UsageError:
     """Returns the error about an argument that is none of the known options."""
     option, _, _ = argument.partition("=")
+    if option.startswith("--") and _name_of(argument) in known:
+        return UsageError(f"{option} must be left out: its value is given by itself. See --help.")
     if option.startswith("-"):
         hint = did_you_mean(_name_of(argument), known, "--")
         return UsageError(f"there is no option {option}.{hint} See --help.")
-    remedy = "If a glob became it, quote the glob, or give --input once for each file."
-    return UsageError(
-        f"there is no argument {argument}. {remedy if 'input' in known else 'See --help.'}"
-    )
+    remedy = "See --help."
+    if "input" in known:
+        remedy = "If a glob became it, quote the glob, or give --input once for each file."
+    if "input" in known and "release" in known:
+        remedy = f"A release is given by --release {argument}. {remedy}"
+    return UsageError(f"there is no argument {argument}. {remedy}")

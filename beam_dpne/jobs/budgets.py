@@ -8,7 +8,7 @@ from beam_dpne.accounting.budget import Budget, open_budget
 from beam_dpne.accounting.expense import Plan, expense_of_plan
 from beam_dpne.accounting.population import KeyDigests, Note, known_same_people
 from beam_dpne.documents.private_run import PrivateRun
-from beam_dpne.errors import BudgetError
+from beam_dpne.errors import BudgetError, ReleaseError
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Running, Writing
 from beam_dpne.jobs.showing import Showing
@@ -28,14 +28,9 @@ class Charge(NamedTuple):
     note: str
 
     def settle(self, ledger: bytes, showing: Showing) -> None:
-        """Puts the ledger in the place of the note, or tells that the note stays, which counts as much.
-
-        Raises:
-          BudgetError: With the ledger the budget has no total, so that nobody must see the release.
-        """
+        """Puts the ledger in the place of the note, or tells that the note stays and counts as much."""
         if self.budget is None:
             return
-        self.budget.check_ledger(self.note, ledger)
         try:
             self.budget.settle_note(self.note, ledger)
         except BudgetError as error:
@@ -83,7 +78,8 @@ def kept_budget(made: Made, private: PrivateRun, showing: Showing) -> Iterator[N
 def charged_budget(made: Made, private: PrivateRun, showing: Showing) -> Iterator[Charge]:
     """Notes a run whose release stays in memory; its caller settles the charge before it gives it back.
 
-    The note of a run that failed stays, as of `kept_budget`.
+    The note of a run that failed stays, as of `kept_budget`. Of a release that was withheld nobody has
+    seen a file, so that its note is removed.
 
     Raises:
       BudgetError: The budget does not allow the run, which has not started.
@@ -96,6 +92,9 @@ def charged_budget(made: Made, private: PrivateRun, showing: Showing) -> Iterato
     note = checked_note(budget, made, private.plan, run_key=key_digests(private))
     try:
         yield Charge(budget, note)
+    except ReleaseError:
+        budget.remove(note)
+        raise
     except BaseException:
         showing.tell(
             "the budget counts this run as spent. Nobody has seen a release of it, so that its note "

@@ -28,7 +28,7 @@ from beam_dpne.reading.options import (
     one_or_several,
 )
 from beam_dpne.reading.records import FirstRecords, check_fields, names_without_wanted
-from beam_dpne.validation import made_from, parameters_of
+from beam_dpne.validation import made_from, parameters_of, told_value
 
 # Fewer users are not judged. Nearly each record has a user of its own if so many have.
 _FEWEST_USERS = 100
@@ -185,8 +185,8 @@ def as_released(made: Made, ledger: Mapping[str, Any]) -> tuple[ReadOptions, str
     for name in made.given & decided.keys():
         if stated[name] != decided[name]:
             raise UsageError(
-                f"`{name}` must be that of the release, {decided[name]!r}, got "
-                f"`{name}={stated[name]!r}`. Leave it out."
+                f"`{name}` must be that of the release, {told_value(decided[name])}, got "
+                f"`{name}={told_value(stated[name])}`. Leave it out."
             )
     usual = dict(told["details"])
     for name in usual.keys() & _OF_JSON:

@@ -82,7 +82,7 @@ class Made:
         return kind in self._made
 
 
-def fields_in(groups: Groups) -> set[str]:
+def _fields_in(groups: Groups) -> set[str]:
     """Returns the names of all fields of groups, which a file of parameters may have."""
     return {name for kinds in groups.values() for kind in kinds for name in _fields_of(kind)}
 
@@ -114,24 +114,32 @@ def typed_values(given: Mapping[str, Any], known: Mapping[str, Parameter]) -> di
     }
 
 
-def with_file(given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+def with_file(given: Mapping[str, Any], groups: Groups) -> dict[str, Any]:
     """Returns values with those in the JSON file of parameters that `plan` names, if it is given.
 
     Args:
       given: values by name.
-      known: names of the parameters that the file may have; it names no further file.
+      groups: the groups whose parameters the file may have; it names no further file.
 
     Raises:
-      ValueError: a parameter is given twice, or as in `read_parameters`.
+      ValueError: a parameter is given twice, or a value of the file is wrong, or as in
+        `read_parameters`.
     """
     values = {name: value for name, value in given.items() if name != "plan"}
     path = given.get("plan")
     if path is not None:
-        in_file = read_parameters(path, {*known} - {"plan"})
+        in_file = read_parameters(path, _fields_in(groups) - {"plan"})
         if both := sorted(in_file.keys() & values.keys()):
             raise UsageError(
                 f"`{both[0]}` is in the file {path} already; leave it out beside the file."
             )
+        known = parameters_in(groups)
+        for name in in_file.keys() & known.keys():
+            try:
+                known[name].checked(in_file[name])
+            except ValueError as error:
+                said = str(error).replace("`", "")
+                raise UsageError(f"in the file {path}: {said}") from None
         values |= in_file
     return values
 
@@ -150,8 +158,27 @@ def read_parameters(path: str, known: Collection[str]) -> dict[str, Any]:
             text = pathlib.Path(os.path.expanduser(path)).read_bytes()
         except OSError as error:
             raise UsageError(f"`plan` cannot be read, got {path} ({error.strerror}).") from None
-    values = json_parameters(text, known, f"`plan` {path}")
+    try:
+        values = json_parameters(text, known, f"`plan` {path}")
+    except ValueError:
+        _refuse_plan_of_another(path, text)
+        raise
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _refuse_plan_of_another(path: str, text: bytes) -> None:
+    """Raises UsageError if all that a file has are parameters of the plan of another program."""
+    from beam_dpne.accounting.expense import PLANS  # Its libraries take time to load.
+
+    for program, kind in PLANS.items():
+        try:
+            json_parameters(text, _fields_of(kind))
+        except ValueError:
+            continue
+        raise UsageError(
+            f"`plan` must be a file of parameters of this command, got {path}, which is a plan of "
+            f"{program}."
+        ) from None
 
 
 def _read_remote(path: str) -> bytes:

@@ -11,6 +11,9 @@ from beam_dpne.validation import Parameter, Parameters
 
 # Far more processes than cores only take memory.
 MOST_WORKERS = 256
+# A reader cuts what it has read into so many blocks, which for many more than are ever needed take more
+# than the texts: 40 MiB each are 40 TiB.
+MOST_PARTITIONS = 2**20
 # The names of `masks.MASK_NAMES`, `folding.FOLDS` and `masks.KEPT`.
 MASKS = ("urls", "emails", "mentions", "numbers", "html")
 FOLDS = ("apostrophes", "width", "compatibility", "case")
@@ -176,6 +179,7 @@ class Running(Parameters):
         Parameter(
             "Number of parts of the users, one of which a worker holds at a time.",
             least=1,
+            most=MOST_PARTITIONS,
             in_short_help=False,
             default_text="by the size of the input",
         ),

@@ -15,7 +15,7 @@ from beam_dpne.errors import InputError, UsageError
 from beam_dpne.evaluation.corpus import read_corpus
 from beam_dpne.forecast.forecasting import MOST_REPEATS, Forecaster, LengthForecast, with_documents
 from beam_dpne.forecast.needed_users import NUMBERS, typical_needs
-from beam_dpne.forecast.profiles import PROFILES, read_profile
+from beam_dpne.forecast.profiles import PROFILES, Profile, read_profile
 from beam_dpne.jobs.asking import Planning
 from beam_dpne.jobs.deltas import warn_of_large_delta
 from beam_dpne.jobs.inputs import read_inputs, tokenizer_name, with_rules
@@ -158,7 +158,8 @@ def planned(made: Made, whole: Plan, showing: Showing) -> Planned:
     forecast = _forecast(made, plans, showing) if plans else None
     if forecast is not None and of_series:
         notes = [*forecast.notes, _ALL_TAKE_PART]
-        forecast = forecast._replace(releases_per_user=[*of_series], notes=notes)
+        times = [each for each, plan in of_series.items() if plan in forecast.plans]
+        forecast = forecast._replace(releases_per_user=times, notes=notes)
     return Planned(whole, one, forecast, of_series)
 
 
@@ -231,10 +232,7 @@ def _forecast(made: Made, plans: Sequence[NgramsPlan], showing: Showing) -> Fore
             raise UsageError(
                 "`known` must be left out with a built-in profile: give text for --like."
             )
-        profile = read_profile(like[0])
-        return Forecast(
-            users, plans, [profile.forecast(plan, users) for plan in plans], [profile.note]
-        )
+        return _of_profile(read_profile(like[0]), plans, users)
     forecaster = _forecaster(made, plans[0], like, showing)
     forecasts = []
     for plan in plans:
@@ -252,6 +250,19 @@ def _forecast(made: Made, plans: Sequence[NgramsPlan], showing: Showing) -> Fore
     return Forecast(users, plans, forecasts, notes)
 
 
+def _of_profile(profile: Profile, plans: Sequence[NgramsPlan], users: int) -> Forecast:
+    """Returns the forecasts of the plans whose budgets a profile has; it refuses if it has none."""
+    found = [plan for plan in plans if profile.has_budget_of(plan)]
+    notes = [profile.note]
+    if left := [f"{plan.epsilon:.4g}" for plan in plans if plan not in found]:
+        notes.append(
+            f"No forecast for ε = {', '.join(left)}: {profile.budgets_told}. Public text of yours "
+            "gives one."
+        )
+    of_plans = [profile.forecast(plan, users) for plan in found or plans]
+    return Forecast(users, found, of_plans, notes)
+
+
 def _forecaster(made: Made, plan: NgramsPlan, like: Sequence[str], showing: Showing) -> Forecaster:
     """Reads the public text, and deals its documents to made-up users if that is wanted."""
     asked = made[Planning]
@@ -264,7 +275,9 @@ def _forecaster(made: Made, plan: NgramsPlan, like: Sequence[str], showing: Show
             crowd = read_corpus(files, reading, tokenizer)
         known = _known(made, plan, files, reading, tokenizer) if asked.known else None
     except (InputError, FileNotFoundError) as error:
-        raise UsageError(f"`like` cannot be read: {error}") from None
+        raise UsageError(
+            str(error).replace("`input`", "`like`").replace("`input=", "`like=")
+        ) from None
     if asked.documents_per_user is not None:
         crowd = with_documents(crowd, asked.documents_per_user, np.random.default_rng([0, 0]))
     return Forecaster(crowd, asked.users or 0, known=known)

@@ -105,15 +105,16 @@ def _not_failed_once_published(output: str, showing: Showing) -> Iterator[None]:
 def run_in_memory(made: Made, prepared: Prepared, showing: Showing) -> tuple[Release, ReadRecords]:
     """Returns the release of what the parameters ask for, without files, and what it has read.
 
-    If the run has a budget, it is charged before the release is given back. A release is not given back
-    if this process has given back one of another input under the same key and parameters.
+    If the run has a budget, it is charged before the release is given back. A release is withheld if
+    its budget or its series has one of another input under the same key and parameters, or this
+    process has given one back. Nobody has seen it then, so that it costs nothing.
 
     A fork would wait for ever for a lock that another thread of the caller has, so that a new process,
     which has no other threads, forks those that share the work.
 
     Raises:
       UsageError, BudgetError: the run is refused.
-      ReleaseError: the run key has met another input in this process.
+      ReleaseError: the run key has met another input.
       RunError: the run failed, and there is no release.
     """
     private = prepared.private
@@ -133,10 +134,13 @@ def run_in_memory(made: Made, prepared: Prepared, showing: Showing) -> tuple[Rel
             else:
                 files, records = logged_files(job, 1, log)
         release = release_in_memory(files)
-        charge.settle(files[LEDGER_NAME], showing)
+        ledger = files[LEDGER_NAME]
+        # Another run may have come to its end since this one has begun.
+        refuse_other_input(_with_one_noise(made, private), ledger)
+        _refuse_key_of_another(ledger)
+        charge.settle(ledger, showing)
         if started is not None:
-            started.settle(counted_ledger(files[LEDGER_NAME], LEDGER_NAME))
-    _refuse_key_of_another(files[LEDGER_NAME])
+            started.settle(counted_ledger(ledger, LEDGER_NAME))
     return release, records
 
 

@@ -292,8 +292,8 @@ def _grouped(entries: list[_Entry], asked: CountedPhrases, *, is_grouped: bool) 
         return [each._replace(group=None) for each in entries]
     if has_groups == bool(asked.groups):
         raise UsageError(
-            "`group_field` needs groups, or a table of phrases with a column group, and not both: the "
-            "groups of a count are public and cannot be found in the data."
+            "`group_field` needs `groups`, or a table of phrases with a column group, and not both: "
+            "the groups of a count are public and cannot be found in the data."
         )
     return entries if has_groups else _in_groups(entries, asked.groups)
 
@@ -305,6 +305,8 @@ def _in_groups(entries: list[_Entry], groups: Sequence[str] | None) -> list[_Ent
     for group in groups:
         if fault := group_fault(group):
             raise UsageError(f"`groups` must be names of groups, got {group!r}: {fault}.")
+        if groups.count(group) > 1:
+            raise UsageError(f"`groups` must be distinct, got {group} twice.")
     return [each._replace(group=group) for group in groups for each in entries]
 
 

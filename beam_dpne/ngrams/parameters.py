@@ -91,8 +91,9 @@ class NgramsParameters(GaussianPlan):
             choices=("words", "balanced", "long"),
             in_short_help=False,
             default_text="balanced, one_round none",
-            help="Lengths of which more is released, at the cost of the others, chosen by the "
-            "purpose and never by the data. Only adaptive has it.",
+            help="Lengths of which more is released: words (single words, at the cost of all longer "
+            "n-grams) or long (the longest n-grams, at the cost of those of two or three words). It is "
+            "chosen by the purpose and never by the data. Only adaptive has it.",
         ),
     ] = None
     vocabulary_delta_share: Annotated[

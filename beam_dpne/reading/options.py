@@ -12,7 +12,7 @@ from typing import Annotated
 
 from beam_dpne.errors import InputError
 from beam_dpne.reading.version_names import VERSION_OF_DELTA, VERSION_OF_ICEBERG
-from beam_dpne.validation import MEMBER, Parameter, Parameters, did_you_mean
+from beam_dpne.validation import MEMBER, Parameter, Parameters, did_you_mean, told_value
 
 _EXTENSIONS = {
     ".json": "json",
@@ -339,10 +339,11 @@ class ReadOptions(Parameters):
             )
         names = [name for _, name in self.column_fields]
         for option, name in self.wanted_fields:
+            columns = f" and `columns={told_value(self.columns)}`" if self.columns else ""
             if names.count(name) > 1 or (self.columns and list(self.columns).count(name) != 1):
                 raise ValueError(
-                    f"`{option}` must name each field once, and one that columns have once if they are "
-                    f"given, got `{option}={name!r}` and `columns={self.columns}`."
+                    f"`{option}` must name a field that is named once, and that columns have once if "
+                    f"they are given, got `{option}={name!r}`{columns}."
                 )
 
     @property
@@ -456,7 +457,7 @@ class ReadOptions(Parameters):
             if value is not None and not set(kinds) & set(own):
                 raise InputError(
                     f"`{name}` must be left out for files of {' and '.join(sorted(set(kinds)))}, got "
-                    f"`{name}={value!r}`: it is for {' and '.join(own)}."
+                    f"`{name}={told_value(value)}`: it is for {' and '.join(own)}."
                 )
         if set(DELIMITED) <= set(kinds) and (self.delimiter, quoting) != (None, None):
             raise InputError(

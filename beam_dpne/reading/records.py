@@ -238,7 +238,11 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecor
     if not usable and (option := _option_without_field(first, reasons, options)):
         field = dict(reversed(named_fields(options)))[option]
         names = _common_names(first, options)
-        why = "which its first records do not have"
+        is_there = (option, field) not in _nowhere(first, options)
+        lacks = (
+            "is empty or null in its first records" if is_there else "its first records do not have"
+        )
+        why = f"which {lacks}"
         raise absent_field(option, field, why, first, names=names, options=options)
     if not usable and reasons == {BAD_USER}:
         raise InputError(

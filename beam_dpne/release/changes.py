@@ -37,10 +37,11 @@ from beam_dpne.release.wording import number, shown
 
 CHANGES = ("new", "risen", "fallen", "gone", "unchanged", "both")
 GONE = (
-    "New and gone say something about the releases, and nothing about people: an n-gram may be just "
-    "below what noise lets through. In comparisons of public titles at least four of five that were "
+    "That one is new or gone says by itself little about people: it may be just below what noise lets "
+    "through in the other release. In comparisons of public titles at least four of five that were "
     "gone still had users, and one in twelve to one in three had as many as before. It was much the "
-    "same the other way round with new ones."
+    "same the other way round with new ones. Only where its interval of users is far above the least "
+    "numbers of its length has it probably risen or fallen."
 )
 LISTED = (
     "New and gone phrases are those that only one of the two lists has. Unchanged means that no change "

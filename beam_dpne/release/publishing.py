@@ -212,7 +212,7 @@ def refuse_other_input(earlier: Iterable[bytes], ledger: bytes) -> None:
         raise ReleaseError(
             "the run key must be a fresh one for each input, but there is a release of another input "
             "under this key and these parameters. The difference of the two would be free of noise, "
-            "so that this one was not published. Take a fresh run key. Only if the input is the same, "
+            "so that this one is withheld. Take a fresh run key. Only if the input is the same, "
             "and versions of packages differ, the two are one release, which is there already."
         )
 

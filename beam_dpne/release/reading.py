@@ -376,13 +376,14 @@ class Release:
     def _checked_parts(self) -> Iterator[tuple[Part, bytes]]:
         """Yields each part and its bytes, one after the other."""
         for part in self.parts:
-            with as_release_error(f"Part {part.name} of the release cannot be read"):
+            with as_release_error(f"Part {part.name} of {self.path} cannot be read"):
                 data = self._bytes_of(part.name)
             if data is None:
-                raise _incomplete(part)
+                raise _incomplete(self.path, part)
             if (len(data), hashlib.sha256(data).hexdigest()) != (part.bytes, part.sha256):
                 raise ReleaseError(
-                    f"The release is damaged: part {part.name} has another SHA-256. {_REMEDY}"
+                    f"The release {self.path} is damaged: part {part.name} has another SHA-256. "
+                    f"{_REMEDY}"
                 )
             yield part, data
 
@@ -415,10 +416,10 @@ or its publication was not completed.
     release = described_release(read_ledger_bytes(path), ledger_path(path), folder=folder)
     directory = directory_at(release.path)
     for part in release.parts:
-        with as_release_error(f"Part {part.name} of the release cannot be read"):
+        with as_release_error(f"Part {part.name} of {release.path} cannot be read"):
             is_there = directory.has(part.name)
         if not is_there:
-            raise _incomplete(part)
+            raise _incomplete(release.path, part)
     return release
 
 
@@ -440,5 +441,5 @@ def described_release(ledger: bytes, path: str, *, folder: str) -> Release:
     )
 
 
-def _incomplete(part: Part) -> ReleaseError:
-    return ReleaseError(f"The release is incomplete: part {part.name} is missing. {_REMEDY}")
+def _incomplete(path: str, part: Part) -> ReleaseError:
+    return ReleaseError(f"The release {path} is incomplete: part {part.name} is missing. {_REMEDY}")

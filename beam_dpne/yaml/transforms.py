@@ -20,7 +20,7 @@ from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.errors import UsageError
 from beam_dpne.jobs.deltas import large_delta_of, refuse_too_large_delta
 from beam_dpne.jobs.inputs import with_rules
-from beam_dpne.jobs.made import Made, fields_in, typed_values, with_file
+from beam_dpne.jobs.made import Made, typed_values, with_file
 from beam_dpne.jobs.parameters import Input, PlanFile, Rejecting, Running, Tokenizing, Writing
 from beam_dpne.jobs.preparing import check_directory
 from beam_dpne.lists.known import KnownNgrams, read_known
@@ -152,7 +152,7 @@ def _made(
                 f"{transform} has no key {name}.{hint} Its keys are {', '.join(known)}."
             )
     plans = [group for group in groups if issubclass(group, GaussianPlan)]
-    given = with_file(typed_values(config, known), fields_in({transform: plans}))
+    given = with_file(typed_values(config, known), {transform: plans})
     return Made({transform: list(groups)}, given)
 
 

@@ -279,6 +279,8 @@ def test_a_run_never_passes_the_cap_by_what_it_knew(cli, tmp_path, program):
     ended = cli(*again, "--output", tmp_path / "other")
     assert ended.status == 1
     assert "must be a fresh one for each input" in ended.err
+    # Nothing is there that could be complete.
+    assert "complete only if" not in ended.err
     assert not (tmp_path / "other").exists()
     assert json.loads(cli(*place, "--json").out)["total"]["epsilon"] == together
     # Two runs at one time would find each other too late; one without a budget finds none.

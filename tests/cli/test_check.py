@@ -47,6 +47,20 @@ def test_it_counts_what_a_run_reads_with_its_options_and_marks_the_numbers(check
     assert "rejected, which --rejects DIR lists: user is null or missing." in flat
 
 
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        ({"user": None, "text": "good"}, "user_field='user', which is empty or null in its first"),
+        ({"user": "u", "text": None}, "text_field='text', which is empty or null in its first"),
+        ({"who": "u", "text": "good"}, "user_field='user', which its first records do not have"),
+    ],
+)
+def test_a_field_without_values_is_not_said_to_be_absent(check, record, told):
+    ended = check([record] * 9)
+    assert ended.status == 2
+    assert told in ended.err
+
+
 def test_a_text_of_which_something_is_left_out_is_one_document(check):
     records = notes(100, text="call 555 or 556, 557 or 558") + [{"text": "no user"}] * 15
     ended = check(records, "--mask", "numbers")

@@ -11,6 +11,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_dpne.cli.commands import COMMANDS, command_of
 from beam_dpne.errors import UsageError
+from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.validation import parameters_of
 
 BY_NAME = {command.name: command for command in COMMANDS}
@@ -106,6 +107,51 @@ def test_lists_have_commas_but_names_and_paths_that_are_mostly_one_do_not(text, 
     assert list(given.values()) == [value]
 
 
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)
+def test_an_option_of_one_value_is_given_once(command, capsys):
+    for name, each in command.parameters.items():
+        if each.several or name == command.positional:
+            continue
+        one = f"--{name}" if each.kind is bool else f"--{name}={each.texts(example(each))[0]}"
+        with pytest.raises(SystemExit) as ended:
+            command.read([one, one])
+        assert ended.value.code == 2
+        assert f"--{name} is given twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("whole", "message"),
+    [
+        (
+            '{"epsilon": -1, "delta": 0.1}',
+            "in the file {}: epsilon must be a number > 0, got epsilon=-1",
+        ),
+        (
+            '{"mask": ["urls", "x"]}',
+            "in the file {}: mask must be a list, each member one of urls,",
+        ),
+        (
+            '{"epsilon": 1, "epsilon": 2}',
+            "--plan {} must have each parameter once, got epsilon twice",
+        ),
+        (
+            '{"epsilom": 1}',
+            "--plan {} must have known parameters, got epsilom. Did you mean epsilon?",
+        ),
+        (
+            "UNION",
+            "--plan must be a file of parameters of this command, got {}, which is a plan of set",
+        ),
+    ],
+)
+def test_an_error_in_a_file_of_parameters_names_the_file(cli, tmp_path, whole, message):
+    path = tmp_path / "plan.json"
+    path.write_text(SetUnionPlan(epsilon=1, delta=1e-6).to_json() if whole == "UNION" else whole)
+    ended = cli("ngrams", *FILES, "--plan", path)
+    assert ended.status == 2
+    assert ended.err.startswith(f"beam-dpne: error: {message.format(path)}")
+
+
 def test_no_option_has_the_name_of_one_of_beam():
     parsers = []
     PipelineOptions([]).get_all_options(add_extra_args_fn=parsers.append)
@@ -197,14 +243,22 @@ def test_commands_and_the_version_are_listed(cli):
         ("ngrams", FILES, "--epsilon and --delta must be given"),
         ("ngrams", (*RUN, "--max_length", "0"), "--max_length must be an integer from 1 to 100"),
         ("ngrams", (*RUN, "--max_length", "2_0"), "--max_length must be an integer"),
-        ("ngrams", (*RUN, "--epsilon", "inf"), "--epsilon must be a number > 0"),
-        ("ngrams", (*RUN, "--delta", "1"), "--delta must be a number in (0, 1), got --delta=1.0"),
-        ("ngrams", (*RUN, "--delta", "1e-21"), "--delta must be at least 1e-20"),
+        ("ngrams", (*FILES, "--epsilon", "inf"), "--epsilon must be a number > 0"),
+        ("ngrams", (*FILES, "--epsilon", 1, "--delta", 1), "--delta must be a number in (0, 1), got"),
+        ("ngrams", (*FILES, "--epsilon", 1, "--delta", 1e-21), "--delta must be at least 1e-20"),
         ("ngrams", (*RUN, "--strategy", "greedy"), "--strategy must be one of adaptive, one_round"),
         ("ngrams", (*RUN, "--max_contributions", "1,2"), "--max_contributions must have one value for"),
         ("ngrams", (*RUN, "--workers", "257"), "--workers must be an integer from 1 to 256"),
         ("ngrams", (*RUN, "--tokenizer", "wrds"), "--tokenizer must be words, unicode_words"),
-        ("ngrams", (*RUN, "--user_field", "text"), "--user_field must name each field once"),
+        ("ngrams", (*RUN, "--user_field", "text"), "--user_field must name a field that is named"),
+        ("ngrams", (*RUN, "--columns", "a,b"), "--user_field must name a field that is named"),
+        ("ngrams", (*BUDGET, "--output", "x", "--input", ""), "--input must be a path, or a list"),
+        ("ngrams", (*FILES, "--epsilon", "--delta", 1), "--epsilon must have a value"),
+        ("show", ("--release", "r"), "--release must be left out: its value is given by itself"),
+        ("series", ("show",), "FOLDER must be given"),
+        ("series", (), "there is no command series. There are series create and series show"),
+        ("ngrams", (*RUN, "--item_separator", ""), "--item_separator must be 1 to 8 characters"),
+        ("ngrams", (*RUN, "--partitions", 2**21), "--partitions must be an integer from 1 to 1048576"),
         ("ngrams", (*RUN, "--encoding", "utf-99"), "--encoding must be"),
         ("ngrams", (*RUN, "--overwrite=yes"), "--overwrite must be true or false"),
         ("ngrams", (*RUN, "--max_rejected", "2"), "--max_rejected must be a number in [0, 1]"),
@@ -261,13 +315,25 @@ def test_the_remedy_for_a_file_names_options_as_they_are_typed(cli, tmp_path, da
         ("[1]", "--plan {path} must be a JSON object of parameters"),
         (
             '{"epsylon": 1}',
-            "--plan {path} must have known parameters, got 'epsylon'. Did you mean epsilon?",
+            "--plan {path} must have known parameters, got epsylon. Did you mean epsilon?",
         ),
-        ('{"policy": "sips"}', "--plan {path} must have known parameters, got 'policy'"),
+        (
+            '{"policy": "sips"}',
+            "--plan must be a file of parameters of this command, got {path}, which is",
+        ),
         ('{"epsilon": 1}', "--epsilon is in the file"),
-        ('{"rounds": "3"}', "--rounds must be an integer from 1 to 3, got --rounds='3'"),
-        ('{"adjacency": "replace_one_user"}', "adjacency must be one of add_or_remove_one_user"),
-        ('{"public_user_count": 10000000}', "--delta must be at most 1/public_user_count"),
+        (
+            '{"rounds": "3"}',
+            "in the file {path}: rounds must be an integer from 1 to 3, got rounds='3'",
+        ),
+        (
+            '{"adjacency": "replace_one_user"}',
+            "adjacency must be one of add_or_remove_one_user",
+        ),
+        (
+            '{"public_user_count": 10000000}',
+            "--delta must be at most 1/public_user_count",
+        ),
     ],
 )
 def test_a_wrong_file_of_parameters_is_one_line_and_status_2(cli, tmp_path, text, message):
@@ -395,3 +461,5 @@ def test_an_unknown_option_is_refused_with_the_one_that_was_meant(cli):
         assert refused.status == 2
         assert "no argument b.jsonl" in refused.err
         assert "quote the glob" in refused.err
+        assert ("by --release b.jsonl" in refused.err) == (command[0] == "evaluate")
+    assert "no argument b.jsonl" in cli("ngrams", "b.jsonl").err

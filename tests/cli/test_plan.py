@@ -162,6 +162,27 @@ def test_a_forecast_of_a_series_is_that_of_the_budget_of_each_number_of_releases
 
 
 @pytest.mark.parametrize(
+    ("options", "rows", "left_out"),
+    [
+        (
+            ("--epsilons", "0.1,4"),
+            5,
+            "No forecast for ε = 0.1: the built-in profile",
+        ),
+        (("--releases", 99, "--releases_per_user", "1,50"), 5, "No forecast for ε = 0."),
+    ],
+)
+def test_plans_outside_of_a_profile_leave_the_forecasts_of_others(cli, options, rows, left_out):
+    ended = cli(
+        "plan", "--epsilon", 4, "--delta", 1e-7, "--like", "titles", "--users", 900, *options
+    )
+    assert ended.status == 0, ended.err
+    assert left_out in " ".join(ended.out.split())
+    forecast = ended.out[ended.out.index("Forecast") :]
+    assert len(numbers(forecast)) == rows
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--releases_per_user", 2), "releases must be given with --releases_per_user"),
@@ -182,14 +203,20 @@ def test_a_forecast_of_a_series_is_that_of_the_budget_of_each_number_of_releases
         (("--like", "TEXT", "--users", 2**40), "users must be an integer from 1"),
         (("--like", "TEXT", "--users", 9, "--epsilons", "1,0"), "epsilons must be"),
         (("--like", "TEXT", "--users", 9, "--epsilons", "1,5000"), "epsilon"),
-        (("--like", "TEXT", "--users", 9, "--user_field", "nobody"), "like cannot be read"),
-        (("--like", "none.jsonl", "--users", 9), "like cannot be read"),
-        (("--like", "EMPTY", "--users", 9), "like cannot be read"),
-        (("--like", "titles,TEXT", "--users", 900), "like cannot be read"),
+        (
+            ("--like", "TEXT", "--users", 9, "--user_field", "nobody"),
+            "user_field must name a field",
+        ),
+        (("--like", "none.jsonl", "--users", 9), "error: --like must name existing"),
+        (("--like", "EMPTY", "--users", 9), "error: --like must have records"),
+        (("--like", "titles,TEXT", "--users", 900), "got titles: there is no such file"),
         (("--like", "titles", "--users", 900, "--rounds", 1), "rounds must be 3"),
         (("--like", "titles", "--users", 900, "--max_length", 9), "max_length must be 5 with"),
         (("--like", "titles", "--users", 9), "users must be from"),
-        (("--like", "titles", "--users", 900, "--epsilons", 0.1), "outside the built-in profile"),
+        (
+            ("--like", "titles", "--users", 900, "--epsilons", 0.1),
+            "must be a budget of the profile",
+        ),
     ],
 )
 def test_wrong_options_are_refused(cli, text, tmp_path, options, message):

@@ -111,7 +111,7 @@ def test_a_release_without_a_part_or_with_changed_rows_has_no_report(cli, tmp_pa
     whole = part.read_bytes()
     for change, message in (
         (lambda: part.write_bytes(whole[:-2] + b" \n"), "has another SHA-256"),
-        (part.unlink, "The release is incomplete: part items-"),
+        (part.unlink, "is incomplete: part items-"),
     ):
         change()
         ended = cli("report", folder, "--output", tmp_path / "page.html")

@@ -108,14 +108,19 @@ def test_groups_are_those_that_are_named_or_those_of_a_table(counted, tmp_path):
     (tmp_path / "pairs.csv").write_text("group,ngram\na,you\nb,good morning\n")
     _, rows = counted("pairs.csv", *grouped)
     assert {(row["group"], row["ngram"]) for row in rows} == {("a", "you"), ("b", "good morning")}
-    for phrases, more in (
-        ("list.txt", grouped),
-        ("pairs.csv", (*grouped, "--groups", "a")),
-        ("list.txt", ("--groups", "a")),
+    for phrases, more, told in (
+        ("list.txt", grouped, "--group_field needs --groups, or a table"),
+        ("pairs.csv", (*grouped, "--groups", "a"), "--group_field needs --groups, or a table"),
+        ("list.txt", ("--groups", "a"), "--groups must be given with --group_field"),
+        (
+            "list.txt",
+            (*grouped, "--groups", "a,b", "--groups", "a"),
+            "--groups must be distinct, got a",
+        ),
     ):
         ended, _ = counted(phrases, *more)
         assert ended.status == 2
-        assert "groups" in ended.err
+        assert told in ended.err
 
 
 def test_a_group_of_the_data_that_the_list_does_not_name_leaves_nothing(counted, tmp_path):

@@ -3,6 +3,8 @@
 import collections
 import csv
 import json
+import pathlib
+import shutil
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -205,6 +207,19 @@ def test_without_numbers_of_users_there_is_no_ratio(months):
     assert set(table["change"].to_pylist()) == {"new", "gone", "both"}
 
 
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("change", [pathlib.Path.unlink, lambda part: part.write_text("")])
+def test_an_error_says_which_of_two_releases_is_damaged(cli, months, tmp_path, place, change):
+    shutil.copytree(months / "old", tmp_path / "damaged")
+    for part in (tmp_path / "damaged").glob("ngrams-*"):
+        change(part)
+    releases = [months / "new"]
+    releases.insert(place, tmp_path / "damaged")
+    ended = cli("compare", *releases)
+    assert ended.status == 2
+    assert f"The release {tmp_path}/damaged is " in ended.err
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
 def test_the_command_prints_and_writes_the_changes(cli, months, tmp_path, kind):
     path = tmp_path / f"changes.{kind}"
@@ -223,6 +238,8 @@ def test_the_command_prints_and_writes_the_changes(cli, months, tmp_path, kind):
         assert rows[0].keys() == set(expected.schema.names)
     again = cli("compare", months / "old", months / "new", "--output", path)
     assert "--overwrite" in again.err
+    within = cli("compare", months / "old", months / "new", "--output", months / f"new/a.{kind}")
+    assert (within.status, within.out) == (2, "")
 
 
 @pytest.mark.parametrize(
