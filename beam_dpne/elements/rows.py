@@ -75,7 +75,7 @@ def escape_tokens(tokens: pa.Array) -> tuple[pa.Array, bool]:
 
 
 def escape_item(item: str) -> str:
-    r"""Returns an item of a set union as one line without tabs, the form that tsv files have.
+    r"""Returns an item of a set union as one line without tabs.
 
     It is escaped like a token of an n-gram, except that a blank stays one. Inverse of `unescape_item`.
 
@@ -89,31 +89,10 @@ def _escaped(text: str, special: re.Pattern[str]) -> str:
     return special.sub(lambda match: _ESCAPES[match.group()], text) or EMPTY_TOKEN
 
 
-def one_line(text: str) -> str:
-    r"""Returns an escaped text with `\uXXXX` for what ends a line or a text for some readers.
-
-    These are U+0000, U+000B, U+000C, U+001C to U+001E, U+0085, U+2028 and U+2029. `unescape_item` and
-    `split_ngram` read the result as well, and `in_release` gives the text back.
-
-    >>> one_line("a\u2028b\\\\")
-    'a\\u2028b\\\\'
-    """
-    return _IN_LINE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
-
-
-def in_release(ngram: str) -> str:
-    r"""Returns an n-gram as `join_tokens` writes it; inverse of `one_line`.
-
-    >>> in_release("a\\u2028b\\\\") == "a\u2028b\\\\"
-    True
-    """
-    return _ESCAPE.sub(lambda match: _ESCAPED_ENDS.get(match.group(1), match.group()), ngram)
-
-
 def unescape_item(part: str) -> str:
     r"""Returns an item or a token from its escaped form; inverse of `escape_item` and `escape_token`.
 
-    It reads what `one_line` writes, too.
+    It reads what `to_cell` writes, too.
 
     Raises:
       ValueError: on an unknown escape.
@@ -131,6 +110,34 @@ def unescape_item(part: str) -> str:
         return _UNESCAPES[letter]
 
     return _ESCAPE.sub(plain, part)
+
+
+def to_cell(name: str, text: str) -> str:
+    r"""Returns a text of a release as files of tabs have it: one line for every reader.
+
+    Items and groups are escaped by `escape_item`; n-grams are already. What ends a line or a text for
+    some readers is `\uXXXX`: U+0000, U+000B, U+000C, U+001C to U+001E, U+0085, U+2028 and U+2029.
+    `unescape_item` and `split_ngram` read the result, and `from_cell` is its inverse.
+
+    >>> to_cell("ngram", "a\u2028b\\\\"), to_cell("group", "a\u2028b\\")
+    ('a\\u2028b\\\\', 'a\\u2028b\\\\')
+    """
+    escaped = text if name == "ngram" else escape_item(text)
+    return _IN_LINE.sub(lambda match: f"\\u{ord(match.group()):04x}", escaped)
+
+
+def from_cell(name: str, cell: str) -> str:
+    r"""Returns a text of the column `name` of a release; inverse of `to_cell`.
+
+    Raises:
+      ValueError: on an unknown escape in an item or a group.
+
+    >>> from_cell("ngram", "a\\u2028b\\\\") == "a\u2028b\\\\"
+    True
+    """
+    if name != "ngram":
+        return unescape_item(cell)
+    return _ESCAPE.sub(lambda match: _ESCAPED_ENDS.get(match.group(1), match.group()), cell)
 
 
 def guard(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import yaml
 
-from beam_dpne.elements.rows import escape_item, guard, one_line
+from beam_dpne.elements.rows import guard, to_cell
 from beam_dpne.errors import ExportError
 from beam_dpne.release.first_look import Choice
 from beam_dpne.release.publishing import write_file
@@ -109,10 +109,8 @@ def csv_text(rows: pa.Table) -> str:
     writer.writerow(rows.column_names)
     columns = [column.to_pylist() for column in rows.columns]
     for place, name in enumerate(rows.column_names):
-        if name == "item":
-            columns[place] = list(map(escape_item, columns[place]))
-        if name in ("item", "ngram"):
-            columns[place] = list(map(one_line, columns[place]))
+        if name in ("item", "ngram", "group"):
+            columns[place] = [to_cell(name, text) for text in columns[place]]
     for row in zip(*columns, strict=True):
         writer.writerow([guard(cell) if isinstance(cell, str) else cell for cell in row])
     return stream.getvalue()

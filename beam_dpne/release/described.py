@@ -12,7 +12,7 @@ from beam_dpne.elements.rows import Rows, in_order
 from beam_dpne.errors import ReleaseError
 from beam_dpne.release import schema
 from beam_dpne.release.ledger import Contents, Run, whole_ledger, with_notes
-from beam_dpne.release.parts import columns_of, program_of, rows_section
+from beam_dpne.release.parts import columns_of, rows_section
 from beam_dpne.release.reading import as_release_error, decode_ledger
 from beam_dpne.release.schema import ReleaseNotes
 
@@ -63,11 +63,10 @@ def described_rows(
     if len(found) != 1 or not isinstance(found[0], str):
         raise ReleaseError("ledger must have one element, the JSON text of `result.ledger`.")
     ledger = decode_ledger(found[0].encode(), "The ledger")
-    program = program_of(ledger)
     with as_release_error("rows must have the fields and types that the ledger explains"):
         values = [row if isinstance(row, Mapping) else row._asdict() for row in rows]
         table = in_order(pa.Table.from_pylist(values, schema=columns_of(ledger.columns)))
-        is_whole = rows_section(program, table) == ledger.rows
+        is_whole = rows_section(table) == ledger.rows
     if not is_whole:
         raise ReleaseError(
             "rows must be exactly the rows that the ledger describes, but some were changed, left out "

@@ -25,10 +25,9 @@ from beam_dpne.elements.rows import (
     ROW_SCHEMA,
     Rows,
     escape_item,
-    in_release,
-    one_line,
+    from_cell,
     pieces,
-    unescape_item,
+    to_cell,
     unguard,
 )
 from beam_dpne.release.schema import PART_PATTERN, AnyLedger, Part
@@ -59,6 +58,8 @@ _WRITERS = {
     "tsv": "tsv/2",
     "parquet": f"parquet/1/{pa.__version__}",
 }
+# Since version 3, groups are escaped, too.
+_GROUPED_TSV = "tsv/3"
 # What ends a line for `str.splitlines` and in JavaScript, though not in JSON, and how JSON escapes it.
 _JSON_ENDS = tuple((end.encode(), f"\\u{ord(end):04x}".encode()) for end in "\x85\u2028\u2029")
 
@@ -70,18 +71,12 @@ class Program(NamedTuple):
       stem: Beginning of the names of the parts.
       noun: Name of the released rows, in the plural.
       text: Name of the column of text. N-grams have no tab and no line feed in any format, see
-        `join_tokens`, and neither have their groups; items may have them, and tsv escapes them.
+        `join_tokens`, and neither have their groups; items may have them.
     """
 
     stem: str
     noun: str
     text: str
-
-    def lines(self, rows: pa.Table, name: str) -> list[str]:
-        """Returns a column's values as lines, of which digests are made."""
-        is_number = rows.schema.field(name).type != pa.string()
-        form = repr if is_number else escape_item if name == "item" else str
-        return list(map(form, rows.column(name).to_pylist()))
 
 
 PROGRAMS = {
@@ -106,65 +101,65 @@ def render_parts(
     program: Program, rows: Rows, output_format: str, rows_per_part: int
 ) -> Iterator[tuple[Part, bytes]]:
     """Yields the parts one after the other; a release without rows has one part without rows."""
-    digest = _content_hash(program, rows, output_format, rows_per_part)
+    digest = _content_hash(rows, output_format, rows_per_part)
     count = max(1, -(-len(rows) // rows_per_part))
     for number in range(count):
         start = number * rows_per_part
         size = min(rows_per_part, len(rows) - start)
-        data = _WRITE[output_format](program, rows.schema, pieces(rows, start, size))
+        data = _WRITE[output_format](rows.schema, pieces(rows, start, size))
         name = f"{program.stem}-{digest}-{number:05}-of-{count:05}.{output_format}"
         sha256 = hashlib.sha256(data).hexdigest()
         yield Part(name=name, rows=size, sha256=sha256, bytes=len(data)), data
 
 
-def parse_part(program: Program, name: str, data: bytes, columns: Iterable[str]) -> pa.Table:
+def parse_part(name: str, data: bytes, columns: Iterable[str]) -> pa.Table:
     """Returns the rows of one part.
 
     Args:
-      program: Form of the program's parts.
       name: Name of the part, which ends in its format.
       data: Its bytes.
       columns: Names of the columns that the ledger explains.
     """
-    return _PARSE[name.rpartition(".")[2]](program, data, columns_of(columns))
+    return _PARSE[name.rpartition(".")[2]](data, columns_of(columns))
 
 
-def rows_section(program: Program, rows: Rows) -> RowsSection:
+def rows_section(rows: Rows) -> RowsSection:
     """Returns the number of rows of a release and their digest, for a ledger without files.
 
     The digest is the SHA-256 of the rows in the order of the release as jsonl: of the files of a
     release in that format, one after the other.
 
     Args:
-      program: Program of the release.
       rows: All rows, in order (see `in_order`).
     """
     digest = hashlib.sha256()
     for piece in pieces(rows):
-        digest.update(_write_jsonl(program, rows.schema, [piece]))
+        digest.update(_write_jsonl(rows.schema, [piece]))
     return RowsSection(count=len(rows), sha256=digest.hexdigest())
 
 
-def content_sha256(program: Program, rows: Rows) -> str:
+def content_sha256(rows: Rows) -> str:
     """Returns the SHA-256 of all rows, which is the same in each format and each division into parts.
 
     Args:
-      program: Form of the program's parts.
       rows: All rows, in order.
     """
-    return _rows_hash(program, rows, f"{len(rows)} {' '.join(rows.schema.names)}")
+    return _rows_hash(rows, f"{len(rows)} {' '.join(rows.schema.names)}")
 
 
-def _content_hash(program: Program, rows: Rows, output_format: str, rows_per_part: int) -> str:
+def _content_hash(rows: Rows, output_format: str, rows_per_part: int) -> str:
     """Returns sixteen digits that depend on the rows, the cut into parts and the writer's version.
 
     Files of equal names therefore have equal bytes.
     """
     cut = min(rows_per_part, len(rows))
-    return _rows_hash(program, rows, f"{_WRITERS[output_format]} {len(rows)} {cut}")[:16]
+    writer = _WRITERS[output_format]
+    if output_format == "tsv" and GROUP_FIELD.name in rows.schema.names:
+        writer = _GROUPED_TSV
+    return _rows_hash(rows, f"{writer} {len(rows)} {cut}")[:16]
 
 
-def _rows_hash(program: Program, rows: Rows, first_line: str) -> str:
+def _rows_hash(rows: Rows, first_line: str) -> str:
     """Returns the SHA-256 of a line and all rows, column by column."""
     digest = hashlib.sha256(f"{first_line}\n".encode())
     texts = [field.name for field in rows.schema if field.type == pa.string()]
@@ -174,12 +169,14 @@ def _rows_hash(program: Program, rows: Rows, first_line: str) -> str:
                 digest.update(piece.column(name).to_numpy())
     for name in texts:
         for piece in pieces(rows.select([name])):
-            lines = program.lines(piece, name)
+            lines = piece.column(name).to_pylist()
+            if name == "item":
+                lines = map(escape_item, lines)
             digest.update("".join(f"{line}\n" for line in lines).encode())
     return digest.hexdigest()
 
 
-def _write_jsonl(_: Program, schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:
+def _write_jsonl(schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:
     encoder = msgspec.json.Encoder()
     # A list, since msgspec 0.22 never frees the rows that it takes from another iterable.
     data = b"".join(encoder.encode_lines(piece.to_pylist()) for piece in rows)
@@ -189,17 +186,22 @@ def _write_jsonl(_: Program, schema: pa.Schema, rows: Iterable[pa.Table]) -> byt
     return data
 
 
-def _write_tsv(program: Program, schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:
+def _write_tsv(schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:
     written = ["\t".join(schema.names) + "\n"]
     for piece in rows:
-        columns = [program.lines(piece, name) for name in schema.names]
-        place = schema.get_field_index(program.text)
-        columns[place] = list(map(one_line, columns[place]))
+        columns = [_cells(piece, name) for name in schema.names]
         written.append("".join("\t".join(line) + "\n" for line in zip(*columns, strict=True)))
     return "".join(written).encode()
 
 
-def _write_csv(_: Program, schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:
+def _cells(rows: pa.Table, name: str) -> list[str]:
+    values = rows.column(name).to_pylist()
+    if rows.schema.field(name).type != pa.string():
+        return list(map(repr, values))
+    return [to_cell(name, text) for text in values]
+
+
+def _write_csv(schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:
     """Writes all texts in quotes (RFC 4180), so that any of them is read back as it is."""
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
@@ -209,14 +211,14 @@ def _write_csv(_: Program, schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes
     return stream.getvalue().encode()
 
 
-def _write_parquet(_: Program, schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:
+def _write_parquet(schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:
     sink = pa.BufferOutputStream()
     table = pa.concat_tables([schema.empty_table(), *rows]).combine_chunks()
     pyarrow.parquet.write_table(table, sink, compression="zstd")
     return sink.getvalue().to_pybytes()
 
 
-def _parse_jsonl(_: Program, data: bytes, schema: pa.Schema) -> pa.Table:
+def _parse_jsonl(data: bytes, schema: pa.Schema) -> pa.Table:
     if not data:
         return schema.empty_table()
     whole = pyarrow.json.ReadOptions(block_size=len(data))
@@ -240,11 +242,11 @@ def parse_delimited(data: bytes, kind: str, schema: pa.Schema) -> pa.Table:
     return pyarrow.csv.read_csv(pa.BufferReader(data), whole, form, types)
 
 
-def _parse_csv(_: Program, data: bytes, schema: pa.Schema) -> pa.Table:
+def _parse_csv(data: bytes, schema: pa.Schema) -> pa.Table:
     return parse_delimited(data, "csv", schema)
 
 
-def _parse_tsv(_: Program, data: bytes, schema: pa.Schema) -> pa.Table:
+def _parse_tsv(data: bytes, schema: pa.Schema) -> pa.Table:
     return _as_released(parse_delimited(data, "tsv", schema))
 
 
@@ -256,10 +258,7 @@ def _as_released(rows: pa.Table, *, is_guarded: bool = False) -> pa.Table:
         texts = rows.column(place).to_pylist()
         if is_guarded:
             texts = [unguard(text) for text in texts]
-        if field.name == "item":
-            texts = [unescape_item(text) for text in texts]
-        if field.name == "ngram":
-            texts = [in_release(text) for text in texts]
+        texts = [from_cell(field.name, text) for text in texts]
         rows = rows.set_column(place, field, pa.array(texts, pa.string()))
     return rows
 
@@ -268,7 +267,7 @@ def parse_copied(data: bytes, kind: str) -> pa.Table:
     """Returns the rows of a file in csv or tsv that stands alone: of a release, an export, or others.
 
     The head tells which. With the columns of a release, and quotes around their names, a csv is a file
-    of a release; without quotes it is an export, in which items are escaped, and an apostrophe guards
+    of a release; without quotes it is an export, which is escaped like a tsv, and an apostrophe guards
     texts that a spreadsheet would compute. A tsv with these columns is a file of a release. Texts of
     tables with other columns are taken as they are.
 
@@ -277,7 +276,7 @@ def parse_copied(data: bytes, kind: str) -> pa.Table:
       kind: "csv" or "tsv".
 
     Raises:
-      ValueError: An item has an escape that no release writes.
+      ValueError: An item or a group has an escape that no release writes.
     """
     rows = parse_delimited(data, kind, _TEXTS)
     is_quoted = data.removeprefix(codecs.BOM_UTF8).startswith(b'"')
@@ -286,7 +285,7 @@ def parse_copied(data: bytes, kind: str) -> pa.Table:
     return _as_released(rows, is_guarded=kind == "csv")
 
 
-def _parse_parquet(_: Program, data: bytes, schema: pa.Schema) -> pa.Table:
+def _parse_parquet(data: bytes, schema: pa.Schema) -> pa.Table:
     return pyarrow.parquet.read_table(pa.BufferReader(data)).cast(schema)
 
 

@@ -95,9 +95,7 @@ def rendered(
     for part, data in render_parts(program, rows, output_format, rows_per_part):
         listed.append(part)
         yield part.name, data
-    whole = msgspec.structs.replace(
-        ledger, rows=UNSET, content=content_sha256(program, rows), parts=listed
-    )
+    whole = msgspec.structs.replace(ledger, rows=UNSET, content=content_sha256(rows), parts=listed)
     yield LEDGER_NAME, ledger_bytes(whole)
 
 

@@ -285,10 +285,9 @@ class Release:
         Raises:
           ReleaseError: A file is missing, damaged or unreadable.
         """
-        form = PROGRAMS[self.program]
         for part, data in self._checked_parts():
             with as_release_error(f"Part {part.name} of the release cannot be read"):
-                rows = parse_part(form, part.name, data, self.ledger["columns"])
+                rows = parse_part(part.name, data, self.ledger["columns"])
             yield rows
 
     def table(self) -> pa.Table:

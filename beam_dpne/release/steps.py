@@ -20,7 +20,7 @@ from beam_dpne.reading.rejects import DEFAULT_MAX_REJECTED, Tally
 from beam_dpne.reading.steps import check_tallies
 from beam_dpne.release.described import Form, described, described_rows
 from beam_dpne.release.ledger import Run, ledger_bytes
-from beam_dpne.release.parts import OUTPUT_FORMATS, program_of, rows_section
+from beam_dpne.release.parts import OUTPUT_FORMATS, rows_section
 from beam_dpne.release.publishing import check_output, publish_release
 from beam_dpne.release.schema import NO_NOTES, AnyLedger, ReleaseNotes
 from beam_dpne.validation import check_choice, check_integer, check_share
@@ -87,7 +87,7 @@ def _rows(longest: Any, shorter: Iterable[Any], *, form: Form, row_type: Any) ->
 def _ledger(longest: Any, shorter: Iterable[Any], *, form: Form, run: Run) -> Iterator[str]:
     rows, ledger = described(form, run, NO_NOTES, [*shorter, longest])
     # Files have no need of the digest of the rows, which takes seconds for a million of them.
-    ledger = msgspec.structs.replace(ledger, rows=rows_section(program_of(ledger), rows))
+    ledger = msgspec.structs.replace(ledger, rows=rows_section(rows))
     yield ledger_bytes(ledger).decode().rstrip()
 
 

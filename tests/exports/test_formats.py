@@ -22,7 +22,7 @@ from tokenizers import Tokenizer
 from beam_dpne import PublicCounts, join_tokens, read_release, split_ngram
 from beam_dpne.bayesian.arpa import MARKS
 from beam_dpne.documents.tokenizers import words as split_words
-from beam_dpne.elements.rows import in_release, unescape_item
+from beam_dpne.elements.rows import from_cell
 from beam_dpne.exports.language import KEPT_BACK, is_unbroken
 from beam_dpne.exports.writing import KINDS, export
 from beam_dpne.lists.public_counts import read_public_counts
@@ -421,8 +421,7 @@ def test_a_csv_has_the_rows_and_no_formula(made, releases, name):
     cells = [row[place] for row in rows]
     assert not any(cell[:1] in tuple("=+-@\t\r＝＋－＠") and cell for cell in cells)
     read = [cell.removeprefix("'") for cell in cells]
-    plain = unescape_item if name == "items" else in_release
-    assert list(map(plain, read)) == texts_of(releases, name)
+    assert [from_cell(headings[place], cell) for cell in read] == texts_of(releases, name)
     assert len(text.splitlines()) == len(table) + 1
     number = "probability" if name == "joint" else "score"
     values = [float(row[headings.index(number)]) for row in rows]
@@ -436,10 +435,9 @@ def test_other_readers_find_the_same_rows_in_a_csv(made, releases, name):
     duck = duckdb.read_csv(str(path), header=True, all_varchar=True, quotechar='"', escapechar='"')
     for found in (pa.csv.read_csv(path, parse_options=options), duck.to_arrow_table()):
         assert (found.column_names, len(found)) == (rows.column_names, len(rows))
-        texts = map(str, found.column("item" if name == "items" else "ngram").to_pylist())
-        read = [text.removeprefix("'") for text in texts]
-        plain = unescape_item if name == "items" else in_release
-        assert list(map(plain, read)) == texts_of(releases, name)
+        column = "item" if name == "items" else "ngram"
+        read = [str(text).removeprefix("'") for text in found.column(column).to_pylist()]
+        assert [from_cell(column, cell) for cell in read] == texts_of(releases, name)
 
 
 # Data card
