@@ -10,7 +10,6 @@ pool.
 """
 
 import argparse
-import collections
 import contextlib
 import gc
 import logging
@@ -60,13 +59,15 @@ def serve(port: int, forks: Any) -> None:
     from apache_beam.portability.api import beam_fn_api_pb2 as messages
     from apache_beam.portability.api import beam_fn_api_pb2_grpc as services
 
-    harnesses: dict[str, list[BaseProcess]] = collections.defaultdict(list)
+    # By what names a harness: the connection on which its TaskManager asked for it, and the id that
+    # the TaskManager gave. TaskManagers that share a pool give the same ids.
+    harnesses: dict[tuple[str, str], BaseProcess] = {}
     lock = threading.Lock()
 
     class Pool(services.BeamFnExternalWorkerPoolServicer):
         """Beam's service, as far as engines call it."""
 
-        def StartWorker(self, request: Any, _: Any) -> Any:
+        def StartWorker(self, request: Any, context: Any) -> Any:
             """Starts a harness."""
             _LOGGER.info("Starting harness %s", request.worker_id)
             settings = (request.control_endpoint.url, request.worker_id)
@@ -74,25 +75,25 @@ def serve(port: int, forks: Any) -> None:
             try:
                 with lock:
                     harness.start()
-                    harnesses[request.worker_id].append(harness)
+                    harnesses[context.peer(), request.worker_id] = harness
             except (OSError, EOFError) as error:
                 return messages.StartWorkerResponse(error=str(error))
             return messages.StartWorkerResponse()
 
-        def StopWorker(self, request: Any, _: Any) -> Any:
+        def StopWorker(self, request: Any, context: Any) -> Any:
             """Ends a harness: it is asked first, and killed after ten seconds.
 
-            Several TaskManagers may have given the same id. Then it is not known here which harness is
-            meant, and none is ended: it ends by itself when its engine closes the connection.
+            Nothing is done on another connection than the one on which the harness was asked for. The
+            harness ends by itself when its engine closes the connection to it, as engines do before
+            they ask here.
             """
             _LOGGER.info("Stopping harness %s", request.worker_id)
             with lock:
-                known = [each for each in harnesses[request.worker_id] if each.is_alive()]
-                harnesses[request.worker_id] = known
-            if len(known) == 1:
-                known[0].terminate()
-                known[0].join(_STOPPING_SECONDS)
-                known[0].kill()
+                harness = harnesses.pop((context.peer(), request.worker_id), None)
+            if harness is not None:
+                harness.terminate()
+                harness.join(_STOPPING_SECONDS)
+                harness.kill()
             return messages.StopWorkerResponse()
 
     server = grpc.server(

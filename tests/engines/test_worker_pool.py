@@ -22,7 +22,7 @@ from apache_beam.transforms.environments import ExternalEnvironment
 from deploy.processes import WORKER_POOL, until
 from tests.engines.flink import free_ports
 
-SECONDS = 30
+SECONDS = 120
 MODULE = (sys.executable, WORKER_POOL)
 
 
@@ -39,30 +39,41 @@ class Pool(NamedTuple):
     def harnesses(self) -> set[psutil.Process]:
         return {child for child in self.children() if child.ppid() != self.process.pid}
 
-    def harness_of(self, worker: str) -> psutil.Process:
-        """Asks for a harness of an engine that never answers; returns its process."""
-        before = self.harnesses()
+    @contextlib.contextmanager
+    def service(self) -> Iterator[services.BeamFnExternalWorkerPoolStub]:
+        # A channel waits longer after each failed attempt to connect; a pool that starts needs some.
+        # Channels of one process to one address would share a connection.
+        soon = ("grpc.max_reconnect_backoff_ms", 200), ("grpc.use_local_subchannel_pool", 1)
+        with grpc.insecure_channel(f"localhost:{self.port}", soon) as channel:
+            grpc.channel_ready_future(channel).result(timeout=SECONDS)
+            yield services.BeamFnExternalWorkerPoolStub(channel)
+
+    @contextlib.contextmanager
+    def task_manager(self) -> Iterator["TaskManager"]:
+        with self.service() as service:
+            yield TaskManager(self, service)
+
+
+class TaskManager(NamedTuple):
+    """An engine's process that asks a pool for harnesses, on a connection of its own."""
+
+    pool: Pool
+    service: services.BeamFnExternalWorkerPoolStub
+
+    def harness(self, worker: str) -> psutil.Process:
+        """Asks for a harness, which this engine never answers; returns its process."""
+        before = self.pool.harnesses()
         (nobody,) = free_ports(1)
         endpoint = endpoints_pb2.ApiServiceDescriptor(url=f"localhost:{nobody}")
         request = messages.StartWorkerRequest(worker_id=worker, control_endpoint=endpoint)
-        with self.service() as service:
-            assert not service.StartWorker(request, timeout=SECONDS).error
+        assert not self.service.StartWorker(request, timeout=SECONDS).error
         (harness,) = until(
-            lambda: self.harnesses() - before or None, timeout=SECONDS, what="a fork"
+            lambda: self.pool.harnesses() - before or None, timeout=SECONDS, what="a fork"
         )
         return harness
 
     def stop(self, worker: str) -> None:
-        with self.service() as service:
-            service.StopWorker(messages.StopWorkerRequest(worker_id=worker), timeout=SECONDS)
-
-    @contextlib.contextmanager
-    def service(self) -> Iterator[services.BeamFnExternalWorkerPoolStub]:
-        # A channel waits longer after each failed attempt to connect; a pool that starts needs some.
-        soon = [("grpc.max_reconnect_backoff_ms", 200)]
-        with grpc.insecure_channel(f"localhost:{self.port}", soon) as channel:
-            grpc.channel_ready_future(channel).result(timeout=SECONDS)
-            yield services.BeamFnExternalWorkerPoolStub(channel)
+        self.service.StopWorker(messages.StopWorkerRequest(worker_id=worker), timeout=SECONDS)
 
 
 @contextlib.contextmanager
@@ -71,10 +82,12 @@ def running_pool() -> Iterator[Pool]:
     command = [*MODULE, f"--service_port={port}"]
     with psutil.Popen(command, stderr=subprocess.DEVNULL) as process:
         pool = Pool(process, port)
-        with pool.service():
-            yield pool
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.terminate()
+        try:
+            with pool.service():
+                yield pool
+        finally:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
 
 
 @pytest.fixture(scope="module")
@@ -113,10 +126,11 @@ def test_a_pipeline_runs_in_a_fork_that_has_everything_imported(pool, tmp_path):
 
 def test_a_harness_ends_when_its_engine_says_so_and_the_others_with_the_pool(mortal_pool):
     pool = mortal_pool
-    first, second = pool.harness_of("1"), pool.harness_of("2")
-    pool.stop("1")
-    pool.stop("1")  # A second request changes nothing.
-    first.wait(SECONDS)
+    with pool.task_manager() as engine:
+        first, second = engine.harness("1"), engine.harness("2")
+        engine.stop("1")
+        engine.stop("1")  # A second request changes nothing.
+        first.wait(SECONDS)
     assert second.is_running()
     everyone = pool.children()
     pool.process.send_signal(signal.SIGTERM)
@@ -126,18 +140,24 @@ def test_a_harness_ends_when_its_engine_says_so_and_the_others_with_the_pool(mor
 
 def test_a_pool_that_is_killed_leaves_nobody_at_its_port(mortal_pool):
     pool = mortal_pool
-    pool.harness_of("1")
+    with pool.task_manager() as engine:
+        engine.harness("1")
     everyone = pool.children()
     pool.process.kill()
     assert psutil.wait_procs(everyone, SECONDS)[1] == []
 
 
-def test_harnesses_that_share_an_id_are_left_to_their_engines(pool):
-    """Two TaskManagers that share a pool give the same ids; each must not end the other's harness."""
-    first, second = pool.harness_of("1-1"), pool.harness_of("1-1")
-    pool.stop("1-1")
-    assert first.is_running()
-    assert second.is_running()
+def test_task_managers_that_give_the_same_ids_end_no_harness_of_each_other(pool):
+    """An engine closes its connection to a harness, which then ends, before it asks the pool."""
+    with pool.task_manager() as one, pool.task_manager() as other:
+        first, second = one.harness("1-1"), other.harness("1-1")
+        first.kill()
+        until(lambda: first not in pool.harnesses(), timeout=SECONDS, what="the end of a harness")
+        one.stop("1-1")
+        one.stop("1-1")
+        assert second.is_running()
+        other.stop("1-1")
+        second.wait(SECONDS)
 
 
 def test_a_port_that_is_taken_is_refused(pool):
