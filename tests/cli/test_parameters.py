@@ -258,8 +258,8 @@ def test_commands_and_the_version_are_listed(cli):
         ("series", ("show",), "FOLDER must be given"),
         ("series", (), "there is no command series. There are series create and series show"),
         ("report", ("r", "--since", ""), "--since must be text, got --since=''"),
-        ("ngrams", (*RUN, "--budget_shares", ".5,.5"), "--budget_shares must be left out with --strategy="
-         "'adaptive', got --budget_shares=0.5,0.5."),
+        ("ngrams", (*RUN, "--budget_shares", ".5,.5"),
+         "--budget_shares must be left out with --strategy='adaptive', got --budget_shares=0.5,0.5."),
         ("ngrams", (*RUN, "--item_separator", ""), "--item_separator must be 1 to 8 characters"),
         ("ngrams", (*RUN, "--partitions", 2**21), "--partitions must be an integer from 1 to 1048576"),
         ("ngrams", (*RUN, "--encoding", "utf-99"), "--encoding must be"),
