@@ -184,7 +184,7 @@ class Parameter:
         if not isinstance(value, kinds) or (isinstance(value, bool) and self.kind is not bool):
             return False
         if isinstance(value, str):
-            if self.path and not value:
+            if not value:
                 return False
             known = not self.choices or value in self.choices
             return known and (not self.pattern or bool(re.fullmatch(self.pattern, value)))

@@ -396,8 +396,11 @@ def read_known_again(
     asked = KnownLists(known=tuple(paths), known_min_count=least)
     found = read_known(asked, max_length, tokenizer)
     told, own = (sorted(each["sha256"] for each in those) for those in (lists, found.lists))
+    if not told:
+        raise UsageError("`known` must be left out for a release whose run knew no list.")
     if told != own:
         raise UsageError(
-            f"`known` must be the lists of the run, whose ledger has the SHA-256 {told}, got {own}."
+            "`known` must be the lists of the run, whose ledger has the SHA-256 "
+            f"{', '.join(told)}, got {', '.join(own)}."
         )
     return found

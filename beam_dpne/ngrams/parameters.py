@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from beam_dpne.counts.rule import COUNT_SHARE, CountShare
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.plan import GaussianPlan, TokensPerUser
-from beam_dpne.validation import Parameter, check_count
+from beam_dpne.validation import Parameter, check_count, told_value
 
 # Defaults that depend on the strategy; a parameter that only one of them has is None with the other.
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -199,7 +199,8 @@ class NgramsParameters(GaussianPlan):
             check_count("budget_shares", shares, self.max_length)
             if abs(math.fsum(shares) - 1) > 1e-9:
                 raise ValueError(
-                    f"`budget_shares` must sum to 1, got {shares}, which sum to {math.fsum(shares)}."
+                    f"`budget_shares` must sum to 1, got {told_value(shares)}, whose sum is "
+                    f"{math.fsum(shares):g}."
                 )
         elif not math.isfinite(self.noise_growth or 1.0) or min(self.shares) < _MIN_SHARE:
             raise ValueError(
@@ -216,5 +217,5 @@ class NgramsParameters(GaussianPlan):
     def _refuse(self, name: str, requirement: str) -> None:
         raise ValueError(
             f"`{name}` must be {requirement} with `strategy={self.strategy!r}`, got "
-            f"`{name}={getattr(self, name)!r}`."
+            f"`{name}={told_value(getattr(self, name))}`."
         )

@@ -446,7 +446,7 @@ def test_known_and_new_n_grams_are_told_apart_by_the_lists_of_the_run(cli, judge
         ended = judge(*others, release=tmp_path / "out")
         assert (ended.status, ended.out) == (2, "")
         assert "known must be the lists of the run" in ended.err
-    assert judge(*known).status == 2
+    assert "known must be left out for a release whose run knew no list" in judge(*known).err
 
 
 # Where it must not write
