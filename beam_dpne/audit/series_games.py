@@ -96,7 +96,7 @@ def _play(
             may = participation.may_take_part(digests)
             is_lost = is_recorded_late and place == 0
             if not is_lost:
-                participation.record([digests[may]])
+                participation.record([digests[may]], texts=[])
             own = key.bound_to(f"release {place}")
             seen = of_release(runs, own.bound_to("taking part"))
             left_out = of_release(runs, own.bound_to("left out"))

@@ -144,6 +144,14 @@ def changes(users: np.ndarray) -> np.ndarray:
     return fresh
 
 
+def distinct_users(users: np.ndarray) -> np.ndarray:
+    """Returns each of some users once, in some order, faster than by sorting: (m, 2) uint64."""
+    buffer = pa.py_buffer(np.ascontiguousarray(users))
+    names = pa.Array.from_buffers(NAMED_USER, len(users), [None, buffer])
+    distinct = pc.call_function("unique", [names])
+    return np.frombuffer(distinct.buffers()[1], "<u8").reshape(-1, 2)
+
+
 def hash_users(users: pa.Array, sub_key: bytes) -> np.ndarray:
     """Returns the 128-bit keyed hash of each user: (n, 2) uint64.
 

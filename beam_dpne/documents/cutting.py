@@ -83,11 +83,16 @@ class Cutter:
         if participation is None:
             hashes = hash_users(batch.column(USER), self._cutting.run_key.sub_key("user"))
         else:
-            digests = participation.digests(batch.column(USER))
+            users = batch.column(USER).dictionary_encode()
+            digests = participation.digests(users.dictionary)
             # A user's documents are all left out or all kept, in whichever batches they are.
             may = participation.may_take_part(digests)
-            batch = batch.filter(pa.array(may))
-            hashes = digests[may]
+            # (documents,) int32: the place of each document's user in the dictionary.
+            places = users.indices.to_numpy()
+            if not may.all():
+                batch = batch.filter(pa.array(may[places]))
+                places = places[may[places]]
+            hashes = digests[places]
         tokens = tokenizers.tokenize(self._tokenize, batch.column(TEXT))
         if self._cutting.is_grouped:
             tokens = with_group(batch.column(GROUP), tokens)
@@ -97,11 +102,18 @@ class Cutter:
     def _cut(self) -> NumberedBlocks:
         most = self._cutting.max_tokens_per_user
         key = self._cutting.run_key.sub_key("document")
-        gathered = self._gathered
+        block = DocumentBlock.joined(self._gathered)
         self._gathered = []
-        block = limit_documents(gathered, most, key, final=False)
+        participation = self._cutting.participation
+        # Before users are limited, since which documents that leaves depends on those gathered here.
+        texts = None if participation is None else participation.digest_of_texts(block)
+        block = limit_documents([block], most, key, final=False)
         pieces = split_by_user(block, self._cutting.partitions)
-        return [(number, part) for number, piece in pieces for part in bounded_blocks(piece)]
+        cut = [(number, part) for number, piece in pieces for part in bounded_blocks(piece)]
+        if texts is not None:
+            number, first = cut[0]
+            cut[0] = (number, dataclasses.replace(first, texts=texts))
+        return cut
 
 
 def _forget(batch: Batch) -> None:

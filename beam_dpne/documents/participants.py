@@ -10,6 +10,9 @@ written last, and everything is on the disk before a release publishes anything:
 has taken place, whatever has become of it, and one without has published nothing. A digest is 128
 bits of keyed BLAKE2b of the user's id, as the run sees it. In a series it is also that by which the run
 tells users apart, so that a release and its list cannot disagree.
+
+The list also has a keyed digest of the users' texts. A try that is killed may have left files of rows
+that somebody has seen, so that another try with the same noise must have the same texts.
 """
 
 import contextlib
@@ -19,15 +22,17 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.documents.blocks import changes, user_order
+from beam_dpne.documents.blocks import changes, distinct_users, user_order
+from beam_dpne.elements.arrays import hash_words
+from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.errors import BudgetError
-from beam_dpne.mechanism.randomness import RunKey, one_way_hashes
+from beam_dpne.mechanism.randomness import RunKey, encrypt_blocks, one_way_hashes
 from beam_dpne.storage.directories import Directory, directory_at, reason
 
 KEY_NAME = "participants.json"
@@ -85,12 +90,14 @@ class _ListFile(
       series: Name of the series.
       name: Name of the release's file in the folder of the series.
       commitment: Commitment to the key of the digests: under another one nobody would be found again.
+      texts: The digest of the participants' texts, 32 hexadecimal digits.
       sha256: SHA-256 of each file of digests by its name.
     """
 
     series: str
     name: str
     commitment: str
+    texts: str
     sha256: dict[str, str]
 
 
@@ -123,13 +130,18 @@ class Participants:
         """Whether the participants of a release are recorded."""
         return self._directory().has(_list_name(number))
 
-    def write(self, number: int, name: str, digests: np.ndarray) -> None:
+    def texts(self, number: int) -> str:
+        """Returns the digest of the texts of a release whose participants are recorded."""
+        return self._list(number).texts
+
+    def write(self, number: int, name: str, users: Sequence[np.ndarray], texts: str) -> None:
         """Records the participants of a release.
 
         Args:
           number: Number of the release.
           name: Name of its file in the folder of the series.
-          digests: (n, 2) uint64, sorted, each once.
+          users: (n, 2) uint64 each, the digests of those who take part; they may be repeated.
+          texts: The digest of their texts.
 
         Raises:
           BudgetError: They cannot be written.
@@ -141,13 +153,19 @@ class Participants:
             # What a killed run has left of the files that it was writing.
             directory.remove(each for each in directory.names() if _LEFT_BEHIND.fullmatch(each))
             sha256: dict[str, str] = {}
-            for part, inside in _by_range(digests):
-                data = inside.astype("<u8").tobytes()
+            # A few of the many digests at a time, so that little more is in memory than those.
+            users = [distinct_users(each) for each in users]
+            for part in range(_RANGES):
+                data = _in_range(users, part).astype("<u8").tobytes()
                 file = _digests_name(number, part)
                 directory.put(file, data)
                 sha256[file] = hashlib.sha256(data).hexdigest()
             listed = _ListFile(
-                series=self.series, name=name, commitment=self.key.commitment(), sha256=sha256
+                series=self.series,
+                name=name,
+                commitment=self.key.commitment(),
+                texts=texts,
+                sha256=sha256,
             )
             directory.put(_list_name(number), msgspec.json.encode(listed))
 
@@ -165,12 +183,10 @@ class Participants:
             raise BudgetError(f"{file} in {self.path} is missing or damaged. {_RESTORE}")
         return np.frombuffer(data, "<u8").reshape(-1, 2)
 
-    def read_all(self, number: int) -> np.ndarray:
-        """Returns all participants of a release: (n, 2) uint64, sorted."""
-        return np.concatenate([self.read(number, part) for part in range(_RANGES)])
-
     def used_up(self, number: int, most: int) -> np.ndarray:
         """Returns the users who took part so many times before a release: (n, 2) uint64, sorted.
+
+        Each column is contiguous, as a search in it needs.
 
         Raises:
           BudgetError: A file is missing or damaged.
@@ -181,7 +197,8 @@ class Participants:
             together = np.concatenate([np.zeros((0, 2), np.uint64), *earlier])
             users, times = _counted(together)
             found.append(users[times >= most])
-        return np.concatenate(found)
+        columns = np.empty((sum(map(len, found)), 2), np.uint64, order="F")
+        return np.concatenate(found, out=columns)
 
     def _list(self, number: int) -> _ListFile:
         file = _list_name(number)
@@ -283,41 +300,62 @@ class Participation:
 
     def digests(self, users: pa.Array) -> np.ndarray:
         """Returns the digest of each user's id: (n, 2) uint64."""
-        encoded = users.dictionary_encode()
-        ids = encoded.dictionary.cast(pa.binary()).to_pylist()
-        distinct = one_way_hashes(self.folder.key.sub_key("participant"), ids)
-        return distinct[encoded.indices.to_numpy()]
+        ids = users.cast(pa.binary()).to_pylist()
+        return one_way_hashes(self.folder.key.sub_key("participant"), ids)
+
+    def digest_of_texts(self, block: DocumentBlock) -> np.ndarray:
+        """Returns a keyed digest of documents and their users, which no order changes: (2,) uint64.
+
+        It is the sum of the digests of the documents, so that those of several blocks add up. Modulo
+        2^64 a document is ∑ h(w_j)·a^j over its words w_j, with a keyed hash h and an odd keyed a, and
+        its digest is that number with the user's digest, encrypted.
+        """
+        key = self.folder.key
+        words = hash_words(key.sub_key("texts: words"), block.words)[:, 0]
+        lengths = np.diff(block.offsets)
+        filled = np.flatnonzero(lengths)
+        factor = np.frombuffer(key.sub_key("texts: places"), "<u8")[0] | np.uint64(1)
+        factors = np.cumprod(np.full(lengths.max(initial=0), factor))
+        # (t,) int64: the place of each token in its document.
+        places = np.arange(block.codes.size) - np.repeat(block.offsets[:-1], lengths)
+        terms = words[block.codes] * factors[places]
+        documents = block.users[filled]
+        documents[:, 1] ^= np.add.reduceat(terms, block.offsets[:-1][filled])
+        digests = encrypt_blocks(key.sub_key("texts: documents"), documents)
+        return digests.sum(axis=0, dtype=np.uint64)
 
     def may_take_part(self, digests: np.ndarray) -> np.ndarray:
         """Returns which users have taken part fewer times than they may: (n,) bool."""
         return ~_are_among(digests, self.used_up)
 
-    def record(self, users: Iterable[np.ndarray]) -> None:
+    def record(self, users: Sequence[np.ndarray], texts: Sequence[np.ndarray]) -> None:
         """Records the participants, before the release publishes anything.
 
         Args:
           users: The digests of those who take part, (n, 2) uint64 each; they may be repeated.
+          texts: Digests that add up to that of their texts, (2,) uint64 each.
 
         Raises:
-          BudgetError: They cannot be written, or the release has other participants already.
+          BudgetError: They cannot be written, or an earlier try of the release has other participants
+            or texts.
         """
-        digests, _ = _counted(np.concatenate([np.zeros((0, 2), np.uint64), *users]))
         number = self.place.number
+        total = np.sum([np.zeros(2, np.uint64), *texts], axis=0, dtype=np.uint64)
+        digest = total.astype("<u8").tobytes().hex()
         if not directory_at(self.path).has(f"{self.name}.json"):
             raise BudgetError(
                 f"the note of this run must be in the series {self.path} until it is published, but "
                 "another run has removed it, which uses a copy of a folder of the series. Use the "
                 "newest copies of both folders, and no others."
             )
-        if self.folder.has_list(number):
-            if not np.array_equal(self.folder.read_all(number), digests):
-                raise BudgetError(
-                    f"`input` must be that of the first try of release {number} of the series, "
-                    "which had this run key, but other users take part. Take a fresh run key: then "
-                    "this is the next release of the series."
-                )
-        else:
-            self.folder.write(number, self.name, digests)
+        if not self.folder.has_list(number):
+            self.folder.write(number, self.name, users, digest)
+        elif self.folder.texts(number) != digest:
+            raise BudgetError(
+                f"`input` must be that of the first try of release {number} of the series, "
+                "which had this run key, but other users take part or their texts are others. Take a "
+                "fresh run key: then this is the next release of the series."
+            )
         mark_recorded(self.path, self.name)
 
 
@@ -367,12 +405,11 @@ def _digests_name(number: int, part: int) -> str:
     return f"{number:04}-{part:x}.digests"
 
 
-def _by_range(digests: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Cuts sorted digests by their first bits."""
-    firsts = (digests[:, 0] >> np.uint64(_SPARE_BITS)).astype(np.int64)
-    borders = np.searchsorted(firsts, np.arange(_RANGES + 1))
-    for part in range(_RANGES):
-        yield part, digests[borders[part] : borders[part + 1]]
+def _in_range(users: Sequence[np.ndarray], part: int) -> np.ndarray:
+    """Returns those digests once, and sorted, that have the first bits of a range: (n, 2) uint64."""
+    inside = [each[each[:, 0] >> np.uint64(_SPARE_BITS) == part] for each in users]
+    distinct, _ = _counted(np.concatenate([np.zeros((0, 2), np.uint64), *inside]))
+    return distinct
 
 
 def _counted(digests: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -384,11 +421,15 @@ def _counted(digests: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _are_among(digests: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Returns which digests are among the known ones, which are sorted: (n,) bool."""
-    place = np.searchsorted(known[:, 0], digests[:, 0], side="left")
-    stop = np.searchsorted(known[:, 0], digests[:, 0], side="right")
     found = np.zeros(len(digests), bool)
-    # Two digests with the same first half are very rare, so that this is done once.
-    while (waiting := np.flatnonzero(~found & (place < stop))).size:
-        found[waiting] = known[place[waiting], 1] == digests[waiting, 1]
-        place[waiting] += 1
+    # In this order neighbours are looked for in neighbouring places, which the processor has at hand.
+    waiting = np.argsort(digests[:, 0])
+    place = np.searchsorted(known[:, 0], digests[waiting, 0])
+    # Two digests with the same first half are very rare, so that this is done twice.
+    while waiting.size:
+        inside = place < len(known)
+        inside[inside] = known[place[inside], 0] == digests[waiting[inside], 0]
+        waiting, place = waiting[inside], place[inside]
+        found[waiting] |= known[place, 1] == digests[waiting, 1]
+        place += 1
     return found

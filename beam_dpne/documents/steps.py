@@ -15,7 +15,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.schemas import named_fields_from_element_type
 
 from beam_dpne.documents import tokenizers
-from beam_dpne.documents.blocks import TEXT, USER, lay_out
+from beam_dpne.documents.blocks import TEXT, USER, distinct_users, lay_out
 from beam_dpne.documents.cutting import Cutter, Cutting
 from beam_dpne.documents.participants import Participation
 from beam_dpne.documents.private_run import PrivateRun
@@ -303,12 +303,19 @@ def _recorded(
     return AsIter(cast("PCollection", recorded))
 
 
-def _digests_of(block: tuple[int, DocumentBlock]) -> np.ndarray:
-    return np.unique(block[1].users, axis=0)
+def _digests_of(block: tuple[int, DocumentBlock]) -> tuple[np.ndarray, np.ndarray]:
+    _, documents = block
+    return distinct_users(documents.users), documents.texts
 
 
-def _record(_: None, digests: Iterable[np.ndarray], *, participation: Participation) -> None:
-    participation.record(digests)
+def _record(
+    _: None,
+    digests: Iterable[tuple[np.ndarray, np.ndarray]],
+    *,
+    participation: Participation,
+) -> None:
+    listed = list(digests)
+    participation.record([users for users, _ in listed], [texts for _, texts in listed])
 
 
 def _laid_out(

@@ -37,6 +37,8 @@ class DocumentBlock:
       codes: (t,) int32, tokens as indices into `words`.
       words: the block's distinct tokens, Arrow strings.
       word_hashes: (words, 2) uint64, the keyed hash of each item; (0, 2) of documents.
+      texts: (2,) uint64, in a series the digest of all documents that were cut with this block, which
+        one of their blocks has; the digests of all blocks add up. Else 0.
     """
 
     users: np.ndarray
@@ -44,6 +46,7 @@ class DocumentBlock:
     codes: np.ndarray
     words: pa.Array
     word_hashes: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 2), np.uint64))
+    texts: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(2, np.uint64))
 
     def take(self, documents: np.ndarray, lengths: np.ndarray | None = None) -> "DocumentBlock":
         """Selects documents, or their first tokens if lengths are given, and the words in them."""

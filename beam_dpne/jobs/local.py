@@ -119,7 +119,10 @@ def _found(job: Job, workers: int) -> _Found:
         write_rejects(job.rejects, rejects)
     records = require_few_rejected([reader.tally], job.max_rejected)
     if private.participation is not None:
-        private.participation.record(block.users for part in partitions for block in part)
+        blocks = [block for part in partitions for block in part]
+        private.participation.record(
+            [block.users for block in blocks], [block.texts for block in blocks]
+        )
     sets = private.release_in_memory(partitions, keys.bound, workers)
     progress.enter("publish")
     rows, ledger = described(private.form, Run.of(private, keys), job.notes, sets)

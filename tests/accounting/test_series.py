@@ -24,6 +24,7 @@ from beam_dpne.accounting.composition import (
 from beam_dpne.accounting.expense import Expense, expense_of_plan
 from beam_dpne.accounting.population import Note, read_counted, total_of
 from beam_dpne.accounting.series import create_series, only_run_of, open_series
+from beam_dpne.documents import cutting
 from beam_dpne.documents.cutting import cut_by_partition
 from beam_dpne.errors import BudgetError, UsageError
 from beam_dpne.jobs.budgets import key_digests
@@ -101,7 +102,7 @@ class World:
         self.seen.setdefault(participation.place.number, set()).update(
             ids[tuple(each)] for block in blocks for each in block.users.tolist()
         )
-        participation.record(block.users for block in blocks)
+        participation.record([block.users for block in blocks], [block.texts for block in blocks])
         if until != "record":
             write_ledger(output, private.plan, keys=keys, series=participation.place)
         if until == "settle":
@@ -250,7 +251,7 @@ def test_a_run_whose_private_folder_is_gone_publishes_nothing_and_makes_no_other
     (world.folder / "series" / f"{participation.name}.json").touch()
     shutil.rmtree(world.folder / "private")
     with pytest.raises(BudgetError, match=r"has no participants.json any more"):
-        participation.record([digests])
+        participation.record([digests], texts=[])
     assert not (world.folder / "private").exists()
 
 
@@ -262,6 +263,52 @@ def test_digests_follow_from_the_key_of_the_series_and_hide_ids_without_it(tmp_p
     one, other = found
     assert (one[0] == one[2]).all()
     assert not np.isin(one, other).any()
+
+
+TEXTS = [
+    ("ann", "a b c"),
+    ("ann", "c a"),
+    ("bob", "a b c"),
+    ("bob", "a b c"),
+    ("cy", "b"),
+    ("cy", ""),
+]
+OTHER = {
+    "another word": [*TEXTS[1:], ("ann", "a b d")],
+    "another order of words": [*TEXTS[1:], ("ann", "b a c")],
+    "words of another text": [*TEXTS[2:], ("ann", "a b"), ("ann", "c c a")],
+    "one text of two": [*TEXTS[2:], ("ann", "a b c c a")],
+    "another user": [*TEXTS[1:], ("cy", "a b c")],
+    "a text once more": [*TEXTS, TEXTS[1]],
+    "a text less": TEXTS[:3],
+}
+
+
+def digest_of_texts(private, records, size):
+    """The digest of records that are read and cut so many at a time."""
+    batches = [
+        pa.record_batch(
+            dict(zip(("user", "text"), map(list, zip(*part, strict=True)), strict=True))
+        )
+        for part in (records[at : at + size] for at in range(0, len(records), size))
+    ]
+    found = cut_by_partition(batches, private.cutting(private.run_keys().bound), 1)
+    texts = [block.texts for part in found for block in part]
+    return np.sum(texts, axis=0, dtype=np.uint64).tolist()
+
+
+@pytest.mark.parametrize("limit", [1_000, 3])
+def test_the_digest_of_texts_is_that_of_the_same_texts_of_the_same_users(world, monkeypatch, limit):
+    """However they are ordered and cut, and whatever users are limited to."""
+    plan = dataclasses.replace(PLANS[0], max_tokens_per_user=limit)
+    private = world.create(2).placed(plan)
+    digest = digest_of_texts(private, TEXTS, len(TEXTS))
+    for gathered in (10**6, 3, 1):
+        monkeypatch.setattr(cutting, "_GATHERED_TOKENS", gathered)
+        for size in (1, 2, 6):
+            assert digest_of_texts(private, TEXTS[::-1], size) == digest
+            for change, records in OTHER.items():
+                assert digest_of_texts(private, records, size) != digest, change
 
 
 def test_one_run_key_gives_two_releases_of_a_series_other_noise(world):
@@ -388,7 +435,7 @@ def test_a_run_whose_note_another_has_removed_publishes_nothing(world, tmp_path)
     digests = first.digests(pa.array(["a"]))
     assert first.place.number == world.run({"a"}, until="record")
     with pytest.raises(BudgetError, match="another run has removed it"):
-        dataclasses.replace(first, participants=str(tmp_path / "copy")).record([digests])
+        dataclasses.replace(first, participants=str(tmp_path / "copy")).record([digests], texts=[])
     assert not (tmp_path / "copy" / "0001.json").exists()
     found = read_counted(write_ledger(tmp_path / "release", PLANS[0], series=first.place))
     with pytest.raises(BudgetError, match="is that of another one"):

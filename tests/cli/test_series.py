@@ -142,9 +142,38 @@ def test_a_retry_with_other_texts_of_the_same_users_publishes_nothing(
     for output in ("again", "last"):
         ended = cli("ngrams", *given, tmp_path / output)
         assert ended.status == 1
-        assert "must be a fresh one for each input" in ended.err
+        assert "other users take part or their texts are others" in ended.err
     assert not (tmp_path / "last").exists()
     assert release_bytes(tmp_path / "out") == release_bytes(tmp_path / "again") == first
+
+
+def test_a_try_that_published_nothing_is_repeated_with_its_own_texts_alone(
+    cli, create, folder, tmp_path, monkeypatch
+):
+    """Somebody may have seen files that it has left, with the noise of all tries."""
+    series = create()
+    rows = (folder / "one.jsonl").read_text()
+    given = ("ngrams", "--input", tmp_path / "in.jsonl", "--max_length", "1", *series)
+    given = (*given, "--run_key_file", folder / "one.key", "--overwrite", "--output")
+
+    def fail(*given, **named):
+        raise OSError
+
+    (tmp_path / "in.jsonl").write_text(rows)
+    with monkeypatch.context() as patched:
+        patched.setattr("beam_dpne.jobs.local.publish_release", fail)
+        assert cli(*given, tmp_path / "out").status == 1
+    (tmp_path / "in.jsonl").write_text(rows.replace("good night", "night good"))
+    for way in WAYS.values():
+        ended = cli(*given, tmp_path / "out", *way)
+        assert ended.status == 1
+        assert "other users take part or their texts are others" in ended.err
+    assert not (tmp_path / "out").exists()
+    # The order of records is no part of the texts.
+    (tmp_path / "in.jsonl").write_text("\n".join(reversed(rows.splitlines())))
+    for way in WAYS.values():
+        ended = cli(*given, tmp_path / "out", *way)
+        assert ended.status == 0, ended.err
 
 
 @pytest.mark.parametrize(

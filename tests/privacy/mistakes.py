@@ -479,8 +479,8 @@ MISTAKES = (
     Mistake(
         "series: participants are recorded after the release is published",
         "documents/participants.py",
-        "self.folder.write(number, self.name, digests)",
-        '__import__("atexit").register(self.folder.write, number, self.name, digests)',
+        "self.folder.write(number, self.name, users, digest)",
+        '__import__("atexit").register(self.folder.write, number, self.name, users, digest)',
         ("cli/test_series.py",),
     ),
     Mistake(
