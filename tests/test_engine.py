@@ -1,13 +1,17 @@
 """Pipelines of the library on engines: refused where they would hang, watched, cancelled."""
 
+import json
 import pathlib
+import re
 import socket
+import threading
 import time
 
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.portability.local_job_service import BeamJob, LocalJobServicer
 from apache_beam.runners.portability.portable_runner import PortableRunner
 
 from beam_dpne import (
@@ -21,8 +25,17 @@ from beam_dpne import (
     __version__,
     engines,
 )
-from beam_dpne.errors import EngineError
+from beam_dpne.errors import EngineError, SharedStorageError
+from beam_dpne.jobs.engine import check_published
 
+LOST = (
+    "org.apache.beam.vendor.grpc.v1p60p1.io.grpc.StatusRuntimeException: CANCELLED: call already "
+    "cancelled. Use ServerCallStreamObserver.setOnCancelHandler() to disable this exception"
+)
+FEW_BUFFERS = (
+    "java.io.IOException: Insufficient number of network buffers: required 512, but only 3 available. "
+    "The total number of network buffers is currently set to 2048 of 32768 bytes each."
+)
 PLAN = NgramsPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2, spurious_fraction=1e-9)
 # Beam's own job server, in this process; it has what an engine's has for a launcher.
 EMBED = ("--job_endpoint=embed", "--environment_type=LOOPBACK")
@@ -147,3 +160,125 @@ def test_a_block_does_not_begin_with_options_that_would_hang():
     ):
         begun = True
     assert not begun
+
+
+class FailingServer:
+    """Beam's own job server behind a port; some of its jobs fail as those at Flink do.
+
+    Attributes:
+      jobs: the ids of the jobs that it has run, a first step of workers first.
+    """
+
+    def __init__(self, *failures: str, after_the_job: bool = False):
+        self.jobs: list[str] = []
+        waiting = ["", *failures]
+        jobs = self.jobs
+
+        class Job(BeamJob):
+            def _invoke_runner(self):
+                jobs.append(self._job_id)
+                failure = waiting.pop(0) if waiting else ""
+                result = None if failure and not after_the_job else super()._invoke_runner()
+                if failure:
+                    raise RuntimeError(failure)
+                return result
+
+        self._server = LocalJobServicer(beam_job_type=Job)
+
+    def __enter__(self) -> tuple[str, ...]:
+        port = self._server.start_grpc_server()
+        endpoint = ("--job_endpoint", f"localhost:{port}")
+        return ("--runner", "PortableRunner", *endpoint, "--environment_type", "LOOPBACK")
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stop()
+
+
+@pytest.fixture
+def release(program, tmp_path):
+    """Makes a release under one key and one budget, here or on an engine; returns how it ended."""
+    (tmp_path / "notes.jsonl").write_text(
+        "".join(f'{{"user": "{user}", "text": "{text}"}}\n' for user, text in DOCUMENTS)
+    )
+    (tmp_path / "run.key").write_text("5eed" * 16)
+    (tmp_path / "run.key").chmod(0o600)
+    privacy = ("--epsilon", 10, "--delta", 1e-4)
+    folder = ("--budget", tmp_path / "budget")
+    made = program.run("account", *folder, "--create", "--population", "users", *privacy)
+    assert made.status == 0, made.err
+    plan = (*privacy, "--max_length", 2, "--strategy", "one_round")
+    given = ("--input", tmp_path / "notes.jsonl", "--run_key_file", tmp_path / "run.key")
+
+    def run(name: str, *options: object):
+        output = ("--output", tmp_path / name)
+        return program.run("ngrams", *given, *plan, *output, *options, timeout=600)
+
+    return run
+
+
+def files(folder: pathlib.Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_job_that_lost_a_worker_is_sent_once_more_and_its_budget_is_noted_once(
+    release, program, tmp_path
+):
+    """Even if the job had published. Airflow's own operators of Beam find jobs by the lines on stderr."""
+    budget = ("--budget", tmp_path / "budget")
+    server = FailingServer(LOST, after_the_job=True)
+    with server as options:
+        ended = release("there", *budget, *options, "--quiet")
+    assert ended.status == 0, ended.err
+    assert ended.err.count("The engine has lost a worker") == 1
+    # A first step of the workers, the job that fails, and the one that is sent once more.
+    _, *sent = server.jobs
+    assert re.findall(r"(?m)^Created job with id: \[(.+)\]$", ended.err) == sent
+    assert len(sent) == 2
+    assert release("here").status == 0
+    assert files(tmp_path / "there") == files(tmp_path / "here")
+    said = json.loads(program.run("account", *budget, "--json").out)
+    assert [run["state"] for run in said["runs"]] == ["released"]
+    assert said["total"]["sum_epsilon"] == 10
+
+
+def test_a_job_that_loses_a_worker_twice_fails(release, tmp_path):
+    server = FailingServer(LOST, LOST)
+    with server as options:
+        ended = release("there", *options)
+    assert ended.status == 1
+    assert len(server.jobs) == 3
+    assert not (tmp_path / "there").exists()
+
+
+def test_another_failure_is_no_reason_to_send_a_job_again(release, tmp_path):
+    server = FailingServer("java.io.IOException: No space left on device")
+    with server as options:
+        ended = release("there", *options)
+    assert ended.status == 1
+    assert "its message is withheld" in ended.err
+    assert len(server.jobs) == 2
+
+
+def test_too_few_network_buffers_are_told_with_the_settings_that_have_more(release):
+    server = FailingServer(FEW_BUFFERS)
+    with server as options:
+        ended = release("there", *options)
+    assert ended.status == 1
+    assert "a task needed 512, and 3 of 2048 were left (64 MiB)" in ended.err
+    assert "taskmanager.memory.network.min and .max to 128m or more" in ended.err
+    assert "taskmanager.network.sort-shuffle.min-buffers to 64" in ended.err
+    assert len(server.jobs) == 2
+
+
+def test_a_release_that_the_launcher_does_not_have_is_told_and_one_that_comes_late_is_awaited(
+    tmp_path,
+):
+    """A worker on another machine has published in a directory of the same name, or on a slow disk."""
+    with pytest.raises(SharedStorageError, match="that launcher and workers share") as raised:
+        check_published(str(tmp_path), seconds=0.2)
+    assert f"`output={tmp_path}`" in str(raised.value)
+    late = threading.Timer(0.5, (tmp_path / "ledger.json").touch)
+    late.start()
+    check_published(str(tmp_path), seconds=60)
+    late.join()
+    check_published("gs://bucket/release", seconds=0)

@@ -130,7 +130,7 @@ def run_command(command: Command, arguments: Sequence[str]) -> int:
     logging.getLogger("PrismJobServer").addFilter(lambda _: False)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     progress.reset()
-    with _printed_warnings(), _remembered_signals() as received:
+    with _printed_log(), _remembered_signals() as received:
         status, text = _run(command, arguments, received)
     if text:
         streams.say(text.strip())
@@ -138,8 +138,8 @@ def run_command(command: Command, arguments: Sequence[str]) -> int:
 
 
 @contextlib.contextmanager
-def _printed_warnings() -> Iterator[None]:
-    """Prints what modules of this package log as a warning, and nothing that others log.
+def _printed_log() -> Iterator[None]:
+    """Prints what modules of this package log, but for details, and nothing that others log.
 
     A logger whose name begins with that of a module of ours takes its level, and a library may set its
     own. Without a handler the interpreter, or Beam, would print what they log.
@@ -149,7 +149,7 @@ def _printed_warnings() -> Iterator[None]:
     handler.addFilter(is_own_record)
     root.addHandler(handler)
     for name in LOGGERS:
-        logging.getLogger(name).setLevel(logging.WARNING)
+        logging.getLogger(name).setLevel(logging.INFO)
     try:
         yield
     finally:

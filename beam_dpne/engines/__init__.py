@@ -12,7 +12,9 @@ itself too, through its REST interface.
 import concurrent.futures
 import contextlib
 import json
+import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -44,6 +46,17 @@ FLINK_OPTIONS = (
     "--execution_mode_for_batch=BATCH",
 )
 _PORTABLE = "PortableRunner"
+_log = logging.getLogger(__name__)
+# Airflow's operators of Beam find the job by this line.
+_SENT = "Created job with id: [%s]"
+# A TaskManager goes on asking a harness that is gone, also after each restart of the job at Flink.
+_LOST_HARNESS = re.compile(r"(?s) failed in state FAILED: .*StatusRuntimeException: CANCELLED: ")
+# What a stage of these pipelines needs for each result that it writes; Flink's default is 512.
+_SORT_BUFFERS = 64
+_FEW_BUFFERS = re.compile(
+    r"Insufficient number of network buffers: required (\d+), but only (\d+) available. "
+    r"The total number of network buffers is currently set to (\d+) of (\d+) bytes"
+)
 _STOPS_HARNESSES = (_PORTABLE, "FlinkRunner")
 _IDLE_SECONDS = 2.0
 _SECONDS_OF_ANSWER = 10
@@ -63,6 +76,9 @@ def run(
     here, the job is cancelled, with `--flink_master` at Flink itself too. Without that option Flink
     runs on. A launcher that is killed (SIGKILL) cancels nothing.
 
+    If a job failed because the engine has lost a harness, the pipeline is sent once more, and a warning
+    is logged. What follows from the run key is then the same.
+
     Args:
       pipeline: A complete pipeline that is not used as a context manager, which would run it.
       harness_timeout: Seconds in which workers must have done a first step; 0 omits this step.
@@ -73,7 +89,8 @@ def run(
 
     Raises:
       ValueError: An option of the pipeline would make it hang or fail.
-      EngineError: The workers did not do a first step in time, or failed in it.
+      EngineError: The workers did not do a first step in time, or failed in it, or Flink has too few
+        network buffers.
       RuntimeError: The pipeline failed, as Beam raises it.
 
     Example:
@@ -87,13 +104,56 @@ def run(
     check_options(pipeline)
     with _terminable():
         check_workers(pipeline, harness_timeout, shared_folder)
-        pipeline.result = result = send(pipeline)
-        with cancelled_on_failure(result, pipeline.options):
-            result.wait_until_finish()
+        try:
+            return _run_once(pipeline)
+        except RuntimeError as error:
+            _refuse_few_buffers(error)
+            if not _LOST_HARNESS.search(str(error)):
+                raise
+        _log.warning(
+            "The engine has lost a worker, and ended the job. The job is sent once more under the same "
+            "run key. If it fails again, look for the worker's end in the logs of the machine: often "
+            "it had too little memory."
+        )
+        return _run_once(pipeline)
+
+
+def _run_once(pipeline: beam.Pipeline) -> PipelineResult:
+    """Sends a pipeline as one job, and waits for its end."""
+    pipeline.result = result = send(pipeline)
+    if (job := _job_id(result)) is not None:
+        _log.info(_SENT, job)
+    with cancelled_on_failure(result, pipeline.options):
+        result.wait_until_finish()
     return result
 
 
-@contextlib.contextmanager
+def _job_id(result: PipelineResult) -> str | None:
+    """Returns the name that an engine has for a job, or None if it has none."""
+    # That of a job server, or of Dataflow, where a template has no job.
+    return getattr(result, "_job_id", None) or getattr(getattr(result, "_job", None), "id", None)
+
+
+def _refuse_few_buffers(error: RuntimeError) -> None:
+    """Raises EngineError if a job failed because Flink has too few network buffers."""
+    if found := _FEW_BUFFERS.search(str(error)):
+        required, left, total, size = map(int, found.groups())
+        granted = total * size >> 20
+        remedies = [
+            f"Set taskmanager.memory.network.min and .max to {2 * granted}m or more, and raise "
+            "taskmanager.memory.process.size by as much",
+            "or give a smaller --parallelism.",
+        ]
+        if required > _SORT_BUFFERS:
+            remedies.insert(
+                1, f"set taskmanager.network.sort-shuffle.min-buffers to {_SORT_BUFFERS}"
+            )
+        raise EngineError(
+            f"TaskManagers have too few network buffers: a task needed {required}, and {left} of "
+            f"{total} were left ({granted} MiB). {', '.join(remedies)}"
+        ) from None
+
+
 def pipeline(
     options: PipelineOptions | None = None,
     *,
@@ -375,6 +435,6 @@ def cancel_at_flink(result: PipelineResult, options: PipelineOptions) -> None:
 
 def _jobs(address: str, result: PipelineResult) -> list[dict[str, Any]]:
     """Returns the jobs at Flink whose name is the id at the job server without the last part."""
-    name = getattr(result, "_job_id", "").rpartition("_")[0]
+    name = (_job_id(result) or "").rpartition("_")[0]
     with urllib.request.urlopen(f"{address}/jobs/overview", timeout=_FLINK_SECONDS) as response:
         return [job for job in json.load(response)["jobs"] if job["name"] == name]

@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import os
 import re
+import time
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 
@@ -31,7 +32,13 @@ from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.documents.steps import DocumentsTransform
 from beam_dpne.elements import encoding, progress
 from beam_dpne.elements.encoding import SetStore
-from beam_dpne.errors import RunError, UsageError, printable_reason, withhold_unhandled
+from beam_dpne.errors import (
+    RunError,
+    SharedStorageError,
+    UsageError,
+    printable_reason,
+    withhold_unhandled,
+)
 from beam_dpne.jobs.arguments import EMBEDDED, runner_of, unknown_argument, works_here
 from beam_dpne.jobs.job import Job, ReadRecords
 from beam_dpne.ngrams.run import NgramsRun
@@ -40,6 +47,7 @@ from beam_dpne.phrase_counts.run import PhraseCountsRun
 from beam_dpne.reading.files import patterns_of
 from beam_dpne.reading.rejects import NO_RECORDS, REJECTED_RECORDS
 from beam_dpne.reading.steps import ReadFiles
+from beam_dpne.release.places import LEDGER_NAME
 from beam_dpne.release.steps import WriteRelease
 from beam_dpne.set_union.run import SetUnionRun
 from beam_dpne.storage import private
@@ -49,6 +57,8 @@ from beam_dpne.storage.paths import is_local
 from beam_dpne.validation import did_you_mean
 
 _IDLE_SECONDS = 0.1
+# A network disk may show a file of another machine as missing for so long.
+_UNSEEN_SECONDS = 60.0
 # Dataflow's Flex launcher has the job written to such a path, which is observed and not documented.
 _FLEX_LAUNCH = re.compile(r"gs://.+/template_launches/\d{4}(?:[-_]\d\d){5}-\d+/job_object")
 
@@ -221,6 +231,7 @@ def run_job(
 
     Raises:
       RunError: as in `run_pipeline`.
+      SharedStorageError: the release was published where the launcher does not have it.
     """
     progress.enter("engine")
     with run_folder(options, job.output) as folder:
@@ -230,10 +241,33 @@ def run_job(
         result = run_pipeline(pipeline, timeout, folder if is_local(folder) else None)
         if not has_finished(result):
             return None
+    check_published(job.output)
     found = counters(result)
     return ReadRecords(
         rejected=found.get(REJECTED_RECORDS, 0), are_none=bool(found.get(NO_RECORDS))
     )
+
+
+def check_published(output: str, seconds: float = _UNSEEN_SECONDS) -> None:
+    """Checks that the release of a job that has ended well is in a directory, if that is on a disk.
+
+    Args:
+      output: the directory.
+      seconds: how long its ledger may take to be seen here.
+
+    Raises:
+      SharedStorageError: the ledger is not there.
+    """
+    end = time.monotonic() + seconds
+    while is_local(output) and not os.path.exists(os.path.join(output, LEDGER_NAME)):
+        if time.monotonic() > end:
+            raise SharedStorageError(
+                f"`output` must be a directory that launcher and workers share, got `output={output}`: "
+                "the job has ended well, and there is no ledger here. The release is in this directory "
+                "on the machine of a worker, and its budget is spent: copy it from there instead of "
+                "running again."
+            )
+        time.sleep(min(1.0, seconds / 10))
 
 
 def _pipeline(job: Job, options: BeamOptions, store: SetStore) -> beam.Pipeline:

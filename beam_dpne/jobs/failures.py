@@ -11,7 +11,7 @@ from beam_dpne import __version__
 from beam_dpne.errors import UNHANDLED, UsageError
 
 # The modules of this package that log. Others may have loggers whose names begin with beam_dpne.
-LOGGERS = ("beam_dpne.storage.directories", "beam_dpne.yaml.transforms")
+LOGGERS = ("beam_dpne.engines", "beam_dpne.storage.directories", "beam_dpne.yaml.transforms")
 
 
 def is_own_record(record: logging.LogRecord) -> bool:
@@ -47,6 +47,7 @@ def failure_log(path: str, output: str | None) -> Iterator[Callable[[BaseExcepti
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | no_link, 0o600))
         os.chmod(path, 0o600)
         handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+        handler.setLevel(logging.WARNING)
     except OSError as error:
         raise UsageError(
             f"`failure_log` must be a file that can be written, got `failure_log={path}` "
