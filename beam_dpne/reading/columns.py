@@ -84,7 +84,8 @@ def group_column(groups: pa.Array, name: str) -> tuple[pa.Array, Fault]:
 
 def _remedy_of_text(kind: pa.DataType) -> str:
     """Returns what to do about a column of texts with a type that cannot be read."""
-    if pa.types.is_struct(kind) or pa.types.is_map(kind):
+    member = kind.value_type if is_list(kind) else kind
+    if pa.types.is_struct(member) or pa.types.is_map(member):
         return of_within("text")
     if pa.types.is_nested(kind):
         return "Convert the members of the lists to text before."

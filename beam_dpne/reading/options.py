@@ -90,8 +90,8 @@ def format_of(path: str, input_format: str = "auto") -> str:
         raise InputError(
             f"`input` must have the extension of a format ({', '.join(_EXTENSIONS)}), and after "
             f"it, but for Parquet, may have one of {', '.join(_CODECS)}, got {path}. Unpack an "
-            f"archive; for other names give one of the formats {', '.join(FORMATS)} with "
-            "`input_format`."
+            "archive, save a spreadsheet as CSV, and write XML or a chat in plain text as lines of "
+            f"JSON; for other names give one of the formats {', '.join(FORMATS)} with `input_format`."
         )
     if named is not None and not _may_be(named, found):
         # Lines of JSON that were cut at commas would make many users of one person.
