@@ -9,10 +9,12 @@ Estimates of rows with few users are shrunk towards rows with similar scores, so
 for a single row. With a larger budget the noise falls, and they tend to the numbers themselves.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -28,6 +30,8 @@ from beam_dpne.counts.curves import (
 )
 from beam_dpne.counts.kinds import FIRST_ROWS, Answers, Kinds, Sums, kinds_before, learned_parts
 from beam_dpne.counts.rule import LEVEL_STEP, CountRule, MeasuredCounts, blocks
+from beam_dpne.elements.arrays import run_ends
+from beam_dpne.elements.processes import answers
 
 # Ends of intervals are integers that every format can hold.
 MOST_USERS = 2.0**53
@@ -50,10 +54,29 @@ _FEWEST_OF_A_GROUP = 20
 # Turns of learning; few rows teach little.
 _TURNS = 8
 _TURNS_OF_FEW = 4
+# Forks estimate so many rows at a time, or all those of a level.
+_ROWS_OF_A_PART = 2**11
+
+
+class _Part(NamedTuple):
+    """Rows of one length that are estimated by themselves: all those of some levels.
+
+    Attributes:
+      rows: (n,) int64.
+      kinds: the kinds of rows of the length, or of a group's.
+      first: (m,) int64, the first rows of the length, or of the group at this length.
+    """
+
+    rows: np.ndarray
+    kinds: Kinds
+    first: np.ndarray
 
 
 def estimate_users(
-    measured: MeasuredCounts, rule: CountRule, groups: np.ndarray | None = None
+    measured: MeasuredCounts,
+    rule: CountRule,
+    groups: np.ndarray | None = None,
+    workers: int = 1,
 ) -> np.ndarray:
     """Returns the estimated number of users of each row, and the ends of its interval: (n, 3) int64.
 
@@ -61,25 +84,39 @@ def estimate_users(
       measured: the noisy sums.
       rule: the rule by which they were measured.
       groups: (n,) integers ≥ 0, the number of the group of each row; None without groups.
+      workers: the largest number of processes; it changes no estimate.
     """
     estimates = np.zeros((measured.masses.size, 3), np.int64)
+
+    def answer(part: _Part) -> Generator[tuple[np.ndarray, np.ndarray], None, None]:
+        for rows, sums in _sums(measured, rule, part.rows):
+            (of_rows,) = part.kinds.answers([sums])
+            for block in blocks(0, rows.size):
+                are_first = np.isin(rows[block], part.first)
+                estimates[rows[block]] = _estimates(part.kinds, of_rows(block), are_first)
+        yield part.rows, estimates[part.rows]
+
     # Products of small matrices, for which threads of the library would cost more than they save.
-    with threadpool_limits(limits=1, user_api="blas"):
-        _estimate(estimates, measured, rule, groups)
+    with (
+        threadpool_limits(limits=1, user_api="blas"),
+        # While forks estimate rows of one length, the kinds of the next one are learned here.
+        contextlib.closing(answers(answer, _parts(measured, rule, groups), workers)) as estimated,
+    ):
+        for rows, found in estimated:
+            estimates[rows] = found
     return estimates
 
 
-def _estimate(
-    estimates: np.ndarray, measured: MeasuredCounts, rule: CountRule, groups: np.ndarray | None
-) -> None:
-    """Writes the estimates of all rows."""
+def _parts(measured: MeasuredCounts, rule: CountRule, groups: np.ndarray | None) -> Iterator[_Part]:
+    """Yields all rows in parts, with the kinds that are learned from the noisy sums."""
     sizes = expected_sizes(measured.sizes, measured.size_stddev)
     spans = itertools.pairwise(rule.offsets.tolist())
     lengths = [_Rows(measured, rule, np.arange(*span)) for span in spans if span[0] < span[1]]
     curves = [rows.curve(sizes) for rows in lengths]
-    kinds = _kinds_of_lengths(lengths, curves, sizes, None)
+    learned = _kinds_of_lengths(lengths, curves, sizes, None)
     left = [rows.rows for rows in lengths]
     if groups is not None and lengths:
+        learned = kinds = list(learned)
         own = [rows.of_groups(groups) for rows in lengths]
         alike = np.zeros(groups.max() + 1, bool)
         for group in np.unique(groups).tolist():
@@ -88,25 +125,23 @@ def _estimate(
                 for each, of_all in zip(own, kinds, strict=True)
                 if group in each
             ]
-            alike[group] = not _estimate_group(estimates, mine, sizes)
+            of_group = _parts_of_group(mine, sizes)
+            alike[group] = not of_group
+            yield from of_group
         left = [rows[alike[groups[rows]]] for rows in left]
-    for rows, of_length, chosen in zip(lengths, kinds, left, strict=True):
-        if chosen.size:
-            rows.write(estimates, of_length, chosen)
+    for rows, of_length, chosen in zip(lengths, learned, left, strict=True):
+        yield from rows.parts(of_length, chosen)
 
 
-def _estimate_group(
-    estimates: np.ndarray, lengths: list[tuple["_Rows", Kinds]], sizes: Sizes
-) -> bool:
-    """Writes the estimates of the rows of a group, and returns whether it has curves of its own.
+def _parts_of_group(lengths: list[tuple["_Rows", Kinds]], sizes: Sizes) -> list[_Part]:
+    """Returns the rows of a group in parts; none if it has no curves of its own.
 
     Args:
-      estimates: where the estimates are written.
       lengths: the rows of the group at each length that has any, with the kinds of all rows.
       sizes: the numbers of users of the classes.
     """
     if sum(own.rows.size for own, _ in lengths) < _FEWEST_OF_A_GROUP:
-        return False
+        return []
     curves = fit_group(
         [own.means for own, _ in lengths],
         [of_all.curve for _, of_all in lengths],
@@ -114,18 +149,20 @@ def _estimate_group(
         lengths[0][0].rule.bounds,
     )
     if curves is None:
-        return False
+        return []
     rows = [own for own, _ in lengths]
     kinds = _kinds_of_lengths(rows, curves, sizes, lengths[0][1].parts)
-    for own, of_group in zip(rows, kinds, strict=True):
-        own.write(estimates, of_group, own.rows)
-    return True
+    return [
+        part
+        for own, of_group in zip(rows, kinds, strict=True)
+        for part in own.parts(of_group, own.rows)
+    ]
 
 
 def _kinds_of_lengths(
     lengths: list["_Rows"], curves: list[Curve], sizes: Sizes, parts: np.ndarray | None
-) -> list[Kinds]:
-    """Returns the kinds of rows of each length.
+) -> Iterable[Kinds]:
+    """Yields the kinds of rows of each length.
 
     Args:
       lengths: the rows of each length.
@@ -133,11 +170,10 @@ def _kinds_of_lengths(
       sizes: the numbers of users of the classes.
       parts: parts about which those of the first length are expected to be; None if nothing is known.
     """
-    found: list[Kinds] = []
     for rows, curve in zip(lengths, curves, strict=True):
-        found.append(rows.kinds(curve, sizes, parts))
-        parts = found[-1].parts
-    return found
+        found = rows.kinds(curve, sizes, parts)
+        parts = found.parts
+        yield found
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -167,13 +203,14 @@ class _Rows:
             for group, part in zip(found.tolist(), parts, strict=True)
         }
 
-    def write(self, estimates: np.ndarray, kinds: Kinds, chosen: np.ndarray) -> None:
-        """Writes the estimates of some of the rows."""
-        for rows, sums in self.sums(chosen):
-            (of_rows,) = kinds.answers([sums])
-            for block in blocks(0, rows.size):
-                are_first = np.isin(rows[block], self.order[:FIRST_ROWS])
-                estimates[rows[block]] = _estimates(kinds, of_rows(block), are_first)
+    def parts(self, kinds: Kinds, chosen: np.ndarray) -> Iterator[_Part]:
+        """Yields some of the rows in parts, each with all rows of its levels."""
+        ordered = chosen[np.argsort(self.rule.levels[chosen], kind="stable")]
+        start = 0
+        for end in (run_ends(self.rule.levels[ordered]) + 1).tolist():
+            if end - start >= _ROWS_OF_A_PART or end == ordered.size:
+                yield _Part(ordered[start:end], kinds, self.order[:FIRST_ROWS])
+                start = end
 
     def curve(self, sizes: Sizes) -> Curve:
         """Returns the curve that the sums of these rows show alone."""
@@ -181,20 +218,7 @@ class _Rows:
 
     def sums(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, Sums]]:
         """Yields the rows of each level among some, and their sums."""
-        levels = self.rule.levels[rows]
-        found, counts = np.unique(levels, return_counts=True)
-        of_levels = np.split(rows[np.argsort(levels, kind="stable")], np.cumsum(counts)[:-1])
-        for level, chosen in zip(found.tolist(), of_levels, strict=True):
-            row_weight = int(self.rule.row_weights[chosen[0]])
-            mass_variance = (self.measured.unit / row_weight) ** 2
-            sums = Sums(
-                place=self.rule.least + level * LEVEL_STEP,
-                numbers=self.measured.numbers[chosen],
-                masses=self.measured.masses[chosen],
-                variances=mass_variance * self.rule.bounds**2,
-                mass_variance=mass_variance,
-            )
-            yield chosen, sums
+        return _sums(self.measured, self.rule, rows)
 
     def kinds(self, curve: Curve, sizes: Sizes, parts_before: np.ndarray | None) -> Kinds:
         """Returns the kinds of the rows, learned from some of them.
@@ -267,6 +291,26 @@ class _Rows:
             number_variances=np.multiply.outer(mass_variances, self.rule.bounds**2),
             mass_variances=np.array(mass_variances),
         )
+
+
+def _sums(
+    measured: MeasuredCounts, rule: CountRule, rows: np.ndarray
+) -> Iterator[tuple[np.ndarray, Sums]]:
+    """Yields the rows of each level among some, and their sums."""
+    levels = rule.levels[rows]
+    found, counts = np.unique(levels, return_counts=True)
+    of_levels = np.split(rows[np.argsort(levels, kind="stable")], np.cumsum(counts)[:-1])
+    for level, chosen in zip(found.tolist(), of_levels, strict=True):
+        row_weight = int(rule.row_weights[chosen[0]])
+        mass_variance = (measured.unit / row_weight) ** 2
+        sums = Sums(
+            place=rule.least + level * LEVEL_STEP,
+            numbers=measured.numbers[chosen],
+            masses=measured.masses[chosen],
+            variances=mass_variance * rule.bounds**2,
+            mass_variance=mass_variance,
+        )
+        yield chosen, sums
 
 
 def _spread_out(rows: np.ndarray, most: int) -> np.ndarray:

@@ -264,6 +264,7 @@ def estimated(
     rows: CountedRows,
     noise: float | None,
     run_key: RunKey,
+    workers: int = 1,
 ) -> list[Any]:
     """Returns all released sets with their estimates, given the last one and those before it.
 
@@ -274,6 +275,7 @@ def estimated(
       rows: how the sets are rows.
       noise: the noise of the measurement; None is refused.
       run_key: the secret of the run, bound to its parameters.
+      workers: the largest number of processes; it changes no estimate.
     """
     # Nobody else needs it, so that a launcher and most workers do without its tables.
     from beam_dpne.counts.estimates import estimate_users
@@ -281,5 +283,5 @@ def estimated(
     released = [*shorter, last]
     rule = rule_of(rows, *released)
     measured = measure(pieces, rule, required_noise(noise), run_key)
-    users = estimate_users(measured, rule, rows.groups(released))
+    users = estimate_users(measured, rule, rows.groups(released), workers)
     return rows.with_users(released, users)

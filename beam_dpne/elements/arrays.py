@@ -4,9 +4,7 @@ The entries of row i are those from offsets[i] up to offsets[i + 1]; a row is a 
 dictionary is an Arrow array of distinct words, and a word's code is its place in the dictionary.
 """
 
-import concurrent.futures
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +18,6 @@ _MULTIPLIER = 0x9E3779B97F4A7C15
 _SLOTS_PER_KEY = 4
 # Look-ups are done in parts whose intermediate arrays stay in the processor's cache.
 _AT_ONCE = 2**15
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
 
 
 def offsets_of(sizes: np.ndarray) -> np.ndarray:
@@ -454,20 +450,3 @@ def byte_ranks(words: pa.Array) -> np.ndarray:
     ranks = np.empty(len(words), np.int64)
     ranks[byte_order(words)] = np.arange(len(words))
     return ranks
-
-
-def map_in_threads(
-    function: Callable[[_In], _Out], items: Iterable[_In], workers: int
-) -> list[_Out]:
-    """Returns the results of a function for all items, in their order.
-
-    The function has no side effects, and runs for several items at the same time in several threads.
-    numpy and Arrow let go of the interpreter's lock in sorts, searches and string kernels. An error is
-    raised here, and the rest is left out.
-
-    Example:
-      >>> map_in_threads(abs, [-1, 2, -3], workers=2)
-      [1, 2, 3]
-    """
-    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(function, items))

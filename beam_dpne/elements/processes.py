@@ -14,6 +14,7 @@ import ctypes
 import functools
 import gc
 import io
+import operator
 import os
 import pickle
 import signal
@@ -36,6 +37,8 @@ from beam_dpne.errors import RunError
 _ALIGNMENT = 64
 # What a fork sends: a value of its answer, the end of the answer, an error, progress.
 _VALUE, _END, _ERROR, _PROGRESS = b"VEX."
+# Linux sends at most 253 files with a message; a message that is not the last one has this text.
+_FILES_OF_A_MESSAGE, _MORE = 250, b"+"
 # PR_SET_PDEATHSIG of Linux.
 _END_WITH_PARENT = 1
 # What a new process runs; it finds modules where its parent does.
@@ -59,29 +62,31 @@ class Processes:
       ['a', 'aa', 'b', 'bb', 'c', 'cc']
     """
 
-    def __init__(self, answer: Callable[[Any], Iterable[Any]], most: int) -> None:
+    def __init__(self, answer: Callable[..., Iterable[Any]], most: int) -> None:
         """Forks nothing yet.
 
         Args:
-          answer: maps a request to values; what it changes stays in its fork.
+          answer: maps a request, and what `gather` has kept for it, to values; what it changes stays in
+            its fork.
           most: the largest number of forks.
         """
         self._answer = answer
         self._most = most
         self._forks: dict[Any, int] = {}
         self._busy: set[Any] = set()
+        self._gathered: list[int] = []
 
     def offer(self, request: Any) -> Generator[Any, None, None]:
         """Gives a request to a fork that is idle, or a new one; yields what others answer till then."""
         while len(self._busy) == self._most:
-            yield from self._answered()
+            yield from self._answered(_read)
         idle = self._forks.keys() - self._busy
         self._send([idle.pop() if idle else self._fork()], request)
 
     def rest(self) -> Generator[Any, None, None]:
         """Yields what is left of the answers."""
         while self._busy:
-            yield from self._answered()
+            yield from self._answered(_read)
 
     def stream(self, requests: Iterable[Any]) -> Generator[Any, None, None]:
         """Yields the values of the answers to all requests, in any order."""
@@ -92,8 +97,23 @@ class Processes:
     def all(self, request: Any) -> Generator[Any, None, None]:
         """Yields the values of the answers of all forks to one request, in any order."""
         yield from self.rest()
-        self._send(list(self._forks), request)
+        self._send(list(self._forks), request, self._gathered)
+        self._drop_gathered()
         yield from self.rest()
+
+    def gather(self, request: Any) -> None:
+        """Gives a request to all forks, which are idle, and keeps their answers, one of each, unread.
+
+        With the next request to all forks each of them is given all of these answers, which stay where
+        they are.
+        """
+        self._send(list(self._forks), request)
+        while self._busy:
+            self._gathered += self._answered(int)
+
+    def _drop_gathered(self) -> None:
+        while self._gathered:
+            os.close(self._gathered.pop())
 
     def _fork(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -129,14 +149,14 @@ class Processes:
         theirs.close()
         return ours
 
-    def _send(self, forks: list[socket.socket], request: Any) -> None:
+    def _send(self, forks: list[socket.socket], request: Any, gathered: Sequence[int] = ()) -> None:
         with _written(request) as file:
             for each in forks:
-                _tell(each, [file])
+                _tell(each, [file, *gathered])
                 self._busy.add(each)
 
-    def _answered(self) -> Generator[Any, None, None]:
-        """Waits until a fork has said something, and yields its value, if it is one."""
+    def _answered(self, value_in: Callable[[int], _Out]) -> Generator[_Out, None, None]:
+        """Waits until a fork has said something, and yields the value in its file, if it is one."""
         for each in connection.wait(list(self._busy)):
             said, files = _heard(each)
             if said[0] == _PROGRESS:
@@ -144,10 +164,9 @@ class Processes:
             elif said[0] == _END:
                 self._busy.remove(each)
             else:
-                value = _read(files[0])
                 if said[0] == _ERROR:
-                    raise value
-                yield value
+                    raise _read(files[0])
+                yield value_in(files[0])
                 _tell(each)
 
     def close(self) -> None:
@@ -161,6 +180,7 @@ class Processes:
             each.close()
         self._forks.clear()
         self._busy.clear()
+        self._drop_gathered()
 
 
 @contextlib.contextmanager
@@ -176,6 +196,9 @@ def _alive() -> Iterator[None]:
 
 @_alive()
 def _tell(fork: Any, files: Sequence[int] = ()) -> None:
+    while len(files) > _FILES_OF_A_MESSAGE:
+        socket.send_fds(fork, [_MORE], files[:_FILES_OF_A_MESSAGE])
+        files = files[_FILES_OF_A_MESSAGE:]
     socket.send_fds(fork, [b"."], files)
 
 
@@ -306,14 +329,16 @@ def most_forks(workers: int, parts: int) -> int:
 
 
 def answers(
-    answer: Callable[[_In], Generator[_Out, None, None]], requests: Sequence[_In], workers: int
+    answer: Callable[[_In], Generator[_Out, None, None]], requests: Iterable[_In], workers: int
 ) -> Generator[_Out, None, None]:
     """Yields the values of the answers to requests, of which forks take so many at the same time.
+
+    Requests that are generated are generated here, while forks answer those before.
 
     One worker answers here, in order. At the end, also after an error or if this is closed, no fork is
     left and the answers are closed.
     """
-    if most := most_forks(workers, len(requests)):
+    if most := most_forks(workers, operator.length_hint(requests, workers)):
         with contextlib.closing(Processes(answer, most)) as forks:
             yield from forks.stream(requests)
         return
@@ -333,12 +358,12 @@ def _end_with(parent: int) -> None:
         os._exit(0)
 
 
-def _serve(parent: socket.socket, answer: Callable[[Any], Iterable[Any]]) -> None:
+def _serve(parent: socket.socket, answer: Callable[..., Iterable[Any]]) -> None:
     """Answers requests until the parent has ended."""
-    while files := socket.recv_fds(parent, 1, 1)[1]:
+    while files := _received(parent):
         is_done = True
         try:
-            for value in answer(_read(files[0])):
+            for value in answer(*map(_read, files)):
                 # The parent says when it is done with a value; the next one is computed meanwhile.
                 is_done = is_done or bool(parent.recv(1))
                 _say(parent, _VALUE, value)
@@ -354,6 +379,16 @@ def _serve(parent: socket.socket, answer: Callable[[Any], Iterable[Any]]) -> Non
         else:
             is_done = is_done or bool(parent.recv(1))
             parent.send(bytes([_END]))
+
+
+def _received(parent: socket.socket) -> list[int]:
+    """Returns the files of a request, and of what comes with it; none if the parent has ended."""
+    files: list[int] = []
+    said = _MORE
+    while said == _MORE:
+        said, more, *_ = socket.recv_fds(parent, 1, _FILES_OF_A_MESSAGE)
+        files += more
+    return files
 
 
 def _say_progress(parent: socket.socket, said: progress.Step | progress.Snapshot) -> None:

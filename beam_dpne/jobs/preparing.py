@@ -475,13 +475,14 @@ def _public_counts(
 def _partitions(files: Sequence[InputFile], workers: int | None) -> int:
     """Returns a number of partitions that each hold about 8 MiB of text, or 40 MiB of a huge corpus.
 
-    A reader cuts its documents into that many blocks, so more than a few thousand are slow. Each
-    worker has a few partitions, so that all have work to the end. Compressed text is four times as
-    long.
+    A reader cuts its documents into that many blocks, so more than a few thousand are slow. All workers
+    have the same number of partitions, which are about equally large, so that they end together.
+    Compressed text is four times as long.
     """
     mebibytes = sum(file.size * (4 if codec_of(file.path) else 1) for file in files) / 2**20
-    of_workers = min(4 * (workers or 0), mebibytes)
-    return max(1, math.ceil(max(min(4096, mebibytes / 8), mebibytes / 40, of_workers)))
+    workers = workers or 1
+    wanted = math.ceil(max(min(4096, mebibytes / 8), mebibytes / 40, min(workers, mebibytes), 1))
+    return wanted if wanted < workers else workers * math.ceil(wanted / workers)
 
 
 def check_directory(name: str, path: str, release: str | None) -> None:

@@ -55,10 +55,10 @@ def decide(
             "without them a released n-gram reveals that somebody holds it."
         )
     number, ranges = shard.hash_range
-    places = shard.ngrams.places_of(drawn.ngrams)
+    drawn = drawn.select(np.flatnonzero(drawn.ngrams.hash_ranges(ranges) == number))
     # A drawn n-gram that somebody holds is decided by the noise on its weight, and nothing else.
-    unheld = np.flatnonzero((drawn.ngrams.hash_ranges(ranges) == number) & (places < 0))
-    return join_open([decide_round(shard, rule=drawn.rule, run_key=run_key), drawn.select(unheld)])
+    unheld = drawn.select(np.flatnonzero(shard.ngrams.places_of(drawn.ngrams) < 0))
+    return join_open([decide_round(shard, rule=drawn.rule, run_key=run_key), unheld])
 
 
 def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) -> HistogramShard:

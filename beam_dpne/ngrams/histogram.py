@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
-from beam_dpne.elements.arrays import group_places
+from beam_dpne.elements.arrays import offsets_of
 from beam_dpne.elements.encoding import bounded_parts
 from beam_dpne.ngrams.elements import (
     Contributions,
@@ -129,9 +130,34 @@ def _add_to_open(still_open: HistogramShard, sums: HistogramShard | None) -> His
 
 def cut_by_hash_range(whole: HistogramShard, ranges: int) -> Iterator[tuple[int, HistogramShard]]:
     """Yields the part of each hash range that is not empty."""
-    for number, inside in group_places(whole.ngrams.hash_ranges(ranges), ranges):
-        for part in _bounded_pieces(whole.select(inside)):
+    in_order = RangedSums.of(whole, ranges)
+    for number in np.flatnonzero(np.diff(in_order.offsets)).tolist():
+        for part in _bounded_pieces(in_order.part(number)):
             yield number, part
+
+
+class RangedSums(NamedTuple):
+    """Sums of users' contributions, one hash range after the other.
+
+    Attributes:
+      sums: the sums of all hash ranges.
+      offsets: (ranges + 1,) int64, where each hash range begins.
+    """
+
+    sums: HistogramShard
+    offsets: np.ndarray
+
+    @classmethod
+    def of(cls, whole: HistogramShard, ranges: int) -> "RangedSums":
+        """Puts sums into the order of so many hash ranges; n-grams of one range stay in their order."""
+        numbers = whole.ngrams.hash_ranges(ranges)
+        # numpy sorts short integers by radix, which is faster.
+        order = np.argsort(numbers.astype(np.min_scalar_type(ranges)), kind="stable")
+        return cls(whole.select(order), offsets_of(np.bincount(numbers, minlength=ranges)))
+
+    def part(self, number: int) -> HistogramShard:
+        """Returns the sums of a hash range, whose arrays are parts of the whole."""
+        return self.sums.select(slice(self.offsets[number], self.offsets[number + 1]))
 
 
 def _bounded_pieces(piece: HistogramShard) -> Iterator[HistogramShard]:

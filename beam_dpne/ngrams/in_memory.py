@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from beam_dpne.counts import measuring
 from beam_dpne.documents.blocks import lay_out
 from beam_dpne.elements import progress
-from beam_dpne.elements.arrays import map_in_threads
 from beam_dpne.elements.batches import DocumentBlock, RowSums, UserBatch, add_up
 from beam_dpne.elements.processes import Processes, most_forks
 from beam_dpne.lists.left_out import LeftOut
@@ -23,6 +22,7 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import decisions, histogram
 from beam_dpne.ngrams.elements import (
     GROUPED_ROOT,
+    NOTHING_RELEASED,
     ROOT,
     Contributions,
     GramSet,
@@ -30,6 +30,7 @@ from beam_dpne.ngrams.elements import (
     Past,
     PresentGrams,
 )
+from beam_dpne.ngrams.histogram import RangedSums
 from beam_dpne.ngrams.length_rules import counted_classes, held_sums, rule_for
 from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.ngrams.released_rows import GramRows
@@ -88,7 +89,8 @@ class InMemory:
       start: the root without known n-grams: `ROOT`, or `GROUPED_ROOT` if words have groups in front of
         them.
       histogram_ranges: the number of hash ranges of a histogram; it changes no release.
-      workers: the number of threads that work on hash ranges; it changes no release.
+      own: the hash ranges that this process has; None for all of them.
+      workers: the largest number of processes that estimate numbers of users; it changes no release.
     """
 
     plan: NgramsPlan
@@ -97,6 +99,7 @@ class InMemory:
     left_out: LeftOut | None = None
     start: GramSet = ROOT
     histogram_ranges: int = 1
+    own: Sequence[int] | None = None
     workers: int = 1
 
     def lay_out(
@@ -147,13 +150,11 @@ class InMemory:
             drawn = self.draw(previous, shards) if previous is not None and number == 1 else None
             shards = self.decide(shards, drawn)
             if number < last:
-                parts = map(decisions.present_part, shards)
-                present = decisions.merge_present(parts, after, number)
+                present = decisions.merge_present(self.present_parts(shards), after, number)
                 # After the first round users' positions are in terms of the set of the round before.
                 past = Past(released=previous, present=present, positions=past.present)
         rule = rule_for(self.plan) if previous is None else None
-        found_parts = map(decisions.released_part, shards)
-        found = decisions.merge_released(found_parts, after, rule, self.left_out)
+        found = decisions.merge_released(self.released_parts(shards), after, rule, self.left_out)
         progress.enter(progress.RELEASED, length)
         return found, users, past.present
 
@@ -191,21 +192,23 @@ class InMemory:
         empty = () if previous is None else histogram.empty_ranges(previous, self.histogram_ranges)
         left = ((shard.hash_range[0], shard) for shard in still_open)
         for number, piece in itertools.chain(sent, empty, left):
-            ranges.setdefault(number, []).append(piece)
+            if self.own is None or number in self.own:
+                ranges.setdefault(number, []).append(piece)
+        return [
+            histogram.merge_shards(pieces, (number, self.histogram_ranges))
+            for number, pieces in ranges.items()
+        ]
 
-        def merge(number: int) -> HistogramShard:
-            return histogram.merge_shards(ranges[number], (number, self.histogram_ranges))
-
-        with progress.counting(ranges):
-            return map_in_threads(merge, ranges, self.workers)
+    def held(self, previous: GramSet, shards: list[HistogramShard]) -> list[list[int]]:
+        """Returns the part of each hash range in the count of held candidates, if there is a count."""
+        if not self.plan.is_adaptive:
+            return []
+        counted = counted_classes(previous, self.plan.held_stddev)
+        return [held_sums(shard, counted) for shard in shards]
 
     def draw(self, previous: GramSet, shards: list[HistogramShard]) -> HistogramShard:
         """Returns the spurious n-grams of a length, with the rule that follows from its first round."""
-        held: list[list[int]] = []
-        if self.plan.is_adaptive:
-            counted = counted_classes(previous, self.plan.held_stddev)
-            held = [held_sums(shard, counted) for shard in shards]
-        rule = rule_for(self.plan, previous, self.run_key, held)
+        rule = rule_for(self.plan, previous, self.run_key, self.held(previous, shards))
         return sample_spurious(previous, rule=rule, run_key=self.run_key)
 
     def decide(
@@ -213,13 +216,20 @@ class InMemory:
     ) -> list[HistogramShard]:
         """Returns the n-grams of each hash range that are open or found after a round."""
         rule = rule_for(self.plan)
-
-        def decide(shard: HistogramShard) -> HistogramShard:
-            progress.enter("decide", shard.length, shard.round)
-            return decisions.decide(shard, drawn, rule=rule, run_key=self.run_key)
-
+        decided: list[HistogramShard] = []
         with progress.counting(shards):
-            return map_in_threads(decide, shards, self.workers)
+            for shard in shards:
+                progress.enter("decide", shard.length, shard.round)
+                decided.append(decisions.decide(shard, drawn, rule=rule, run_key=self.run_key))
+        return decided
+
+    def present_parts(self, shards: list[HistogramShard]) -> Iterable[PresentGrams]:
+        """Returns what users need to know of each hash range after a round."""
+        return map(decisions.present_part, shards)
+
+    def released_parts(self, shards: list[HistogramShard]) -> Iterable[GramSet]:
+        """Returns what each hash range releases after its last round."""
+        return map(decisions.released_part, shards)
 
     def count(self, users: list[UserBatch], released: Sequence[GramSet]) -> Sequence[GramSet]:
         """Returns the released sets with the numbers of users who hold each n-gram."""
@@ -231,6 +241,7 @@ class InMemory:
             rows=GramRows(pruning=self.plan.pruning),
             noise=self.plan.count_noise,
             run_key=self.run_key,
+            workers=self.workers,
         )
 
     def sum_counts(self, users: list[UserBatch], released: Sequence[GramSet]) -> Iterable[RowSums]:
@@ -239,14 +250,12 @@ class InMemory:
         return [measuring.sum_batches(rows, progress.parts(users, "count"), released)]
 
 
-# Hash ranges of a histogram for each worker, so that all have about the same work.
-_RANGES_OF_A_WORKER = 2
-
-
 def release_partitions(
     loop: InMemory, partitions: list[list[DocumentBlock]], workers: int
 ) -> tuple[GramSet, ...]:
     """Releases the n-grams of partitions of users, who stay in forks if there are several workers.
+
+    Each fork has a hash range of the histograms, too.
 
     Args:
       loop: the loop, for one worker.
@@ -256,17 +265,16 @@ def release_partitions(
     Returns:
       S_1, …, S_T.
     """
-    if workers > 1:
-        ranges = _RANGES_OF_A_WORKER * workers
-        loop = dataclasses.replace(loop, histogram_ranges=ranges, workers=workers)
     most = most_forks(workers, len(partitions))
     if not most:
         users = loop.lay_out(partitions, range(len(partitions)))
         partitions.clear()
         return loop.release(users)
+    loop = dataclasses.replace(loop, histogram_ranges=most)
     with contextlib.closing(Processes(keep_users(loop, partitions), most)) as forks:
         shares = (range(first, len(partitions), most) for first in range(most))
-        collections.deque(forks.stream(LayOut(share) for share in shares), 0)
+        asked = (LayOut(share, number) for number, share in enumerate(shares))
+        collections.deque(forks.stream(asked), 0)
         partitions.clear()
         in_forks = InProcesses(
             plan=loop.plan,
@@ -274,8 +282,8 @@ def release_partitions(
             root=loop.root,
             left_out=loop.left_out,
             start=loop.start,
-            histogram_ranges=loop.histogram_ranges,
-            workers=loop.workers,
+            histogram_ranges=most,
+            workers=most,
             forks=forks,
         )
         return in_forks.release([])
@@ -283,16 +291,47 @@ def release_partitions(
 
 @dataclasses.dataclass(kw_only=True)
 class InProcesses(InMemory):
-    """The loop over lengths and rounds of users who stay in several forks, see `keep_users`."""
+    """The loop over lengths and rounds of users who stay in several forks, see `keep_users`.
+
+    The sums of hash ranges stay in the forks, too: here are no users, pieces and shards.
+    """
 
     forks: Processes
+    _held: list[list[int]] = dataclasses.field(default_factory=list, init=False)
 
     def contribute(
         self, length: int, number: int, users: Iterable[UserBatch], past: Past
     ) -> tuple[list[Piece], list[UserBatch]]:
-        """Returns the sums of what all users send to a round; the users are in the forks."""
-        sent = self.forks.all(Contribute(length, number, past))
-        return [piece for pieces in sent for piece in pieces], []
+        """Has all forks add up what their users send to a round."""
+        self.forks.gather(Contribute(length, number, past))
+        return [], []
+
+    def measure(
+        self, sent: list[Piece], still_open: list[HistogramShard], previous: GramSet | None
+    ) -> list[HistogramShard]:
+        """Has each fork add up what all forks have for its hash range."""
+        self._held = list(self.forks.all(Measure()))
+        return []
+
+    def held(self, previous: GramSet, shards: list[HistogramShard]) -> list[list[int]]:
+        """Returns the part of each hash range in the count of held candidates, if there is a count."""
+        return self._held
+
+    def decide(
+        self, shards: list[HistogramShard], drawn: HistogramShard | None
+    ) -> list[HistogramShard]:
+        """Has each fork decide its hash range."""
+        with progress.counting(range(self.histogram_ranges)):
+            collections.deque(self.forks.all(Decide(drawn)), 0)
+        return []
+
+    def present_parts(self, shards: list[HistogramShard]) -> Iterable[PresentGrams]:
+        """Returns what users need to know of each hash range after a round."""
+        return self.forks.all(PresentParts())
+
+    def released_parts(self, shards: list[HistogramShard]) -> Iterable[GramSet]:
+        """Returns what each hash range releases after its last round."""
+        return self.forks.all(ReleasedParts())
 
     def sum_counts(self, users: list[UserBatch], released: Sequence[GramSet]) -> Iterable[RowSums]:
         """Returns the exact sums of each fork."""
@@ -301,9 +340,10 @@ class InProcesses(InMemory):
 
 @dataclasses.dataclass(frozen=True)
 class LayOut:
-    """Asks a fork to keep the users of some partitions, by their numbers."""
+    """Asks a fork to keep the users of some partitions, by their numbers, and a hash range."""
 
     numbers: Sequence[int]
+    hash_range: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -316,43 +356,88 @@ class Contribute:
 
 
 @dataclasses.dataclass(frozen=True)
+class Measure:
+    """Asks a fork to add up what all forks have for its hash range.
+
+    In the first round of a length it answers with its part of the count of held candidates.
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class Decide:
+    """Asks a fork to decide a round of its hash range."""
+
+    drawn: HistogramShard | None
+
+
+@dataclasses.dataclass(frozen=True)
+class PresentParts:
+    """Asks a fork what users need to know of its hash range."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReleasedParts:
+    """Asks a fork what its hash range releases."""
+
+
+@dataclasses.dataclass(frozen=True)
 class SumCounts:
     """Asks a fork for the exact sums over its users for the released rows."""
 
     released: Sequence[GramSet]
 
 
-Request = LayOut | Contribute | SumCounts
+Request = LayOut | Contribute | Measure | Decide | PresentParts | ReleasedParts | SumCounts
+Answer = RangedSums | list[int] | PresentGrams | GramSet | RowSums | None
 
 
 def keep_users(
     run: InMemory, partitions: list[list[DocumentBlock]]
-) -> Callable[[Request], Iterator[list[Piece] | RowSums]]:
-    """Returns the function with which a fork keeps users, and answers for them.
+) -> Callable[..., Iterator[Answer]]:
+    """Returns the function with which a fork keeps users and hash ranges, and answers for them.
 
     Args:
       run: the loop; all sums of a fork are cut into its hash ranges at once.
       partitions: the documents of each partition of users, of which `LayOut` names some.
     """
-    ranges = run.histogram_ranges
-    run = dataclasses.replace(run, histogram_ranges=1)
+    of_users = dataclasses.replace(run, histogram_ranges=1)
+    own: list[int] = []
+    of_ranges = dataclasses.replace(run, own=own)
     everybody: list[UserBatch] = []
     left: list[UserBatch] = []
+    shards: list[HistogramShard] = []
+    this = Contribute(0, 0, NOTHING_RELEASED)
 
-    def answer(request: Request) -> Iterator[list[Piece] | RowSums]:
-        nonlocal left
-        if isinstance(request, LayOut):
-            everybody.extend(run.lay_out(partitions, request.numbers))
-            left = list(everybody)
-        elif isinstance(request, Contribute):
-            # They are laid out, and the forks share the blocks as long as one of them has some.
-            partitions.clear()
-            sent, left = run.contribute(
-                request.length, request.number, _Waiting(left), request.past
-            )
-            sums = add_up((piece for _, piece in sent), histogram.sum_pieces)
-            yield list(histogram.cut_by_hash_range(sums, ranges)) if sent else []
-        else:
-            yield from run.sum_counts(everybody, request.released)
+    def answer(request: Request, *gathered: RangedSums | None) -> Iterator[Answer]:
+        nonlocal left, shards, this
+        match request:
+            case LayOut():
+                own.append(request.hash_range)
+                everybody.extend(of_users.lay_out(partitions, request.numbers))
+                left = list(everybody)
+            case Contribute():
+                # They are laid out, and the forks share the blocks as long as one of them has some.
+                partitions.clear()
+                this = request
+                sent, left = of_users.contribute(
+                    request.length, request.number, _Waiting(left), request.past
+                )
+                sums = add_up((piece for _, piece in sent), histogram.sum_pieces)
+                yield RangedSums.of(sums, run.histogram_ranges) if sent else None
+            case Measure():
+                sent = [(n, sums.part(n)) for sums in gathered if sums is not None for n in own]
+                previous = this.past.released if this.number == 1 else None
+                shards = of_ranges.measure(sent, shards, previous)
+                if previous is not None:
+                    yield from of_ranges.held(previous, shards)
+            case Decide():
+                shards = of_ranges.decide(shards, request.drawn)
+            case PresentParts():
+                yield from of_ranges.present_parts(shards)
+            case ReleasedParts():
+                yield from of_ranges.released_parts(shards)
+                shards = []
+            case SumCounts():
+                yield from of_users.sum_counts(everybody, request.released)
 
     return answer

@@ -156,7 +156,12 @@ class UnionInMemory:
         rule = rule_of(ItemRows(), found)
         sums = list(self.mapped(sums_of, range(len(everybody)), stage="count"))
         (counted,) = estimated(
-            found, sums, rows=ItemRows(), noise=self.plan.count_noise, run_key=self.run_key
+            found,
+            sums,
+            rows=ItemRows(),
+            noise=self.plan.count_noise,
+            run_key=self.run_key,
+            workers=self.workers,
         )
         return counted
 

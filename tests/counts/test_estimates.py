@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from beam_dpne import RunKey
+from beam_dpne.counts import estimates
 from beam_dpne.counts import rule as rules
 from beam_dpne.counts.estimates import estimate_users
 from beam_dpne.counts.measuring import Held, measure, sum_counts
@@ -130,6 +131,16 @@ def test_groups_that_are_alike_or_small_have_the_numbers_of_a_release_without_gr
     expected = estimated(held, scores)
     for groups in (np.zeros(800, np.int64), alike, small):
         assert np.array_equal(estimated(held, scores, groups=groups), expected)
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(800) % 3])
+def test_processes_that_share_the_rows_estimate_what_one_does(groups, monkeypatch):
+    monkeypatch.setattr(estimates, "_ROWS_OF_A_PART", 50)
+    held, _, scores = crowd(20_000, 400, 1.3)
+    rule = count_rule(scores)
+    measured = measured_by(held, rule)
+    expected = estimate_users(measured, rule, groups)
+    assert np.array_equal(estimate_users(measured, rule, groups, workers=3), expected)
 
 
 @pytest.mark.parametrize("world", [lambda: crowd(20_000, 400, 1.3), languages])

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_dpne.elements import progress
+from beam_dpne.elements import processes, progress
 from beam_dpne.elements.processes import (
     Processes,
     answers,
@@ -115,6 +115,24 @@ def test_a_fork_begins_with_what_its_parent_has_and_keeps_what_it_is_given():
     assert kept == ["parent's"]
     assert all(each[0] == "parent's" for each in found)
     assert sorted(given for each in found for given in each[1:]) == list("abcdef")
+
+
+@pytest.mark.parametrize("most", [250, 2])
+def test_all_forks_are_given_what_all_have_answered_however_many_they_are(most, monkeypatch):
+    monkeypatch.setattr(processes, "_FILES_OF_A_MESSAGE", most)
+    before = len(os.listdir("/proc/self/fd"))
+
+    def answer(request, *gathered):
+        yield request, sorted(gathered)
+
+    with closing(Processes(answer, 5)) as forks:
+        assert len(list(forks.stream(range(5)))) == 5
+        forks.gather("one")
+        assert list(forks.all("two")) == [("two", [("one", [])] * 5)] * 5
+        # What was gathered is given once.
+        assert list(forks.all("three")) == [("three", [])] * 5
+        forks.gather("four")
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_no_more_forks_than_there_is_work_for():

@@ -3,7 +3,6 @@
 import pytest
 
 from beam_dpne.elements import progress
-from beam_dpne.elements.arrays import map_in_threads
 
 
 @pytest.fixture(autouse=True)
@@ -29,14 +28,13 @@ def test_a_stage_that_is_entered_again_has_one_more_part_done():
     assert shown() == ("publish", 0, 0, 0)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_items_that_are_mapped_are_the_parts_of_the_stage(workers):
+def test_items_that_are_mapped_are_the_parts_of_the_stage():
     def work(_):
         progress.enter("users", 2, 1)
         return shown()
 
     with progress.counting(range(5)):
-        seen = map_in_threads(work, range(5), workers)
+        seen = [work(item) for item in range(5)]
     assert max(seen) == ("users", 1, 4, 5)
     progress.enter("users", 3, 1)
     assert shown() == ("users", 1, 0, 0)

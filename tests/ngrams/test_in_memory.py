@@ -1,5 +1,7 @@
 """The local driver releases what the graph of an engine does, in one process or in several."""
 
+import dataclasses
+
 import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -10,8 +12,11 @@ from beam_dpne.elements import batches as elements
 from beam_dpne.ngrams.elements import Past
 from beam_dpne.ngrams.in_memory import (
     Contribute,
+    Decide,
     InMemory,
     LayOut,
+    Measure,
+    PresentParts,
     SumCounts,
     keep_users,
 )
@@ -66,18 +71,25 @@ def test_a_run_without_documents_releases_empty_sets(workers):
 def test_a_fork_keeps_all_users_whom_it_is_given():
     """Else a fork that is given two shares would lose the users of one."""
     loop = InMemory(plan=PLAN, run_key=KEY)
+    in_forks = dataclasses.replace(loop, histogram_ranges=3)
     cut = run_of(partitions=6).cutting(KEY)
     parts = cutting.cut_by_partition([batch_of(tickets(300))], cut, 1)
     expected = loop.release(loop.lay_out(parts, range(6)))
-    answer = keep_users(loop, list(parts))
-    for share in (range(2), range(2, 5), range(5, 6)):
-        assert list(answer(LayOut(share))) == []
-    sent = list(answer(Contribute(1, 1, Past())))
-    (pieces,) = sent
+    answer = keep_users(in_forks, list(parts))
+    for number, share in enumerate((range(2), range(2, 5), range(5, 6))):
+        assert list(answer(LayOut(share, number))) == []
+    (sent,) = answer(Contribute(1, 1, Past()))
     users = loop.lay_out(parts, range(6))
     alone, _ = loop.contribute(1, 1, users, Past())
     weights = sum(int(piece.weights.sum()) for _, piece in alone)
-    assert sum(int(piece.weights.sum()) for _, piece in pieces) == weights > 0
+    assert sent.sums.weights.sum() == weights > 0
+    # So would it lose one of two hash ranges.
+    assert list(answer(Measure(), sent)) == list(answer(Decide(None))) == []
+    keys = [part.words.to_pylist() for part in answer(PresentParts())]
+    decided = loop.decide(loop.measure(alone, [], None), None)
+    (whole,) = loop.present_parts(decided)
+    assert len(keys) == 3
+    assert sorted(word for words in keys for word in words) == sorted(whole.words.to_pylist())
     (sums,) = answer(SumCounts(expected))
     (whole,) = loop.sum_counts(users, expected)
     assert (sums.rows.tolist(), sums.sums.tolist()) == (whole.rows.tolist(), whole.sums.tolist())
