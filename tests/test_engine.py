@@ -223,7 +223,7 @@ def files(folder: pathlib.Path) -> dict[str, bytes]:
 def test_a_job_that_lost_a_worker_is_sent_once_more_and_its_budget_is_noted_once(
     release, program, tmp_path
 ):
-    """Even if the job had published. Airflow's own operators of Beam find jobs by the lines on stderr."""
+    """Even if the job had published. Airflow's operators of Beam find jobs by the lines on stderr."""
     budget = ("--budget", tmp_path / "budget")
     server = FailingServer(LOST, after_the_job=True)
     with server as options:

@@ -154,6 +154,7 @@ def _refuse_few_buffers(error: RuntimeError) -> None:
         ) from None
 
 
+@contextlib.contextmanager
 def pipeline(
     options: PipelineOptions | None = None,
     *,
