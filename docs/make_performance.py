@@ -39,8 +39,9 @@ that whatever slows the machine slows all of them. Each runs once before without
   merging, decisions, draws, estimates, writing), and 71.9 its forks'. So 16 cores, with as fast a
   memory for each, would take about 7.7 + 71.9/16 = 12.2 seconds, 6.4 times less. With 16 forks on the
   two cores of this machine the launcher took 11.9 CPU seconds, since it merges more parts; with these
-  it is 4.8 times less. One file of titles gains less, 1.27 on two cores, since one process reads it,
-  and 1.3 seconds are the start.
+  it is 4.8 times less. That was measured before forks decided hash ranges and estimated numbers of
+  users, and has not been measured again. One file of titles gains less, 1.27 on two cores, since one
+  process reads it, and 1.3 seconds are the start.
 - **import apache_beam** takes longer where more packages are installed, because Beam imports some
   that it finds. The ratios to it are smaller there.
 
