@@ -345,16 +345,13 @@ def _listed(
         return _known(made[KnownLists], options, corpus, showing, plan=plan, tokenizer=tokenizer)
     if PublicCounting in made:
         return _public_counts(made[PublicCounting].public, options, corpus, plan, tokenizer)
-    source = phrases
-    if ListedPhrases in made:
-        source = made[ListedPhrases]
-    if source is None:
+    if phrases is None and ListedPhrases not in made:
         return None
     from beam_dpne.lists.phrases import read_phrases
 
     sizes = plan if isinstance(plan, PhraseCountsPlan) else PhraseCountsPlan
     return read_phrases(
-        source,
+        made[ListedPhrases] if phrases is None else phrases,
         made[CountedPhrases],
         tokenizer,
         is_grouped=corpus.reading.group_field is not None,
