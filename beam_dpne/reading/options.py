@@ -342,8 +342,8 @@ class ReadOptions(Parameters):
             columns = f" and `columns={told_value(self.columns)}`" if self.columns else ""
             if names.count(name) > 1 or (self.columns and list(self.columns).count(name) != 1):
                 raise ValueError(
-                    f"`{option}` must name a field that is named once, and that columns have once if "
-                    f"they are given, got `{option}={name!r}`{columns}."
+                    f"`{option}` must name each field once, and one that columns have once if they are "
+                    f"given, got `{option}={name!r}`{columns}."
                 )
 
     @property

@@ -250,8 +250,9 @@ def test_commands_and_the_version_are_listed(cli):
         ("ngrams", (*RUN, "--max_contributions", "1,2"), "--max_contributions must have one value for"),
         ("ngrams", (*RUN, "--workers", "257"), "--workers must be an integer from 1 to 256"),
         ("ngrams", (*RUN, "--tokenizer", "wrds"), "--tokenizer must be words, unicode_words"),
-        ("ngrams", (*RUN, "--user_field", "text"), "--user_field must name a field that is named"),
-        ("ngrams", (*RUN, "--columns", "a,b"), "--user_field must name a field that is named"),
+        ("ngrams", (*RUN, "--user_field", "text"), "--user_field must name each field once"),
+        ("ngrams", (*RUN, "--columns", "a,b"), "--user_field must name each field once, and one that "
+         "columns have once if they are given, got --user_field='user' and --columns=a,b."),
         ("ngrams", (*BUDGET, "--output", "x", "--input", ""), "--input must be a path, or a list"),
         ("ngrams", (*FILES, "--epsilon", "--delta", 1), "--epsilon must have a value"),
         ("show", ("--release", "r"), "--release must be left out: its value is given by itself"),

@@ -53,7 +53,7 @@ def refused(config, rows=ROWS, transform="PrivateNgrams", given="Create", *argum
         ({"text_field": "body"}, ROWS, "`text_field` must name a field of the documents, got"),
         ({"user_field": "users"}, ROWS, "`user_field` must name a field"),
         ({"text_field": ["text", "body"]}, ROWS, "must name a field of the documents, got"),
-        ({"user_field": "text"}, ROWS, "must name a field that is named once"),
+        ({"user_field": "text"}, ROWS, "each field once"),
         ({}, [1, 2], "got `user_field='user'`. Their fields are element."),
     ],
 )
