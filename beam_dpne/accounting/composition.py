@@ -62,7 +62,6 @@ _MARGIN = 1e-9
 _STEPS = 200
 # ε of one release is rounded down to this many digits, so that it can be typed.
 _DIGITS = 4
-_HALVINGS = 40
 # Parts of the share of a release of a series: of δ for words of one user, and of ε and δ for what is
 # beyond the noise.
 _LONE = 0.1
@@ -246,8 +245,8 @@ def plan_of_each(whole: _P, releases: int) -> _P:
         return together.epsilon <= whole.epsilon
 
     least = whole.epsilon / releases
-    found = _rounded_down(fits, least, whole.epsilon)
-    if found is None:
+    found = gaussian.largest_rounded(fits, least, whole.epsilon, digits=_DIGITS)
+    if not fits(found):
         # The plan itself says which parameter does not suit so small a budget.
         planned(least)
         raise UsageError(
@@ -255,16 +254,6 @@ def plan_of_each(whole: _P, releases: int) -> _P:
             f"`epsilon={whole.epsilon:g}` and `delta={whole.delta:g}`, got `releases={releases}`."
         )
     return planned(found)
-
-
-def _rounded_down(fits: Callable[[float], bool], low: float, high: float) -> float | None:
-    """Returns the largest number that fits, rounded down to four digits, or None if that does not."""
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    unit = 10.0 ** (math.floor(math.log10(low)) - _DIGITS + 1)
-    found = float(f"{math.floor(low / unit) * unit:.{_DIGITS}g}")
-    return found if fits(found) else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -351,8 +340,9 @@ def plan_of_share(plan: _P, share: Share) -> _P:
         except ValueError:
             return False
 
-    found = _rounded_down(fits, _SMALLEST * share.epsilon, 2 * share.epsilon)
-    if found is None:
+    smallest = _SMALLEST * share.epsilon
+    found = gaussian.largest_rounded(fits, smallest, 2 * share.epsilon, digits=_DIGITS)
+    if not fits(found):
         raise UsageError(
             "`releases_per_user` must be so few that a release is possible within the budget of the "
             f"series, whose epsilon is {share.epsilon:g}: this plan has none with `delta={delta:g}`."

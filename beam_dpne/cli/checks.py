@@ -34,7 +34,7 @@ def check(made: Made, beam_arguments: list[str]) -> None:
     corpus = found.corpus
     noun = "items" if found.tokenizer in ("item", "tokens") else "words"
     row = {
-        "users": len(corpus.users),
+        "users": len(corpus.documents),
         "documents": int(corpus.documents.sum()),
         noun: corpus.tokens,
         f"distinct_{noun}": len(found.words.unique()),

@@ -121,8 +121,8 @@ def problems(
       nowhere: parameters, each with a field that it names and no first record has.
     """
     found = [f"None of the first records has the {name} {field}." for name, field in nowhere]
-    users = len(corpus.users)
     documents = corpus.documents
+    users = len(documents)
     if corpus.rejected:
         share = corpus.rejected / (corpus.rejected + documents.sum())
         fate = "which --rejects DIR lists"

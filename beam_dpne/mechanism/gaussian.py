@@ -89,6 +89,7 @@ INTEGER_ERROR_PER_STDDEV = 1e-13
 INTEGER_FAR = 6e-27
 # The groups whose guarantee ledgers state.
 SIZES = (2, 5, 10)
+_HALVINGS = 40
 
 
 def usable_epsilon(epsilon: float) -> float:
@@ -201,6 +202,23 @@ def gaussian_epsilon(*, delta: float, noise_stddev: float) -> float:
     while excess(high) > 0.0:
         high *= 2.0
     return scipy.optimize.brentq(excess, 0.0, high, xtol=1e-14)
+
+
+def largest_rounded(
+    fits: Callable[[float], bool], low: float, high: float, *, digits: int
+) -> float:
+    """Returns the largest number between two that fits, rounded down to so many digits.
+
+    Where one fits, all smaller ones should. Without one it is `low`, rounded down.
+
+    >>> largest_rounded(lambda value: value**2 <= 2, 0.001, 2, digits=3)
+    1.41
+    """
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    unit = 10.0 ** (math.floor(math.log10(low)) - digits + 1)
+    return float(f"{math.floor(low / unit) * unit:.{digits}g}")
 
 
 def split_noise_stddev(noise_stddev: float, shares: Sequence[float]) -> tuple[float, ...]:

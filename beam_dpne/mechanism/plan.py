@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-import math
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -34,7 +33,6 @@ _ADJACENCY = "add_or_remove_one_user"
 _MIN_DELTA = 1e-20
 _LARGEST_ADVISED_DELTA = 1e-6
 _SMALLEST_ADVISED_EPSILON = 1e-6
-_HALVINGS = 50
 _Plan = TypeVar("_Plan", bound="GaussianPlan")
 
 
@@ -180,23 +178,19 @@ class GaussianPlan(Parameters):
 
         It is 0 if there is none above a millionth.
         """
-        low = 0.0
-        high = self.epsilon
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
+
+        def fits(epsilon: float) -> bool:
             # It is not checked as plans are, which would ask for the largest ε again.
             trial = object.__new__(type(self))
             for field in dataclasses.fields(self):
                 object.__setattr__(trial, field.name, getattr(self, field.name))
-            object.__setattr__(trial, "epsilon", middle)
-            if trial.far_tails > gaussian.RESERVED * self.delta:
-                high = middle
-            else:
-                low = middle
-        if low < _SMALLEST_ADVISED_EPSILON:
+            object.__setattr__(trial, "epsilon", epsilon)
+            return trial.far_tails <= gaussian.RESERVED * self.delta
+
+        smallest = _SMALLEST_ADVISED_EPSILON
+        if not fits(smallest):
             return 0.0
-        unit = 10.0 ** (math.floor(math.log10(low)) - 2)
-        return math.floor(low / unit) * unit
+        return gaussian.largest_rounded(fits, smallest, self.epsilon, digits=3)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the parameters as JSON types."""

@@ -19,8 +19,9 @@ USERS = 160
 GROUPS = ("north", "7")
 # Each user writes half of the texts in one of the groups, so that this many hold what a group shares.
 MANY = USERS // 2 - 1
-# The number of texts in which the first user repeats what nobody else has.
-REPEATS = 150
+# The number of texts in which the first user repeats what nobody else has: many users, where each text
+# is a user.
+REPEATS = 2 * MANY
 TOKEN_LIMIT = 100
 
 STOP_LIST = ("acme", "green tea", "rye bread")
@@ -206,8 +207,13 @@ def _runs(tokens: Sequence[str | None]) -> list[list[str]]:
     return runs
 
 
-# Files of these texts. The fields are `id`, `said` and `place`.
-FIELDS = ("id", "said", "place")
+def by_record(texts: Iterable[Record]) -> list[Record]:
+    """Returns the texts, each of a user of its own."""
+    return [dataclasses.replace(each, user=number) for number, each in enumerate(texts)]
+
+
+# The fields of files of these texts: the user, who is also a number in a tenant, text and group.
+FIELDS = ("id", "tenant", "number", "said", "place")
 
 
 def write_files(
@@ -242,7 +248,8 @@ def _chat(record: dict[str, object]) -> dict[str, object]:
     of_machine = "beep beep boop"
     said = of_machine if isinstance(record["said"], str) else of_machine.split()
     turns = [{"role": "user", "said": record["said"]}, {"role": "machine", "said": said}]
-    return {"by": {"id": record["id"]}, "turns": turns, "place": record["place"]}
+    by = {name: record[name] for name in ("id", "tenant", "number")}
+    return {"by": by, "turns": turns, "place": record["place"]}
 
 
 def _write(path: pathlib.Path, texts: Sequence[Record], kind: str, *, as_tokens: bool) -> None:
@@ -250,7 +257,11 @@ def _write(path: pathlib.Path, texts: Sequence[Record], kind: str, *, as_tokens:
         path.write_text("".join(f"{record.text}\n" for record in texts))
         return
     rows = [
-        (each.user, tokens_of(each.text) if as_tokens else each.text, each.group) for each in texts
+        (
+            *(each.user, f"t{each.user % 2}", each.user // 2),
+            *(tokens_of(each.text) if as_tokens else each.text, each.group),
+        )
+        for each in texts
     ]
     objects: list[dict[str, object]] = [dict(zip(FIELDS, row, strict=True)) for row in rows]
     if kind == "nested":

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from markupsafe import Markup, escape
 
 from beam_dpne import __version__
+from beam_dpne.elements.rows import SEPARATOR
 from beam_dpne.release.bounds import detection_bound, guessing_bound
 from beam_dpne.release.changes import compare_releases, differences, told_changes
 from beam_dpne.release.first_look import (
@@ -349,7 +350,10 @@ def _groups(release: Release, rows: pa.Table) -> list[list[str]]:
     sizes = collections.Counter(rows["group"].to_pylist())
     for group in sorted(sizes, key=lambda group: (-sizes[group], group))[:_MOST_GROUPS]:
         own = rows.filter(pc.field("group") == group)
-        parts = own.filter(pc.field("length") == 1), own.filter(pc.field("length") > 1)
+        # Numbers of a list have no column of lengths.
+        blank = pc.MatchSubstringOptions(SEPARATOR)
+        is_longer = pc.call_function("match_substring", [own["ngram"]], blank)
+        parts = own.filter(pc.call_function("invert", [is_longer])), own.filter(is_longer)
         tops = [", ".join(part["ngram"].slice(0, _OF_A_GROUP).to_pylist()) for part in parts]
         found.append([group, number(sizes[group]), *tops])
     return found
