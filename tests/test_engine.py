@@ -25,7 +25,7 @@ from beam_dpne import (
     __version__,
     engines,
 )
-from beam_dpne.errors import EngineError, SharedStorageError
+from beam_dpne.errors import EngineError, RunError
 from beam_dpne.jobs.engine import check_published
 
 LOST = (
@@ -204,7 +204,9 @@ def release(program, tmp_path):
     (tmp_path / "run.key").chmod(0o600)
     privacy = ("--epsilon", 10, "--delta", 1e-4)
     folder = ("--budget", tmp_path / "budget")
-    made = program.run("account", *folder, "--create", "--population", "users", *privacy)
+    made = program.run(
+        "account", *folder, "--create", "--population", "users", *privacy, timeout=600
+    )
     assert made.status == 0, made.err
     plan = (*privacy, "--max_length", 2, "--strategy", "one_round")
     given = ("--input", tmp_path / "notes.jsonl", "--run_key_file", tmp_path / "run.key")
@@ -236,7 +238,7 @@ def test_a_job_that_lost_a_worker_is_sent_once_more_and_its_budget_is_noted_once
     assert len(sent) == 2
     assert release("here").status == 0
     assert files(tmp_path / "there") == files(tmp_path / "here")
-    said = json.loads(program.run("account", *budget, "--json").out)
+    said = json.loads(program.run("account", *budget, "--json", timeout=600).out)
     assert [run["state"] for run in said["runs"]] == ["released"]
     assert said["total"]["sum_epsilon"] == 10
 
@@ -274,7 +276,7 @@ def test_a_release_that_the_launcher_does_not_have_is_told_and_one_that_comes_la
     tmp_path,
 ):
     """A worker on another machine has published in a directory of the same name, or on a slow disk."""
-    with pytest.raises(SharedStorageError, match="that launcher and workers share") as raised:
+    with pytest.raises(RunError, match="that launcher and workers share") as raised:
         check_published(str(tmp_path), seconds=0.2)
     assert f"`output={tmp_path}`" in str(raised.value)
     late = threading.Timer(0.5, (tmp_path / "ledger.json").touch)

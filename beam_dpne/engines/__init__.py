@@ -35,7 +35,7 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
 from beam_dpne import __version__
-from beam_dpne.errors import EngineError
+from beam_dpne.errors import EngineError, own_reason
 
 HARNESS_KEPT_MILLIS = 120_000
 # Options that a job on Flink needs besides addresses. The first keeps harnesses from one step to the
@@ -326,10 +326,15 @@ def check_workers(pipeline: beam.Pipeline, timeout: int, shared_folder: str | No
         try:
             result.wait_until_finish(duration=timeout * 1000)
         except RuntimeError as error:
+            reason = own_reason(error) or f"{error} {advice}"
             raise EngineError(
-                f"the workers failed in a first step, which holds no data: {error} {advice}"
+                f"the workers failed in a first step, which holds no data: {reason}"
             ) from None
         if not PipelineState.is_terminal(result.state):
+            if (reason := _failure_at_flink(result, options)) is not None:
+                raise EngineError(
+                    f"the workers failed in a first step, which holds no data: {reason}"
+                )
             raise EngineError(
                 f"no worker did a first step within {timeout} s (`harness_timeout`), so its job was "
                 f"cancelled and the pipeline was not sent. {advice} On Flink the job of that step "
@@ -432,6 +437,17 @@ def cancel_at_flink(result: PipelineResult, options: PipelineOptions) -> None:
             urllib.request.urlopen(request, timeout=_FLINK_SECONDS).close()
             return
         time.sleep(0.5)
+
+
+def _failure_at_flink(result: PipelineResult, options: PipelineOptions) -> str | None:
+    """Returns of what a job fails at Flink, which begins it again, if that is an error of ours."""
+    address = flink_address(options)
+    with contextlib.suppress(OSError, LookupError):
+        for job in _jobs(address, result) if address else []:
+            url = f"{address}/jobs/{job['jid']}/exceptions"
+            with urllib.request.urlopen(url, timeout=_FLINK_SECONDS) as response:
+                return own_reason(RuntimeError(json.load(response)["root-exception"]))
+    return None
 
 
 def _jobs(address: str, result: PipelineResult) -> list[dict[str, Any]]:

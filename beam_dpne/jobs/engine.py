@@ -32,13 +32,7 @@ from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.documents.steps import DocumentsTransform
 from beam_dpne.elements import encoding, progress
 from beam_dpne.elements.encoding import SetStore
-from beam_dpne.errors import (
-    RunError,
-    SharedStorageError,
-    UsageError,
-    printable_reason,
-    withhold_unhandled,
-)
+from beam_dpne.errors import RunError, UsageError, printable_reason, withhold_unhandled
 from beam_dpne.jobs.arguments import EMBEDDED, runner_of, unknown_argument, works_here
 from beam_dpne.jobs.job import Job, ReadRecords
 from beam_dpne.ngrams.run import NgramsRun
@@ -230,8 +224,7 @@ def run_job(
       template.
 
     Raises:
-      RunError: as in `run_pipeline`.
-      SharedStorageError: the release was published where the launcher does not have it.
+      RunError: as in `run_pipeline`, or the release was published where the launcher does not have it.
     """
     progress.enter("engine")
     with run_folder(options, job.output) as folder:
@@ -256,12 +249,12 @@ def check_published(output: str, seconds: float = _UNSEEN_SECONDS) -> None:
       seconds: how long its ledger may take to be seen here.
 
     Raises:
-      SharedStorageError: the ledger is not there.
+      RunError: the ledger is not there.
     """
     end = time.monotonic() + seconds
     while is_local(output) and not os.path.exists(os.path.join(output, LEDGER_NAME)):
         if time.monotonic() > end:
-            raise SharedStorageError(
+            raise RunError(
                 f"`output` must be a directory that launcher and workers share, got `output={output}`: "
                 "the job has ended well, and there is no ledger here. The release is in this directory "
                 "on the machine of a worker, and its budget is spent: copy it from there instead of "
