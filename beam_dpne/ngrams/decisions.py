@@ -26,7 +26,8 @@ from beam_dpne.ngrams.elements import (
 )
 from beam_dpne.ngrams.histogram import join_open
 from beam_dpne.ngrams.keys import Pairs, Words, keys_of_length, pack_pairs, unpack_pairs
-from beam_dpne.ngrams.valid import suffix_bins
+from beam_dpne.ngrams.tolerances import KNOWN_LEAD, known_lead
+from beam_dpne.ngrams.valid import class_numbers, suffix_bins
 
 
 def decide(
@@ -209,6 +210,7 @@ def merge_released(
     candidates = dataclasses.replace(
         _known_after(previous, keys, words),
         suffix_bins=suffix_bins(previous, keys) if rule.by_prediction else None,
+        known_lead=_known_lead(previous, keys, rule),
         phrase_codes=codes,
         endings=endings,
     )
@@ -296,6 +298,21 @@ def _known_after(previous: GramSet, keys: np.ndarray, words: pa.Array | None) ->
     pairs = left.pop(0) if left else np.zeros((0, 2), np.int32)
     known = np.sort(pack_pairs(*pairs.T)) if len(pairs) else None
     return known_candidates(known, left)
+
+
+def _known_lead(previous: GramSet, keys: np.ndarray, rule: LengthRule) -> int:
+    """Returns the lead of the known candidates that S_k leaves, which follows from released sets.
+
+    Args:
+      previous: S_{k−1}.
+      keys: (n,) int64, the n-grams of S_k.
+      rule: that of length k, with the sizes of its classes.
+    """
+    if previous.length == 0 or previous.candidates.known is None:
+        return KNOWN_LEAD
+    sizes = {own.number: own.valid for own in rule.classes if own.valid}
+    numbers, counts = np.unique(class_numbers(previous, keys), return_counts=True)
+    return known_lead(sizes, dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
 
 
 def merge_present(

@@ -15,6 +15,7 @@ import pyarrow as pa
 from beam_dpne.elements.encoding import Columns, StoredFile
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams.keys import Pairs, Words, keys_of, unpack_pairs
+from beam_dpne.ngrams.tolerances import KNOWN_LEAD
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -185,6 +186,8 @@ class NextCandidates(Columns):
         the other, each by the ids in the set that it consists of; in the root by rows of `words`. None
         if nothing is known.
       known_counts: (l,) int64, how many of each length, from k + 2 on, `known_longer` has.
+      known_lead: half octaves by which known candidates are predicted to be more frequent than new ones
+        of their class (see `tolerances`).
       phrase_codes: (|S_1|,) int32, the code of each word of S_1 in the phrases of the stop list
         (`LeftOut.codes`); None where the list has no phrase of several words.
       endings: (n, m) int32, these codes of the last m words of each n-gram; None as above.
@@ -194,6 +197,7 @@ class NextCandidates(Columns):
     known: np.ndarray | None = None
     known_longer: np.ndarray | None = None
     known_counts: np.ndarray | None = None
+    known_lead: int = KNOWN_LEAD
     phrase_codes: np.ndarray | None = None
     endings: np.ndarray | None = None
 

@@ -53,7 +53,8 @@ def counted_classes(previous: GramSet, stddev: float) -> Counted:
     sizes = class_sizes(previous)
     if previous.length == 0:
         return counted_of([tolerances.word_group(size, stddev) for size in sizes.values()])
-    return counted_of(tolerances.groups_of(sizes, len(previous), stddev))
+    lead = previous.candidates.known_lead
+    return counted_of(tolerances.groups_of(sizes, len(previous), stddev, lead))
 
 
 def held_sums(shard: HistogramShard, counted: Counted) -> list[int]:
@@ -168,9 +169,14 @@ def rule_for(
     if held and run_key is not None:
         groups = counted_classes(previous, plan.held_stddev)
         cells = estimates(groups, held, length, plan.held_stddev, run_key)
-    released = len(previous)
     return rule_of_sizes(
-        plan, length, released=released, sizes=sizes, estimated_valid=estimated_valid, cells=cells
+        plan,
+        length,
+        released=len(previous),
+        sizes=sizes,
+        known_lead=previous.candidates.known_lead,
+        estimated_valid=estimated_valid,
+        cells=cells,
     )
 
 
@@ -220,6 +226,7 @@ def rule_of_sizes(
     *,
     released: int,
     sizes: Mapping[int, int],
+    known_lead: int = tolerances.KNOWN_LEAD,
     estimated_valid: int | None = None,
     cells: Sequence[int | None] | None = None,
 ) -> LengthRule:
@@ -231,6 +238,7 @@ def rule_of_sizes(
       released: |S_{k−1}|.
       sizes: |V_c| of the classes that have candidates, by their numbers; with "one_round" of class 0
         alone. It is empty at k = 1, and if no n-gram is valid; then nothing more is released.
+      known_lead: half octaves by which known candidates are predicted to be more frequent.
       estimated_valid: the estimate of |V_k|, which affects the threshold of "one_round" only.
       cells: the cell of X_G of each group; None where nothing was counted ("adaptive" only).
     """
@@ -255,7 +263,7 @@ def rule_of_sizes(
             valid=None if length == 1 else valid,
             pruning=plan.pruning if length > 1 else "both",
         )
-    groups = tolerances.groups_of(sizes, released, plan.held_stddev)
+    groups = tolerances.groups_of(sizes, released, plan.held_stddev, known_lead)
     described = describe(groups, cells or [None] * len(groups), plan.held_stddev)
     unheld = [each.unheld for each in described]
     tolerated = plan.spurious_fraction * released

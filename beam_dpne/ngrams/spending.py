@@ -210,7 +210,7 @@ def spend(
       user has left: (n,) int64 in units of 2^-56.
     """
     grams = candidates.grams
-    spent = _spent(left, grams, candidates.places, candidates.ahead, this.plan)
+    spent = _spent(left, candidates, this, _kept(this, past.released))
     # (m,) float64 without unit: the ratio in which a user divides the amount among n-grams.
     if past.present is None:
         shares = _preferences(grams, past.released)
@@ -262,20 +262,28 @@ def _places_apart(
     return np.diff(before[offsets])
 
 
+def _kept(this: RoundOfLength, released: GramSet | None) -> float:
+    """Returns ω, what users keep for a longer n-gram beside an open one of this round."""
+    for_words, for_longer = adaptive.AHEAD[this.plan.favour or "balanced"]
+    if this.length > 1:
+        return for_longer
+    if released is not None and released.candidates.known is not None:
+        return for_words * adaptive.BESIDE_KNOWN_WORDS
+    return for_words
+
+
 def _spent(
-    left: np.ndarray, grams: Contributions, places: np.ndarray, ahead: np.ndarray, plan: NgramsPlan
+    left: np.ndarray, candidates: Candidates, this: RoundOfLength, kept: float
 ) -> np.ndarray:
     """Returns what each user spends on the open n-grams of a round: (n,) int64 in units of 2^-56."""
-    this_round = plan.lengths[grams.length - 1].rounds[grams.round - 1]
-    for_words, for_longer = adaptive.AHEAD[plan.favour or "balanced"]
-    kept = for_longer if grams.length > 1 else for_words
-    counts = np.diff(grams.offsets)
-    distinct_ahead = ahead * counts / np.maximum(places, 1)
+    this_round = this.plan.lengths[this.length - 1].rounds[this.number - 1]
+    counts = np.diff(candidates.grams.offsets)
+    distinct_ahead = candidates.ahead * counts / np.maximum(candidates.places, 1)
     spent = adaptive.spends(left, counts, distinct_ahead, this_round.quota, kept)
-    if grams.length > 1:
+    if this.length > 1:
         return spent
     # The threshold for words of one user assumes this norm of a user's contributions to the round.
-    return np.minimum(spent, adaptive.round_cap(plan.allotment, this_round))
+    return np.minimum(spent, adaptive.round_cap(this.plan.allotment, this_round))
 
 
 def _left(batch: UserBatch, this: RoundOfLength) -> np.ndarray:

@@ -12,6 +12,7 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 import numpy as np
 
@@ -43,8 +44,10 @@ LEAST_CANDIDATES = 3.0
 COUNTED_CANDIDATES = 20
 # An estimate of unheld candidates is at least this part of s.
 LEAST_ESTIMATE = 0.25
-# A known candidate is predicted to be 2^(KNOWN_LEAD/2) times as frequent as a new one of its class.
+# A known candidate is predicted to be 2^(KNOWN_LEAD/2) times as frequent as a new one of its class, as
+# long as shorter n-grams do not say otherwise, and 2^(LARGEST_LEAD/2) times at most (`known_lead`).
 KNOWN_LEAD = 8
+LARGEST_LEAD = 12
 # Known words are counted twice, each time with √2·s, so that both cost what one count with s would.
 WORD_NOISE = 1.4142136
 # The second count decides how many spurious words are tolerated. So many standard deviations of its
@@ -97,7 +100,10 @@ class Group:
 
 
 def groups_of(
-    sizes: Mapping[int, int], released: int, held_stddev: float = math.inf
+    sizes: Mapping[int, int],
+    released: int,
+    held_stddev: float = math.inf,
+    lead: int = KNOWN_LEAD,
 ) -> list[Group]:
     """Returns the groups of the classes of a length, the best one first.
 
@@ -105,22 +111,30 @@ def groups_of(
       sizes: |V_c| ≥ 1 by the number of the class.
       released: |S_{k−1}|.
       held_stddev: s, the noise of counts of held candidates; by default nothing is counted.
+      lead: half octaves by which known candidates are predicted to be more frequent.
 
     >>> [dict(group.factors) for group in groups_of({9: 2, 7: 5, 6: 40, 2: 400}, 10)]
     [{9: 65536, 7: 32768, 6: 23170}, {2: 65536}]
     """
     numbers = sorted(sizes, reverse=True)
-    cap = _cap(sizes, released)
+    heights = {number: prediction(number, lead) for number in numbers}
+    cap = _cap(sizes, heights, released)
+    # Half octaves by which a class is below the cap; classes above it count as the cap.
+    below = {number: max(0, cap - height) for number, height in heights.items()}
     least = LEAST_CANDIDATES * held_stddev * 2**FACTOR_BITS
     known = [number for number in numbers if number > KNOWN_CLASS // 2]
     groups = []
     for family in (known, numbers[len(known) :]):
-        groups += _of_family(family, sizes, released, cap, least)
+        groups += _of_family(family, sizes, released, below, least)
     return groups
 
 
 def _of_family(
-    numbers: Sequence[int], sizes: Mapping[int, int], released: int, cap: int, least: float
+    numbers: Sequence[int],
+    sizes: Mapping[int, int],
+    released: int,
+    below: Mapping[int, int],
+    least: float,
 ) -> list[Group]:
     """Returns the groups of known classes, or of the others, by falling numbers."""
     groups = []
@@ -131,7 +145,7 @@ def _of_family(
         group.append(number)
         reached += sizes[number]
         if reached >= border or number == numbers[-1]:
-            made = _group(group, sizes, cap)
+            made = _group(group, sizes, below)
             is_near = reached <= COUNTED_CANDIDATES * released
             is_counted = is_near and made.candidates >= least
             groups.append(dataclasses.replace(made, is_counted=is_counted))
@@ -141,12 +155,40 @@ def _of_family(
     return groups
 
 
-def prediction(number: int) -> int:
+def prediction(number: int, lead: int = KNOWN_LEAD) -> int:
     """Returns log₂ λ_c of a class in half octaves: its number, for known candidates with the lead."""
-    return number - KNOWN_CLASS + KNOWN_LEAD if number > KNOWN_CLASS // 2 else number
+    return number - KNOWN_CLASS + lead if number > KNOWN_CLASS // 2 else number
 
 
-def _cap(sizes: Mapping[int, int], released: int) -> int:
+def known_lead(sizes: Mapping[int, int], released: Mapping[int, int]) -> int:
+    """Returns the lead of the known candidates of a length, by what was released of the one before.
+
+    Of classes c that have known and new candidates, V_c and W_c, of which R_c and Q_c were released, it
+    is 2·log₂ of the ratio of Mantel and Haenszel,
+
+        (16 + Σ R_c·W_c/(V_c + W_c)) / (1 + Σ Q_c·V_c/(V_c + W_c)),
+
+    rounded to half octaves from 0 to LARGEST_LEAD. Where few were released it is about KNOWN_LEAD. It
+    is computed in fractions, so that it is the same on every machine.
+
+    Args:
+      sizes: |V_c| of the classes of the shorter n-grams.
+      released: how many of each class were released.
+
+    >>> known_lead({3: 1000, KNOWN_CLASS + 3: 100}, {3: 50, KNOWN_CLASS + 3: 50})
+    6
+    """
+    of_known = Fraction(2) ** (KNOWN_LEAD // 2)
+    of_new = Fraction(1)
+    for number, new in sizes.items():
+        known = sizes.get(number + KNOWN_CLASS, 0)
+        of_known += Fraction(released.get(number + KNOWN_CLASS, 0) * new, known + new)
+        of_new += Fraction(released.get(number, 0) * known, known + new)
+    fourth_power = (of_known / of_new) ** 4
+    return sum(fourth_power >= Fraction(2) ** (2 * lead - 1) for lead in range(1, LARGEST_LEAD + 1))
+
+
+def _cap(sizes: Mapping[int, int], heights: Mapping[int, int], released: int) -> int:
     """Returns the prediction at and above which all candidates count as equally likely.
 
     It is the lowest one at and above which at most CAP_SHARE·|S_{k−1}| candidates lie, or the highest
@@ -154,7 +196,7 @@ def _cap(sizes: Mapping[int, int], released: int) -> int:
     """
     of_prediction = Counter[int]()
     for number, size in sizes.items():
-        of_prediction[prediction(number)] += size
+        of_prediction[heights[number]] += size
     cap = max(of_prediction, default=0)
     reached = 0
     for predicted in sorted(of_prediction, reverse=True):
@@ -174,7 +216,7 @@ def word_group(known: int, held_stddev: float = math.inf) -> Group:
     """
     is_counted = known >= LEAST_CANDIDATES * WORD_NOISE * held_stddev
     return dataclasses.replace(
-        _group([KNOWN_CLASS], {KNOWN_CLASS: known}, 0), is_counted=is_counted
+        _group([KNOWN_CLASS], {KNOWN_CLASS: known}, {KNOWN_CLASS: 0}), is_counted=is_counted
     )
 
 
@@ -191,10 +233,8 @@ def tolerated_words(noisy_held: float, stddev: float) -> float:
     return max(1.0, noisy_held - WORD_MARGIN * stddev)
 
 
-def _group(numbers: Sequence[int], sizes: Mapping[int, int], cap: int) -> Group:
-    # Half octaves by which a class is below the cap; classes above it count as the cap.
-    below = {number: max(0, cap - prediction(number)) for number in numbers}
-    best = min(below.values())
+def _group(numbers: Sequence[int], sizes: Mapping[int, int], below: Mapping[int, int]) -> Group:
+    best = min(below[number] for number in numbers)
     factors = {number: _power(below[number] - best, FACTOR_BITS) for number in numbers}
     return Group(
         factors=factors,

@@ -7,6 +7,7 @@ import random
 from beam_dpne import KnownNgrams, NgramsPlan
 from beam_dpne.evaluation.corpus import corpus_of
 from pipelines.experiments import known as experiment
+from pipelines.experiments import unlike
 from pipelines.experiments.known import Judge, World, main
 from tests.ngrams.test_oracle import words_of
 
@@ -54,3 +55,16 @@ def test_the_command_prints_a_table_of_each_part(tmp_path, capsys):
     shown = capsys.readouterr()
     assert shown.out.count("NOT PRIVATE") == 3
     assert shown.err.count("one_round") == 2
+
+
+def test_a_list_of_another_kind_stands_beside_one_of_the_same_kind(tmp_path, monkeypatch, capsys):
+    with gzip.open(tmp_path / "public.gz", "wt") as file:
+        file.writelines(f"{' '.join(text)}\n" for text in texts(2, 4000))
+    (tmp_path / "help.txt").write_text("a b\nb a c\n" * 5)
+    monkeypatch.chdir(tmp_path)
+    given = ["public.gz", "--public", "help.txt:3", "--titles", "2000", "--keys", "1"]
+    unlike.main([*given, "--epsilons", "4"])
+    shown = capsys.readouterr()
+    assert shown.out.count("NOT PRIVATE") == 1
+    runs = [line.partition(", ε")[0] for line in shown.err.splitlines() if "key 1" in line]
+    assert runs == ["nothing", "nothing, by one_round", "other titles", "help.txt:3"]

@@ -3,6 +3,7 @@
 import dataclasses
 import gzip
 import hashlib
+import itertools
 import json
 import random
 
@@ -27,7 +28,8 @@ from beam_dpne.lists.parameters import KnownLists
 from beam_dpne.mechanism.rules import KNOWN_CLASS
 from beam_dpne.ngrams.in_memory import InMemory
 from beam_dpne.ngrams.known import root_of
-from beam_dpne.ngrams.tolerances import groups_of, prediction
+from beam_dpne.ngrams.length_rules import counted_classes
+from beam_dpne.ngrams.tolerances import KNOWN_LEAD, groups_of, known_lead, prediction
 from beam_dpne.ngrams.valid import class_numbers, class_sizes, members
 from beam_dpne.reading.columns import GROUP
 from beam_dpne.reading.files import InputFile
@@ -334,6 +336,62 @@ def test_known_groups_come_first_and_both_families_share_one_limit():
     assert prediction(KNOWN_CLASS + 4) == 12
     assert groups[0].factors[KNOWN_CLASS + 4] == 2**16
     assert groups[1].factors == {9: 2**16, 3: 2**16 // 8}
+    # With a smaller lead known candidates have a smaller share of what is tolerated.
+    alike = groups_of(sizes, 100, 1.0, 2)
+    assert prediction(KNOWN_CLASS + 4, 2) == 6
+    shares = [own[0].share / own[1].share for own in (groups, alike)]
+    assert shares[0] == pytest.approx(8 * shares[1])
+
+
+# Sizes and released n-grams of a class with new candidates and one with known ones, and the lead.
+LEADS = [
+    (1_000_000, 10_000, 0, 0, 8),
+    (1_000_000, 10_000, 10_000, 100, 0),
+    (1_000_000, 10_000, 10_000, 400, 4),
+    (1_000_000, 10_000, 10_000, 6_400, 12),
+    (1_000_000, 10_000, 1_000, 6_400, 12),
+    (1_000_000, 10_000, 40_000, 100, 0),
+    # One n-gram tells little.
+    (1_000_000, 10, 100, 1, 8),
+    (2**61, 2**20, 2**20, 2**10, 12),
+]
+
+
+@pytest.mark.parametrize(("new", "known", "released_new", "released_known", "lead"), LEADS)
+def test_the_lead_is_the_ratio_of_released_parts(new, known, released_new, released_known, lead):
+    sizes = {-4: new, KNOWN_CLASS - 4: known}
+    assert known_lead(sizes, {-4: released_new, KNOWN_CLASS - 4: released_known}) == lead
+
+
+def test_the_lead_compares_candidates_of_one_class():
+    """Known ones that are more frequent because their parts are have none."""
+    sizes = {9: 1_000, KNOWN_CLASS + 9: 1_000, -9: 10**6, KNOWN_CLASS - 9: 10}
+    released = {9: 700, KNOWN_CLASS + 9: 700, -9: 100}
+    assert known_lead(sizes, released) == 0
+    # Classes of one family say nothing.
+    assert known_lead(sizes | {2: 100, KNOWN_CLASS + 5: 50}, released | {2: 100}) == 0
+    assert known_lead({2: 100, KNOWN_CLASS + 5: 50}, {2: 100}) == KNOWN_LEAD
+
+
+def test_the_lead_of_a_length_follows_from_the_one_before():
+    """Half of the pairs are known, whatever pairs the users have."""
+    rng = random.Random(5)
+    words = [f"w{number}" for number in range(12)]
+    documents = {f"user {i}": [rng.choices(words, k=20)] for i in range(300)}
+    pairs = [pair for pair in itertools.product(words, repeat=2) if rng.random() < 0.5]
+    triples = [(*pair, rng.choice(words)) for pair in pairs for _ in range(3)]
+    unlike = KnownNgrams.of([*((word,) for word in words), *pairs, *triples])
+    first, second, _ = release(documents, known=unlike)
+    assert len(second) > 100
+    assert first.candidates.known_lead == KNOWN_LEAD
+    assert second.candidates.known_lead <= 1
+    assert second.candidates.known is not None
+    coder = BatchCoder(GramSet)
+    assert coder.decode(coder.encode(second)).candidates.known_lead < KNOWN_LEAD
+    stddev = PLAN.held_stddev
+    expected = groups_of(class_sizes(second), len(second), stddev, second.candidates.known_lead)
+    assert list(counted_classes(second, stddev).groups) == expected
+    assert expected != groups_of(class_sizes(second), len(second), stddev)
 
 
 def test_lists_that_differ_have_digests_that_differ():

@@ -365,13 +365,15 @@ GRAM_ROUNDS = {
 LATER_LOADING, NEARLY_OVER = 1.2, 0.7
 # ω at k = 1, and at k ≥ 2, by what a plan favours.
 OMEGAS = {"words": (0.2, 1.2), "balanced": (0.4, 1.2), "long": (0.4, 1.2)}
+BESIDE_KNOWN = 1.5
 NEARBY = 4
 # Under favour "long", the part of its preference that an n-gram has that stands alone.
 ALONE = 0.35
 WORD_HOP, GRAM_HOP = 1.5, 0.5
 CUT_BOOST, LARGEST_PROBABILITY = 4, 0.35
-# The class of a known gram has a number of its own; it is predicted to be 2^(8/2) times as frequent.
-KNOWN, LEAD = 1024, 8
+# The class of a known gram has a number of its own; it is predicted to be 2^(LEAD/2) times as frequent,
+# or as `lead_after` says.
+KNOWN, LEAD, LARGEST_LEAD = 1024, 8, 12
 
 
 def adaptive_ngrams(
@@ -393,15 +395,19 @@ def adaptive_ngrams(
     # S_{k−1}, its scores, and those of S_{k−2}.
     shorter: Scores = {}
     left = dict.fromkeys(users, user_budget(plan))
+    lead = LEAD
     for k in range(1 if given is None else 2, plan.max_length + 1):
         parents = words if k == 2 else run.released.get(k - 1, {})
         length = describe_length(k, words, parents, shorter, users, plan, run_key, known)
+        length = length._replace(lead=lead)
         run.rules[k], run.released[k] = length.rules, {}
         if length.valid:
             count = count_held_words if k == 1 else count_held
             length = count(length, users, left, run)
         if length.rules:
             settle_length(length, users, left, run)
+        if k > 1:
+            lead = lead_after(length, run.released[k])
         words = words or run.released[1]
         shorter = parents
     return run
@@ -419,6 +425,7 @@ class Length(NamedTuple):
       rules: of the rounds of each class; none where nothing is valid.
       plan: of the run.
       run_key: of the run.
+      lead: half octaves by which known grams are predicted to be more frequent.
     """
 
     k: int
@@ -429,6 +436,7 @@ class Length(NamedTuple):
     rules: dict[int, list[RoundRule]]
     plan: NgramsPlan
     run_key: RunKey
+    lead: int = LEAD
 
 
 def describe_length(
@@ -457,6 +465,23 @@ def describe_length(
         for gram in valid
     }
     return Length(k, parents, valid, key_of, class_of, {}, plan, run_key)
+
+
+def lead_after(length: Length, released: Scores) -> int:
+    """4c: the half octaves by which known candidates of the next length are predicted to lead.
+
+    Each released gram counts with the part that the other family has of the candidates of its class.
+    """
+    sizes = Counter(length.class_of[gram] for gram in length.valid)
+    sums = {True: Fraction(16), False: Fraction(1)}
+    for gram in released:
+        number = length.class_of[gram]
+        others = sizes[number - KNOWN if number > 500 else number + KNOWN]
+        sums[number > 500] += Fraction(others, others + sizes[number])
+    with mpmath.workdps(50):
+        ratio = mpmath.mpf(sums[True].numerator) / sums[True].denominator
+        ratio *= mpmath.mpf(sums[False].denominator) / sums[False].numerator
+        return min(LARGEST_LEAD, max(0, int(mpmath.nint(2 * mpmath.log(ratio, 2)))))
 
 
 def predicted_class(
@@ -493,9 +518,9 @@ class OracleGroup(NamedTuple):
     last: int
 
 
-def class_groups(sizes: dict[int, int], released: int) -> list[OracleGroup]:
+def class_groups(sizes: dict[int, int], released: int, lead: int = LEAD) -> list[OracleGroup]:
     """The groups of classes, the best one first: those of known grams, then the others."""
-    height = {c: c - KNOWN + LEAD if c > 500 else c for c in sizes}
+    height = {c: c - KNOWN + lead if c > 500 else c for c in sizes}
     heights = sorted(height.values())
     inside = [x for x in heights if 4 * sum(sizes[d] for d in sizes if height[d] >= x) <= released]
     cap = min(inside, default=max(heights, default=0))
@@ -556,7 +581,7 @@ def count_held(length: Length, users: dict, left: dict, run: AdaptiveRun) -> Len
     """4b, before round 1: users pay for and send t; X_G, N_G, and the rules of all classes."""
     plan, sizes = length.plan, Counter(length.class_of.values())
     deviation = with_24_digits(10.0 / math.sqrt(user_budget(plan) / 2**56))
-    groups = class_groups(sizes, len(length.parents))
+    groups = class_groups(sizes, len(length.parents), length.lead)
     counted = [
         place
         for place, group in enumerate(groups)
@@ -757,6 +782,8 @@ def spend(
     rounds = WORD_ROUNDS if k == 1 else GRAM_ROUNDS[plan.rounds]
     ahead = grams_ahead(texts, k, plan.max_length, standing)
     omega = OMEGAS[plan.favour][min(k, 2) - 1]
+    if k == 1 and length.valid:  # There are known words.
+        omega *= BESIDE_KNOWN
     part = rounds[r - 1][0] * n / max(n + omega * (ahead * n / max(p, 1)), 1.0)
     spent = min(left, math.floor(left * part))
     if k == 1:

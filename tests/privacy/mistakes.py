@@ -85,7 +85,7 @@ MISTAKES = (
     Mistake(
         "section 4, words: the norm of a round has no cap",
         "ngrams/spending.py",
-        "return np.minimum(spent, adaptive.round_cap(plan.allotment, this_round))",
+        "return np.minimum(spent, adaptive.round_cap(this.plan.allotment, this_round))",
         "return spent",
         ("ngrams/test_budgets.py", "ngrams/test_oracle.py", "privacy/test_null_law.py"),
     ),
