@@ -405,7 +405,10 @@ def judge(release: Release, exact: Mapping[Gram, int], rules: Rules) -> None:
     assert of_many - released.keys() == set()
     assert [gram for gram in released if crowd.is_left_out(gram[1], rules)] == []
     of_list = release.program == "count"
-    assert of_list or [gram for gram in released if exact.get(gram) == 1] == []
+    alone = [] if of_list else [gram for gram in released if exact.get(gram) == 1]
+    # With δ = 10^-4 and 160 words that one user alone has, a run in 63 releases one of them.
+    own_words = [gram for gram in alone if gram[1][0].startswith(crowd.OWN) and len(gram[1]) == 1]
+    assert (set(alone) - set(own_words), len(own_words) <= 1) == (set(), True), alone
     for gram in released if of_list else of_many:
         row = released[gram]
         if "users" in row:
@@ -696,7 +699,7 @@ REFUSED = [
     (f"ngrams {RUN} --rejects {{new}}/rejects", ("rejects", "release")),
     (f"ngrams {RUN} --budget {{new}}/budget", ("budget",)),
     (f"ngrams {RUN} --budget {{full}}", ("budget", "epsilon")),
-    (f"ngrams {RUN} --input {{june}}/a.jsonl --output {{words}}", ("output", "overwrite")),
+    (f"ngrams {RUN.replace('new', 'words')}", ("output", "overwrite")),
     ("compare {words} {items}", ("program",)),
     ("compare {words} {grouped}", ("group field",)),
     ("compare {words} {masked}", ("text rules",)),

@@ -317,10 +317,12 @@ def test_what_cannot_be_used_is_refused_before_the_run(cli, data, tmp_path, chan
     assert not (tmp_path / "out" / "ledger.json").exists()
 
 
-def test_a_large_delta_is_a_warning(release):
-    ended, _ = release("--quiet", "--delta", 5e-3)
+def test_a_large_delta_is_a_warning(cli, data, tmp_path):
+    given = ("--input", data / "notes.jsonl", "--epsilon", 10, "--max_length", 2, "--quiet")
+    ended = cli("ngrams", *given, "--output", tmp_path / "large", "--delta", 5e-3)
     assert "warning: delta=0.005 is large" in ended.err
-    ended, _ = release("--quiet", "--delta", 0.01, "--public_user_count", 99, output="told")
+    told = ("--delta", 0.01, "--public_user_count", 99)
+    ended = cli("ngrams", *given, "--output", tmp_path / "told", *told)
     assert "warning" not in ended.err
 
 

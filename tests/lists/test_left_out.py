@@ -86,7 +86,7 @@ def test_a_phrase_whose_words_are_released_apart_is_never_released(plan, group_f
 
     def released(*stop_list: str) -> set[str]:
         found = set()
-        for number in range(3):
+        for number in range(5):
             run = NgramsRun(
                 plan=plan,
                 tokenizer=TextRules(tokenizer="whitespace", stop_list=stop_list),

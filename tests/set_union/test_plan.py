@@ -79,7 +79,7 @@ def test_json_gives_back_the_plan(policy):
 NO_PLANS = [
     ({"text": "3"}, "JSON object"),
     ({"text": '{"epsilon": 1}'}, "delta"),
-    ({"text": '{"epsilon": 1, "delta": 0.1, "tau": 1}'}, "'tau'"),
+    ({"text": '{"epsilon": 1, "delta": 0.1, "tau": 1}'}, "got tau"),
 ]
 
 

@@ -31,6 +31,8 @@ MASKED = {
     "mentions": ("@ann",),
     "numbers": ("555", "1234"),
 }
+# How a word begins that one user alone has.
+OWN = "only"
 _CLAUSE_END = ";"
 # A token with a blank, which only a list of tokens can have.
 _TOKEN = "rye bread"
@@ -88,7 +90,7 @@ def records(month: str = "june", first_user: int = 0) -> list[Record]:
 def own_word(user: int) -> str:
     """Returns a word that this user alone has."""
     letters = "bcdfghjklm"
-    return "only" + "".join(letters[int(digit)] for digit in str(user))
+    return OWN + "".join(letters[int(digit)] for digit in str(user))
 
 
 def held(texts: Iterable[Record], rules: Rules) -> dict[Gram, int]:
