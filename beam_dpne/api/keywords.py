@@ -19,6 +19,7 @@ from beam_dpne.jobs.made import (
 )
 from beam_dpne.jobs.programs import FILES, PROGRAMS
 from beam_dpne.mechanism.plan import GaussianPlan
+from beam_dpne.release.whole import Release
 from beam_dpne.validation import Parameter, did_you_mean
 
 # Parameters whose keywords have shorter names.
@@ -273,10 +274,20 @@ def phrases_of(given: object) -> list[str] | None:
     """
     if given is None or isinstance(given, PATHS):
         return None
-    phrases = list(given) if isinstance(given, Iterable) else [given]
+    if isinstance(given, Release):
+        raise UsageError(
+            "`phrases` must be the path of a release, got the release itself: write it first."
+        )
+    # A table would give the names of its columns.
+    is_table = hasattr(given, "columns")
+    phrases = list(given) if isinstance(given, Iterable) and not is_table else [given]
     texts = [each for each in phrases if isinstance(each, str)]
     if len(texts) < len(phrases):
-        raise UsageError("`phrases` must be a path, or texts with a phrase each.")
+        raise UsageError(
+            "`phrases` must be a path, or texts with a phrase each, such as a column of a table."
+        )
+    if any(os.path.exists(text) for text in texts[:1]):
+        raise UsageError("`phrases` must be one path, or phrases, and no list of paths.")
     return texts
 
 

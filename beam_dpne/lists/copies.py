@@ -68,13 +68,41 @@ def refuse_input(
         lines = () if extension_of(path) == ".parquet" else _lines(path, None)
         # The n-grams of a table count beside its lines.
         listed = [_Texts.of(lines), _Texts.of([plain_texts(name, path)])]
-        contents = _contents_of(inputs, reading)
-        is_input = any(own.are_of(files) for files in contents for own in listed)
+        is_input = _are_of_inputs(listed, inputs, reading)
     if is_input:
         raise UsageError(
             f"`{name}` must not be private data, got `{name}={path}`, which is an input or has all "
             "texts of one: what follows from the data voids the guarantee."
         )
+
+
+def refuse_texts(
+    name: str, texts: Sequence[str], inputs: Sequence[InputFile], reading: ReadOptions | None
+) -> None:
+    """Refuses texts in memory as public that are those of one or several inputs.
+
+    Args:
+      name: The parameter that gives the texts.
+      texts: The texts.
+      inputs: The inputs.
+      reading: How they are read.
+
+    Raises:
+      UsageError: They are all texts of inputs, and no others.
+    """
+    if _are_of_inputs([_Texts.of([texts])], inputs, reading):
+        raise UsageError(
+            f"`{name}` must not be private data, got all texts of an input: what follows from the data "
+            "voids the guarantee."
+        )
+
+
+def _are_of_inputs(
+    listed: "Sequence[_Texts]", inputs: Sequence[InputFile], reading: ReadOptions | None
+) -> bool:
+    """Returns whether some texts are those of inputs, in one of their forms."""
+    contents = _contents_of(inputs, reading)
+    return any(own.are_of(files) for files in contents for own in listed)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

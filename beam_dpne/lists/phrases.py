@@ -21,7 +21,7 @@ from beam_dpne.elements.batches import NO_GRAM, UserBatch
 from beam_dpne.elements.encoding import StoredFile
 from beam_dpne.elements.rows import join_tokens, split_ngram
 from beam_dpne.errors import InputError, UsageError
-from beam_dpne.lists.copies import refuse_input
+from beam_dpne.lists.copies import refuse_input, refuse_texts
 from beam_dpne.lists.counting import codes_of_ngrams, padded_rows
 from beam_dpne.lists.files import (
     RELEASE,
@@ -191,6 +191,7 @@ def read_phrases(
         check_access([source.phrases], [], options)
         found = _read(source, tokenizer, inputs, reading)
     else:
+        refuse_texts("phrases", source, inputs, reading)
         lines = _of_lines(source, tokenizer, "phrases in memory")
         found = _Found(lines, None, "the list")
     leaves_out = asked.unmakeable == "leave_out"
@@ -202,10 +203,14 @@ def read_phrases(
         )
     entries = _grouped(found.entries, asked, is_grouped=is_grouped)
     kept = _usable(entries, leaves_out=leaves_out)
-    if not 0 < len(kept) <= most:
+    if not kept:
         raise UsageError(
-            f"`phrases` must be from 1 to `max_phrases={most}`, got {len(kept)} of {found.place} in "
-            "all groups."
+            f"`phrases` must be a list of at least one phrase, got none of {found.place}."
+        )
+    if len(kept) > most:
+        raise UsageError(
+            f"`phrases` must be at most `max_phrases={most}`, got {len(kept)} of {found.place} in all "
+            "groups."
         )
     left_out = found.unusable + len(entries) - len(kept)
     return _with_section(_made(kept), found.described, left_out)

@@ -192,13 +192,30 @@ def test_phrases_in_memory_are_counted_as_those_of_a_file(commanded, table, kind
     [
         (7, "must be a path, or texts"),
         ([b"good morning"], "must be a path, or texts"),
-        ([], "from 1 to"),
+        ([], "at least one phrase, got none"),
+        (["phrases.txt"], "no list of paths"),
+        (pd.DataFrame({"ngram": ["good morning"]}), "such as a column"),
         (["good morning", "Good morning!"], "equal to another one"),
     ],
 )
 def test_wrong_phrases_in_memory_are_refused(table, phrases, said):
     with pytest.raises(ValueError, match=said):
         called("count", table, phrases=phrases)
+
+
+@pytest.mark.parametrize("kind", [pa.Table.to_pandas, pa.Table.to_reader, None])
+def test_the_texts_of_the_input_are_no_phrases_and_are_not_quoted(table, kind):
+    frame = "notes.parquet" if kind is None else kind(table)
+    # A record without a user is none of the input.
+    read = table.filter(pc.field("customer").is_valid())
+    with pytest.raises(UsageError, match="must not be private data") as refused:
+        called("count", frame, phrases=read.column("message").to_pylist())
+    assert "morning" not in str(refused.value)
+
+
+def test_a_release_in_memory_is_no_list_of_phrases(table):
+    with pytest.raises(UsageError, match="write it first"):
+        called("count", table, phrases=called("ngrams", table))
 
 
 def test_a_release_in_memory_is_the_release_of_its_files(commanded, table, tmp_path):
