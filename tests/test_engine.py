@@ -167,9 +167,10 @@ class FailingServer:
 
     Attributes:
       jobs: the ids of the jobs that it has run, a first step of workers first.
+      meanwhile: what happens before a job fails.
     """
 
-    def __init__(self, *failures: str, after_the_job: bool = False):
+    def __init__(self, *failures: str, after_the_job: bool = False, meanwhile=lambda: None):
         self.jobs: list[str] = []
         waiting = ["", *failures]
         jobs = self.jobs
@@ -180,6 +181,7 @@ class FailingServer:
                 failure = waiting.pop(0) if waiting else ""
                 result = None if failure and not after_the_job else super()._invoke_runner()
                 if failure:
+                    meanwhile()
                     raise RuntimeError(failure)
                 return result
 
@@ -249,6 +251,21 @@ def test_a_job_that_loses_a_worker_twice_fails(release, tmp_path):
         ended = release("there", *options)
     assert ended.status == 1
     assert len(server.jobs) == 3
+    assert not (tmp_path / "there").exists()
+
+
+def test_a_job_whose_input_has_changed_is_not_sent_again(release, tmp_path):
+    """Its noise would be that of the first one, of which somebody may have seen files."""
+
+    def meanwhile():
+        with (tmp_path / "notes.jsonl").open("a") as file:
+            file.write('{"user": "late", "text": "Good morning"}\n')
+
+    server = FailingServer(LOST, meanwhile=meanwhile)
+    with server as options:
+        ended = release("there", *options, "--overwrite")
+    assert ended.status == 1
+    assert len(server.jobs) == 2
     assert not (tmp_path / "there").exists()
 
 

@@ -103,6 +103,11 @@ def _released(name: str, held: Frame, keywords: Mapping[str, Any]) -> Release:
     phrases = phrases_of(keywords.get("phrases"))
     if phrases is not None:
         without.append(ListedPhrases)
+        if "phrases_same_people" in keywords:
+            raise UsageError(
+                "`phrases_same_people` must be given with the path of a release, and not with phrases "
+                "in memory."
+            )
     if are_paths(held.given):
         asked = asked_of(CALLS[name], keywords, {"input": plain(held.given)}, without)
         frame = None

@@ -32,7 +32,7 @@ from beam_dpne.documents.blocks import changes, distinct_users, user_order
 from beam_dpne.elements.arrays import hash_words
 from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.errors import BudgetError
-from beam_dpne.mechanism.randomness import RunKey, encrypt_blocks, one_way_hashes
+from beam_dpne.mechanism.randomness import RunKey, encrypt_blocks, keyed_bits, one_way_hashes
 from beam_dpne.storage.directories import Directory, directory_at, reason
 
 KEY_NAME = "participants.json"
@@ -307,15 +307,16 @@ class Participation:
         """Returns a keyed digest of documents and their users, which no order changes: (2,) uint64.
 
         It is the sum of the digests of the documents, so that those of several blocks add up. Modulo
-        2^64 a document is ∑ h(w_j)·a^j over its words w_j, with a keyed hash h and an odd keyed a, and
-        its digest is that number with the user's digest, encrypted.
+        2^64 a document is ∑ h(w_j)·a_j over its words w_j, with a keyed hash h and odd keyed numbers
+        a_j, and its digest is that number with the user's digest, encrypted. With powers of one number
+        as a_j, some texts would have one digest under each key.
         """
         key = self.folder.key
         words = hash_words(key.sub_key("texts: words"), block.words)[:, 0]
         lengths = np.diff(block.offsets)
         filled = np.flatnonzero(lengths)
-        factor = np.frombuffer(key.sub_key("texts: places"), "<u8")[0] | np.uint64(1)
-        factors = np.cumprod(np.full(lengths.max(initial=0), factor))
+        longest = np.arange(lengths.max(initial=0), dtype=np.uint64)
+        factors = keyed_bits(key.sub_key("texts: places"), 0, longest)[:, 0] | np.uint64(1)
         # (t,) int64: the place of each token in its document.
         places = np.arange(block.codes.size) - np.repeat(block.offsets[:-1], lengths)
         terms = words[block.codes] * factors[places]

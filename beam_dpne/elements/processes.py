@@ -11,6 +11,7 @@ use Beam, whose threads hold some.
 
 import contextlib
 import ctypes
+import errno
 import functools
 import gc
 import io
@@ -21,6 +22,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import traceback
 import types
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -39,6 +41,8 @@ _ALIGNMENT = 64
 _VALUE, _END, _ERROR, _PROGRESS = b"VEX."
 # Linux sends at most 253 files with a message; a message that is not the last one has this text.
 _FILES_OF_A_MESSAGE, _MORE = 250, b"+"
+# So long is waited for files that are on their way to forks.
+_SECONDS_ON_THE_WAY = 0.01
 # PR_SET_PDEATHSIG of Linux.
 _END_WITH_PARENT = 1
 # What a new process runs; it finds modules where its parent does.
@@ -197,9 +201,23 @@ def _alive() -> Iterator[None]:
 @_alive()
 def _tell(fork: Any, files: Sequence[int] = ()) -> None:
     while len(files) > _FILES_OF_A_MESSAGE:
-        socket.send_fds(fork, [_MORE], files[:_FILES_OF_A_MESSAGE])
+        _send_files(fork, _MORE, files[:_FILES_OF_A_MESSAGE])
         files = files[_FILES_OF_A_MESSAGE:]
-    socket.send_fds(fork, [b"."], files)
+    _send_files(fork, b".", files)
+
+
+def _send_files(fork: Any, text: bytes, files: Sequence[int]) -> None:
+    """Sends a message with files, once so many that wait for other forks are no longer on their way."""
+    while True:
+        try:
+            socket.send_fds(fork, [text], files)
+        except OSError as error:
+            # What a user who is not root has on the way is limited, as what a process has open.
+            if error.errno != errno.ETOOMANYREFS:
+                raise
+            time.sleep(_SECONDS_ON_THE_WAY)
+        else:
+            return
 
 
 @_alive()

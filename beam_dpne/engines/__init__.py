@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -66,7 +66,11 @@ _FLINK_SECONDS = 10
 
 
 def run(
-    pipeline: beam.Pipeline, *, harness_timeout: int = 120, shared_folder: str | None = None
+    pipeline: beam.Pipeline,
+    *,
+    harness_timeout: int = 120,
+    shared_folder: str | None = None,
+    may_repeat: Callable[[], bool] | None = None,
 ) -> PipelineResult:
     """Runs a pipeline to its end, and cancels it if this process is stopped.
 
@@ -76,13 +80,15 @@ def run(
     here, the job is cancelled, with `--flink_master` at Flink itself too. Without that option Flink
     runs on. A launcher that is killed (SIGKILL) cancels nothing.
 
-    If a job failed because the engine has lost a harness, the pipeline is sent once more, and a warning
-    is logged. What follows from the run key is then the same.
+    If a job failed because the engine has lost a harness, it may be sent once more, with a warning in
+    the log. The second job has the noise of the first one, so that its input must be the same.
 
     Args:
       pipeline: A complete pipeline that is not used as a context manager, which would run it.
       harness_timeout: Seconds in which workers must have done a first step; 0 omits this step.
       shared_folder: A folder that workers must be able to use, which the first step checks, or None.
+      may_repeat: Says whether a job that lost a harness may be sent once more: whether it would read
+        what it has read. Without it, no job is.
 
     Returns:
       The result of the finished pipeline.
@@ -108,7 +114,8 @@ def run(
             return _run_once(pipeline)
         except RuntimeError as error:
             _refuse_few_buffers(error)
-            if not _LOST_HARNESS.search(str(error)):
+            is_lost = _LOST_HARNESS.search(str(error)) is not None
+            if not is_lost or may_repeat is None or not may_repeat():
                 raise
         _log.warning(
             "The engine has lost a worker, and ended the job. The job is sent once more under the same "

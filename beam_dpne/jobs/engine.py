@@ -9,7 +9,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
@@ -231,7 +231,13 @@ def run_job(
         store = SetStore(folder=folder, limit=set_limit, from_launch=not options.hands_over)
         pipeline = _pipeline(job, options, store)
         timeout = 0 if options.hands_over else harness_timeout
-        result = run_pipeline(pipeline, timeout, folder if is_local(folder) else None)
+        before = _versions(job)
+        result = run_pipeline(
+            pipeline,
+            timeout,
+            folder if is_local(folder) else None,
+            may_repeat=lambda: _versions(job) == before,
+        )
         if not has_finished(result):
             return None
     check_published(job.output)
@@ -239,6 +245,13 @@ def run_job(
     return ReadRecords(
         rejected=found.get(REJECTED_RECORDS, 0), are_none=bool(found.get(NO_RECORDS))
     )
+
+
+def _versions(job: Job) -> list[tuple[int, float]]:
+    """Returns the size of each file of the input and its last change, by which a change is noticed."""
+    paths = [file.path for file in job.files]
+    found = [FileSystems.get_filesystem(path).metadata(path) for path in paths]
+    return [(each.size_in_bytes, each.last_updated_in_seconds) for each in found]
 
 
 def check_published(output: str, seconds: float = _UNSEEN_SECONDS) -> None:
@@ -302,7 +315,10 @@ def transform_of(private: PrivateRun, store: SetStore | None) -> DocumentsTransf
 
 
 def run_pipeline(
-    pipeline: beam.Pipeline, harness_timeout: int = 0, shared_folder: str | None = None
+    pipeline: beam.Pipeline,
+    harness_timeout: int = 0,
+    shared_folder: str | None = None,
+    may_repeat: Callable[[], bool] | None = None,
 ) -> PipelineResult:
     """Runs a pipeline to its end; a launcher that is interrupted or fails cancels the job.
 
@@ -310,6 +326,7 @@ def run_pipeline(
       pipeline: the pipeline to run.
       harness_timeout: seconds in which an engine's workers must do a first step; 0 omits it.
       shared_folder: folder of the run that the workers of an engine must be able to use.
+      may_repeat: says whether a job that lost a worker may be sent once more.
 
     Raises:
       RunError: if the run failed. Its message is one of this package, or else only the type of the
@@ -323,7 +340,12 @@ def run_pipeline(
     engines.drop_idle_processors(_IDLE_SECONDS)
     worker_handlers.STATE_CACHE_SIZE_MB = 0
     try:
-        return engines.run(pipeline, harness_timeout=harness_timeout, shared_folder=shared_folder)
+        return engines.run(
+            pipeline,
+            harness_timeout=harness_timeout,
+            shared_folder=shared_folder,
+            may_repeat=may_repeat,
+        )
     except Exception as error:
         raise RunError(printable_reason(error)) from None
 

@@ -282,6 +282,9 @@ OTHER = {
     "a text once more": [*TEXTS, TEXTS[1]],
     "a text less": TEXTS[:3],
 }
+# Sums of words times powers of one odd number, modulo 2^64, are equal for these two.
+THUE_MORSE = ["ab"[number.bit_count() % 2] for number in range(2**11)]
+COMPLEMENT = ["ba"[number.bit_count() % 2] for number in range(2**11)]
 
 
 def digest_of_texts(private, records, size):
@@ -309,6 +312,16 @@ def test_the_digest_of_texts_is_that_of_the_same_texts_of_the_same_users(world, 
             assert digest_of_texts(private, TEXTS[::-1], size) == digest
             for change, records in OTHER.items():
                 assert digest_of_texts(private, records, size) != digest, change
+
+
+def test_no_two_texts_have_one_digest_by_their_form(world):
+    world.create(2)
+    private = world.placed(key=RunKey(bytes(range(32))))
+    found = [
+        digest_of_texts(private, [("ann", " ".join(words))], 1)
+        for words in (THUE_MORSE, COMPLEMENT)
+    ]
+    assert found[0] != found[1]
 
 
 def test_one_run_key_gives_two_releases_of_a_series_other_noise(world):

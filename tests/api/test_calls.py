@@ -213,6 +213,11 @@ def test_the_texts_of_the_input_are_no_phrases_and_are_not_quoted(table, kind):
     assert "morning" not in str(refused.value)
 
 
+def test_phrases_in_memory_are_no_release_of_the_same_people(table):
+    with pytest.raises(UsageError, match="phrases_same_people"):
+        called("count", table, phrases=["good morning"], phrases_same_people=True)
+
+
 def test_a_release_in_memory_is_no_list_of_phrases(table):
     with pytest.raises(UsageError, match="write it first"):
         called("count", table, phrases=called("ngrams", table))
