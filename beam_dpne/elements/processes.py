@@ -415,7 +415,7 @@ def _say_progress(parent: socket.socket, said: progress.Step | progress.Snapshot
 
 def _say(parent: socket.socket, kind: int, value: Any) -> None:
     with _written(value) as file:
-        socket.send_fds(parent, [bytes([kind])], [file])
+        _send_files(parent, bytes([kind]), [file])
 
 
 @contextlib.contextmanager

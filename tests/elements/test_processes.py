@@ -135,6 +135,37 @@ def test_all_forks_are_given_what_all_have_answered_however_many_they_are(most, 
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+MANY_FORKS = """
+import resource, time
+from contextlib import closing
+from beam_dpne.elements.processes import Processes
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (90, 90))
+
+def answer(request, *gathered):
+    if not gathered:
+        time.sleep(0.01)
+    yield len(gathered)
+
+with closing(Processes(answer, 24)) as forks:
+    list(forks.stream(range(24)))
+    for _ in range(20):
+        forks.gather("one")
+        assert list(forks.all("two")) == [24] * 24
+"""
+
+
+def test_many_forks_of_a_plain_user_are_given_what_is_gathered():
+    """What such a user has on the way between processes is limited, as what a process has open."""
+    command = [sys.executable, "-c", MANY_FORKS]
+    if os.geteuid() == 0:
+        command = ["setpriv", "--bounding-set", "-sys_resource,-sys_admin", *command]
+    ended = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
 def test_no_more_forks_than_there_is_work_for():
     with closing(Processes(lambda _: [os.getpid()], 8)) as forks:
         assert len(set(forks.stream([1]))) == 1
