@@ -188,7 +188,7 @@ def write_release(
 def _have_one_noise(current: bytes, ledger: AnyLedger) -> bool:
     """Whether the release that is there was made under the run key and the parameters of a new one."""
     own = ledger.run_key
-    if own.bound_commitment is UNSET:
+    if not own.given or own.bound_commitment is UNSET:
         return False
     with contextlib.suppress(ReleaseError):  # Older versions drew other noise.
         return decode_ledger(current, LEDGER_NAME).run_key.bound_commitment == own.bound_commitment
