@@ -199,7 +199,7 @@ class InMemory:
             for number, pieces in ranges.items()
         ]
 
-    def held(self, previous: GramSet, shards: list[HistogramShard]) -> list[list[int]]:
+    def held_parts(self, previous: GramSet, shards: list[HistogramShard]) -> list[list[int]]:
         """Returns the part of each hash range in the count of held candidates, if there is a count."""
         if not self.plan.is_adaptive:
             return []
@@ -208,7 +208,7 @@ class InMemory:
 
     def draw(self, previous: GramSet, shards: list[HistogramShard]) -> HistogramShard:
         """Returns the spurious n-grams of a length, with the rule that follows from its first round."""
-        rule = rule_for(self.plan, previous, self.run_key, self.held(previous, shards))
+        rule = rule_for(self.plan, previous, self.run_key, self.held_parts(previous, shards))
         return sample_spurious(previous, rule=rule, run_key=self.run_key)
 
     def decide(
@@ -313,7 +313,7 @@ class InProcesses(InMemory):
         self._held = list(self.forks.all(Measure()))
         return []
 
-    def held(self, previous: GramSet, shards: list[HistogramShard]) -> list[list[int]]:
+    def held_parts(self, previous: GramSet, shards: list[HistogramShard]) -> list[list[int]]:
         """Returns the part of each hash range in the count of held candidates, if there is a count."""
         return self._held
 
@@ -429,7 +429,7 @@ def keep_users(
                 previous = this.past.released if this.number == 1 else None
                 shards = of_ranges.measure(sent, shards, previous)
                 if previous is not None:
-                    yield from of_ranges.held(previous, shards)
+                    yield from of_ranges.held_parts(previous, shards)
             case Decide():
                 shards = of_ranges.decide(shards, request.drawn)
             case PresentParts():
