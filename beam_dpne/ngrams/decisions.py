@@ -56,9 +56,9 @@ def decide(
             "without them a released n-gram reveals that somebody holds it."
         )
     number, ranges = shard.hash_range
-    drawn = drawn.select(np.flatnonzero(drawn.ngrams.hash_ranges(ranges) == number))
+    inside = drawn.select(np.flatnonzero(drawn.ngrams.hash_ranges(ranges) == number))
     # A drawn n-gram that somebody holds is decided by the noise on its weight, and nothing else.
-    unheld = drawn.select(np.flatnonzero(shard.ngrams.places_of(drawn.ngrams) < 0))
+    unheld = inside.select(np.flatnonzero(shard.ngrams.places_of(inside.ngrams) < 0))
     return join_open([decide_round(shard, rule=drawn.rule, run_key=run_key), unheld])
 
 

@@ -215,15 +215,15 @@ MISTAKES = (
     Mistake(
         "R4: drawn n-grams that somebody has stay",
         "ngrams/decisions.py",
-        "shard.ngrams.places_of(drawn.ngrams)",
-        "shard.ngrams.select(slice(0, 0)).places_of(drawn.ngrams)",
+        "shard.ngrams.places_of(inside.ngrams)",
+        "shard.ngrams.select(slice(0, 0)).places_of(inside.ngrams)",
         ("privacy/test_adaptive_spurious.py", "privacy/test_statistics.py"),
     ),
     Mistake(
         "C4: drawn n-grams are dropped only at positive weight",
         "ngrams/decisions.py",
-        "shard.ngrams.places_of(drawn.ngrams)",
-        "shard.ngrams.select(np.flatnonzero(shard.weights > 0)).places_of(drawn.ngrams)",
+        "shard.ngrams.places_of(inside.ngrams)",
+        "shard.ngrams.select(np.flatnonzero(shard.weights > 0)).places_of(inside.ngrams)",
         (
             "privacy/test_adaptive_spurious.py",
             "privacy/test_statistics.py",
@@ -339,8 +339,8 @@ MISTAKES = (
     Mistake(
         "4c: drawn known words are dropped only at positive weight",
         "ngrams/decisions.py",
-        "shard.ngrams.places_of(drawn.ngrams)",
-        "shard.ngrams.select(np.flatnonzero(shard.weights > 0)).places_of(drawn.ngrams)",
+        "shard.ngrams.places_of(inside.ngrams)",
+        "shard.ngrams.select(np.flatnonzero(shard.weights > 0)).places_of(inside.ngrams)",
         ("privacy/test_known_words.py",),
     ),
     Mistake(
