@@ -134,7 +134,7 @@ def _parts(measured: MeasuredCounts, rule: CountRule, groups: np.ndarray | None)
 
 
 def _parts_of_group(lengths: list[tuple["_Rows", Kinds]], sizes: Sizes) -> list[_Part]:
-    """Returns the rows of a group in parts; none if it has no curves of its own.
+    """Returns the rows of a group in parts, or no part if the group has no curves of its own.
 
     Args:
       lengths: the rows of the group at each length that has any, with the kinds of all rows.
