@@ -176,7 +176,7 @@ def known_lead(sizes: Mapping[int, int], released: Mapping[int, int]) -> int:
       released: how many of each class were released.
 
     >>> known_lead({3: 1000, KNOWN_CLASS + 3: 100}, {3: 50, KNOWN_CLASS + 3: 50})
-    6
+    7
     """
     of_known = Fraction(2) ** (KNOWN_LEAD // 2)
     of_new = Fraction(1)
