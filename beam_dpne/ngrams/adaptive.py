@@ -32,6 +32,7 @@ import numpy as np
 import scipy
 
 from beam_dpne.elements.sums import sums_of_rows
+from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.rules import NOTHING_YET, UNITS, NullLaw, RoundRule, cell_units
 from beam_dpne.mechanism.thresholds import vocabulary_threshold
 
@@ -324,7 +325,7 @@ def _threshold(law: NullLaw, stddev: float, probability: float) -> float:
         above = int(np.count_nonzero(law.tail(stddev, steps) > probability))
         low += stddev * above
     high = low + stddev
-    return scipy.optimize.brentq(excess, low, high, xtol=1e-14)
+    return gaussian.falling_root(excess, low, high)
 
 
 def _gram_cut_cell(

@@ -22,6 +22,7 @@ import numpy as np
 import scipy
 
 from beam_dpne.counts.rule import CONFIDENCE
+from beam_dpne.mechanism import gaussian
 from beam_dpne.phrase_counts.plan import PhraseCountsPlan
 from beam_dpne.phrase_counts.sums import Bound, class_ends
 
@@ -79,9 +80,9 @@ class Widths:
 
         def missing(deviations: float) -> float:
             inside = scipy.special.ndtr(deviations + ratio) - scipy.special.ndtr(-deviations)
-            return float(inside) - CONFIDENCE
+            return CONFIDENCE - float(inside)
 
-        return float(scipy.optimize.brentq(missing, _ONE_SIDED - 1e-6, 2.0, xtol=1e-9))
+        return gaussian.falling_root(missing, _ONE_SIDED - 1e-6, 2.0)
 
 
 def choose_bound(sizes: np.ndarray, members: int, plan: PhraseCountsPlan) -> Bound:
