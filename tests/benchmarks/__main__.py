@@ -187,7 +187,7 @@ def small(work: pathlib.Path) -> tuple[Commands, list[Ratio]]:
 
 
 def _start_up_rows(of: str) -> list[Ratio]:
-    targets = {one_user(DEFAULT): 1.7, one_user(ONE_ROUND): 1.5, ERROR: 0.4}
+    targets = {one_user(DEFAULT): 0.6, one_user(ONE_ROUND): 0.6, ERROR: 0.4}
     return [Ratio("start-up", name, IMPORT, target, of) for name, target in targets.items()]
 
 
