@@ -2,9 +2,11 @@
 
 import codecs
 import contextlib
+import functools
 import glob
 import hashlib
 import io
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -398,15 +400,27 @@ class TextFile(LineText):
 
 
 def lines_of(start: int, block: bytes, limit: int) -> Iterator[tuple[int, str, str]]:
-    """Yields offset, text and fault ("" if there is none) of each line of a block.
+    """Returns offset, text and fault ("" if there is none) of each line of a block.
 
     A line of more than `limit` bytes has the fault `TOO_LONG` and no text.
     """
-    for data in io.BytesIO(block):
-        is_long = len(data) > limit + LINE_END_BYTES
-        line = "" if is_long else data.decode(errors="surrogateescape")
-        yield start, line, TOO_LONG if is_long else size_of(line)[1]
-        start += len(data)
+    lines = io.BytesIO(block).readlines()
+    sizes = list(map(len, lines))
+    offsets = itertools.accumulate(sizes, initial=start)
+    most = limit + LINE_END_BYTES
+    if max(sizes, default=0) <= most:
+        # Most blocks have no fault, and are decoded at once.
+        with contextlib.suppress(UnicodeDecodeError):
+            return zip(offsets, io.StringIO(block.decode(), "\n"), itertools.repeat(""))
+    return map(functools.partial(_line_of, most), offsets, lines)
+
+
+def _line_of(most: int, offset: int, data: bytes) -> tuple[int, str, str]:
+    """Returns offset, text and fault of a line of bytes, of which there are at most so many."""
+    if len(data) > most:
+        return offset, "", TOO_LONG
+    line = data.decode(errors="surrogateescape")
+    return offset, line, size_of(line)[1]
 
 
 def as_utf8(text: str | bytes) -> bytes:

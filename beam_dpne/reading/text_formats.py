@@ -19,7 +19,7 @@ from typing import Any
 from beam_dpne.errors import InputError
 from beam_dpne.reading.columns import field_values, group_fault
 from beam_dpne.reading.escaped_csv import OPEN_QUOTE, EscapedRows, OpenQuote
-from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, LineText, size_of
+from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, LineText, lines_of, size_of
 from beam_dpne.reading.ids import normalized
 from beam_dpne.reading.mailboxes import messages, record_of
 from beam_dpne.reading.nested import Finder, conditions_of, finder_of
@@ -424,12 +424,14 @@ def read_sequences(into: Gathered, number: int, stop: int | None) -> Iterator[No
     """Reads the lines up to `stop` that are not blank; a user is 16 bytes, for file and offset."""
     user_of = struct.Struct("<QQ").pack
     users, texts = into.columns
-    for offset, line, fault in into.text.lines(into.options.max_record_bytes, stop):
-        if fault:
-            into.rejects.append((offset, fault))
-        elif line := _bare(line):
-            users.append(user_of(number, offset))
-            texts.append(line)
+    limit = into.options.max_record_bytes
+    for start, block in into.text.blocks(limit, stop):
+        for offset, line, fault in lines_of(start, block, limit):
+            if fault:
+                into.rejects.append((offset, fault))
+            elif line := _bare(line):
+                users.append(user_of(number, offset))
+                texts.append(line)
         if into.text.offset >= into.end:
             yield
 
