@@ -265,22 +265,27 @@ def test_digests_follow_from_the_key_of_the_series_and_hide_ids_without_it(tmp_p
     assert not np.isin(one, other).any()
 
 
+# Users, texts and groups.
 TEXTS = [
-    ("ann", "a b c"),
-    ("ann", "c a"),
-    ("bob", "a b c"),
-    ("bob", "a b c"),
-    ("cy", "b"),
-    ("cy", ""),
+    ("ann", "a b c", "dk"),
+    ("ann", "c a", "de"),
+    ("bob", "a b c", "dk"),
+    ("bob", "a b c", "dk"),
+    ("cy", "b", "dk"),
+    ("cy", "", "dk"),
 ]
 OTHER = {
-    "another word": [*TEXTS[1:], ("ann", "a b d")],
-    "another order of words": [*TEXTS[1:], ("ann", "b a c")],
-    "words of another text": [*TEXTS[2:], ("ann", "a b"), ("ann", "c c a")],
-    "one text of two": [*TEXTS[2:], ("ann", "a b c c a")],
-    "another user": [*TEXTS[1:], ("cy", "a b c")],
+    "another word": [*TEXTS[1:], ("ann", "a b d", "dk")],
+    "another order of words": [*TEXTS[1:], ("ann", "b a c", "dk")],
+    "words of another text": [*TEXTS[2:], ("ann", "a b", "dk"), ("ann", "c c a", "de")],
+    "one text of two": [*TEXTS[2:], ("ann", "a b c c a", "dk")],
+    "another user": [*TEXTS[1:], ("cy", "a b c", "dk")],
     "a text once more": [*TEXTS, TEXTS[1]],
     "a text less": TEXTS[:3],
+}
+OTHER_GROUPS = {
+    "another group": [*TEXTS[1:], ("ann", "a b c", "de")],
+    "groups of two texts in turn": [*TEXTS[2:], ("ann", "a b c", "de"), ("ann", "c a", "dk")],
 }
 # Sums of words times powers of one odd number, modulo 2^64, are equal for these two.
 THUE_MORSE = ["ab"[number.bit_count() % 2] for number in range(2**11)]
@@ -291,7 +296,7 @@ def digest_of_texts(private, records, size):
     """The digest of records that are read and cut so many at a time."""
     batches = [
         pa.record_batch(
-            dict(zip(("user", "text"), map(list, zip(*part, strict=True)), strict=True))
+            dict(zip(("user", "text", "group"), map(list, zip(*part, strict=True)), strict=True))
         )
         for part in (records[at : at + size] for at in range(0, len(records), size))
     ]
@@ -300,17 +305,24 @@ def digest_of_texts(private, records, size):
     return np.sum(texts, axis=0, dtype=np.uint64).tolist()
 
 
+@pytest.mark.parametrize("is_grouped", [False, True])
 @pytest.mark.parametrize("limit", [1_000, 3])
-def test_the_digest_of_texts_is_that_of_the_same_texts_of_the_same_users(world, monkeypatch, limit):
-    """However they are ordered and cut, and whatever users are limited to."""
+def test_the_digest_of_texts_is_that_of_the_same_texts_of_the_same_users(
+    world, monkeypatch, limit, is_grouped
+):
+    """However they are ordered and cut, and whatever users are limited to; groups are read, too."""
     plan = dataclasses.replace(PLANS[0], max_tokens_per_user=limit)
     private = world.create(2).placed(plan)
+    changes = OTHER
+    if is_grouped:
+        private = dataclasses.replace(private, group_field="group")
+        changes = OTHER | OTHER_GROUPS
     digest = digest_of_texts(private, TEXTS, len(TEXTS))
     for gathered in (10**6, 3, 1):
         monkeypatch.setattr(cutting, "_GATHERED_TOKENS", gathered)
         for size in (1, 2, 6):
             assert digest_of_texts(private, TEXTS[::-1], size) == digest
-            for change, records in OTHER.items():
+            for change, records in changes.items():
                 assert digest_of_texts(private, records, size) != digest, change
 
 
@@ -318,7 +330,7 @@ def test_no_two_texts_have_one_digest_by_their_form(world):
     world.create(2)
     private = world.placed(key=RunKey(bytes(range(32))))
     found = [
-        digest_of_texts(private, [("ann", " ".join(words))], 1)
+        digest_of_texts(private, [("ann", " ".join(words), "dk")], 1)
         for words in (THUE_MORSE, COMPLEMENT)
     ]
     assert found[0] != found[1]
