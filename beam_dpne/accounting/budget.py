@@ -38,6 +38,7 @@ from beam_dpne.accounting.population import (
     total_of,
     void_by_its_key,
 )
+from beam_dpne.documents.participants import decoded
 from beam_dpne.errors import BudgetError
 from beam_dpne.release.places import LEDGER_NAME, check_outside, real_path
 from beam_dpne.release.reading import is_ledger
@@ -323,8 +324,7 @@ def open_budget(path: str) -> Budget:
             f"`budget` must be a folder with {BUDGET_NAME}, got {path}. Make one: beam-dpne account "
             f"--budget {path} --create --population NAME --epsilon E --delta D."
         )
-    with as_budget_error(f"{path}/{BUDGET_NAME} is damaged"):
-        file = msgspec.json.decode(data, type=_File)
+    file = decoded(data, _File, f"{path}/{BUDGET_NAME}")
     return Budget(path=path, population=file.population, cap=file.cap)
 
 

@@ -48,6 +48,7 @@ from beam_dpne.documents.participants import (
     Participation,
     SeriesPlace,
     create_participants,
+    decoded,
     mark_recorded,
     marked,
     open_participants,
@@ -423,8 +424,7 @@ def open_series(path: str) -> Series:
             f"series create {path} --participants DIR --releases N --releases_per_user C --epsilon E "
             "--delta D."
         )
-    with as_budget_error(f"{path}/{SERIES_NAME} is damaged"):
-        file = msgspec.json.decode(data, type=_File)
+    file = decoded(data, _File, f"{path}/{SERIES_NAME}")
     return Series(
         path=absolute_path(path),
         id=file.id,

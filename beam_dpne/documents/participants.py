@@ -23,6 +23,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -48,6 +49,8 @@ _RESTORE = (
     "Restore the newest copy of the folder. Without it nobody knows who took part, so that the series "
     "has no further release: make a new series, whose budget adds to that of this one."
 )
+
+_State = TypeVar("_State", bound=msgspec.Struct)
 
 
 class SeriesPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +85,7 @@ class _KeyFile(msgspec.Struct, kw_only=True, tag_field="schema", tag="beam_dpne/
 
 
 class _ListFile(
-    msgspec.Struct, kw_only=True, tag_field="schema", tag="beam_dpne/participants-list/1"
+    msgspec.Struct, kw_only=True, tag_field="schema", tag="beam_dpne/participants-list/2"
 ):
     """The list of the files of one release.
 
@@ -202,9 +205,9 @@ class Participants:
 
     def _list(self, number: int) -> _ListFile:
         file = _list_name(number)
-        with _as_budget_error(f"{file} in {self.path} is damaged"):
+        with _as_budget_error(f"{file} in {self.path} cannot be read"):
             data = self._directory().read(file) or b""
-            listed = msgspec.json.decode(data, type=_ListFile)
+        listed = decoded(data, _ListFile, f"{file} in {self.path}")
         if listed.series != self.series:
             raise BudgetError(f"{file} in {self.path} is of another series. {_RESTORE}")
         if listed.commitment != self.key.commitment():
@@ -251,8 +254,8 @@ def open_participants(path: str, series: str) -> Participants:
             f"`participants` must be the private folder of the series, got {path}, which has no "
             f"{KEY_NAME}. {_RESTORE}"
         )
+    file = decoded(data, _KeyFile, f"{KEY_NAME} in {path}")
     with _as_budget_error(f"{KEY_NAME} in {path} is damaged"):
-        file = msgspec.json.decode(data, type=_KeyFile)
         key = RunKey.from_hex(file.key)
     if file.series != series:
         raise BudgetError(
@@ -385,6 +388,32 @@ def marked(path: str) -> set[str]:
     with _as_budget_error(f"the series {path} cannot be read"):
         names = directory_at(path).names()
     return {name.removesuffix(_MARK) for name in names if name.endswith(_MARK)}
+
+
+class _Head(msgspec.Struct):
+    schema: str
+
+
+def decoded(data: bytes, kind: type[_State], name: str) -> _State:
+    """Returns what a file of a budget or of a series says.
+
+    Args:
+      data: The bytes of the file.
+      kind: What it is, with the tag of its schema.
+      name: Its name, for messages.
+
+    Raises:
+      BudgetError: It is damaged, or of another version of this package.
+    """
+    with _as_budget_error(f"{name} is damaged"):
+        found = msgspec.json.decode(data, type=_Head).schema
+        own = kind.__struct_config__.tag
+        if found != own:
+            raise BudgetError(
+                f"{name} has schema {found!r}; this version reads {own}. Go on with the version of "
+                "beam-dpne that wrote it."
+            )
+        return msgspec.json.decode(data, type=kind)
 
 
 @contextlib.contextmanager

@@ -381,6 +381,18 @@ DAMAGES = {
     "a damaged key": (lambda p, s: (p / "participants.json").write_text("{"), "is damaged"),
     "others can read it": (lambda p, s: p.chmod(0o755), "its owner alone can use"),
     "no list": (lambda p, s: (p / "0002.json").unlink(), "has no participants of release 2"),
+    "a list of an older version": (
+        lambda p, s: (p / "0002.json").write_text(
+            (p / "0002.json").read_text().replace("list/2", "list/1")
+        ),
+        r"0002.json in .* has schema 'beam_dpne/participants-list/1'; this version reads .*list/2",
+    ),
+    "a series of another version": (
+        lambda p, s: (s / "series.json").write_text(
+            (s / "series.json").read_text().replace("series/1", "series/9")
+        ),
+        "has schema 'beam_dpne/series/9'; this version reads beam_dpne/series/1",
+    ),
     "a damaged list": (lambda p, s: (p / "0002.json").write_text("[]"), "is damaged"),
     "no digests": (lambda p, s: (p / "0001-a.digests").unlink(), "0001-a.digests in .* is missing"),
     "other digests": (
