@@ -38,13 +38,12 @@ from beam_dpne.accounting.population import (
     total_of,
     void_by_its_key,
 )
-from beam_dpne.documents.participants import decoded
+from beam_dpne.documents.participants import BUDGET_NAME, decoded, what_is_at
 from beam_dpne.errors import BudgetError
 from beam_dpne.release.places import LEDGER_NAME, check_outside, real_path
 from beam_dpne.release.reading import is_ledger
 from beam_dpne.storage.directories import Directory, absolute_path, directory_at
 
-BUDGET_NAME = "budget.json"
 _SUFFIX = ".json"
 # What the note of a release in memory is called.
 _IN_MEMORY = "in-memory"
@@ -319,6 +318,8 @@ def open_budget(path: str) -> Budget:
     """
     with as_budget_error(f"the budget {path} cannot be read"):
         data = directory_at(path).read(BUDGET_NAME)
+    if data is None and (what := what_is_at(path)):
+        raise BudgetError(f"`budget` must be the folder of a budget, got {path}, which is {what}.")
     if data is None:
         raise BudgetError(
             f"`budget` must be a folder with {BUDGET_NAME}, got {path}. Make one: beam-dpne account "

@@ -36,7 +36,14 @@ from beam_dpne.errors import BudgetError
 from beam_dpne.mechanism.randomness import RunKey, encrypt_blocks, keyed_bits, one_way_hashes
 from beam_dpne.storage.directories import Directory, directory_at, reason
 
+BUDGET_NAME = "budget.json"
+SERIES_NAME = "series.json"
 KEY_NAME = "participants.json"
+_FOLDERS = {
+    BUDGET_NAME: "the folder of a budget (`budget`)",
+    SERIES_NAME: "the public folder of a series (`series`)",
+    KEY_NAME: "the private folder of a series (`participants`)",
+}
 _MARK = ".recorded"
 _RANGES = 16
 # A digest, shifted by this number, keeps its first four bits.
@@ -244,6 +251,10 @@ def open_participants(path: str, series: str) -> Participants:
     with _as_budget_error(f"`participants` must be the private folder of the series, got {path}"):
         mode = os.stat(path).st_mode
         data = directory_at(path).read(KEY_NAME)
+    if data is None and (what := what_is_at(path)):
+        raise BudgetError(
+            f"`participants` must be the private folder of the series, got {path}, which is {what}."
+        )
     if os.name == "posix" and stat.S_IMODE(mode) & _OTHERS:
         raise BudgetError(
             f"`participants` must be a folder that its owner alone can use, got {path}: run chmod -R "
@@ -388,6 +399,17 @@ def marked(path: str) -> set[str]:
     with _as_budget_error(f"the series {path} cannot be read"):
         names = directory_at(path).names()
     return {name.removesuffix(_MARK) for name in names if name.endswith(_MARK)}
+
+
+def what_is_at(path: str) -> str:
+    """Returns what a folder is, if it is one of a budget or of a series, else an empty text.
+
+    Raises:
+      BudgetError: The folder cannot be read.
+    """
+    with _as_budget_error(f"the folder {path} cannot be read"):
+        names = directory_at(path).names()
+    return next((what for file, what in _FOLDERS.items() if file in names), "")
 
 
 class _Head(msgspec.Struct):

@@ -5,6 +5,7 @@ import itertools
 import json
 import pathlib
 import random
+import re
 import shutil
 import stat
 
@@ -14,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from beam_dpne import NgramsPlan, ProbabilitiesPlan, RunKey, SetUnionPlan
+from beam_dpne.accounting.budget import open_budget
 from beam_dpne.accounting.composition import (
     Together,
     compose,
@@ -189,6 +191,32 @@ def test_each_plan_has_a_share_of_which_any_so_many_stay_within_the_budget(times
     assert plans[0].epsilon > 0.99 * alike.epsilon
 
 
+@pytest.mark.parametrize(("epsilon", "times"), [(0.5, 12), (0.1, 1), (0.1, 2)])
+def test_small_budgets_have_nearly_what_so_many_equal_releases_have(epsilon, times):
+    share = share_of(epsilon, DELTA, times)
+    plan = plan_of_share(PLANS[0], share)
+    alike = plan_of_each(dataclasses.replace(PLANS[0], epsilon=epsilon, delta=DELTA), times)
+    assert plan.epsilon > 0.99 * alike.epsilon
+    together = Together(expenses=[expense_of_plan(plan)] * times, most=times)
+    assert compose([], series=[together], delta=DELTA).epsilon <= epsilon
+
+
+def test_a_budget_that_allows_no_release_is_refused_with_those_that_do():
+    """Also if the plan that is made before the share is known would be refused."""
+    plan = dataclasses.replace(PLANS[0], max_length=3)
+    with pytest.raises(UsageError, match=r"whose epsilon is 0\.1 .* in 12 at most") as raised:
+        plan_of_share(plan, share_of(0.1, DELTA, 12))
+    found = re.search(
+        r"epsilon is ([\d.]+), or one .* part in (\d+) at most, or", str(raised.value)
+    )
+    assert found is not None
+    assert plan_of_share(plan, share_of(float(found[1]), DELTA, 12))
+    assert plan_of_share(plan, share_of(0.1, DELTA, int(found[2])))
+    short = dataclasses.replace(plan, max_tokens_per_user=10_000)
+    assert "`max_tokens_per_user=10000`" in str(raised.value)
+    assert plan_of_share(short, share_of(0.1, DELTA, 12))
+
+
 def test_account_counts_the_largest_of_a_series_beside_other_releases(world, tmp_path, cli):
     world.create(2)
     for _ in range(4):
@@ -346,6 +374,17 @@ def test_one_run_key_gives_two_releases_of_a_series_other_noise(world):
     assert one.bound_commitment != two.bound_commitment
 
 
+def test_a_try_under_the_key_of_another_one_with_other_parameters_is_refused(world):
+    """It would be another release, and spend as much again."""
+    world.create(2)
+    key = RunKey(bytes(range(32)))
+    for until in ("start", "record", "settle"):
+        assert world.run({"a"}, key=key, until=until) == 1
+    with pytest.raises(BudgetError, match=r"release 1 .* it would be release 2.*a fresh run key"):
+        world.placed(PLANS[1], key)
+    assert world.placed(PLANS[1], RunKey.generate()).participation.place.number == 2
+
+
 def test_what_is_public_is_the_same_however_many_take_part(tmp_path):
     """Two series of one name and key; a third of the users of the other one, and no two of one."""
     worlds = [World(tmp_path / name).create(1) for name in ("few", "many")]
@@ -417,6 +456,21 @@ DAMAGES = {
     ),
     "no series": (lambda p, s: (s / "series.json").unlink(), "Make one: beam-dpne series create"),
 }
+
+
+def test_folders_that_are_named_one_for_another_are_said_to_be_so(world):
+    """A public folder must not be made private for it."""
+    world.create(1)
+    series, private = world.running.series, world.running.participants
+    for running, what in (
+        (Running(series=private, participants=private), "the private folder of a series"),
+        (Running(series=series, participants=series), "the public folder of a series"),
+    ):
+        with pytest.raises(BudgetError, match=f", which is {what}"):
+            placed(NgramsRun(plan=PLANS[0]), running)
+    for path, what in ((series, "public"), (private, "private")):
+        with pytest.raises(BudgetError, match=f"of a budget, got .*, which is the {what} folder"):
+            open_budget(path)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
