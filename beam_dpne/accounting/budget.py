@@ -174,7 +174,7 @@ class Budget:
             self._check_cap(seen, new=name)
         except BaseException:
             # Nothing has started. If the note cannot be deleted, the run counts as started.
-            self._delete(name)
+            self.withdraw(name)
             raise
         return name
 
@@ -215,6 +215,15 @@ class Budget:
         """
         self._write(note, ledger)
 
+    def withdraw(self, name: str) -> bool:
+        """Removes the file of a run of which nobody has seen anything; returns whether it is gone."""
+        directory = directory_at(self.path)
+        file = name + _SUFFIX
+        # A directory of a bucket deletes only what it has read.
+        directory.read(file)
+        directory.remove([file])
+        return not directory.has(file)
+
     def add(self, ledgers: Sequence[CountedLedger]) -> None:
         """Adds releases that were made without the budget; they count even above the cap.
 
@@ -244,7 +253,7 @@ class Budget:
         runs = self.runs()
         run = runs.get(name)
         if isinstance(run, CountedLedger) and name in void_by_its_key(runs):
-            if not self._delete(name):
+            if not self.withdraw(name):
                 raise BudgetError(f"{name} cannot be deleted from the budget {self.path}.")
             return
         if not isinstance(run, Note):
@@ -262,17 +271,8 @@ class Budget:
                 f"{name} must be the note of a run that has published nothing, but {output} has files. "
                 "Settle it if they are a whole release; otherwise delete them, if nobody has read them."
             )
-        if not self._delete(name):
+        if not self.withdraw(name):
             raise BudgetError(f"{name} cannot be deleted from the budget {self.path}.")
-
-    def _delete(self, name: str) -> bool:
-        """Deletes a note; returns whether it is gone."""
-        directory = directory_at(self.path)
-        file = name + _SUFFIX
-        # A directory of a bucket deletes only what it has read.
-        directory.read(file)
-        directory.remove([file])
-        return not directory.has(file)
 
     def _write(self, name: str, data: bytes) -> None:
         with as_budget_error(f"the budget {self.path} cannot be written"):
