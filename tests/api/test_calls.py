@@ -219,9 +219,13 @@ def test_phrases_in_memory_are_no_release_of_the_same_people(table):
         called("count", table, phrases=["good morning"], phrases_same_people=True)
 
 
-def test_a_release_in_memory_is_no_list_of_phrases(table):
-    with pytest.raises(UsageError, match="write it first"):
-        called("count", table, phrases=called("ngrams", table))
+def test_a_release_in_memory_is_no_path_and_neither_are_texts(table):
+    release = called("ngrams", table)
+    for program, given in (("count", "phrases"), ("ngrams", "known"), ("bayesian", "public")):
+        with pytest.raises(UsageError, match=f"`?{given}`? must be the path of .* write it first"):
+            called(program, table, **{given: release})
+    with pytest.raises(UsageError, match=r"must be paths of files .* a table with a column ngram"):
+        called("ngrams", table, known=["good morning", "good day"])
 
 
 def test_a_release_in_memory_is_the_release_of_its_files(commanded, table, tmp_path):

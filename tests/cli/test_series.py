@@ -223,6 +223,7 @@ def test_the_ledger_says_who_is_counted_and_show_what_is_spent(
         assert f"{whole} ε = 8 and δ = 0.0001." in " ".join(page.replace("\u00a0", " ").split())
     told = cli("compare", output, output).out
     assert counted in " ".join(told.split())
+    assert "Both are the same release" in told
 
 
 def test_a_budget_that_allows_no_release_is_refused_by_what_the_series_needs(cli, folder, tmp_path):
