@@ -340,7 +340,7 @@ class ReadOptions(Parameters):
         for option, name in self.wanted_fields:
             given = [f"`{each}={name!r}`" for each, own in self.column_fields if own == name]
             if len(given) > 1:
-                raise ValueError(f"the fields must be different ones, got {' and '.join(given)}.")
+                raise ValueError(f"name each field once, got {' and '.join(given)}.")
             if self.columns and list(self.columns).count(name) != 1:
                 raise ValueError(
                     f"`{option}={name!r}` must stand once in `columns={told_value(self.columns)}`."
