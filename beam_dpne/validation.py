@@ -168,6 +168,10 @@ class Parameter:
         if not values or not (is_list or self.single) or not all(map(self._allows, values)):
             self._refuse(value)
         held = tuple(map(float, values)) if self.kind is float else tuple(values)
+        if self.choices and len(set(held)) < len(held):
+            raise ValueError(
+                f"`{self.name}` must name each value once, got `{self.name}={told_value(held)}`."
+            )
         return held if is_list else held[0]
 
     def _members(self, text: str) -> list[str]:

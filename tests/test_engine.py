@@ -1,5 +1,6 @@
 """Pipelines of the library on engines: refused where they would hang, watched, cancelled."""
 
+import http.server
 import json
 import pathlib
 import re
@@ -74,10 +75,33 @@ def test_harnesses_that_end_with_each_step_are_refused_with_the_options_to_give(
     _ = kept | beam.Create([("user", "text")]) | transform
 
 
-def test_workers_that_do_not_answer_end_the_run_with_advice(tmp_path):
+@pytest.fixture
+def proxy():
+    """The address of a proxy that answers for a Flink that is not there."""
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>Please sign in.</html>")
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("localhost", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"localhost:{server.server_port}"
+        server.shutdown()
+
+
+def test_workers_that_do_not_answer_end_the_run_with_advice(tmp_path, proxy):
     with socket.create_server(("localhost", 0)) as silent:
         workers = f"localhost:{silent.getsockname()[1]}"
-        external = ("--environment_type=EXTERNAL", f"--environment_config={workers}")
+        external = (
+            "--environment_type=EXTERNAL",
+            f"--environment_config={workers}",
+            f"--flink_master={proxy}",
+        )
         pipeline = pipeline_of(EMBED[0], *external, *engines.FLINK_OPTIONS, runner="PortableRunner")
         write_ngrams(pipeline, tmp_path / "out")
         begin = time.monotonic()
@@ -301,3 +325,22 @@ def test_a_release_that_the_launcher_does_not_have_is_told_and_one_that_comes_la
     check_published(str(tmp_path), seconds=60)
     late.join()
     check_published("gs://bucket/release", seconds=0)
+
+
+def test_a_ledger_that_was_there_before_is_not_that_of_the_job(tmp_path):
+    """As with --overwrite in a directory that launcher and workers do not share."""
+    ledger = tmp_path / "ledger.json"
+    ledger.write_text("older")
+    with pytest.raises(RunError, match="the ledger here is an older one"):
+        check_published(str(tmp_path), b"older", seconds=0.2)
+    late = threading.Timer(0.5, ledger.write_text, ["newer"])
+    late.start()
+    check_published(str(tmp_path), b"older", seconds=60)
+    late.join()
+
+
+def test_a_release_that_is_repeated_in_its_directory_is_there(release):
+    """Under one key it has the same ledger, for which nobody waits."""
+    for options in ((), ("--overwrite", "--runner", "DirectRunner")):
+        ended = release("repeated", *options)
+        assert ended.status == 0, ended.err

@@ -38,12 +38,12 @@ from beam_dpne.accounting.population import (
     total_of,
     void_by_its_key,
 )
+from beam_dpne.documents.participants import BUDGET_NAME, decoded, what_is_at
 from beam_dpne.errors import BudgetError
 from beam_dpne.release.places import LEDGER_NAME, check_outside, real_path
 from beam_dpne.release.reading import is_ledger
 from beam_dpne.storage.directories import Directory, absolute_path, directory_at
 
-BUDGET_NAME = "budget.json"
 _SUFFIX = ".json"
 # What the note of a release in memory is called.
 _IN_MEMORY = "in-memory"
@@ -174,7 +174,7 @@ class Budget:
             self._check_cap(seen, new=name)
         except BaseException:
             # Nothing has started. If the note cannot be deleted, the run counts as started.
-            self._delete(name)
+            self.withdraw(name)
             raise
         return name
 
@@ -215,6 +215,15 @@ class Budget:
         """
         self._write(note, ledger)
 
+    def withdraw(self, name: str) -> bool:
+        """Removes the file of a run of which nobody has seen anything; returns whether it is gone."""
+        directory = directory_at(self.path)
+        file = name + _SUFFIX
+        # A directory of a bucket deletes only what it has read.
+        directory.read(file)
+        directory.remove([file])
+        return not directory.has(file)
+
     def add(self, ledgers: Sequence[CountedLedger]) -> None:
         """Adds releases that were made without the budget; they count even above the cap.
 
@@ -244,7 +253,7 @@ class Budget:
         runs = self.runs()
         run = runs.get(name)
         if isinstance(run, CountedLedger) and name in void_by_its_key(runs):
-            if not self._delete(name):
+            if not self.withdraw(name):
                 raise BudgetError(f"{name} cannot be deleted from the budget {self.path}.")
             return
         if not isinstance(run, Note):
@@ -262,17 +271,8 @@ class Budget:
                 f"{name} must be the note of a run that has published nothing, but {output} has files. "
                 "Settle it if they are a whole release; otherwise delete them, if nobody has read them."
             )
-        if not self._delete(name):
+        if not self.withdraw(name):
             raise BudgetError(f"{name} cannot be deleted from the budget {self.path}.")
-
-    def _delete(self, name: str) -> bool:
-        """Deletes a note; returns whether it is gone."""
-        directory = directory_at(self.path)
-        file = name + _SUFFIX
-        # A directory of a bucket deletes only what it has read.
-        directory.read(file)
-        directory.remove([file])
-        return not directory.has(file)
 
     def _write(self, name: str, data: bytes) -> None:
         with as_budget_error(f"the budget {self.path} cannot be written"):
@@ -318,13 +318,14 @@ def open_budget(path: str) -> Budget:
     """
     with as_budget_error(f"the budget {path} cannot be read"):
         data = directory_at(path).read(BUDGET_NAME)
+    if data is None and (what := what_is_at(path)):
+        raise BudgetError(f"`budget` must be the folder of a budget, got {path}, which is {what}.")
     if data is None:
         raise BudgetError(
             f"`budget` must be a folder with {BUDGET_NAME}, got {path}. Make one: beam-dpne account "
             f"--budget {path} --create --population NAME --epsilon E --delta D."
         )
-    with as_budget_error(f"{path}/{BUDGET_NAME} is damaged"):
-        file = msgspec.json.decode(data, type=_File)
+    file = decoded(data, _File, f"{path}/{BUDGET_NAME}")
     return Budget(path=path, population=file.population, cap=file.cap)
 
 

@@ -46,6 +46,8 @@ more δ_T *because* of what an earlier release showed may exceed the total of ea
 plans of all releases, or a rule for them that does not look at releases, must be fixed beforehand.
 """
 
+import bisect
+import contextlib
 import dataclasses
 import heapq
 import math
@@ -66,8 +68,16 @@ _DIGITS = 4
 # beyond the noise.
 _LONE = 0.1
 _RESERVED = 1e-3
+# A release needs a slack for floating point that does not grow with its ε. Small budgets leave it more
+# than the usual part, up to the largest one.
+_SLACK_OF_RELEASE = 1e-4
+_LARGEST_RESERVED = 1e-2
 # The smallest ε of a release of a series that is looked for, as a part of the series' ε.
 _SMALLEST = 1e-4
+# Values of ε that an error proposes are these times powers of ten.
+_ROUND = (1, 1.5, 2, 3, 5, 7)
+# The tokens of a user in a run that it proposes.
+_FEW_TOKENS = 10_000
 
 _P = TypeVar("_P", bound=Plan)
 
@@ -272,8 +282,9 @@ class Share:
       delta: A c-th part of δ of the whole series.
       mu: Sensitivity over σ of the noise.
       lone_delta: δ_T, a tenth of `delta`, as n-grams spend by default.
-      slack: s, a thousandth of a c-th part of ε.
+      slack: s, a thousandth of a c-th part of ε; 10^-4 if that is more, but at most a hundredth of it.
       remainder: R, a thousandth of `delta`: the cost of events outside of the slack at ε of the series.
+      most: c, the largest number of releases in which one user takes part.
     """
 
     epsilon: float
@@ -282,6 +293,7 @@ class Share:
     lone_delta: float
     slack: float
     remainder: float
+    most: int
 
     def allows(self, spent: Expense) -> bool:
         """Whether a release that spends so much is within the share."""
@@ -299,7 +311,8 @@ def share_of(epsilon: float, delta: float, most: int) -> Share:
     own = delta / most
     # So that rounding makes no plan of this δ_T spend less.
     lone = _LONE * own * (1 + _MARGIN)
-    slack = _RESERVED * epsilon
+    # That of all releases in which one user takes part.
+    slack = max(_RESERVED * epsilon, min(_SLACK_OF_RELEASE * most, _LARGEST_RESERVED * epsilon))
     rest = _RESERVED * own
     noise = (delta - most * rest) * math.exp(-slack) - most * lone
     stddev = gaussian.gaussian_noise_stddev(epsilon=epsilon - slack, delta=noise)
@@ -310,6 +323,7 @@ def share_of(epsilon: float, delta: float, most: int) -> Share:
         lone_delta=lone,
         slack=slack / most,
         remainder=rest,
+        most=most,
     )
 
 
@@ -326,25 +340,64 @@ def plan_of_share(plan: _P, share: Share) -> _P:
     Raises:
       UsageError: No release is possible within the share.
     """
+    found = _largest_within(plan, share)
+    if found is None:
+        raise _about_small_share(plan, share)
+    return found
+
+
+def _largest_within(plan: _P, share: Share) -> _P | None:
+    """Returns the plan with the largest ε that is within a share; None if no ε is."""
     delta = share.delta
     # The part of δ that the plan spends as δ_T, at most.
     part = plan.vocabulary_delta / (plan.vocabulary_delta + plan.gaussian_delta)
     if part * delta > share.lone_delta:
         delta = share.lone_delta / part
 
-    def fits(epsilon: float) -> bool:
+    def is_too_large(epsilon: float) -> bool:
         try:
-            return share.allows(
-                expense_of_plan(dataclasses.replace(plan, epsilon=epsilon, delta=delta))
-            )
+            spent = expense_of_plan(dataclasses.replace(plan, epsilon=epsilon, delta=delta))
         except ValueError:
-            return False
+            return False  # A plan refuses an ε that is too small for it.
+        return not share.allows(spent)
 
     smallest = _SMALLEST * share.epsilon
-    found = gaussian.largest_rounded(fits, smallest, 2 * share.epsilon, digits=_DIGITS)
-    if not fits(found):
-        raise UsageError(
-            "`releases_per_user` must be so few that a release is possible within the budget of the "
-            f"series, whose epsilon is {share.epsilon:g}: this plan has none with `delta={delta:g}`."
-        )
-    return dataclasses.replace(plan, epsilon=found, delta=delta)
+    found = gaussian.largest_rounded(
+        lambda epsilon: not is_too_large(epsilon), smallest, 2 * share.epsilon, digits=_DIGITS
+    )
+    try:
+        best = dataclasses.replace(plan, epsilon=found, delta=delta)
+    except ValueError:
+        return None
+    return best if share.allows(expense_of_plan(best)) else None
+
+
+def _about_small_share(plan: Plan, share: Share) -> UsageError:
+    """Returns the error about a share that allows no release, with the budgets of a series that do."""
+    delta = share.delta * share.most
+
+    def is_possible(epsilon: float, most: int) -> bool:
+        return _largest_within(plan, share_of(epsilon, delta, most)) is not None
+
+    larger = (digit * 10.0**power for power in range(-3, 3) for digit in _ROUND)
+    enough = next(
+        (each for each in larger if each > share.epsilon and is_possible(each, share.most)), None
+    )
+    fewer = bisect.bisect_left(
+        range(1, share.most), True, key=lambda most: not is_possible(share.epsilon, most)
+    )
+    remedies = []
+    if enough is not None:
+        remedies.append(f"a series whose epsilon is {enough:g}")
+    if fewer:
+        remedies.append(f"one in which each user takes part in {fewer} at most")
+    with contextlib.suppress(ValueError):
+        # The slack of a release grows with them.
+        short = dataclasses.replace(plan, max_tokens_per_user=_FEW_TOKENS)
+        if _largest_within(short, share) is not None:
+            remedies.append(f"`max_tokens_per_user={_FEW_TOKENS}`, if a public bound allows it")
+    return UsageError(
+        "the budget of a series must allow a release of this plan, but none is within the share of a "
+        f"series whose epsilon is {share.epsilon:g} and delta {delta:g}, and in which each user takes "
+        f"part in {share.most} at most. Take {', or '.join(remedies) or 'another plan'}."
+    )

@@ -45,12 +45,15 @@ from beam_dpne.accounting.population import (
     total_of,
 )
 from beam_dpne.documents.participants import (
+    SERIES_NAME,
     Participation,
     SeriesPlace,
     create_participants,
+    decoded,
     mark_recorded,
     marked,
     open_participants,
+    what_is_at,
 )
 from beam_dpne.errors import BudgetError, UsageError
 from beam_dpne.release.places import check_outside, real_path
@@ -58,7 +61,6 @@ from beam_dpne.storage.directories import Directory, absolute_path, directory_at
 from beam_dpne.storage.paths import is_local
 from beam_dpne.storage.private import take_lock
 
-SERIES_NAME = "series.json"
 # The file of a release: its number, and a random name of the try that has it.
 _RELEASE = re.compile(r"(\d{4,})-[0-9a-f]{12}\.json")
 _SUFFIX = ".json"
@@ -417,14 +419,17 @@ def open_series(path: str) -> Series:
     """
     with as_budget_error(f"the series {path} cannot be read"):
         data = directory_at(path).read(SERIES_NAME)
+    if data is None and (what := what_is_at(path)):
+        raise BudgetError(
+            f"`series` must be the public folder of a series, got {path}, which is {what}."
+        )
     if data is None:
         raise BudgetError(
             f"`series` must be a folder with {SERIES_NAME}, got {path}. Make one: beam-dpne "
             f"series create {path} --participants DIR --releases N --releases_per_user C --epsilon E "
             "--delta D."
         )
-    with as_budget_error(f"{path}/{SERIES_NAME} is damaged"):
-        file = msgspec.json.decode(data, type=_File)
+    file = decoded(data, _File, f"{path}/{SERIES_NAME}")
     return Series(
         path=absolute_path(path),
         id=file.id,
@@ -435,9 +440,9 @@ def open_series(path: str) -> Series:
 
 
 def with_share(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns parameters of a run with an ε and a δ that its series certainly allows.
+    """Returns parameters of a run of a series with an ε and a δ, with which its other ones are checked.
 
-    They are a plain part of the series' budget; `jobs.series` raises ε to what the composition allows.
+    No run has them: `jobs.series` replaces them by those of its share of the budget.
 
     Raises:
       UsageError: ε or δ is given.
@@ -451,8 +456,12 @@ def with_share(values: Mapping[str, Any]) -> dict[str, Any]:
                 f"`{name}` must be left out with series, got `{name}={values[name]}`: the series gives "
                 f"each release its share of ε = {cap.epsilon:g} and δ = {cap.delta:g}."
             )
-    most = series.releases_per_user
-    return {**values, "epsilon": cap.epsilon / most, "delta": cap.delta / most}
+    # No plan refuses an ε of 1 as too small for it; whether one fits the share is found later.
+    return {
+        **values,
+        "epsilon": max(1.0, cap.epsilon),
+        "delta": cap.delta / series.releases_per_user,
+    }
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from beam_dpne.jobs.made import (
 from beam_dpne.jobs.programs import FILES, PROGRAMS
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.release.whole import Release
+from beam_dpne.storage.paths import is_local
 from beam_dpne.validation import Parameter, did_you_mean
 
 # Parameters whose keywords have shorter names.
@@ -200,6 +201,7 @@ def asked_of(
             raise TypeError(
                 f"{call.name}() got an unexpected keyword argument {name!r}.{_hint(name, known)}"
             )
+    _check_paths(given)
     objects = {
         name: given[name]
         for name in _OBJECTS
@@ -217,6 +219,22 @@ def asked_of(
     values = typed_values(values, parameters_in(groups))
     values = {**with_plan(values, given.get("plan"), groups), **fixed}
     return Asked(Made(groups, values), objects, bool(given.get("progress", True)))
+
+
+def _check_paths(given: Mapping[str, Any]) -> None:
+    """Raises UsageError if a release is given for its path, or texts for the paths of known lists."""
+    for name, value in given.items():
+        several = value if isinstance(value, list | tuple) else (value,)
+        if any(isinstance(each, Release) for each in several):
+            raise UsageError(
+                f"`{name}` must be the path of a release, got the release itself: write it first."
+            )
+        texts = [each for each in several if isinstance(each, str) and is_local(each)]
+        if name == "known" and texts and several is value and not any(map(os.path.exists, texts)):
+            raise UsageError(
+                "`known` must be paths of files and directories, got texts that are none: write them "
+                "into a table with a column ngram."
+            )
 
 
 def _hint(name: str, known: Mapping[str, Parameter]) -> str:
@@ -272,12 +290,8 @@ def phrases_of(given: object) -> list[str] | None:
     Raises:
       UsageError: they are no texts.
     """
-    if given is None or isinstance(given, PATHS):
+    if given is None or isinstance(given, (*PATHS, Release)):
         return None
-    if isinstance(given, Release):
-        raise UsageError(
-            "`phrases` must be the path of a release, got the release itself: write it first."
-        )
     # A table would give the names of its columns.
     is_table = hasattr(given, "columns")
     phrases = list(given) if isinstance(given, Iterable) and not is_table else [given]

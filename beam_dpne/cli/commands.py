@@ -1,6 +1,7 @@
 """The commands of `beam-dpne`, each with its groups of parameters, and how their options are read."""
 
 import argparse
+import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from beam_dpne.jobs.made import (
     imported,
     load_groups,
     parameters_in,
+    read_parameters,
     with_file,
 )
 from beam_dpne.jobs.programs import FILES, PLAN_FILE, PROGRAMS, SHOWING
@@ -133,6 +135,14 @@ class Command:
         texts = {name: value for name, value in vars(parsed).items() if value not in (None, [])}
         given = {name: _value(parameters[name], text) for name, text in texts.items()}
         return with_file(given, self.load_groups()), others
+
+    def in_file(self, arguments: Sequence[str]) -> dict[str, str]:
+        """Returns the names of the parameters in the file of `plan`, each with the path of the file."""
+        parsed, _ = self.parser().parse_known_args(list(arguments))
+        path = getattr(parsed, "plan", None)
+        with contextlib.suppress(ValueError):
+            return dict.fromkeys(read_parameters(path, self.parameters), path) if path else {}
+        return {}
 
 
 def _value(each: Parameter, given: str | list[str]) -> Any:

@@ -37,6 +37,8 @@ def compare(made: Made, _beam_arguments: list[str]) -> None:
     old, new = map(read_release, releases)
     changes = compare_releases(old, new)
     tables, sentences = told_changes(changes, 5, differences(old, new), program=new.program)
+    if old.ledger_sha256 == new.ledger_sha256:
+        display.print_line("Both are the same release, so that nothing can have changed.")
     for title, rows in tables.items():
         display.print_table(title, rows)
     for sentence in sentences:

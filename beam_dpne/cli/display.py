@@ -67,8 +67,9 @@ def _print_counts(release: "Release") -> None:
     )
     if mechanism["excess_share"]:
         most = number(mechanism["shortfall"])
+        phrases = "phrase" if mechanism["bound"] == 1 else "phrases"
         told += (
-            f" Users with more than {mechanism['bound']:,} phrases of the list count less, by about "
+            f" Users with more than {mechanism['bound']:,} {phrases} of the list count less, by about "
             f"{most} users in one number at most; the intervals allow for it."
         )
     print_line(told)

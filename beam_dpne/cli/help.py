@@ -72,18 +72,34 @@ def overview(commands: Iterable[Any]) -> str:
     return "\n".join(lines)
 
 
-def as_options(message: str, parameters: Mapping[str, Parameter], positional: str) -> str:
+def as_options(
+    message: str,
+    parameters: Mapping[str, Parameter],
+    positional: str,
+    in_file: Mapping[str, str],
+) -> str:
     """Returns a message, which has parameters in backticks, with the options of a command instead.
 
     Names that are no parameters of the command stand there as they are.
 
-    >>> as_options("`delta` must be small, got `delta=1`.", {"delta": Parameter()}, "")
+    Args:
+      message: The message.
+      parameters: The parameters of the command by name.
+      positional: The name of the one whose value is given without an option.
+      in_file: The names of those that a file gives, each with the path of the file.
+
+    >>> told = "`delta` must be small, got `delta=1`."
+    >>> as_options(told, {"delta": Parameter()}, "", {})
     '--delta must be small, got --delta=1.'
+    >>> as_options(told, {"delta": Parameter()}, "", {"delta": "a.json"})
+    'delta (in a.json) must be small, got delta=1.'
     """
 
     def as_option(found: re.Match[str]) -> str:
         name, value = found[1], found[2] or ""
-        if name not in parameters:
+        if name in in_file and not value:
+            return f"{name} (in {in_file[name]})"
+        if name in in_file or name not in parameters:
             return f"{name}{value}"
         return f"{name.upper()}{value}" if name == positional else f"--{name}{value}"
 

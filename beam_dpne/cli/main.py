@@ -99,11 +99,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(overview(COMMANDS))
         return 0 if arguments else _WRONG
     else:
-        names = [command.name for command in COMMANDS]
-        longer = [name for name in names if name.startswith(f"{arguments[0]} ")]
-        hint = did_you_mean(arguments[0], names)
+        longer = [each for each in COMMANDS if each.name.startswith(f"{arguments[0]} ")]
+        if longer and {"-h", "--help", "--help-all"} & {*arguments[1:]}:
+            print(overview(longer))
+            return 0
+        hint = did_you_mean(arguments[0], [command.name for command in COMMANDS])
         if longer:
-            hint = f" There are {' and '.join(longer)}."
+            hint = f" There are {' and '.join(each.name for each in longer)}."
         streams.say(f"error: there is no command {arguments[0]}.{hint} See beam-dpne --help.")
         return _WRONG
     return 0
@@ -188,7 +190,8 @@ def _run(command: Command, arguments: Sequence[str], received: Sequence[int]) ->
                 number = received[0] if received else signal.SIGINT
                 return _SIGNALLED + number, _ended_by(number, command, is_late=is_late)
             status, text = outcome(error)
-            text = as_options(text, command.parameters, command.positional)
+            in_file = command.in_file(arguments) if given else {}
+            text = as_options(text, command.parameters, command.positional, in_file)
             if is_late and status == _FAILED:
                 text = f"{text} {_CHECK_LEDGER.capitalize()}"
             if keep and status == _FAILED:

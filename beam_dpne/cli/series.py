@@ -9,6 +9,9 @@ from beam_dpne.cli.releases import spent
 from beam_dpne.cli.settings import CreatingSeries, ShowingSeries
 from beam_dpne.jobs.made import Made
 
+# So many digits of the SHA-256 of a ledger tell releases apart.
+_DIGITS = 12
+
 
 def create(made: Made, _beam_arguments: list[str]) -> None:
     """Makes a series, and prints how a release of it is run.
@@ -51,6 +54,8 @@ def show(made: Made, _beam_arguments: list[str]) -> None:
             "epsilon": run.expense.epsilon,
             "delta": run.expense.delta,
             "name": name,
+            "release": run.output if isinstance(run, Note) else run.release.title,
+            "ledger_sha256": None if isinstance(run, Note) else run.sha256,
         }
         for number, (name, run) in runs.items()
     ]
@@ -70,7 +75,11 @@ def show(made: Made, _beam_arguments: list[str]) -> None:
         return
     title = _title(series)
     if listed:
-        display.print_table(title, listed, list(listed[0]))
+        rows = [
+            {**each, "ledger_sha256": each["ledger_sha256"] and each["ledger_sha256"][:_DIGITS]}
+            for each in listed
+        ]
+        display.print_table(title, rows)
     else:
         display.print_line(f"{title}.")
     if total is None:

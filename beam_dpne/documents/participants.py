@@ -23,6 +23,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -35,7 +36,14 @@ from beam_dpne.errors import BudgetError
 from beam_dpne.mechanism.randomness import RunKey, encrypt_blocks, keyed_bits, one_way_hashes
 from beam_dpne.storage.directories import Directory, directory_at, reason
 
+BUDGET_NAME = "budget.json"
+SERIES_NAME = "series.json"
 KEY_NAME = "participants.json"
+_FOLDERS = {
+    BUDGET_NAME: "the folder of a budget (`budget`)",
+    SERIES_NAME: "the public folder of a series (`series`)",
+    KEY_NAME: "the private folder of a series (`participants`)",
+}
 _MARK = ".recorded"
 _RANGES = 16
 # A digest, shifted by this number, keeps its first four bits.
@@ -48,6 +56,8 @@ _RESTORE = (
     "Restore the newest copy of the folder. Without it nobody knows who took part, so that the series "
     "has no further release: make a new series, whose budget adds to that of this one."
 )
+
+_State = TypeVar("_State", bound=msgspec.Struct)
 
 
 class SeriesPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +92,7 @@ class _KeyFile(msgspec.Struct, kw_only=True, tag_field="schema", tag="beam_dpne/
 
 
 class _ListFile(
-    msgspec.Struct, kw_only=True, tag_field="schema", tag="beam_dpne/participants-list/1"
+    msgspec.Struct, kw_only=True, tag_field="schema", tag="beam_dpne/participants-list/2"
 ):
     """The list of the files of one release.
 
@@ -202,9 +212,9 @@ class Participants:
 
     def _list(self, number: int) -> _ListFile:
         file = _list_name(number)
-        with _as_budget_error(f"{file} in {self.path} is damaged"):
+        with _as_budget_error(f"{file} in {self.path} cannot be read"):
             data = self._directory().read(file) or b""
-            listed = msgspec.json.decode(data, type=_ListFile)
+        listed = decoded(data, _ListFile, f"{file} in {self.path}")
         if listed.series != self.series:
             raise BudgetError(f"{file} in {self.path} is of another series. {_RESTORE}")
         if listed.commitment != self.key.commitment():
@@ -241,6 +251,10 @@ def open_participants(path: str, series: str) -> Participants:
     with _as_budget_error(f"`participants` must be the private folder of the series, got {path}"):
         mode = os.stat(path).st_mode
         data = directory_at(path).read(KEY_NAME)
+    if data is None and (what := what_is_at(path)):
+        raise BudgetError(
+            f"`participants` must be the private folder of the series, got {path}, which is {what}."
+        )
     if os.name == "posix" and stat.S_IMODE(mode) & _OTHERS:
         raise BudgetError(
             f"`participants` must be a folder that its owner alone can use, got {path}: run chmod -R "
@@ -251,8 +265,8 @@ def open_participants(path: str, series: str) -> Participants:
             f"`participants` must be the private folder of the series, got {path}, which has no "
             f"{KEY_NAME}. {_RESTORE}"
         )
+    file = decoded(data, _KeyFile, f"{KEY_NAME} in {path}")
     with _as_budget_error(f"{KEY_NAME} in {path} is damaged"):
-        file = msgspec.json.decode(data, type=_KeyFile)
         key = RunKey.from_hex(file.key)
     if file.series != series:
         raise BudgetError(
@@ -385,6 +399,43 @@ def marked(path: str) -> set[str]:
     with _as_budget_error(f"the series {path} cannot be read"):
         names = directory_at(path).names()
     return {name.removesuffix(_MARK) for name in names if name.endswith(_MARK)}
+
+
+def what_is_at(path: str) -> str:
+    """Returns what a folder is, if it is one of a budget or of a series, else an empty text.
+
+    Raises:
+      BudgetError: The folder cannot be read.
+    """
+    with _as_budget_error(f"the folder {path} cannot be read"):
+        names = directory_at(path).names()
+    return next((what for file, what in _FOLDERS.items() if file in names), "")
+
+
+class _Head(msgspec.Struct):
+    schema: str
+
+
+def decoded(data: bytes, kind: type[_State], name: str) -> _State:
+    """Returns what a file of a budget or of a series says.
+
+    Args:
+      data: The bytes of the file.
+      kind: What it is, with the tag of its schema.
+      name: Its name, for messages.
+
+    Raises:
+      BudgetError: It is damaged, or of another version of this package.
+    """
+    with _as_budget_error(f"{name} is damaged"):
+        found = msgspec.json.decode(data, type=_Head).schema
+        own = kind.__struct_config__.tag
+        if found != own:
+            raise BudgetError(
+                f"{name} has schema {found!r}; this version reads {own}. Go on with the version of "
+                "beam-dpne that wrote it."
+            )
+        return msgspec.json.decode(data, type=kind)
 
 
 @contextlib.contextmanager

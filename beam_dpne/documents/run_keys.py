@@ -25,7 +25,7 @@ from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.storage.directories import absolute_path, reason
-from beam_dpne.storage.paths import is_local, open_file
+from beam_dpne.storage.paths import is_local, is_pipe, open_file
 
 # It is increased whenever any release under a fixed key would change; tests/golden holds such releases.
 # Since version 3, releases of n-grams spend a part of their budget on numbers of users. Since version
@@ -255,6 +255,11 @@ def _fingerprint(key: RunKey) -> str:
 
 def _read(path: str) -> RunKey:
     """Reads a key; errors quote nothing of the file."""
+    if is_pipe(path):
+        raise RunKeyError(
+            f"`run_key_file` must be a file that can be read several times, got {path}, which is a "
+            "pipe or a device; write the key into a file."
+        )
     try:
         with open_file(path) as file:
             text = file.read(_LONGEST).decode("ascii")

@@ -222,9 +222,26 @@ def _send_files(fork: Any, text: bytes, files: Sequence[int]) -> None:
 
 @_alive()
 def _heard(fork: Any) -> tuple[bytes, list[int]]:
-    said, files, *_ = socket.recv_fds(fork, 2**16, 1)
+    said, files = _taken(fork, 2**16, 1)
     if not said:
         raise ConnectionResetError
+    return said, files
+
+
+def _taken(sender: socket.socket, most_bytes: int, most_files: int) -> tuple[bytes, list[int]]:
+    """Returns a message and the files that come with it.
+
+    Raises:
+      RunError: the system gives this process no more files, so that some of them are lost.
+    """
+    said, files, flags, _ = socket.recv_fds(sender, most_bytes, most_files)
+    if flags & socket.MSG_CTRUNC:
+        for file in files:
+            os.close(file)
+        raise RunError(
+            "A process of this run must have more files open than the system allows. Raise the limit "
+            "(ulimit -n), or give a smaller number of workers."
+        )
     return said, files
 
 
@@ -378,9 +395,12 @@ def _end_with(parent: int) -> None:
 
 def _serve(parent: socket.socket, answer: Callable[..., Iterable[Any]]) -> None:
     """Answers requests until the parent has ended."""
-    while files := _received(parent):
+    while True:
         is_done = True
         try:
+            files = _received(parent)
+            if not files:
+                return
             for value in answer(*map(_read, files)):
                 # The parent says when it is done with a value; the next one is computed meanwhile.
                 is_done = is_done or bool(parent.recv(1))
@@ -403,9 +423,15 @@ def _received(parent: socket.socket) -> list[int]:
     """Returns the files of a request, and of what comes with it; none if the parent has ended."""
     files: list[int] = []
     said = _MORE
-    while said == _MORE:
-        said, more, *_ = socket.recv_fds(parent, 1, _FILES_OF_A_MESSAGE)
-        files += more
+    try:
+        while said == _MORE:
+            said, more = _taken(parent, 1, _FILES_OF_A_MESSAGE)
+            files += more
+    except RunError:
+        # The error itself is told in a file.
+        for file in files:
+            os.close(file)
+        raise
     return files
 
 

@@ -11,6 +11,7 @@ itself too, through its REST interface.
 
 import concurrent.futures
 import contextlib
+import http.client
 import json
 import logging
 import os
@@ -451,14 +452,28 @@ def _failure_at_flink(result: PipelineResult, options: PipelineOptions) -> str |
     address = flink_address(options)
     with contextlib.suppress(OSError, LookupError):
         for job in _jobs(address, result) if address else []:
-            url = f"{address}/jobs/{job['jid']}/exceptions"
-            with urllib.request.urlopen(url, timeout=_FLINK_SECONDS) as response:
-                return own_reason(RuntimeError(json.load(response)["root-exception"]))
+            found = _answer(f"{address}/jobs/{job['jid']}/exceptions")
+            return own_reason(RuntimeError(found["root-exception"]))
     return None
 
 
 def _jobs(address: str, result: PipelineResult) -> list[dict[str, Any]]:
     """Returns the jobs at Flink whose name is the id at the job server without the last part."""
     name = (_job_id(result) or "").rpartition("_")[0]
-    with urllib.request.urlopen(f"{address}/jobs/overview", timeout=_FLINK_SECONDS) as response:
-        return [job for job in json.load(response)["jobs"] if job["name"] == name]
+    return [job for job in _answer(f"{address}/jobs/overview")["jobs"] if job["name"] == name]
+
+
+def _answer(url: str) -> dict[str, Any]:
+    """Returns what Flink's REST interface answers.
+
+    Raises:
+      OSError: There is no answer, or it is that of something else, as the page of a proxy.
+    """
+    try:
+        with urllib.request.urlopen(url, timeout=_FLINK_SECONDS) as response:
+            found = json.load(response)
+    except (ValueError, http.client.HTTPException):
+        found = None
+    if not isinstance(found, dict):
+        raise OSError("This is no answer of Flink.")
+    return found

@@ -79,7 +79,7 @@ def charged_budget(made: Made, private: PrivateRun, showing: Showing) -> Iterato
     """Notes a run whose release stays in memory; its caller settles the charge before it gives it back.
 
     The note of a run that failed stays, as of `kept_budget`. Of a release that was withheld nobody has
-    seen a file, so that its note is removed.
+    seen a file, so that its note or its ledger is removed.
 
     Raises:
       BudgetError: The budget does not allow the run, which has not started.
@@ -93,7 +93,8 @@ def charged_budget(made: Made, private: PrivateRun, showing: Showing) -> Iterato
     try:
         yield Charge(budget, note)
     except ReleaseError:
-        budget.remove(note)
+        if not budget.withdraw(note):
+            showing.tell(f"its file {note} cannot be deleted from the budget {path}, and counts.")
         raise
     except BaseException:
         showing.tell(

@@ -28,12 +28,20 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineS
 from apache_beam.runners.worker import sdk_worker
 
 from beam_dpne import engines
+from beam_dpne.accounting.population import counted_ledger
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.documents.steps import DocumentsTransform
 from beam_dpne.elements import encoding, progress
 from beam_dpne.elements.encoding import SetStore
-from beam_dpne.errors import RunError, UsageError, printable_reason, withhold_unhandled
+from beam_dpne.errors import (
+    BeamDpneError,
+    RunError,
+    UsageError,
+    printable_reason,
+    withhold_unhandled,
+)
 from beam_dpne.jobs.arguments import EMBEDDED, runner_of, unknown_argument, works_here
+from beam_dpne.jobs.budgets import key_digests
 from beam_dpne.jobs.job import Job, ReadRecords
 from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.ngrams.steps import PrivateNgrams
@@ -45,7 +53,7 @@ from beam_dpne.release.places import LEDGER_NAME
 from beam_dpne.release.steps import WriteRelease
 from beam_dpne.set_union.run import SetUnionRun
 from beam_dpne.storage import private
-from beam_dpne.storage.directories import absolute_path
+from beam_dpne.storage.directories import absolute_path, directory_at
 from beam_dpne.storage.objects import exists
 from beam_dpne.storage.paths import is_local
 from beam_dpne.validation import did_you_mean
@@ -232,6 +240,7 @@ def run_job(
         pipeline = _pipeline(job, options, store)
         timeout = 0 if options.hands_over else harness_timeout
         before = _versions(job)
+        earlier = _ledger_of_another(job)
         result = run_pipeline(
             pipeline,
             timeout,
@@ -240,7 +249,7 @@ def run_job(
         )
         if not has_finished(result):
             return None
-    check_published(job.output)
+    check_published(job.output, earlier)
     found = counters(result)
     return ReadRecords(
         rejected=found.get(REJECTED_RECORDS, 0), are_none=bool(found.get(NO_RECORDS))
@@ -259,24 +268,41 @@ def _versions(job: Job) -> list[tuple[int, int]] | None:
     return [(each.st_size, each.st_mtime_ns) for each in found]
 
 
-def check_published(output: str, seconds: float = _UNSEEN_SECONDS) -> None:
+def _ledger_of_another(job: Job) -> bytes | None:
+    """Returns the ledger that a job replaces, which is on a disk; None if it may be its own."""
+    ledger = directory_at(job.output).read(LEDGER_NAME) if is_local(job.output) else None
+    own = key_digests(job.private)
+    if ledger is None or own is None:
+        return ledger
+    with contextlib.suppress(BeamDpneError):
+        if counted_ledger(ledger, LEDGER_NAME).run_key == own:
+            return None
+    return ledger
+
+
+def check_published(
+    output: str, earlier: bytes | None = None, seconds: float = _UNSEEN_SECONDS
+) -> None:
     """Checks that the release of a job that has ended well is in a directory, if that is on a disk.
 
     Args:
       output: the directory.
+      earlier: the ledger that was there before, which the job must have replaced.
       seconds: how long its ledger may take to be seen here.
 
     Raises:
       RunError: the ledger is not there.
     """
     end = time.monotonic() + seconds
-    while is_local(output) and not os.path.exists(os.path.join(output, LEDGER_NAME)):
+    while is_local(output) and directory_at(output).read(LEDGER_NAME) in (None, earlier):
         if time.monotonic() > end:
+            here = (
+                "there is no ledger here" if earlier is None else "the ledger here is an older one"
+            )
             raise RunError(
                 f"`output` must be a directory that launcher and workers share, got `output={output}`: "
-                "the job has ended well, and there is no ledger here. The release is in this directory "
-                "on the machine of a worker, and its budget is spent: copy it from there instead of "
-                "running again."
+                f"the job has ended well, and {here}. The release is in this directory on the machine "
+                "of a worker, and its budget is spent: copy it from there instead of running again."
             )
         time.sleep(min(1.0, seconds / 10))
 

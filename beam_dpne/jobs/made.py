@@ -69,6 +69,9 @@ class Made:
             left_out = {each.name for each in missing}
             kinds = [kind for kind in kinds if not left_out & _fields_of(kind)]
         elif missing:
+            for each in parameters:
+                if each.name in given:
+                    each.checked(given[each.name])
             raise _about_missing(missing)
         self._made = {kind: made_from(kind, given) for kind in kinds}
         self.names = [each.name for each in parameters]
@@ -94,7 +97,9 @@ def _fields_of(kind: type[Parameters]) -> set[str]:
 def _about_missing(missing: Sequence[Parameter]) -> UsageError:
     """Returns the error about parameters that must be given; of a single one it says the meaning."""
     if len(missing) == 1:
-        return UsageError(f"`{missing[0].name}` must be given. {missing[0].help}")
+        only = missing[0]
+        choices = f" It is one of {', '.join(only.choices)}." if only.choices else ""
+        return UsageError(f"`{only.name}` must be given. {only.help}{choices}")
     *others, last = (f"`{each.name}`" for each in missing)
     return UsageError(f"{', '.join(others)} and {last} must be given.")
 
@@ -150,6 +155,8 @@ def read_parameters(path: str, known: Collection[str]) -> dict[str, Any]:
     Raises:
       ValueError: the file cannot be read, holds no JSON object, or has a name that is not known.
     """
+    if not path:
+        raise UsageError("`plan` must be the path of a file, got `plan=''`.")
     if "://" in path:
         text = _read_remote(path)
     else:

@@ -139,6 +139,8 @@ def run_in_memory(made: Made, prepared: Prepared, showing: Showing) -> tuple[Rel
         refuse_other_input(_with_one_noise(made, private), ledger)
         _refuse_key_of_another(ledger)
         charge.settle(ledger, showing)
+        # Of two runs that came to their ends at the same time at least one sees the other's ledger.
+        refuse_other_input(_with_one_noise(made, private), ledger)
         if started is not None:
             started.settle(counted_ledger(ledger, LEDGER_NAME))
     return release, records

@@ -75,8 +75,8 @@ def placed(private: PrivateRun, running: Running) -> PrivateRun:
 
     Raises:
       UsageError: The input names no users, or no release is possible within the budget.
-      BudgetError: The series has had all its releases, or a folder is missing, damaged, of another
-        series, or older than the other one.
+      BudgetError: The series has had all its releases, or one under this run key with other parameters,
+        or a folder is missing, damaged, of another series, or older than the other one.
     """
     described = private.described or private.row_description
     if described.format == "sequences" or "record_is_user" in dict(described.details):
@@ -97,12 +97,23 @@ def placed(private: PrivateRun, running: Running) -> PrivateRun:
         return dataclasses.replace(private, plan=plan, participation=participation)
 
     own = key_digests(private)
-    for number, (name, run) in counted.items():
-        if own is not None and run.run_key and run.run_key.commitment == own.commitment:
-            again = at(number, name)
-            if key_digests(again) == run.run_key:
-                return again
+    of_this_key = [
+        (number, name, run.run_key)
+        for number, (name, run) in counted.items()
+        if own is not None and run.run_key and run.run_key.commitment == own.commitment
+    ]
+    for number, name, run_key in of_this_key:
+        again = at(number, name)
+        if key_digests(again) == run_key:
+            return again
     number = len(counted) + 1
+    if of_this_key:
+        raise BudgetError(
+            f"release {of_this_key[-1][0]} of the series was made or tried under this run key with "
+            f"other parameters or lists, so that this run would not repeat it: it would be "
+            f"release {number}, and spend as much again. Give the parameters of the first try, or, "
+            "for another release, a fresh run key."
+        )
     if number > series.releases:
         raise BudgetError(
             f"`series` must have a release left, but {running.series} has had all its "

@@ -293,8 +293,12 @@ def _grouped(entries: list[_Entry], asked: CountedPhrases, *, is_grouped: bool) 
             raise UsageError(
                 "`groups` must be given with `group_field`, which names the field of groups."
             )
-        # The groups of a list mean nothing where documents have none.
-        return [each._replace(group=None) for each in entries]
+        if has_groups:
+            raise UsageError(
+                "`group_field` must be given with a list of phrases that has a column group, in whose "
+                "groups they are counted. To count them among all users, take a list without it."
+            )
+        return entries
     if has_groups == bool(asked.groups):
         raise UsageError(
             "`group_field` needs `groups`, or a table of phrases with a column group, and not both: "

@@ -337,13 +337,13 @@ class ReadOptions(Parameters):
                 "`record_is_user` must be given without `user_field` and `normalize_users`, since "
                 f"no id is read then, got `user_field={self.user_field!r}`."
             )
-        names = [name for _, name in self.column_fields]
         for option, name in self.wanted_fields:
-            columns = f" and `columns={told_value(self.columns)}`" if self.columns else ""
-            if names.count(name) > 1 or (self.columns and list(self.columns).count(name) != 1):
+            given = [f"`{each}={name!r}`" for each, own in self.column_fields if own == name]
+            if len(given) > 1:
+                raise ValueError(f"name each field once, got {' and '.join(given)}.")
+            if self.columns and list(self.columns).count(name) != 1:
                 raise ValueError(
-                    f"`{option}` must name each field once, and one that columns have once if they are "
-                    f"given, got `{option}={name!r}`{columns}."
+                    f"`{option}={name!r}` must stand once in `columns={told_value(self.columns)}`."
                 )
 
     @property

@@ -146,7 +146,7 @@ def first_look(release: Release, choice: Choice) -> FirstLook:
         text=release.row_noun,
         rows=_cells(release, found),
         shown=_shown_sentence(release, choice, len(found)),
-        guarantee=guarantee_sentence(release.epsilon, release.delta),
+        guarantee=guarantee_sentence(release.epsilon, release.delta) + series_sentence(release),
         limits=_LIMITS,
         not_protected=release.ledger["not_protected"],
     )
@@ -189,6 +189,18 @@ worst case, a guess at even odds whether that user is in the data becomes right 
         f"Without any one user the release would have come out almost the same (ε = {number(epsilon)}, "
         f"δ = {number(delta)}): in the worst case, a guess at even odds whether that user is in the "
         f"data becomes right in {right} instead of 50 % of the cases."
+    )
+
+
+def series_sentence(release: Release) -> str:
+    """Returns what follows after the guarantee of a release of a series: that of all its releases."""
+    series = release.ledger.get("series")
+    if series is None:
+        return ""
+    return (
+        f" This is release {number(series['number'])} of a series, in "
+        f"{number(series['releases_per_user'])} of whose releases each user takes part at most: all "
+        f"together have ε = {number(series['epsilon'])} and δ = {number(series['delta'])}."
     )
 
 

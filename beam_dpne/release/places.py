@@ -7,7 +7,7 @@ import re
 from beam_dpne.errors import UsageError
 from beam_dpne.storage.directories import absolute_path
 from beam_dpne.storage.objects import exists
-from beam_dpne.storage.paths import around, is_local, join
+from beam_dpne.storage.paths import around, is_local, is_pipe, join
 
 LEDGER_NAME = "ledger.json"
 
@@ -37,10 +37,15 @@ def is_release(name: str, path: str) -> bool:
     """Returns whether a parameter names a ledger or a directory, which if remote must have a ledger.
 
     Raises:
-      FileNotFoundError: The path is local, and nothing is there.
+      FileNotFoundError: The path is local, and nothing is there, or a pipe.
     """
     if is_local(path) and not os.path.exists(path):
         raise FileNotFoundError(f"`{name}` must name an existing file or directory, got {path}.")
+    if is_pipe(path):
+        raise FileNotFoundError(
+            f"`{name}` must name a file that can be read several times, got {path}, which is a pipe "
+            "or a device; write it into a file."
+        )
     is_folder = os.path.isdir(path) if is_local(path) else has_ledger(path)
     return is_folder or path.endswith(LEDGER_NAME)
 

@@ -33,7 +33,13 @@ from beam_dpne.release.reading import (
     released_in,
 )
 from beam_dpne.release.schema import AnyLedger, Part
-from beam_dpne.storage.directories import Directory, check_access, directory_at, require_file_system
+from beam_dpne.storage.directories import (
+    Directory,
+    check_access,
+    directory_at,
+    reason,
+    require_file_system,
+)
 from beam_dpne.storage.paths import split
 from beam_dpne.validation import check_choice
 
@@ -228,15 +234,28 @@ def _put_last(
 
 
 def _put_ledger(directory: Directory, ledger: bytes, *, seen: bytes | None) -> None:
-    """Writes the ledger, which publishes the release."""
+    """Writes the ledger, which publishes the release.
+
+    Raises:
+      ReleaseError: Another run has published there, or it is not known whether this one has.
+    """
     try:
         directory.replace(LEDGER_NAME, ledger, seen=seen)
-    except Exception:
-        # The answer of an object store may be lost when it has done what it was asked to do.
-        with contextlib.suppress(Exception):
-            if directory.read(LEDGER_NAME) == ledger:
-                return
+    except ReleaseError:
         raise
+    except Exception as error:
+        # The answer of an object store may be lost when it has done what it was asked to do.
+        try:
+            now = directory.read(LEDGER_NAME)
+        except Exception:
+            raise ReleaseError(
+                f"it is not known whether the release in {directory.path} is published, since its "
+                f"{LEDGER_NAME} was written, and the storage has not said that it has it "
+                f"({reason(error)}). Look for that file before you run again: if it is there, the "
+                "release is complete, and its budget is spent."
+            ) from None
+        if now != ledger:
+            raise
 
 
 def _withdraw(directory: Directory, written: Iterable[str]) -> None:

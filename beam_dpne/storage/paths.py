@@ -45,6 +45,13 @@ def is_local(path: str) -> bool:
     return scheme_of(path) is None
 
 
+def is_pipe(path: str) -> bool:
+    """Returns whether something on this machine can be read only once, as a pipe or a device."""
+    if not is_local(path) or not os.path.exists(path):
+        return False
+    return not (os.path.isfile(path) or os.path.isdir(path))
+
+
 def file_systems() -> "type[FileSystems]":
     """Returns Beam's file systems, and loads Beam for it."""
     from apache_beam.io.filesystems import FileSystems

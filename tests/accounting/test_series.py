@@ -5,6 +5,7 @@ import itertools
 import json
 import pathlib
 import random
+import re
 import shutil
 import stat
 
@@ -14,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from beam_dpne import NgramsPlan, ProbabilitiesPlan, RunKey, SetUnionPlan
+from beam_dpne.accounting.budget import open_budget
 from beam_dpne.accounting.composition import (
     Together,
     compose,
@@ -189,6 +191,32 @@ def test_each_plan_has_a_share_of_which_any_so_many_stay_within_the_budget(times
     assert plans[0].epsilon > 0.99 * alike.epsilon
 
 
+@pytest.mark.parametrize(("epsilon", "times"), [(0.5, 12), (0.1, 1), (0.1, 2)])
+def test_small_budgets_have_nearly_what_so_many_equal_releases_have(epsilon, times):
+    share = share_of(epsilon, DELTA, times)
+    plan = plan_of_share(PLANS[0], share)
+    alike = plan_of_each(dataclasses.replace(PLANS[0], epsilon=epsilon, delta=DELTA), times)
+    assert plan.epsilon > 0.99 * alike.epsilon
+    together = Together(expenses=[expense_of_plan(plan)] * times, most=times)
+    assert compose([], series=[together], delta=DELTA).epsilon <= epsilon
+
+
+def test_a_budget_that_allows_no_release_is_refused_with_those_that_do():
+    """Also if the plan that is made before the share is known would be refused."""
+    plan = dataclasses.replace(PLANS[0], max_length=3)
+    with pytest.raises(UsageError, match=r"whose epsilon is 0\.1 .* in 12 at most") as raised:
+        plan_of_share(plan, share_of(0.1, DELTA, 12))
+    found = re.search(
+        r"epsilon is ([\d.]+), or one .* part in (\d+) at most, or", str(raised.value)
+    )
+    assert found is not None
+    assert plan_of_share(plan, share_of(float(found[1]), DELTA, 12))
+    assert plan_of_share(plan, share_of(0.1, DELTA, int(found[2])))
+    short = dataclasses.replace(plan, max_tokens_per_user=10_000)
+    assert "`max_tokens_per_user=10000`" in str(raised.value)
+    assert plan_of_share(short, share_of(0.1, DELTA, 12))
+
+
 def test_account_counts_the_largest_of_a_series_beside_other_releases(world, tmp_path, cli):
     world.create(2)
     for _ in range(4):
@@ -265,22 +293,27 @@ def test_digests_follow_from_the_key_of_the_series_and_hide_ids_without_it(tmp_p
     assert not np.isin(one, other).any()
 
 
+# Users, texts and groups.
 TEXTS = [
-    ("ann", "a b c"),
-    ("ann", "c a"),
-    ("bob", "a b c"),
-    ("bob", "a b c"),
-    ("cy", "b"),
-    ("cy", ""),
+    ("ann", "a b c", "dk"),
+    ("ann", "c a", "de"),
+    ("bob", "a b c", "dk"),
+    ("bob", "a b c", "dk"),
+    ("cy", "b", "dk"),
+    ("cy", "", "dk"),
 ]
 OTHER = {
-    "another word": [*TEXTS[1:], ("ann", "a b d")],
-    "another order of words": [*TEXTS[1:], ("ann", "b a c")],
-    "words of another text": [*TEXTS[2:], ("ann", "a b"), ("ann", "c c a")],
-    "one text of two": [*TEXTS[2:], ("ann", "a b c c a")],
-    "another user": [*TEXTS[1:], ("cy", "a b c")],
+    "another word": [*TEXTS[1:], ("ann", "a b d", "dk")],
+    "another order of words": [*TEXTS[1:], ("ann", "b a c", "dk")],
+    "words of another text": [*TEXTS[2:], ("ann", "a b", "dk"), ("ann", "c c a", "de")],
+    "one text of two": [*TEXTS[2:], ("ann", "a b c c a", "dk")],
+    "another user": [*TEXTS[1:], ("cy", "a b c", "dk")],
     "a text once more": [*TEXTS, TEXTS[1]],
     "a text less": TEXTS[:3],
+}
+OTHER_GROUPS = {
+    "another group": [*TEXTS[1:], ("ann", "a b c", "de")],
+    "groups of two texts in turn": [*TEXTS[2:], ("ann", "a b c", "de"), ("ann", "c a", "dk")],
 }
 # Sums of words times powers of one odd number, modulo 2^64, are equal for these two.
 THUE_MORSE = ["ab"[number.bit_count() % 2] for number in range(2**11)]
@@ -291,7 +324,7 @@ def digest_of_texts(private, records, size):
     """The digest of records that are read and cut so many at a time."""
     batches = [
         pa.record_batch(
-            dict(zip(("user", "text"), map(list, zip(*part, strict=True)), strict=True))
+            dict(zip(("user", "text", "group"), map(list, zip(*part, strict=True)), strict=True))
         )
         for part in (records[at : at + size] for at in range(0, len(records), size))
     ]
@@ -300,17 +333,24 @@ def digest_of_texts(private, records, size):
     return np.sum(texts, axis=0, dtype=np.uint64).tolist()
 
 
+@pytest.mark.parametrize("is_grouped", [False, True])
 @pytest.mark.parametrize("limit", [1_000, 3])
-def test_the_digest_of_texts_is_that_of_the_same_texts_of_the_same_users(world, monkeypatch, limit):
-    """However they are ordered and cut, and whatever users are limited to."""
+def test_the_digest_of_texts_is_that_of_the_same_texts_of_the_same_users(
+    world, monkeypatch, limit, is_grouped
+):
+    """However they are ordered and cut, and whatever users are limited to; groups are read, too."""
     plan = dataclasses.replace(PLANS[0], max_tokens_per_user=limit)
     private = world.create(2).placed(plan)
+    changes = OTHER
+    if is_grouped:
+        private = dataclasses.replace(private, group_field="group")
+        changes = OTHER | OTHER_GROUPS
     digest = digest_of_texts(private, TEXTS, len(TEXTS))
     for gathered in (10**6, 3, 1):
         monkeypatch.setattr(cutting, "_GATHERED_TOKENS", gathered)
         for size in (1, 2, 6):
             assert digest_of_texts(private, TEXTS[::-1], size) == digest
-            for change, records in OTHER.items():
+            for change, records in changes.items():
                 assert digest_of_texts(private, records, size) != digest, change
 
 
@@ -318,7 +358,7 @@ def test_no_two_texts_have_one_digest_by_their_form(world):
     world.create(2)
     private = world.placed(key=RunKey(bytes(range(32))))
     found = [
-        digest_of_texts(private, [("ann", " ".join(words))], 1)
+        digest_of_texts(private, [("ann", " ".join(words), "dk")], 1)
         for words in (THUE_MORSE, COMPLEMENT)
     ]
     assert found[0] != found[1]
@@ -332,6 +372,17 @@ def test_one_run_key_gives_two_releases_of_a_series_other_noise(world):
     one, two = key_digests(private), key_digests(other)
     assert one.commitment == two.commitment
     assert one.bound_commitment != two.bound_commitment
+
+
+def test_a_try_under_the_key_of_another_one_with_other_parameters_is_refused(world):
+    """It would be another release, and spend as much again."""
+    world.create(2)
+    key = RunKey(bytes(range(32)))
+    for until in ("start", "record", "settle"):
+        assert world.run({"a"}, key=key, until=until) == 1
+    with pytest.raises(BudgetError, match=r"release 1 .* it would be release 2.*a fresh run key"):
+        world.placed(PLANS[1], key)
+    assert world.placed(PLANS[1], RunKey.generate()).participation.place.number == 2
 
 
 def test_what_is_public_is_the_same_however_many_take_part(tmp_path):
@@ -369,6 +420,18 @@ DAMAGES = {
     "a damaged key": (lambda p, s: (p / "participants.json").write_text("{"), "is damaged"),
     "others can read it": (lambda p, s: p.chmod(0o755), "its owner alone can use"),
     "no list": (lambda p, s: (p / "0002.json").unlink(), "has no participants of release 2"),
+    "a list of an older version": (
+        lambda p, s: (p / "0002.json").write_text(
+            (p / "0002.json").read_text().replace("list/2", "list/1")
+        ),
+        r"0002.json in .* has schema 'beam_dpne/participants-list/1'; this version reads .*list/2",
+    ),
+    "a series of another version": (
+        lambda p, s: (s / "series.json").write_text(
+            (s / "series.json").read_text().replace("series/1", "series/9")
+        ),
+        "has schema 'beam_dpne/series/9'; this version reads beam_dpne/series/1",
+    ),
     "a damaged list": (lambda p, s: (p / "0002.json").write_text("[]"), "is damaged"),
     "no digests": (lambda p, s: (p / "0001-a.digests").unlink(), "0001-a.digests in .* is missing"),
     "other digests": (
@@ -393,6 +456,21 @@ DAMAGES = {
     ),
     "no series": (lambda p, s: (s / "series.json").unlink(), "Make one: beam-dpne series create"),
 }
+
+
+def test_folders_that_are_named_one_for_another_are_said_to_be_so(world):
+    """A public folder must not be made private for it."""
+    world.create(1)
+    series, private = world.running.series, world.running.participants
+    for running, what in (
+        (Running(series=private, participants=private), "the private folder of a series"),
+        (Running(series=series, participants=series), "the public folder of a series"),
+    ):
+        with pytest.raises(BudgetError, match=f", which is {what}"):
+            placed(NgramsRun(plan=PLANS[0]), running)
+    for path, what in ((series, "public"), (private, "private")):
+        with pytest.raises(BudgetError, match=f"of a budget, got .*, which is the {what} folder"):
+            open_budget(path)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -33,6 +33,7 @@ from beam_dpne import (
     release_ngrams,
 )
 from beam_dpne.accounting.budget import create_budget, open_budget
+from beam_dpne.accounting.population import Note
 from beam_dpne.accounting.series import create_series
 from beam_dpne.api.keywords import CALLS
 from beam_dpne.errors import BudgetError, InputError, ReleaseError, RunError, UsageError
@@ -218,9 +219,13 @@ def test_phrases_in_memory_are_no_release_of_the_same_people(table):
         called("count", table, phrases=["good morning"], phrases_same_people=True)
 
 
-def test_a_release_in_memory_is_no_list_of_phrases(table):
-    with pytest.raises(UsageError, match="write it first"):
-        called("count", table, phrases=called("ngrams", table))
+def test_a_release_in_memory_is_no_path_and_neither_are_texts(table):
+    release = called("ngrams", table)
+    for program, given in (("count", "phrases"), ("ngrams", "known"), ("bayesian", "public")):
+        with pytest.raises(UsageError, match=f"`?{given}`? must be the path of .* write it first"):
+            called(program, table, **{given: release})
+    with pytest.raises(UsageError, match=r"must be paths of files .* a table with a column ngram"):
+        called("ngrams", table, known=["good morning", "good day"])
 
 
 def test_a_release_in_memory_is_the_release_of_its_files(commanded, table, tmp_path):
@@ -557,6 +562,50 @@ def test_a_withheld_release_costs_nothing_and_voids_none(
     assert release_bytes(tmp_path / "folder") == before
     assert called(program, table, **given).num_rows
     assert "--remove" not in capfd.readouterr().err
+
+
+ONE_OF_TWO = """
+import json, pathlib, sys, time
+import pyarrow.parquet as pq
+import beam_dpne
+from beam_dpne.jobs.budgets import Charge
+
+folder, own, other, given = sys.argv[1:]
+settle = Charge.settle
+
+def settle_together(self, ledger, showing):
+    pathlib.Path(folder, own).touch()
+    while not pathlib.Path(folder, other).exists():
+        time.sleep(0.01)
+    settle(self, ledger, showing)
+
+Charge.settle = settle_together
+table = pq.read_table("notes.parquet").slice(0, 300 + 100 * (own == "b"))
+beam_dpne.release_ngrams(table, **json.loads(given))
+"""
+
+
+def test_of_two_calls_at_once_under_one_key_at_most_one_gives_a_release_back(folder, tmp_path):
+    """Neither has seen the other's ledger in the budget before it settles its own."""
+    budget = create_budget(str(tmp_path / "budget"), population="all", epsilon=21, delta=1e-3)
+    given = json.dumps({**GIVEN, "run_key": "run.key", "budget": budget.path, "progress": False})
+    calls = [
+        subprocess.Popen(
+            [sys.executable, "-c", ONE_OF_TWO, str(tmp_path), own, other, given],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for own, other in ("ab", "ba")
+    ]
+    said = [call.communicate()[1] for call in calls]
+    ended = [call.returncode for call in calls]
+    assert sorted(ended) in ([0, 1], [1, 1])
+    for status, text in zip(ended, said, strict=True):
+        assert status == 0 or "so that this one is withheld" in text
+    assert len(budget.runs()) == ended.count(0)
+    assert not any(isinstance(run, Note) for run in budget.runs().values())
 
 
 def test_the_calls_work_without_beam(folder, tmp_path):

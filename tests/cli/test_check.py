@@ -113,7 +113,9 @@ def test_nothing_looks_wrong_only_where_nothing_else_was_told(check):
 def test_a_header_alone_is_told_by_check_and_is_no_reason_to_refuse_a_run(cli, tmp_path):
     """Who adds the one user that is missing must not see a refusal go away."""
     path = write(tmp_path / "a.csv", "user,text\n")
-    assert "--input must have records, got none" in cli("check", "ngrams", "--input", path).err
+    told = cli("check", "ngrams", "--input", path).err
+    assert "--input must have records, got none" in told
+    assert "A run of them releases nothing, and spends its budget all the same" in told
     ended = cli("ngrams", "--input", path, *BUDGET, "--output", tmp_path / "out")
     assert ended.status == 0
     assert "the input has no records" in ended.err

@@ -48,8 +48,9 @@ def example(each):
     if each.kind is bool:
         return True
     if each.choices:
-        one = next(choice for choice in each.choices if choice != each.default)
-    elif each.kind is str:
+        one, *others = [choice for choice in each.choices if choice != each.default]
+        return [one, *others[:1]] if each.several else one
+    if each.kind is str:
         one = "a text, long"
     else:
         low = max(each.least, each.above, 0)
@@ -233,6 +234,12 @@ def test_commands_and_the_version_are_listed(cli):
     assert cli("--version").out.startswith("beam-dpne ")
     alone = cli()
     assert (alone.status, alone.out) == (2, ended.out)
+    of_series = cli("series", "--help")
+    assert (of_series.status, of_series.err) == (0, "")
+    assert {"series create", "series show"} < {
+        line[2:15].strip() for line in of_series.out.split("\n")
+    }
+    assert "set-union" not in of_series.out
     assert "there is no command ngram. Did you mean ngrams?" in cli("ngram", *RUN).err
 
 
@@ -250,9 +257,16 @@ def test_commands_and_the_version_are_listed(cli):
         ("ngrams", (*RUN, "--max_contributions", "1,2"), "--max_contributions must have one value for"),
         ("ngrams", (*RUN, "--workers", "257"), "--workers must be an integer from 1 to 256"),
         ("ngrams", (*RUN, "--tokenizer", "wrds"), "--tokenizer must be words, unicode_words"),
-        ("ngrams", (*RUN, "--user_field", "text"), "--user_field must name each field once"),
-        ("ngrams", (*RUN, "--columns", "a,b"), "--user_field must name each field once, and one that "
-         "columns have once if they are given, got --user_field='user' and --columns=a,b."),
+        ("ngrams", (*RUN, "--user_field", "text"),
+         "name each field once, got --user_field='text' and --text_field='text'."),
+        ("ngrams", (*RUN, "--text_field", "user"),
+         "name each field once, got --user_field='user' and --text_field='user'."),
+        ("ngrams", (*RUN, "--plan", ""), "--plan must be the path of a file, got --plan=''"),
+        ("ngrams", (*RUN, "--mask", "urls,urls"), "--mask must name each value once, got --mask=urls"),
+        ("check", (), "PROGRAM must be given. Program of the run. It is one of ngrams, set-union, "),
+        ("audit", ("foo",), "PROGRAM must be one of ngrams, set-union, "),
+        ("ngrams", (*RUN, "--columns", "a,b"),
+         "--user_field='user' must stand once in --columns=a,b."),
         ("ngrams", (*BUDGET, "--output", "x", "--input", ""), "--input must be a path, or a list"),
         ("ngrams", (*FILES, "--epsilon", "--delta", 1), "--epsilon must have a value"),
         ("show", ("--release", "r"), "--release must be left out: its value is given by itself"),
@@ -337,6 +351,10 @@ def test_the_remedy_for_a_file_names_options_as_they_are_typed(cli, tmp_path, da
         (
             '{"public_user_count": 10000000}',
             "--delta must be at most 1/public_user_count",
+        ),
+        (
+            '{"known_same_people": true}',
+            "known_same_people (in {path}) must be given with --known, which names",
         ),
     ],
 )

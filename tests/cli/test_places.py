@@ -121,3 +121,23 @@ def test_a_key_that_others_can_read_is_named_and_one_of_one_digit_is_refused(cli
     key.unlink()
     ended = cli("ngrams", *given, "--output", place / "d")
     assert (ended.status, "run_key_file cannot be read" in ended.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("count", "phrases"),
+        ("ngrams", "known"),
+        ("bayesian", "public"),
+        ("ngrams", "stop_list"),
+        ("ngrams", "run_key_file"),
+    ],
+)
+def test_a_pipe_is_no_file_that_can_be_read_several_times(cli, tmp_path, command, option):
+    """As of a shell's `<(…)`: it would be empty when it is read again, or nobody would write there."""
+    (tmp_path / "notes.csv").write_text("user,text\nann,see you\n")
+    os.mkfifo(tmp_path / "pipe")
+    given = ("--input", tmp_path / "notes.csv", "--output", tmp_path / "out", "--epsilon", "1")
+    ended = cli(command, *given, "--delta", "1e-6", f"--{option}", tmp_path / "pipe")
+    assert ended.status == 2
+    assert re.search(rf"--{option} must .* read several times, got .*, which is a pipe", ended.err)

@@ -1,5 +1,6 @@
 """`--series` of every program, and `beam-dpne series`: the same users and bytes however it runs."""
 
+import hashlib
 import json
 import shutil
 
@@ -186,7 +187,7 @@ def test_the_ledger_says_who_is_counted_and_show_what_is_spent(
     series = create(times=times)
     output = tmp_path / "release"
     given = ("--input", folder / "one.jsonl", "--output", output, "--max_length", "1")
-    ended = cli("ngrams", *given, *series)
+    ended = cli("ngrams", *given, *series, "--title", "June")
     assert ended.status == 0, ended.err
     ledger = json.loads((output / "ledger.json").read_text())
     section = ledger["series"]
@@ -209,12 +210,43 @@ def test_the_ledger_says_who_is_counted_and_show_what_is_spent(
     )
     assert ledger["guarantee"]["delta"] == planned.rows[0]["delta"]
     assert shown["total"]["epsilon"] <= ledger["guarantee"]["epsilon"]
-    assert "One user has spent at most ε = " in cli("series", "show", series[1]).out
+    told = cli("series", "show", series[1]).out
+    assert "One user has spent at most ε = " in told
+    digest = hashlib.sha256((output / "ledger.json").read_bytes()).hexdigest()
+    assert digest[:12] in told
+    assert (shown["runs"][0]["release"], shown["runs"][0]["ledger_sha256"]) == ("June", digest)
     report = tmp_path / "report.md"
     assert cli("report", output, "--output", report).status == 0
     assert "take part in this release of the series" in report.read_text()
+    for page in (report.read_text(), cli("show", output).out):
+        whole = f"in {times} of whose releases each user takes part at most: all together have"
+        assert f"{whole} ε = 8 and δ = 0.0001." in " ".join(page.replace("\u00a0", " ").split())
     told = cli("compare", output, output).out
     assert counted in " ".join(told.split())
+    assert "Both are the same release" in told
+
+
+def test_a_budget_that_allows_no_release_is_refused_by_what_the_series_needs(cli, folder, tmp_path):
+    """The run has no option epsilon, so that its error names none."""
+    series = ("--series", tmp_path / "series", "--participants", tmp_path / "private")
+    budget = (
+        "--releases",
+        "12",
+        "--releases_per_user",
+        "12",
+        "--epsilon",
+        ".05",
+        "--delta",
+        "1e-6",
+    )
+    assert cli("series", "create", *series[1:], *budget).status == 0
+    given = ("--input", folder / "one.jsonl", "--output", tmp_path / "out", *series)
+    ended = cli("ngrams", *given)
+    assert ended.status == 2
+    assert "whose epsilon is 0.05" in ended.err
+    assert "Take a series whose epsilon is 0.2, or" in ended.err
+    assert "--epsilon" not in ended.err
+    assert cli("ngrams", *given, "--max_tokens_per_user", "10000").status == 0
 
 
 REFUSED = {

@@ -1,9 +1,11 @@
 """Forks that answer requests: all cores, nothing lost, and none left behind."""
 
 import errno
+import itertools
 import mmap
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
@@ -164,6 +166,29 @@ def test_many_forks_of_a_plain_user_are_given_what_is_gathered():
         command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
     )
     assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("most", [250, 2])
+def test_files_that_a_fork_cannot_open_end_the_run_and_are_not_left_out(most, monkeypatch):
+    """Else a fork would go on without the sums of some of the others."""
+    monkeypatch.setattr(processes, "_FILES_OF_A_MESSAGE", most)
+
+    def answer(request, *gathered):
+        if request == "one":
+            # Two more files can be opened.
+            taken = {*map(int, os.listdir("/proc/self/fd"))}
+            free = (number for number in itertools.count() if number not in taken)
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            resource.setrlimit(
+                resource.RLIMIT_NOFILE, (next(itertools.islice(free, 2, None)), hard)
+            )
+        yield len(gathered)
+
+    with closing(Processes(answer, 6)) as forks:
+        list(forks.stream(range(6)))
+        forks.gather("one")
+        with pytest.raises(RunError, match=r"more files open than the system allows.*ulimit -n"):
+            list(forks.all("two"))
 
 
 def test_no_more_forks_than_there_is_work_for():

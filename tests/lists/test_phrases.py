@@ -113,6 +113,11 @@ def test_groups_are_those_that_are_named_or_those_of_a_table(counted, tmp_path):
         ("pairs.csv", (*grouped, "--groups", "a"), "--group_field needs --groups, or a table"),
         ("list.txt", ("--groups", "a"), "--groups must be given with --group_field"),
         (
+            "pairs.csv",
+            (),
+            "--group_field must be given with a list of phrases that has a column group",
+        ),
+        (
             "list.txt",
             (*grouped, "--groups", "a,b", "--groups", "a"),
             "--groups must be distinct, got a",

@@ -28,7 +28,7 @@ from beam_dpne.lists.parameters import KnownLists
 from beam_dpne.mechanism.rules import KNOWN_CLASS
 from beam_dpne.ngrams.in_memory import InMemory
 from beam_dpne.ngrams.known import root_of
-from beam_dpne.ngrams.length_rules import counted_classes
+from beam_dpne.ngrams.length_rules import cell_units, counted_classes, rule_of_sizes
 from beam_dpne.ngrams.tolerances import KNOWN_LEAD, groups_of, known_lead, prediction
 from beam_dpne.ngrams.valid import class_numbers, class_sizes, members
 from beam_dpne.reading.columns import GROUP
@@ -392,6 +392,45 @@ def test_the_lead_of_a_length_follows_from_the_one_before():
     expected = groups_of(class_sizes(second), len(second), stddev, second.candidates.known_lead)
     assert list(counted_classes(second, stddev).groups) == expected
     assert expected != groups_of(class_sizes(second), len(second), stddev)
+
+
+def test_the_lead_follows_from_what_was_released_and_not_from_what_is_held():
+    """One or two users hold each of 600 known pairs, of which none is released, and many each new one.
+
+    The rule of triples is that of the released pairs and of the noisy counts that its groups state.
+    """
+    rng = random.Random(7)
+    words = [f"w{number:02}" for number in range(30)]
+    pairs = rng.sample([*itertools.product(words, repeat=2)], 700)
+    new, rare = pairs[:100], pairs[100:]
+    triples = [(*one, two[1]) for one in new for two in new if one[1] == two[0]]
+    documents = {
+        f"user {i}": [*rng.sample(new, 30), *rare[2 * i : 2 * i + 2], *rng.sample(triples, 20)]
+        for i in range(300)
+    }
+    known = KnownNgrams.of([*((word,) for word in words), *rare, *triples[::2]])
+    first, second, third = release(documents, known=known)
+    assert second.rule is not None
+    assert third.rule is not None
+    sizes = {own.number: own.valid for own in second.rule.classes}
+
+    def lead(grams):
+        numbers = class_numbers(first, grams).tolist()
+        return known_lead(sizes, {number: numbers.count(number) for number in sizes})
+
+    held = np.array([words.index(a) << 32 | words.index(b) for a, b in pairs])
+    assert lead(np.sort(held)) == 3
+    assert second.candidates.known_lead == lead(second.keys) == 0
+    units = cell_units(PLAN.held_stddev)
+    cells = [round(group.noisy_unheld * 2**40 / units) - 1 for group in third.rule.groups]
+    assert third.rule == rule_of_sizes(
+        PLAN,
+        3,
+        released=len(second),
+        sizes=class_sizes(second),
+        known_lead=lead(second.keys),
+        cells=cells,
+    )
 
 
 def test_lists_that_differ_have_digests_that_differ():

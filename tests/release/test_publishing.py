@@ -547,6 +547,30 @@ def test_a_store_whose_answer_is_lost_has_published(monkeypatch):
     assert rows_of("counter://b/o") == ROWS
 
 
+def test_a_store_that_is_gone_when_the_ledger_was_written_may_have_published(monkeypatch):
+    """It has the ledger, and neither says so nor shows it."""
+
+    class Gone(Busy):
+        is_gone = False
+
+        def __getitem__(self, path):
+            if self.is_gone:
+                raise ConnectionError
+            return super().__getitem__(path)
+
+    def lose_the_answer(_, path):
+        if path.endswith("ledger.json"):
+            objects.is_gone = True
+            raise ConnectionError
+
+    objects = Gone(lose_the_answer)
+    monkeypatch.setattr(Shelf, "objects", objects)
+    with pytest.raises(ReleaseError, match=r"not known whether .* is published.*ConnectionError"):
+        publish("counter://b/o")
+    objects.is_gone = False
+    assert rows_of("counter://b/o") == ROWS
+
+
 # Reading back
 
 

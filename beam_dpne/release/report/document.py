@@ -28,6 +28,7 @@ from beam_dpne.release.changes import compare_releases, differences, told_change
 from beam_dpne.release.first_look import (
     Choice,
     guarantee_sentence,
+    series_sentence,
     size_sentence,
     title_of,
     words_of,
@@ -133,7 +134,7 @@ def render_report(
         if "top" in left_out
         else _rankings(release, ranked, min(_FIRST_ROWS, top_rows))[:_FIRST_LENGTHS],
         "format": output_format,
-        "guarantee_sentence": guarantee_sentence(epsilon, delta),
+        "guarantee_sentence": guarantee_sentence(epsilon, delta) + series_sentence(release),
         "guess": percent(guessing_bound(epsilon, delta)),
         "held": held,
         "left_out": {name: text for name, text in PARTS.items() if name in left_out},
