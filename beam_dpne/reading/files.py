@@ -298,11 +298,26 @@ class LineText:
         self.head = head
 
     @classmethod
-    def of(cls, data: bytes, offset: int) -> "LineText":
-        """Returns a part of a text, as UTF-8, that begins at an offset."""
+    def of(cls, data: bytes, offset: int, newline: str = "\n") -> "LineText":
+        """Returns a part of a text, as UTF-8, that begins at an offset; `newline` as in `open`."""
         lines = io.BytesIO(data)
-        text = io.TextIOWrapper(lines, "utf-8", "surrogateescape", "\n")
+        text = io.TextIOWrapper(lines, "utf-8", "surrogateescape", newline)
         return cls(lines, text, offset)
+
+    def put_back(self, data: bytes, most: int) -> None:
+        """Lets `readline` begin with what was read last, and with the rest of its last line.
+
+        Args:
+          data: What was read, as UTF-8.
+          most: Characters of the line that are read for it at most.
+        """
+        further = self.readline
+        text = data.decode(errors="surrogateescape")
+        if text and not text.endswith("\n"):
+            text += further(most)
+        # A carriage return alone ends a line in it, as in texts that are opened so.
+        held = io.StringIO(text, newline="")
+        self.readline = lambda size=-1: held.readline(size) or further(size)
 
     def blocks(self, limit: int, stop: int | None = None) -> Iterator[tuple[int, bytes]]:
         """Yields offset and text of blocks of whole lines, as UTF-8 if it could be decoded.

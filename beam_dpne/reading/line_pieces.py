@@ -1,43 +1,44 @@
-"""Texts whose records are lines are cut at ends of lines, so that several processes read one file.
+"""Texts are cut at ends of records, so that several processes read one file.
 
-One process decompresses a file and looks for ends of lines, which is a small part of the work; others
-parse the pieces and tokenize them. Only formats in which each line feed ends a record are cut: in CSV
-with quotes it is not known without parsing from the beginning whether a line feed stands within quotes,
-and a wrong guess would make one user's text records of other users. They are parsed where they are
-read.
+One process decompresses a file and looks for ends of lines, and in CSV for quotes, which is a small
+part of the work; others parse the pieces and tokenize them. CSV is cut only as far as each quote stands
+where it opens or closes a field, or is one of two (`quoted_csv`): a wrong guess whether a line feed
+stands within quotes would make one user's text records of other users. What follows is parsed where it
+is read, and so are texts whose quotes are escaped by backslashes, and lists of JSON.
 """
 
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
 from beam_dpne.elements import progress
-from beam_dpne.reading.files import LineText, TextFile, WorkItem, guarded
+from beam_dpne.reading.files import TextFile, WorkItem, guarded
 from beam_dpne.reading.options import DELIMITED, ReadOptions
 from beam_dpne.reading.records import Batch, batch_of, read_item
-from beam_dpne.reading.text_formats import Gathered
 from beam_dpne.reading.text_items import (
     begun,
-    gathered_parts,
     is_array_of,
-    lines_into,
+    is_doubled_csv,
+    parts_of,
+    parts_of_piece,
+    piece_bytes,
+    quoted_pieces_of,
     require_all,
     stored_bytes,
 )
 
 _KINDS_OF_LINES = ("json", "jsonl", "sequences")
-# Pieces of a batch: small enough that many processes end at about the same time.
-_PIECES_OF_A_BATCH = 4
 
 
 class Piece(NamedTuple):
-    """Whole lines of a text, which are read without the lines before them.
+    """Whole records of a text, which are read without the ones before them.
 
     Attributes:
       item: The piece of work that has the lines.
       options: How it is read.
       names: The columns of CSV and TSV.
       start: Offset of the lines in the text, as UTF-8.
-      data: The lines as UTF-8; only the last one may be cut, if it is longer than a record may be.
+      data: The lines as UTF-8; only the last one may be cut, if it is longer than a record may be, and
+        the format has no quotes.
     """
 
     item: WorkItem
@@ -48,12 +49,12 @@ class Piece(NamedTuple):
 
 
 def cut_or_read(item: WorkItem, options: ReadOptions) -> Generator[Batch | Piece, None, None]:
-    """Cuts a piece of work at ends of lines, or reads it if records are not lines.
+    """Cuts a piece of work at ends of records, or reads it where they are not seen.
 
     Raises:
       InputError: The file is truncated or damaged, or lacks a field.
     """
-    if _may_have_lines(item, options):
+    if _may_be_cut(item, options):
         with guarded(item.file.path), begun(item, options) as (text, names):
             if not is_array_of(text, item.kind, options):
                 yield from _cut(text, item, names, options)
@@ -61,26 +62,37 @@ def cut_or_read(item: WorkItem, options: ReadOptions) -> Generator[Batch | Piece
     yield from read_item(item, options)
 
 
-def _may_have_lines(item: WorkItem, options: ReadOptions) -> bool:
-    """Whether each line is a record, unless the file turns out to be an array of JSON."""
+def _may_be_cut(item: WorkItem, options: ReadOptions) -> bool:
+    """Whether ends of records are seen, unless the file turns out to be an array of JSON."""
     if item.file.table is not None:
         return False
-    is_unquoted = item.kind in DELIMITED and not options.is_quoted(item.kind)
-    return is_unquoted or item.kind in _KINDS_OF_LINES
+    is_escaped = options.quoting == "backslash"
+    return item.kind in _KINDS_OF_LINES or (item.kind in DELIMITED and not is_escaped)
 
 
 def _cut(
     text: TextFile, item: WorkItem, names: Sequence[str], options: ReadOptions
-) -> Iterator[Piece]:
-    text.block = 1 + options.block_bytes // _PIECES_OF_A_BATCH
+) -> Iterator[Batch | Piece]:
+    is_quoted = is_doubled_csv(item.kind, options)
+    if is_quoted:
+        pieces = quoted_pieces_of(text, item, options)
+    else:
+        text.block = piece_bytes(options)
+        pieces = text.blocks(options.max_record_bytes, item.stop)
     size = stored_bytes(item)
     reported = 0
-    for start, lines in text.blocks(options.max_record_bytes, item.stop):
+    for start, data in pieces:
         done = min(text.taken, size)
         progress.advance_bytes(done - reported)
         reported = done
-        yield Piece(item, options, names, start, lines)
-    require_all(text, item)
+        yield Piece(item, options, names, start, data)
+    if not is_quoted:
+        require_all(text, item)
+        return
+    for part in parts_of(text, item, names, options):
+        progress.advance_bytes(part.done - reported)
+        reported = part.done
+        yield batch_of(part, item.file.path, options)
 
 
 def read_piece(piece: Piece) -> Iterator[Batch]:
@@ -90,9 +102,7 @@ def read_piece(piece: Piece) -> Iterator[Batch]:
       InputError: The lines cannot be read.
     """
     file = piece.item.file
-    text = LineText.of(piece.data, piece.start)
-    into = Gathered(text, piece.options, dict(file.fields))
     with guarded(file.path):
-        reading = lines_into(into, piece.item, piece.names, None)
-        for part in gathered_parts(reading, into, piece.item, "byte"):
+        parts = parts_of_piece(piece.data, piece.start, piece.item, piece.names, piece.options)
+        for part in parts:
             yield batch_of(part, file.path, piece.options)

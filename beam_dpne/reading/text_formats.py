@@ -5,9 +5,7 @@ offsets in the text as UTF-8, or numbers of an array's elements.
 """
 
 import contextlib
-import csv
 import dataclasses
-import functools
 import itertools
 import json
 import operator
@@ -18,30 +16,24 @@ from typing import Any
 
 from beam_dpne.errors import InputError
 from beam_dpne.reading.columns import field_values, group_fault
-from beam_dpne.reading.escaped_csv import OPEN_QUOTE, EscapedRows, OpenQuote
-from beam_dpne.reading.files import LINE_END_BYTES, BrokenText, LineText, lines_of, size_of
+from beam_dpne.reading.escaped_csv import EscapedRows, OpenQuote
+from beam_dpne.reading.files import LineText, lines_of
 from beam_dpne.reading.ids import normalized
 from beam_dpne.reading.mailboxes import messages, record_of
 from beam_dpne.reading.nested import Finder, conditions_of, finder_of
 from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.quoted_csv import QuotedRows
 from beam_dpne.reading.rejects import (
     EMPTY_USER,
     LONE_SURROGATE,
     NO_USER,
     NOT_CSV,
     RAGGED,
-    TOO_LONG,
 )
 
 _HEADER_BYTES = 65536
 # Characters that are read at a time, of an array or of lines. A batch is several times as large.
 PIECE = 32768
-_BACKSLASHED = (
-    "has a quote after a backslash where a field ends, as Spark, Hive and MySQL write it, which escape "
-    "quotes by backslashes: give `quoting=backslash`. Read as doubled quotes, one user's text could "
-    "become records of other users. If its quotes are doubled all the same, and some texts have a "
-    "backslash there, give `quoting=quoted`."
-)
 
 
 class Gathered:
@@ -275,7 +267,7 @@ def _rows(
     if options.quoting == "backslash":
         return iter(EscapedRows(text, delimiter, limit))
     if options.is_quoted(kind):
-        return iter(_Quoted(text, delimiter, limit, is_doubled=options.quoting == "quoted"))
+        return iter(QuotedRows(text, delimiter, limit, is_doubled=options.quoting == "quoted"))
     return (
         (offset, _bare(line).split(delimiter), fault)
         for offset, line, fault in text.lines(limit, stop)
@@ -285,118 +277,6 @@ def _rows(
 
 def _bare(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
-
-
-class _Quoted:
-    """Records whose fields may be enclosed in quotes, by the parser of Python's standard library.
-
-    The parser is strict: text that follows a closing quote is an error. A quoted field ends at its
-    closing quote, even on a later line, so the operator must have the files from a program that doubles
-    quotes. Unless the operator has said so, a file is refused that seems to escape them by backslashes.
-    """
-
-    def __init__(self, text: LineText, delimiter: str, limit: int, *, is_doubled: bool) -> None:
-        self._text = text
-        # Such a field ends with an escaped quote, which one more quote may close. A line feed and a
-        # carriage return each end a record, also alone.
-        ends = re.compile(rf'\\""?(?:{re.escape(delimiter)}|[\r\n]|$)')
-        self._is_backslashed = None if is_doubled else ends.search
-        # Whether the current record has a quote after a backslash, in a file that may escape quotes so.
-        self._may_be_escaped = False
-        self._delimiter = delimiter
-        self._most = limit + LINE_END_BYTES
-        self._start = text.offset
-        self._fault = ""
-        self._is_done = False
-        # The lines of the current record, which the parser has taken.
-        self._taken: list[str] = []
-        # The limit of the module is for all readers of the process; records are limited here.
-        csv.field_size_limit(max(csv.field_size_limit(), self._most))
-
-    def __iter__(self) -> Iterator[tuple[int, list[str], str]]:
-        """Yields offset, fields and fault ("" if there is none) of each record, not of blank lines.
-
-        Raises:
-          BrokenText: The text ends inside a quoted field, or seems to escape quotes by backslashes.
-        """
-        lines = self._lines()
-        rows = csv.reader(lines, delimiter=self._delimiter, strict=True)
-        while True:
-            try:
-                row = next(rows, None)
-            except csv.Error:
-                row = self._pass_malformed(lines)
-            if row is None:
-                return
-            if self._fault and self._may_be_escaped:
-                # Read by other rules, the record would end somewhere else.
-                raise BrokenText(_BACKSLASHED)
-            if row:
-                yield self._start, row, self._fault
-            self._start = self._text.offset
-            self._fault = ""
-            self._may_be_escaped = False
-            self._taken.clear()
-
-    def _pass_malformed(self, lines: Iterator[str]) -> list[str]:
-        """Reads to the end of a record in which text follows a closing quote.
-
-        Otherwise its further lines would be taken for records of users whom its text may name.
-        """
-        if self._may_be_escaped:
-            raise BrokenText(_BACKSLASHED)
-        if not self._is_done:
-            self._fault = self._fault or NOT_CSV
-            whole = itertools.chain(self._taken.copy(), lines)
-            with contextlib.suppress(csv.Error):
-                next(csv.reader(whole, delimiter=self._delimiter), None)
-        if self._is_done:
-            raise OpenQuote(OPEN_QUOTE)
-        return [""]
-
-    def _lines(self) -> Iterator[str]:
-        """Yields the lines that the parser takes.
-
-        Of a record that is too long, it gets only what changes whether quotes are open. By the rules
-        of quoting they are open after a line with an odd number of quotes if they were not before it.
-        """
-        text = self._text
-        most = self._most
-        taken = self._taken
-        begin = text.offset
-        quotes = 0
-        before = ""
-        for piece in iter(functools.partial(text.readline, most + 1), ""):
-            size, fault = size_of(piece)
-            # A long line comes in pieces, which may be cut within what is looked for.
-            seen = before + piece
-            before = "" if piece[-1] in "\r\n" else piece[-3:]
-            if self._is_backslashed and '\\"' in seen:
-                self._may_be_escaped = True
-                if self._is_backslashed(seen):
-                    raise BrokenText(_BACKSLASHED)
-            line = piece
-            text.offset += size
-            self._fault = self._fault or fault
-            if text.offset - self._start > most:
-                self._fault = TOO_LONG
-                quotes += piece.count('"')
-                if piece[-1] not in "\r\n":
-                    continue
-                # Its place is taken by a quote if it opens or closes quotes. Otherwise it is left out;
-                # only as a record's first line it leaves a sign, without which there is no record.
-                if quotes % 2:
-                    line = '"\n'
-                elif begin > self._start:
-                    line = ""
-                else:
-                    line = "-\n"
-            begin = text.offset
-            quotes = 0
-            if line:
-                taken.append(line)
-                yield line
-        self._is_done = True
 
 
 # A file of sequences has a header only if it begins with this line, as the MSNBC data do.

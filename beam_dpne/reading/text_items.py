@@ -6,13 +6,18 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_dpne.errors import InputError
 from beam_dpne.reading import json_formats, mailboxes, text_formats
-from beam_dpne.reading.columns import NAMED_USER, users_of_records
+from beam_dpne.reading.columns import NAMED_USER, group_fault, users_of_records
 from beam_dpne.reading.field_errors import require_fields
-from beam_dpne.reading.files import TextFile, WorkItem
+from beam_dpne.reading.files import LineText, TextFile, WorkItem
 from beam_dpne.reading.options import DELIMITED, ReadOptions, codec_of
+from beam_dpne.reading.quoted_csv import quoted_pieces, whole_columns
+
+_PIECES_OF_A_BATCH = 4
+_NULLS = pa.array(text_formats.NULLS)
 
 
 class Part(NamedTuple):
@@ -37,7 +42,11 @@ class Part(NamedTuple):
 def read_text(item: WorkItem, options: ReadOptions) -> Generator[Part, None, None]:
     """Reads the records of a piece of work, some at a time."""
     with begun(item, options) as (text, names):
-        yield from _parts(text, item, names=names, options=options)
+        if is_doubled_csv(item.kind, options):
+            for start, data in quoted_pieces_of(text, item, options):
+                for part in parts_of_piece(data, start, item, names, options):
+                    yield part._replace(done=min(text.taken, stored_bytes(item)))
+        yield from parts_of(text, item, names, options)
 
 
 @contextlib.contextmanager
@@ -58,9 +67,14 @@ def opened(item: WorkItem, options: ReadOptions, start: int = 0) -> TextFile:
     """Opens the text of a piece of work, at its beginning or at a byte of it."""
     # If the first bytes are a user's record, they must not decide how other records are read.
     has_mark = item.kind == "json" or (item.kind in DELIMITED and not options.columns)
-    newline = "" if options.is_quoted(item.kind) else "\n"
+    newline = newline_of(item.kind, options)
     path = item.file.path
     return TextFile(path, options.encoding, has_mark=has_mark, newline=newline, start=start)
+
+
+def newline_of(kind: str, options: ReadOptions) -> str:
+    """Returns what ends a line, as in `open`: where there are quotes also a carriage return alone."""
+    return "" if options.is_quoted(kind) else "\n"
 
 
 def is_array_of(text: TextFile, kind: str, options: ReadOptions) -> bool:
@@ -85,12 +99,13 @@ def _begin(text: TextFile, item: WorkItem, options: ReadOptions) -> Sequence[str
     return columns
 
 
-def _parts(
+def parts_of(
     text: TextFile, item: WorkItem, names: Sequence[str], options: ReadOptions
 ) -> Iterator[Part]:
-    """Yields the records of a text, some at a time."""
-    into = text_formats.Gathered(text, options, dict(item.file.fields))
+    """Yields the records of a text from where it is on, some at a time."""
     is_array = is_array_of(text, item.kind, options)
+    size = stored_bytes(item)
+    into = text_formats.Gathered(text, options, dict(item.file.fields))
     if item.kind == "mbox":
         reading = text_formats.read_mbox(into)
     elif is_array and options.records is not None:
@@ -100,10 +115,65 @@ def _parts(
     else:
         reading = lines_into(into, item, names, item.stop)
     unit = "row" if is_array else "byte"
-    size = stored_bytes(item)
     for part in gathered_parts(reading, into, item, unit):
         yield part._replace(done=min(text.taken, size))
     require_all(text, item)
+
+
+def is_doubled_csv(kind: str, options: ReadOptions) -> bool:
+    """Whether fields may be enclosed in quotes that are doubled within them."""
+    return options.is_quoted(kind) and options.quoting != "backslash"
+
+
+def piece_bytes(options: ReadOptions) -> int:
+    """Returns the bytes of a piece of a text, of which a batch has several.
+
+    They are few, so that many processes end at about the same time.
+    """
+    return 1 + options.block_bytes // _PIECES_OF_A_BATCH
+
+
+def quoted_pieces_of(
+    text: TextFile, item: WorkItem, options: ReadOptions
+) -> Iterator[tuple[int, bytes]]:
+    """Cuts quoted CSV at ends of records, into pieces shorter than the largest record."""
+    limit = options.max_record_bytes
+    size = min(piece_bytes(options), 1 + limit // 2)
+    return quoted_pieces(text, options.delimiter_of(item.kind), size, limit)
+
+
+def parts_of_piece(
+    data: bytes, start: int, item: WorkItem, names: Sequence[str], options: ReadOptions
+) -> Iterator[Part]:
+    """Yields the records of a piece of a text that has whole records, which begins at an offset."""
+    if is_doubled_csv(item.kind, options):
+        columns = _usable_columns(data, item, names, options)
+        if columns is not None:
+            return iter([Part(columns, [], "byte", 0, 0)])
+    text = LineText.of(data, start, newline_of(item.kind, options))
+    into = text_formats.Gathered(text, options, dict(item.file.fields))
+    return gathered_parts(lines_into(into, item, names, None), into, item, "byte")
+
+
+def _usable_columns(
+    data: bytes, item: WorkItem, names: Sequence[str], options: ReadOptions
+) -> list[pa.Array] | None:
+    """Returns the wanted columns of a piece of quoted CSV, or None if a record could be a reject."""
+    asks_more = options.conditions or options.normalize_users or options.record_is_user
+    # Quotes that backslashes may escape are looked at record by record.
+    may_be_escaped = options.quoting != "quoted" and b'\\"' in data
+    if asks_more or item.file.fields or may_be_escaped or len(data) > options.max_record_bytes:
+        return None
+    wanted = [names.index(name) for _, name in options.wanted_fields]
+    columns = whole_columns(data, options.delimiter_of(item.kind), len(names), wanted)
+    for (option, _), column in zip(options.wanted_fields, columns or (), strict=False):
+        if option == "user_field":
+            null_users = pc.SetLookupOptions(_NULLS)
+            if pc.call_function("is_in", [column], null_users).true_count:
+                return None
+        if option == "group_field" and any(map(group_fault, column.unique().to_pylist())):
+            return None
+    return columns
 
 
 def lines_into(

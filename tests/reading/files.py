@@ -46,12 +46,12 @@ def read(paths: list[Any], **settings: Any) -> tuple[list[Row], list[tuple[Any, 
     What one process cuts at ends of lines and others parse has the same.
     """
     options = ReadOptions(**settings)
-    found = _listed(paths, options, read_item)
-    assert found == _listed(paths, options, _in_pieces)
+    found = listed(paths, options, read_item)
+    assert found == listed(paths, options, _in_pieces)
     return found
 
 
-def _listed(
+def listed(
     paths: list[Any],
     options: ReadOptions,
     reader: Callable[[WorkItem, ReadOptions], Iterable[Batch]],

@@ -7,6 +7,7 @@ import functools
 import gzip
 import json
 import logging
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -19,11 +20,12 @@ from hypothesis import strategies as st
 
 from beam_dpne.errors import InputError
 from beam_dpne.reading import json_formats, rejects, text_formats
-from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.files import WorkItem, guarded, match_inputs
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.records import check_fields, plan_reads, read_item
+from beam_dpne.reading.records import Batch, batch_of, check_fields, plan_reads, read_item
 from beam_dpne.reading.steps import ReadDocuments
-from tests.reading.files import CANARY, COMPRESS, read, write
+from beam_dpne.reading.text_items import begun, parts_of
+from tests.reading.files import CANARY, COMPRESS, listed, read, write
 
 LATIN = CANARY.encode() + b"\xff"
 JSON_FAULTS: list[tuple[bytes, str]] = [
@@ -207,6 +209,67 @@ def test_a_file_whose_quotes_are_doubled_is_not_read_as_one_with_backslashes(
     with pytest.raises(InputError, match="quoting=quoted"):
         read([path], quoting="backslash", max_record_bytes=99)
     assert read([path], quoting="quoted")[0] == [("ann", text.replace('""', '"')), ("bob", "x")]
+
+
+CSV_PIECES = [
+    *["ann,hello\n", 'bob,"a ""b"" c"\n', '"cy","line\nann,x"\r\n', "dan,é"] * 3,
+    *[
+        '"',
+        '""',
+        ",",
+        "\n",
+        "\r",
+        "\r\n",
+        "\n",
+        "a",
+        "\\",
+        '\\"',
+        "é",
+        "\udc80",
+        "x" * 30,
+        "NULL,x\n",
+    ],
+]
+
+
+def one_by_one(item: WorkItem, options: ReadOptions) -> Iterator[Batch]:
+    """Reads a text without cutting it into pieces."""
+    with guarded(item.file.path), begun(item, options) as (text, names):
+        for part in parts_of(text, item, names, options):
+            yield batch_of(part, item.file.path, options)
+
+
+def read_or_error(reader: Callable[..., Any]) -> tuple[Any, str]:
+    try:
+        return reader(), ""
+    except InputError as error:
+        return None, str(error)
+
+
+@given(
+    st.lists(st.sampled_from(CSV_PIECES), max_size=30),
+    st.sampled_from([1, 20, 40, 10**6]),
+    st.sampled_from([25, 60, 10**6]),
+    st.sampled_from(["auto", "quoted"]),
+    st.sampled_from(["text", "\u00e9"]),
+)
+@settings(max_examples=400, deadline=None)
+def test_csv_that_is_cut_is_read_as_one_record_after_the_other(
+    tmp_path_factory, pieces, block_bytes, max_record_bytes, quoting, text_field
+) -> None:
+    """Whatever stands in quotes, or behind them, and however small the pieces are."""
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    content = f"user,{text_field}\n" + "".join(pieces)
+    path.write_bytes(content.encode(errors="surrogateescape"))
+    given = {
+        "block_bytes": block_bytes,
+        "max_record_bytes": max_record_bytes,
+        "quoting": quoting,
+        "text_field": text_field,
+    }
+    found = read_or_error(lambda: read([path], **given))
+    options = ReadOptions(**given)
+    assert found == read_or_error(lambda: listed([path], options, one_by_one))
 
 
 GOOD = b'{"user":"u","text":"t"}'
