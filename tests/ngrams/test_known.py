@@ -26,9 +26,11 @@ from beam_dpne.exports.writing import csv_text
 from beam_dpne.lists.known import read_known
 from beam_dpne.lists.parameters import KnownLists
 from beam_dpne.mechanism.rules import KNOWN_CLASS
+from beam_dpne.ngrams.elements import Past
 from beam_dpne.ngrams.in_memory import InMemory
 from beam_dpne.ngrams.known import root_of
 from beam_dpne.ngrams.length_rules import counted_classes
+from beam_dpne.ngrams.spending import RoundOfLength, contribute
 from beam_dpne.ngrams.tolerances import KNOWN_LEAD, groups_of, known_lead, prediction
 from beam_dpne.ngrams.valid import class_numbers, class_sizes, members
 from beam_dpne.reading.columns import GROUP
@@ -392,6 +394,20 @@ def test_the_lead_of_a_length_follows_from_the_one_before():
     expected = groups_of(class_sizes(second), len(second), stddev, second.candidates.known_lead)
     assert list(counted_classes(second, stddev).groups) == expected
     assert expected != groups_of(class_sizes(second), len(second), stddev)
+
+
+@pytest.mark.parametrize(("known", "omega"), [(0, 0.4), (1, 0.45), (2, 0.5), (4, 0.6)])
+def test_a_user_keeps_more_for_longer_n_grams_by_the_own_words_that_are_known(known, omega):
+    words = ["to", "be", "or", "not"]
+    key = RunKey(bytes(32))
+    batch = corpus_of([("ann", words)]).batch(key)
+    # So few known words are not counted, so that nothing else is paid.
+    listed = KnownNgrams.of([*((word,) for word in words[:known]), ("nobody",)])
+    this = RoundOfLength(plan=PLAN, length=1, number=1, run_key=key)
+    sent = contribute(batch, this, Past(released=root_of(listed, PLAN.max_length)))
+    # Five longer n-grams stand in the text, and a tenth of the budget is the quota.
+    (left,) = sent.users.left.tolist()
+    assert 1 - left / PLAN.allotment == pytest.approx(0.1 * 4 / (4 + omega * 5), rel=1e-6)
 
 
 def test_lists_that_differ_have_digests_that_differ():

@@ -365,7 +365,7 @@ GRAM_ROUNDS = {
 LATER_LOADING, NEARLY_OVER = 1.2, 0.7
 # ω at k = 1, and at k ≥ 2, by what a plan favours.
 OMEGAS = {"words": (0.2, 1.2), "balanced": (0.4, 1.2), "long": (0.4, 1.2)}
-BESIDE_KNOWN = 1.5
+MORE_BESIDE_KNOWN = 0.5
 NEARBY = 4
 # Under favour "long", the part of its preference that an n-gram has that stands alone.
 ALONE = 0.35
@@ -782,8 +782,8 @@ def spend(
     rounds = WORD_ROUNDS if k == 1 else GRAM_ROUNDS[plan.rounds]
     ahead = grams_ahead(texts, k, plan.max_length, standing)
     omega = OMEGAS[plan.favour][min(k, 2) - 1]
-    if k == 1 and length.valid:  # There are known words.
-        omega *= BESIDE_KNOWN
+    if k == 1 and own:  # ω is the mean over the user's own open words.
+        omega *= 1.0 + MORE_BESIDE_KNOWN * (sum(length.class_of[gram] == KNOWN for gram in own) / n)
     part = rounds[r - 1][0] * n / max(n + omega * (ahead * n / max(p, 1)), 1.0)
     spent = min(left, math.floor(left * part))
     if k == 1:
