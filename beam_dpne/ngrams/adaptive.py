@@ -44,7 +44,7 @@ LATER_LOADING = 1.2
 # What is kept for longer n-grams: at length 1, and at lengths k ≥ 2.
 AHEAD = {"words": (0.2, 1.2), "balanced": (0.4, 1.2), "long": (0.4, 1.2)}
 # Known words need less evidence. Users keep more by this part beside a known word than a new one.
-MORE_BESIDE_KNOWN_WORDS = 0.5
+MORE_BESIDE_KNOWN_WORDS = 1.0
 # An n-gram that recurs so near in one text is counted there once, where copies are told from it.
 NEARBY = 4
 # Under favour "long", what an n-gram gets that stands alone, as a part of what it would get.

@@ -365,7 +365,7 @@ GRAM_ROUNDS = {
 LATER_LOADING, NEARLY_OVER = 1.2, 0.7
 # ω at k = 1, and at k ≥ 2, by what a plan favours.
 OMEGAS = {"words": (0.2, 1.2), "balanced": (0.4, 1.2), "long": (0.4, 1.2)}
-MORE_BESIDE_KNOWN = 0.5
+MORE_BESIDE_KNOWN = 1.0
 NEARBY = 4
 # Under favour "long", the part of its preference that an n-gram has that stands alone.
 ALONE = 0.35
