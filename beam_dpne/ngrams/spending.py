@@ -192,7 +192,9 @@ def charge(
     """
     classes = classes_of(released, grams)
     counted = counted_classes(released, plan.held_stddev)
-    sent, cost = tallies(classes, grams.offsets, left, counted, plan.held_stddev)
+    # Only known words are counted at length 1, so that others should not pay for them.
+    part = 1.0 if released.length else _known_part(classes, grams.offsets)
+    sent, cost = tallies(classes, grams.offsets, left, counted, plan.held_stddev, part=part)
     return dataclasses.replace(grams, classes=classes, tallies=sent), cost
 
 
@@ -278,9 +280,14 @@ def _kept(candidates: Candidates, this: RoundOfLength, past: Past) -> np.ndarray
         classes = past.present.classes.take(candidates.rows)
     if classes is None:
         return for_words
-    known = sums_of_rows((classes == KNOWN_CLASS).astype(np.int64), grams.offsets)
-    part = known / np.maximum(np.diff(grams.offsets), 1)
+    part = _known_part(classes, grams.offsets)
     return for_words * (1.0 + adaptive.MORE_BESIDE_KNOWN_WORDS * part)
+
+
+def _known_part(classes: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Returns which part of each user's words is known, by their classes, (m,): (n,) float64."""
+    known = sums_of_rows((classes == KNOWN_CLASS).astype(np.int64), offsets)
+    return known / np.maximum(np.diff(offsets), 1)
 
 
 def _spent(

@@ -396,18 +396,22 @@ def test_the_lead_of_a_length_follows_from_the_one_before():
     assert expected != groups_of(class_sizes(second), len(second), stddev)
 
 
+@pytest.mark.parametrize("unheld", [1, 300])
 @pytest.mark.parametrize(("known", "omega"), [(0, 0.4), (1, 0.5), (2, 0.6), (4, 0.8)])
-def test_a_user_keeps_more_for_longer_n_grams_by_the_own_words_that_are_known(known, omega):
+def test_a_user_keeps_and_pays_by_the_own_words_that_are_known(known, omega, unheld):
     words = ["to", "be", "or", "not"]
     key = RunKey(bytes(32))
     batch = corpus_of([("ann", words)]).batch(key)
-    # So few known words are not counted, so that nothing else is paid.
-    listed = KnownNgrams.of([*((word,) for word in words[:known]), ("nobody",)])
+    nobodys = [(f"nobody {number}",) for number in range(unheld)]
+    listed = KnownNgrams.of([*((word,) for word in words[:known]), *nobodys])
     this = RoundOfLength(plan=PLAN, length=1, number=1, run_key=key)
     sent = contribute(batch, this, Past(released=root_of(listed, PLAN.max_length)))
-    # Five longer n-grams stand in the text, and a tenth of the budget is the quota.
     (left,) = sent.users.left.tolist()
-    assert 1 - left / PLAN.allotment == pytest.approx(0.1 * 4 / (4 + omega * 5), rel=1e-6)
+    # Known words of a short list are not counted.
+    paid = 0.03 * known / 4 if unheld > 1 else 0.0
+    # Five longer n-grams stand in the text, and a tenth of what is left is the quota.
+    spent = (1 - paid) * 0.1 * 4 / (4 + omega * 5)
+    assert 1 - left / PLAN.allotment == pytest.approx(paid + spent, rel=1e-5)
 
 
 def test_lists_that_differ_have_digests_that_differ():
