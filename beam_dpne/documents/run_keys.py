@@ -36,10 +36,10 @@ from beam_dpne.storage.paths import is_local, is_pipe, open_file
 # distinct ones. Since version 8, numbers of users are measured by classes of users. Since version 9,
 # they follow the group where rows have groups, and known lists lose what folding changes. Since version
 # 10, `favour long` keeps for longer n-grams what the default keeps. Since version 11, the lead of known
-# n-grams follows from shorter ones, and beside known words more is kept for longer n-grams. What
-# changes only runs with a stop list or masks raises the versions of these instead (`masks`), which are
-# part of the tokenizer's.
-MECHANISM_VERSION = 11
+# n-grams follows from shorter ones, and beside known words more is kept for longer n-grams; since
+# version 12, each user keeps it by the own words that are known. What changes only runs with a stop
+# list or masks raises the versions of these instead (`masks`), which are part of the tokenizer's.
+MECHANISM_VERSION = 12
 _UNKNOWN = "unknown"
 # Bytes of a key file that are read; a key has 64 digits, and white space may follow it.
 _LONGEST = 1024

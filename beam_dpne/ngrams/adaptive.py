@@ -44,8 +44,8 @@ LOADING_UNIT = 2**20
 LATER_LOADING = 1.2
 # What is kept for longer n-grams: at length 1, and at lengths k ≥ 2.
 AHEAD = {"words": (0.2, 1.2), "balanced": (0.4, 1.2), "long": (0.4, 1.2)}
-# Known words need less evidence. Where there are some, users keep so many times as much beside words.
-BESIDE_KNOWN_WORDS = 1.5
+# Known words need less evidence. Users keep more by this part beside a known word than a new one.
+MORE_BESIDE_KNOWN_WORDS = 1.0
 # An n-gram that recurs so near in one text is counted there once, where copies are told from it.
 NEARBY = 4
 # Under favour "long", what an n-gram gets that stands alone, as a part of what it would get.
@@ -143,7 +143,11 @@ def grams_ahead(present: np.ndarray, offsets: np.ndarray, longer: int) -> np.nda
 
 
 def spends(
-    left: np.ndarray, counts: np.ndarray, ahead: np.ndarray, quota: float, kept: float
+    left: np.ndarray,
+    counts: np.ndarray,
+    ahead: np.ndarray,
+    quota: float,
+    kept: np.ndarray | float,
 ) -> np.ndarray:
     """Returns the amount that each user spends in a round: left·Q·n/(n + kept·m).
 
@@ -154,7 +158,7 @@ def spends(
         without those that recur nearby, and n are distinct; so are longer ones. Copies of a text
         change nothing.
       quota: Q_r.
-      kept: see `AHEAD`.
+      kept: ω, see `AHEAD`: (n,) float64, or one number for all.
 
     Returns:
       (n,) int64, in units of 2^-56, at most `left`.

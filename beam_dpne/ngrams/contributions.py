@@ -90,7 +90,13 @@ def counted_of(groups: Sequence[Group]) -> Counted:
 
 
 def tallies(
-    classes: np.ndarray, offsets: np.ndarray, left: np.ndarray, counted: Counted, stddev: float
+    classes: np.ndarray,
+    offsets: np.ndarray,
+    left: np.ndarray,
+    counted: Counted,
+    stddev: float,
+    *,
+    part: np.ndarray | float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns t for each candidate, and what it costs each user.
 
@@ -100,6 +106,7 @@ def tallies(
       left: (n,) int64, in units of 2^-56.
       counted: the counted groups.
       stddev: s.
+      part: (n,) float64 up to 1, the part of the usual cost that each user pays at most.
 
     Returns:
       (m,) int64 in units of 2^-24, 0 outside counted groups; costs, (n,) int64 in units of 2^-56.
@@ -117,7 +124,7 @@ def tallies(
     squares = np.zeros(size)
     for column in (sums * 2.0**-FACTOR_BITS).T:
         squares += column * column
-    allowed = COUNT_COST * left * 2.0**-BUDGET_BITS
+    allowed = COUNT_COST * left * 2.0**-BUDGET_BITS * part
     root = np.sqrt(np.divide(allowed, squares, out=np.ones(size), where=squares > 0))
     own = np.floor(np.minimum(1.0, stddev * root) * 2.0**TALLY_BITS).astype(np.int64)
     # Only where s > 2^21 this is less: so small a budget must not overflow 64 bits.

@@ -16,7 +16,9 @@ from beam_dpne.elements.arrays import (
 )
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.elements.encoding import cached_for_sets
+from beam_dpne.elements.sums import sums_of_rows
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.mechanism.rules import KNOWN_CLASS
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.candidates import (
     candidate_places,
@@ -190,7 +192,9 @@ def charge(
     """
     classes = classes_of(released, grams)
     counted = counted_classes(released, plan.held_stddev)
-    sent, cost = tallies(classes, grams.offsets, left, counted, plan.held_stddev)
+    # Only known words are counted at length 1, so that others should not pay for them.
+    part = 1.0 if released.length else _known_part(classes, grams.offsets)
+    sent, cost = tallies(classes, grams.offsets, left, counted, plan.held_stddev, part=part)
     return dataclasses.replace(grams, classes=classes, tallies=sent), cost
 
 
@@ -210,7 +214,7 @@ def spend(
       user has left: (n,) int64 in units of 2^-56.
     """
     grams = candidates.grams
-    spent = _spent(left, candidates, this, _kept(this, past.released))
+    spent = _spent(left, candidates, this, _kept(candidates, this, past))
     # (m,) float64 without unit: the ratio in which a user divides the amount among n-grams.
     if past.present is None:
         shares = _preferences(grams, past.released)
@@ -262,18 +266,32 @@ def _places_apart(
     return np.diff(before[offsets])
 
 
-def _kept(this: RoundOfLength, released: GramSet | None) -> float:
-    """Returns ω, what users keep for a longer n-gram beside an open one of this round."""
+def _kept(candidates: Candidates, this: RoundOfLength, past: Past) -> np.ndarray | float:
+    """Returns ω, what users keep for a longer n-gram beside an open one of this round.
+
+    Where words are known, it is (n,) float64, for each user the mean over the own open words.
+    """
     for_words, for_longer = adaptive.AHEAD[this.plan.favour or "balanced"]
     if this.length > 1:
         return for_longer
-    if released is not None and released.candidates.known is not None:
-        return for_words * adaptive.BESIDE_KNOWN_WORDS
-    return for_words
+    grams = candidates.grams
+    classes = grams.classes
+    if past.present is not None and past.present.classes is not None:
+        classes = past.present.classes.take(candidates.rows)
+    if classes is None:
+        return for_words
+    part = _known_part(classes, grams.offsets)
+    return for_words * (1.0 + adaptive.MORE_BESIDE_KNOWN_WORDS * part)
+
+
+def _known_part(classes: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Returns which part of each user's words is known, by their classes, (m,): (n,) float64."""
+    known = sums_of_rows((classes == KNOWN_CLASS).astype(np.int64), offsets)
+    return known / np.maximum(np.diff(offsets), 1)
 
 
 def _spent(
-    left: np.ndarray, candidates: Candidates, this: RoundOfLength, kept: float
+    left: np.ndarray, candidates: Candidates, this: RoundOfLength, kept: np.ndarray | float
 ) -> np.ndarray:
     """Returns what each user spends on the open n-grams of a round: (n,) int64 in units of 2^-56."""
     this_round = this.plan.lengths[this.length - 1].rounds[this.number - 1]

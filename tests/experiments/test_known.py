@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import statistics
 
 from beam_dpne import KnownNgrams, NgramsPlan
 from beam_dpne.evaluation.corpus import corpus_of
@@ -62,9 +63,26 @@ def test_a_list_of_another_kind_stands_beside_one_of_the_same_kind(tmp_path, mon
         file.writelines(f"{' '.join(text)}\n" for text in texts(2, 4000))
     (tmp_path / "help.txt").write_text("a b\nb a c\n" * 5)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(unlike, "paths", lambda *_, **__: iter([("ann", ["src", "a"])]))
     given = ["public.gz", "--public", "help.txt:3", "--titles", "2000", "--keys", "1"]
-    unlike.main([*given, "--epsilons", "4"])
+    unlike.main([*given, "--epsilons", "4", "--worlds", *unlike.WORLDS])
     shown = capsys.readouterr()
-    assert shown.out.count("NOT PRIVATE") == 1
+    assert shown.out.count("NOT PRIVATE") == len(unlike.WORLDS)
     runs = [line.partition(", ε")[0] for line in shown.err.splitlines() if "key 1" in line]
-    assert runs == ["nothing", "nothing, by one_round", "other titles", "help.txt:3"]
+    assert [name for name in runs if name not in ("nothing", "help.txt:3")] == [
+        "other titles",
+        *(f"other {name}" for world in unlike.WORLDS[1:] for name in (world, "titles")),
+    ]
+    assert runs.count("nothing") == runs.count("help.txt:3") == len(unlike.WORLDS)
+
+
+def test_changes_are_those_of_the_means_over_keys(capsys):
+    held = [(f"u{user}", text) for user, text in enumerate(texts(1, 300))]
+    plan = NgramsPlan(epsilon=8, delta=1e-4, max_length=2, count_share=0)
+    lists = {"letters": KnownNgrams.of((letter,) for letter in "abcdefgh")}
+    nothing, letters = unlike.changes(World(corpus=corpus_of(held), plan=plan), 2, [1, 2], lists)
+    printed = [json.loads(line.partition(": ")[2]) for line in capsys.readouterr().err.splitlines()]
+    before, after = (statistics.mean(run[1] for run in runs) for runs in (printed[:2], printed[2:]))
+    assert (nothing["2"], letters["2"]) == (f"{before:.0f}", f"{after:.0f}")
+    assert letters["2, more"].startswith(f"{100 * (after / before - 1):+.1f} ± ")
+    assert before != after

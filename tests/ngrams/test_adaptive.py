@@ -76,7 +76,8 @@ def test_grams_ahead_are_the_runs_of_present_positions_by_brute_force(texts, lon
 @given(st.lists(st.tuples(BUDGETS, st.integers(0, 10**6), st.integers(0, 10**7)), max_size=9))
 def test_a_user_spends_the_formulas_part_and_never_more_than_what_is_left(users):
     left, own, ahead = np.array(users, dtype=np.int64).reshape(-1, 3).T
-    for_words = [of_words * adaptive.BESIDE_KNOWN_WORDS for of_words, _ in adaptive.AHEAD.values()]
+    more = 1 + adaptive.MORE_BESIDE_KNOWN_WORDS
+    for_words = [of_words * more for of_words, _ in adaptive.AHEAD.values()]
     for quota in {round_.quota for round_ in rounds_in_use()}:
         for kept in itertools.chain(for_words, *adaptive.AHEAD.values()):
             spent = adaptive.spends(left, own, ahead, quota, kept)

@@ -26,9 +26,11 @@ from beam_dpne.exports.writing import csv_text
 from beam_dpne.lists.known import read_known
 from beam_dpne.lists.parameters import KnownLists
 from beam_dpne.mechanism.rules import KNOWN_CLASS
+from beam_dpne.ngrams.elements import Past
 from beam_dpne.ngrams.in_memory import InMemory
 from beam_dpne.ngrams.known import root_of
 from beam_dpne.ngrams.length_rules import cell_units, counted_classes, rule_of_sizes
+from beam_dpne.ngrams.spending import RoundOfLength, contribute
 from beam_dpne.ngrams.tolerances import KNOWN_LEAD, groups_of, known_lead, prediction
 from beam_dpne.ngrams.valid import class_numbers, class_sizes, members
 from beam_dpne.reading.columns import GROUP
@@ -431,6 +433,24 @@ def test_the_lead_follows_from_what_was_released_and_not_from_what_is_held():
         known_lead=lead(second.keys),
         cells=cells,
     )
+
+
+@pytest.mark.parametrize("unheld", [1, 300])
+@pytest.mark.parametrize(("known", "omega"), [(0, 0.4), (1, 0.5), (2, 0.6), (4, 0.8)])
+def test_a_user_keeps_and_pays_by_the_own_words_that_are_known(known, omega, unheld):
+    words = ["to", "be", "or", "not"]
+    key = RunKey(bytes(32))
+    batch = corpus_of([("ann", words)]).batch(key)
+    nobodys = [(f"nobody {number}",) for number in range(unheld)]
+    listed = KnownNgrams.of([*((word,) for word in words[:known]), *nobodys])
+    this = RoundOfLength(plan=PLAN, length=1, number=1, run_key=key)
+    sent = contribute(batch, this, Past(released=root_of(listed, PLAN.max_length)))
+    (left,) = sent.users.left.tolist()
+    # Known words of a short list are not counted.
+    paid = 0.03 * known / 4 if unheld > 1 else 0.0
+    # Five longer n-grams stand in the text, and a tenth of what is left is the quota.
+    spent = (1 - paid) * 0.1 * 4 / (4 + omega * 5)
+    assert 1 - left / PLAN.allotment == pytest.approx(paid + spent, rel=1e-5)
 
 
 def test_lists_that_differ_have_digests_that_differ():

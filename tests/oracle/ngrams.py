@@ -365,7 +365,7 @@ GRAM_ROUNDS = {
 LATER_LOADING, NEARLY_OVER = 1.2, 0.7
 # ω at k = 1, and at k ≥ 2, by what a plan favours.
 OMEGAS = {"words": (0.2, 1.2), "balanced": (0.4, 1.2), "long": (0.4, 1.2)}
-BESIDE_KNOWN = 1.5
+MORE_BESIDE_KNOWN = 1.0
 NEARBY = 4
 # Under favour "long", the part of its preference that an n-gram has that stands alone.
 ALONE = 0.35
@@ -632,9 +632,10 @@ def count_held_words(length: Length, users: dict, left: dict, run: AdaptiveRun) 
     if len(known) >= 3.0 * 1.4142136 * deviation:
         sums: dict[Gram, int] = defaultdict(int)
         for user, texts in users.items():
-            own = grams_of(texts, 1) & set(known)
+            every = grams_of(texts, 1)
+            own = every & set(known)
             weighted = [len(own) << 16]
-            tally = tally_of(weighted, left[user], deviation)
+            tally = tally_of(weighted, left[user], deviation, len(own) / max(len(every), 1))
             cost = tally_cost(tally, weighted, deviation)
             tally, cost = (0, 0) if cost > left[user] else (tally, cost)
             left[user] -= cost
@@ -664,12 +665,12 @@ def with_24_digits(deviation: float) -> float:
     return float(math.ceil(Fraction(deviation) / unit) * unit)
 
 
-def tally_of(weighted: list[int], left: int, deviation: float) -> int:
-    """t = min(1, s √(ccap·left/q)), in units of 2^-24. The order is part of the definition."""
+def tally_of(weighted: list[int], left: int, deviation: float, part: float = 1.0) -> int:
+    """t = min(1, s √(ccap·left·part/q)), in units of 2^-24. The order belongs to the definition."""
     squares = 0.0
     for n in weighted:
         squares += (n / 2**16) * (n / 2**16)
-    share = math.sqrt(0.03 * left * 2.0**-56 / squares) if squares else 1.0
+    share = math.sqrt(0.03 * left * 2.0**-56 * part / squares) if squares else 1.0
     return math.floor(min(1.0, deviation * share) * 2.0**24)
 
 
@@ -782,8 +783,8 @@ def spend(
     rounds = WORD_ROUNDS if k == 1 else GRAM_ROUNDS[plan.rounds]
     ahead = grams_ahead(texts, k, plan.max_length, standing)
     omega = OMEGAS[plan.favour][min(k, 2) - 1]
-    if k == 1 and length.valid:  # There are known words.
-        omega *= BESIDE_KNOWN
+    if k == 1 and own:  # ω is the mean over the user's own open words.
+        omega *= 1.0 + MORE_BESIDE_KNOWN * (sum(length.class_of[gram] == KNOWN for gram in own) / n)
     part = rounds[r - 1][0] * n / max(n + omega * (ahead * n / max(p, 1)), 1.0)
     spent = min(left, math.floor(left * part))
     if k == 1:
