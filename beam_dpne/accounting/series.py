@@ -22,10 +22,9 @@ One run is at work at a time: it holds locks on both folders.
 
 import contextlib
 import dataclasses
-import datetime
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -33,11 +32,10 @@ from msgspec import Meta
 
 from beam_dpne.accounting.budget import Cap, json_bytes, read_run, spent_text
 from beam_dpne.accounting.composition import Total
-from beam_dpne.accounting.expense import Expense, as_budget_error
+from beam_dpne.accounting.expense import as_budget_error
 from beam_dpne.accounting.population import (
     Counted,
     CountedLedger,
-    KeyDigests,
     Note,
     check_together,
     check_unit,
@@ -180,29 +178,12 @@ class Series:
                 )
         return {number: found for number, found in runs.items() if number in recorded}
 
-    def start(
-        self,
-        participation: Participation,
-        *,
-        expense: Expense,
-        program: str,
-        output: str,
-        unit: str | None,
-        users: str,
-        same_people: Sequence[str],
-        run_key: KeyDigests | None,
-    ) -> None:
+    def start(self, participation: Participation, note: Note) -> None:
         """Notes that a run starts, or refuses it.
 
         Args:
           participation: The place of the release, and the name of its file.
-          expense: Expense of the run.
-          program: Program of the run.
-          output: Directory of the release to come; empty if it stays in memory.
-          unit: The operator's noun for one user of the run, or None.
-          users: What one user of the run is.
-          same_people: SHA-256 of the ledgers of those known releases that are about the same people.
-          run_key: Commitments to the run key, if one was given.
+          note: What is noted of the run.
 
         Raises:
           BudgetError: The run has another place now, or another unit or users than the releases before,
@@ -221,17 +202,6 @@ class Series:
             # A run was killed between the list of its participants and the mark.
             mark_recorded(self.path, other)
             self._settle_late(each, counted)
-        note = Note(
-            program=program,
-            output=absolute_path(output).rstrip("/") if output else "",
-            date=datetime.datetime.now(datetime.UTC).date().isoformat(),
-            unit=unit,
-            expense=expense,
-            same_people=tuple(same_people),
-            run_key=run_key,
-            series=participation.place,
-            users=users,
-        )
         if number in counted and isinstance(counted[number][1], CountedLedger):
             # It is the same release again, whose ledger stays.
             return

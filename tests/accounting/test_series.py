@@ -82,16 +82,7 @@ class World:
         private = self.placed(plan, key)
         participation = private.participation
         output = self.folder / f"release-{participation.place.number}"
-        start = {
-            "expense": expense_of_plan(private.plan),
-            "program": private.plan.program,
-            "output": str(output),
-            "unit": None,
-            "users": user_sentence(None),
-            "same_people": (),
-            "run_key": key_digests(private),
-        }
-        self.series.start(participation, **start)
+        self.series.start(participation, started(private, output))
         if until == "start":
             return participation.place.number
         keys = private.run_keys()
@@ -112,6 +103,21 @@ class World:
     def _digests(self, participation, users):
         names = sorted(users)
         return zip(names, participation.digests(pa.array(names)).tolist(), strict=True)
+
+
+def started(private, output="x"):
+    """What is noted of a run."""
+    return Note(
+        expense=expense_of_plan(private.plan),
+        program=private.plan.program,
+        output=str(output),
+        date="2026-01-01",
+        unit=None,
+        users=user_sentence(None),
+        same_people=(),
+        run_key=key_digests(private),
+        series=private.participation.place,
+    )
 
 
 @pytest.fixture
@@ -459,35 +465,19 @@ def test_a_run_is_refused_if_another_has_ended_since_it_was_placed(world):
     world.create(2)
     first = world.placed()
     world.run({"a"})
-    start = {"program": "ngrams", "output": "x", "unit": None, "users": user_sentence(None)}
     with pytest.raises(BudgetError, match="was at work meanwhile"):
-        world.series.start(
-            first.participation,
-            expense=expense_of_plan(first.plan),
-            same_people=(),
-            run_key=None,
-            **start,
-        )
+        world.series.start(first.participation, started(first))
 
 
 def test_releases_are_refused_when_all_are_made_or_users_are_named_in_another_way(world):
     world.create(2, releases=2)
     world.run({"a"})
     private = world.placed()
-    start = {"program": "ngrams", "output": "x", "unit": None, "run_key": None}
-    spent = expense_of_plan(private.plan)
+    note = started(private)
     with pytest.raises(BudgetError, match="must name their users in one way"):
-        world.series.start(
-            private.participation, expense=spent, users="another field", same_people=(), **start
-        )
+        world.series.start(private.participation, replace(note, users="another field"))
     with pytest.raises(BudgetError, match="must be of the series: what others have spent"):
-        world.series.start(
-            private.participation,
-            expense=spent,
-            users=user_sentence(None),
-            same_people=("a" * 64,),
-            **start,
-        )
+        world.series.start(private.participation, replace(note, same_people=("a" * 64,)))
     world.run({"a"})
     with pytest.raises(BudgetError, match="has had all its 2"):
         world.run({"a"})
