@@ -42,8 +42,8 @@ def check_series(running: Running, output: str | None, *, is_here: bool) -> None
         engine, or forks of it do.
 
     Raises:
-      UsageError: One folder is missing, remote or in a release, or the run has another budget, or is on
-        an engine.
+      UsageError: One folder is missing or in a release, or the run has another budget, or is on an
+        engine with workers elsewhere.
     """
     if running.series is None and running.participants is None:
         return
@@ -59,9 +59,9 @@ def check_series(running: Running, output: str | None, *, is_here: bool) -> None
         )
     if not is_here:
         raise UsageError(
-            "`series` must be left out on an engine with workers elsewhere, since the private "
-            "folder of participants is on this machine: run without --runner, with --runner "
-            "DirectRunner, or on an engine on this machine with --environment_type LOOPBACK."
+            "`series` must be left out on an engine with workers elsewhere, since this machine "
+            "records who takes part: run without --runner, with --runner DirectRunner, or on an "
+            "engine on this machine with --environment_type LOOPBACK."
         )
     check_series_places(running.series, running.participants)
     for name, folder in (("series", running.series), ("participants", running.participants)):
@@ -144,7 +144,8 @@ class StartingParticipation(Participation):
     nothing is published before its end. That is enough:
 
     - Two runs that took one number when they were built: the second one to get the lock finds the first
-      one's list, and is refused before it records or publishes anything.
+      one's list, and is refused before it records or publishes anything. Without locks, on an object
+      store, the second one to make that list is refused.
     - A run that starts after that step finds its list, and so takes the next number, whether the first
       one has published, still works, or was killed.
     - Whom a run leaves out follows from the lists of the numbers before its own, which are whole when
@@ -269,7 +270,9 @@ def _left(series: Series, participation: Participation) -> str:
     """Returns what is told of a run that failed, whose note is removed if it does not count."""
     number = participation.place.number
     if series.forget(participation):
-        return f"the series does not count this run: release {number} is still to come."
+        return (
+            "the series does not count this run: nothing was published, and nobody has taken part."
+        )
     return (
         f"the series counts release {number}, since those who take part in it are recorded. A run with "
         "the run key, the input and the parameters of its first try repeats it."

@@ -89,7 +89,9 @@ def made(folder, cli):
 
 
 def digests_of(folder):
-    return {file.name: file.read_bytes() for file in (folder / "private").glob("0001-*.digests")}
+    return {
+        file.name[17:]: file.read_bytes() for file in (folder / "private").glob("0001-*.digests")
+    }
 
 
 @pytest.fixture(scope="module")
