@@ -17,15 +17,17 @@ release counts, whatever was published: its number is given, and its participant
 run with the same run key and parameters repeats it, with the same participants and the same bytes.
 Step 4 is made up for by the next run.
 
-One run is at work at a time: it holds locks on both folders.
+On a disk one run is at work at a time: it holds locks on both folders. On an object store several may
+start with one number, of which one records its participants (see `documents.participants`). The others
+are refused in step 2, and publish nothing.
 """
 
 import contextlib
 import dataclasses
-import datetime
 import re
+import types
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -33,11 +35,10 @@ from msgspec import Meta
 
 from beam_dpne.accounting.budget import Cap, json_bytes, read_run, spent_text
 from beam_dpne.accounting.composition import Total
-from beam_dpne.accounting.expense import Expense, as_budget_error
+from beam_dpne.accounting.expense import as_budget_error
 from beam_dpne.accounting.population import (
     Counted,
     CountedLedger,
-    KeyDigests,
     Note,
     check_together,
     check_unit,
@@ -45,6 +46,7 @@ from beam_dpne.accounting.population import (
     total_of,
 )
 from beam_dpne.documents.participants import (
+    KEY_NAME,
     SERIES_NAME,
     Participation,
     SeriesPlace,
@@ -57,7 +59,13 @@ from beam_dpne.documents.participants import (
 )
 from beam_dpne.errors import BudgetError, UsageError
 from beam_dpne.release.places import check_outside, real_path
-from beam_dpne.storage.directories import Directory, absolute_path, directory_at
+from beam_dpne.storage.directories import (
+    absolute_path,
+    check_access,
+    directory_at,
+    keeps_files,
+)
+from beam_dpne.storage.objects import is_in_store
 from beam_dpne.storage.paths import is_local
 from beam_dpne.storage.private import take_lock
 
@@ -90,7 +98,7 @@ class Series:
     """A series; its releases are read from its folder each time.
 
     Attributes:
-      path: Folder of the series, on this machine.
+      path: Folder of the series.
       id: Random name of the series.
       releases: Largest number of its releases.
       releases_per_user: Largest number of them in which one user takes part.
@@ -114,16 +122,47 @@ class Series:
             delta=self.cap.delta,
         )
 
-    def runs(self) -> dict[int, tuple[str, Counted]]:
+    def runs(
+        self, recorded: Mapping[int, str] = types.MappingProxyType({})
+    ) -> dict[int, tuple[str, Counted]]:
         """Returns the name and the note or ledger of each release, by its number and in order.
+
+        Of several tries of one number the one is returned whose participants are recorded. If those of
+        none are, none has published anything.
+
+        Args:
+          recorded: Releases whose participants are in the private folder, with the names of files.
 
         Raises:
           BudgetError: A file is missing, cannot be read, or is not of this series.
         """
-        directory = self._directory()
+        marks = marked(self.path)
+        tries = self._tries()
+        found: dict[int, tuple[str, Counted]] = {}
+        for number, runs in sorted(tries.items()):
+            decided = {name for name, run in runs.items() if isinstance(run, CountedLedger)}
+            decided |= {each[number] for each in (marks, recorded) if number in each}
+            if len(decided) > 1:
+                raise BudgetError(
+                    f"The series {self.path} must have one run for each number, but {number} has two. "
+                    f"{_OLDER}"
+                )
+            name = decided.pop() if decided else max(runs)
+            if name in runs:
+                found[number] = (name, runs[name])
+        if [*found] != [*range(1, max([0, *tries, *marks]) + 1)]:
+            raise BudgetError(
+                f"The series {self.path} must have the files of all its releases, but has only those "
+                f"of {', '.join(map(str, found))}. {_OLDER}"
+            )
+        return found
+
+    def _tries(self) -> dict[int, dict[str, Counted]]:
+        """Returns the notes and ledgers in the folder by number and name."""
+        directory = directory_at(self.path)
         with as_budget_error(f"the series {self.path} cannot be read"):
             files = sorted(directory.names())
-        found: dict[int, tuple[str, Counted]] = {}
+        found: dict[int, dict[str, Counted]] = {}
         for file in files:
             if not file.endswith(_SUFFIX) or file == SERIES_NAME or file.startswith("."):
                 continue
@@ -135,17 +174,7 @@ class Series:
                     f"{directory.path_of(file)} must be a release of this series, which has written "
                     "it. Take it out of the folder; account adds up releases of several series."
                 )
-            if number in found:
-                raise BudgetError(
-                    f"The series {self.path} must have one file for each number, but {number} has two. "
-                    f"{_OLDER}"
-                )
-            found[number] = (file.removesuffix(_SUFFIX), run)
-        if [*found] != [*range(1, len(found) + 1)]:
-            raise BudgetError(
-                f"The series {self.path} must have the files of all its releases, but has only those "
-                f"of {', '.join(map(str, found))}. {_OLDER}"
-            )
+            found.setdefault(number, {})[file.removesuffix(_SUFFIX)] = run
         return found
 
     def total(self, runs: Mapping[int, tuple[str, Counted]]) -> Total | None:
@@ -164,47 +193,31 @@ class Series:
         Raises:
           BudgetError: A folder is missing, damaged, of another series, or older than the other one.
         """
-        runs = self.runs()
+        # First what is written later, for runs that are at work meanwhile.
         marks = marked(self.path)
         recorded = open_participants(participants, self.id).recorded()
-        for number, name in recorded.items():
-            if number not in runs or runs[number][0] != name:
+        runs = self.runs(recorded)
+        for number in recorded:
+            if number not in runs:
                 raise BudgetError(
                     f"`series` and `participants` must fit together, but {participants} has "
                     f"participants of release {number} that {self.path} does not know. {_OLDER}"
                 )
-        for number, (name, run) in runs.items():
-            is_started = isinstance(run, Note) and name not in marks
-            if number not in recorded and (not is_started or number < len(runs)):
+        for number, (_, run) in runs.items():
+            is_old = number < len(runs) or number in marks or isinstance(run, CountedLedger)
+            if number not in recorded and is_old:
                 raise BudgetError(
                     f"`participants` must be the newest copy, but {participants} has no "
                     f"participants of release {number}, which {self.path} has. {_OLDER}"
                 )
         return {number: found for number, found in runs.items() if number in recorded}
 
-    def start(
-        self,
-        participation: Participation,
-        *,
-        expense: Expense,
-        program: str,
-        output: str,
-        unit: str | None,
-        users: str,
-        same_people: Sequence[str],
-        run_key: KeyDigests | None,
-    ) -> None:
+    def start(self, participation: Participation, note: Note) -> None:
         """Notes that a run starts, or refuses it.
 
         Args:
           participation: The place of the release, and the name of its file.
-          expense: Expense of the run.
-          program: Program of the run.
-          output: Directory of the release to come; empty if it stays in memory.
-          unit: The operator's noun for one user of the run, or None.
-          users: What one user of the run is.
-          same_people: SHA-256 of the ledgers of those known releases that are about the same people.
-          run_key: Commitments to the run key, if one was given.
+          note: What is noted of the run.
 
         Raises:
           BudgetError: The run has another place now, or another unit or users than the releases before,
@@ -221,25 +234,13 @@ class Series:
             )
         for each, (other, _) in counted.items():
             # A run was killed between the list of its participants and the mark.
-            mark_recorded(self.path, other)
+            mark_recorded(self.path, each, other)
             self._settle_late(each, counted)
-        note = Note(
-            program=program,
-            output=absolute_path(output).rstrip("/") if output else "",
-            date=datetime.datetime.now(datetime.UTC).date().isoformat(),
-            unit=unit,
-            expense=expense,
-            same_people=tuple(same_people),
-            run_key=run_key,
-            series=participation.place,
-            users=users,
-        )
         if number in counted and isinstance(counted[number][1], CountedLedger):
             # It is the same release again, whose ledger stays.
             return
         self._check(note, earlier)
-        if number not in counted:
-            self._remove_started(counted)
+        self._remove_lost(counted)
         self._write(name, json_bytes(note))
 
     def settle(self, participation: Participation, found: CountedLedger) -> None:
@@ -273,8 +274,11 @@ class Series:
         """
         with contextlib.suppress(BudgetError):
             counted = self.counted(participation.participants)
-            if participation.place.number not in counted:
-                self._remove_started(counted)
+            name, _ = counted.get(participation.place.number, ("", None))
+            if name != participation.name:
+                # Without a lock a worker may go on, and record participants: they need the note.
+                if is_local(self.path) and is_local(participation.participants):
+                    self._remove([participation.name])
                 return True
         return False
 
@@ -312,18 +316,20 @@ class Series:
                 f"at delta {self.cap.delta:g}, and the total would be {spent_text(total)}."
             )
 
-    def _remove_started(self, counted: Mapping[int, tuple[str, Counted]]) -> None:
-        """Removes the note of a run that published nothing, whose number is free."""
-        for number, (name, _) in self.runs().items():
-            if number not in counted:
-                self._directory().remove([name + _SUFFIX])
+    def _remove_lost(self, counted: Mapping[int, tuple[str, Counted]]) -> None:
+        """Removes notes of runs whose number another run has; where it is free, one may be at work."""
+        for number, runs in self._tries().items():
+            if number in counted:
+                self._remove([name for name in runs if name != counted[number][0]])
+
+    def _remove(self, names: Iterable[str]) -> None:
+        directory = directory_at(self.path)
+        directory.names()  # A directory of a bucket deletes only what it has seen.
+        directory.remove([name + _SUFFIX for name in names])
 
     def _write(self, name: str, data: bytes) -> None:
         with as_budget_error(f"the series {self.path} cannot be written"):
-            self._directory().put(name + _SUFFIX, data)
-
-    def _directory(self) -> Directory:
-        return directory_at(self.path)
+            directory_at(self.path).put(name + _SUFFIX, data)
 
 
 def new_name(number: int) -> str:
@@ -352,11 +358,12 @@ def create_series(
 
     Raises:
       BudgetError: A folder is there, or cannot be made.
-      UsageError: A user may take part in more releases than there are, or a folder is remote, in a
-        release or in the other one.
+      UsageError: A user may take part in more releases than there are, or a folder is in a release or
+        in the other one, or neither on a disk nor on an object store.
     """
     check_releases_per_user(releases_per_user, releases)
     check_series_places(path, participants)
+    check_access([], [path, participants])
     name = uuid.uuid4().hex
     directory = directory_at(path)
     with as_budget_error(f"the series {path} cannot be written"):
@@ -371,7 +378,9 @@ def create_series(
             epsilon=epsilon,
             delta=delta,
         )
-        directory.put(SERIES_NAME, json_bytes(file))
+        directory.replace(SERIES_NAME, json_bytes(file), seen=None)
+        if not (keeps_files(path, SERIES_NAME) and keeps_files(participants, KEY_NAME)):
+            raise BudgetError("`series` and `participants` must be on stores that keep conditions.")
     return open_series(path)
 
 
@@ -389,16 +398,17 @@ def check_releases_per_user(releases_per_user: int, releases: int) -> None:
 
 
 def check_series_places(path: str, participants: str) -> None:
-    """Checks that the two folders of a series are on this machine, and neither in the other.
+    """Checks that the two folders of a series are where they can be, and neither in the other.
 
     Raises:
-      UsageError: One is remote, in a release, or in the other one.
+      UsageError: One is on a file system that neither locks folders nor has conditional writes, in a
+        release, or in the other one.
     """
     for name, folder in (("series", path), ("participants", participants)):
-        if not is_local(folder):
+        if not is_local(folder) and not is_in_store(folder):
             raise UsageError(
-                f"`{name}` must be a folder on this machine, got `{name}={folder}`: a series needs "
-                "locks, which object stores do not have."
+                f"`{name}` must be a folder on this machine or on gs://, s3:// or azfs://, got "
+                f"`{name}={folder}`: two runs at once could take one number of the series there."
             )
         check_outside(name, folder)
     public = real_path(path) + "/"
@@ -466,9 +476,10 @@ def with_share(values: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def only_run_of(path: str, participants: str) -> Iterator[None]:
-    """Keeps other runs from a series while this one is at work.
+    """Keeps other runs from a series while this one is at work, as far as its folders are on a disk.
 
-    Both folders are locked, since a copy of one of them would have a lock of its own.
+    Both folders are locked, since a copy of one of them would have a lock of its own. On an object
+    store conditional writes decide which of two runs has a number, when it is taken.
 
     Args:
       path: Folder of the series.
@@ -479,6 +490,8 @@ def only_run_of(path: str, participants: str) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         for name, folder in (("series", path), ("participants", participants)):
+            if not is_local(folder):
+                continue
             try:
                 handle = take_lock(stack, real_path(folder), waits=False)
             except BlockingIOError:

@@ -38,8 +38,8 @@ class DataflowReleaseOperator(Release, DataflowStartFlexTemplateOperator):
     ):
         if kwargs.get("series") is not None or kwargs.get("participants") is not None:
             raise ValueError(
-                "`series` and `participants` must be left out on Dataflow, since the private folder of "
-                "participants is on one machine: use ReleaseOperator with runner='local'."
+                "`series` and `participants` must be left out on Dataflow, whose workers do not record "
+                "who takes part: use ReleaseOperator with runner='local'."
             )
         # The request is made when the task runs.
         super().__init__(body={}, append_job_name=False, **kwargs)

@@ -6,10 +6,19 @@ from her own records alone.
 
 The folder is as secret as the data. `participants.json` holds the key of the series, and each release
 has 16 files of digests, by their first four bits, and then one file that lists them. That list is
-written last, and everything is on the disk before a release publishes anything: a release with a list
+written last, and everything is stored before a release publishes anything: a release with a list
 has taken place, whatever has become of it, and one without has published nothing. A digest is 128
 bits of keyed BLAKE2b of the user's id, as the run sees it. In a series it is also that by which the run
 tells users apart, so that a release and its list cannot disagree.
+
+Folders on a disk are locked while a run is at work. Object stores have no locks, and need none. A try
+writes its digests under names of its own, and then makes two objects that nothing replaces: the list of
+its number in the private folder, and the mark of its number in the folder of the series. Each is made
+only if there is none, by a precondition of the store, and names the try. Suppose that two tries of one
+number both published. Then both have made or found the list and the mark as their own. With one private
+folder there is one list, and with copies of it one mark, which names one of them. So one number is one
+try, whose digests nobody has changed, and whom a try leaves out follows from lists that were whole when
+it took its number. Nobody can tell if both folders are copied.
 
 The list also has a keyed digest of the users' texts. A try that is killed may have left files of rows
 that somebody has seen, so that another try with the same noise must have the same texts.
@@ -32,9 +41,10 @@ import pyarrow as pa
 from beam_dpne.documents.blocks import changes, distinct_users, user_order
 from beam_dpne.elements.arrays import hash_words
 from beam_dpne.elements.batches import DocumentBlock
-from beam_dpne.errors import BudgetError
+from beam_dpne.errors import BudgetError, ReleaseError
 from beam_dpne.mechanism.randomness import RunKey, encrypt_blocks, keyed_bits, one_way_hashes
 from beam_dpne.storage.directories import Directory, directory_at, reason
+from beam_dpne.storage.paths import is_local
 
 BUDGET_NAME = "budget.json"
 SERIES_NAME = "series.json"
@@ -49,6 +59,8 @@ _RANGES = 16
 # A digest, shifted by this number, keeps its first four bits.
 _SPARE_BITS = 60
 _LIST = re.compile(r"(\d{4,})\.json")
+_MARKED = re.compile(r"(\d{4,})\.recorded")
+_DIGESTS = re.compile(r"(\d{4,})-[0-9a-f]{12}-[0-9a-f]\.digests")
 _LEFT_BEHIND = re.compile(r"\..*\.tmp-[0-9a-f]{32}")
 _OWNER_ALONE = 0o700
 _OTHERS = 0o077
@@ -140,6 +152,10 @@ class Participants:
         """Whether the participants of a release are recorded."""
         return self._directory().has(_list_name(number))
 
+    def name(self, number: int) -> str:
+        """Returns the name of the file of a release whose participants are recorded."""
+        return self._list(number).name
+
     def texts(self, number: int) -> str:
         """Returns the digest of the texts of a release whose participants are recorded."""
         return self._list(number).texts
@@ -154,42 +170,52 @@ class Participants:
           texts: The digest of their texts.
 
         Raises:
-          BudgetError: They cannot be written.
+          BudgetError: They cannot be written, or another run has recorded those of this number.
         """
         directory = self._directory()
         with _as_budget_error(f"the participants cannot be written into {self.path}"):
             if not directory.has(KEY_NAME):
                 raise BudgetError(f"{self.path} has no {KEY_NAME} any more. {_RESTORE}")
+            names = directory.names()
             # What a killed run has left of the files that it was writing.
-            directory.remove(each for each in directory.names() if _LEFT_BEHIND.fullmatch(each))
+            directory.remove(each for each in names if _LEFT_BEHIND.fullmatch(each))
+            # Another try of this number may be at work; those of earlier ones have lost it.
+            listed = {file for each in self._lists_before(number) for file in each.sha256}
+            earlier = [each for each in map(_DIGESTS.fullmatch, names) if each]
+            lost = {each[0] for each in earlier if int(each[1]) < number} - listed
+            directory.remove(sorted(lost))
             sha256: dict[str, str] = {}
             # A few of the many digests at a time, so that little more is in memory than those.
             users = [distinct_users(each) for each in users]
             for part in range(_RANGES):
                 data = _in_range(users, part).astype("<u8").tobytes()
-                file = _digests_name(number, part)
+                file = f"{name}-{part:x}.digests"
                 directory.put(file, data)
                 sha256[file] = hashlib.sha256(data).hexdigest()
-            listed = _ListFile(
+            own = _ListFile(
                 series=self.series,
                 name=name,
                 commitment=self.key.commitment(),
                 texts=texts,
                 sha256=sha256,
             )
-            directory.put(_list_name(number), msgspec.json.encode(listed))
+            _put_once(
+                directory,
+                _list_name(number),
+                msgspec.json.encode(own),
+                _taken(number),
+            )
 
-    def read(self, number: int, part: int) -> np.ndarray:
+    def _read(self, listed: _ListFile, part: int) -> np.ndarray:
         """Returns the participants of a release in one range of digests: (n, 2) uint64, sorted.
 
         Raises:
           BudgetError: The file is missing or damaged.
         """
-        file = _digests_name(number, part)
+        file = f"{listed.name}-{part:x}.digests"
         with _as_budget_error(f"{file} in {self.path} cannot be read"):
             data = self._directory().read(file)
-        known = self._list(number).sha256.get(file)
-        if data is None or hashlib.sha256(data).hexdigest() != known:
+        if data is None or hashlib.sha256(data).hexdigest() != listed.sha256.get(file):
             raise BudgetError(f"{file} in {self.path} is missing or damaged. {_RESTORE}")
         return np.frombuffer(data, "<u8").reshape(-1, 2)
 
@@ -202,13 +228,18 @@ class Participants:
           BudgetError: A file is missing or damaged.
         """
         found: list[np.ndarray] = []
+        lists = self._lists_before(number)
         for part in range(_RANGES):
-            earlier = [self.read(each, part) for each in range(1, number)]
+            earlier = [self._read(each, part) for each in lists]
             together = np.concatenate([np.zeros((0, 2), np.uint64), *earlier])
             users, times = _counted(together)
             found.append(users[times >= most])
         columns = np.empty((sum(map(len, found)), 2), np.uint64, order="F")
         return np.concatenate(found, out=columns)
+
+    def _lists_before(self, number: int) -> list[_ListFile]:
+        """Returns the lists of all earlier releases."""
+        return [self._list(each) for each in range(1, number)]
 
     def _list(self, number: int) -> _ListFile:
         file = _list_name(number)
@@ -228,17 +259,23 @@ class Participants:
 
 
 def create_participants(path: str, series: str) -> None:
-    """Makes the private folder of a new series, which only its owner can use.
+    """Makes the private folder of a new series, which on a disk only its owner can use.
+
+    Who can use an object store is decided by the rights of its bucket.
 
     Raises:
       BudgetError: There is something at the path, or the folder cannot be made.
     """
-    with _as_budget_error(f"`participants` must be a new folder, got {path}"):
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        os.mkdir(path, _OWNER_ALONE)
-        secret = os.urandom(32).hex()
-        file = _KeyFile(series=series, key=secret)
-        directory_at(path, is_private=True).put(KEY_NAME, msgspec.json.encode(file))
+    taken = f"`participants` must be a new folder, got {path}"
+    with _as_budget_error(taken):
+        if is_local(path):
+            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+            os.mkdir(path, _OWNER_ALONE)
+        directory = directory_at(path, is_private=True)
+        if directory.names():
+            raise BudgetError(f"{taken}, which has files.")
+        file = _KeyFile(series=series, key=os.urandom(32).hex())
+        _put_once(directory, KEY_NAME, msgspec.json.encode(file), f"{taken}, which has a key.")
 
 
 def open_participants(path: str, series: str) -> Participants:
@@ -249,7 +286,7 @@ def open_participants(path: str, series: str) -> Participants:
         it.
     """
     with _as_budget_error(f"`participants` must be the private folder of the series, got {path}"):
-        mode = os.stat(path).st_mode
+        mode = os.stat(path).st_mode if is_local(path) else _OWNER_ALONE
         data = directory_at(path).read(KEY_NAME)
     if data is None and (what := what_is_at(path)):
         raise BudgetError(
@@ -350,9 +387,11 @@ class Participation:
           users: The digests of those who take part, (n, 2) uint64 each; they may be repeated.
           texts: Digests that add up to that of their texts, (2,) uint64 each.
 
+        A worker may do this twice, or two workers at once: they write the same bytes.
+
         Raises:
-          BudgetError: They cannot be written, or an earlier try of the release has other participants
-            or texts.
+          BudgetError: They cannot be written, another run has recorded those of this number, or an
+            earlier try of the release has other participants or texts.
         """
         number = self.place.number
         total = np.sum([np.zeros(2, np.uint64), *texts], axis=0, dtype=np.uint64)
@@ -360,45 +399,70 @@ class Participation:
         if not directory_at(self.path).has(f"{self.name}.json"):
             raise BudgetError(
                 f"the note of this run must be in the series {self.path} until it is published, but "
-                "another run has removed it, which uses a copy of a folder of the series. Use the "
-                "newest copies of both folders, and no others."
+                "another run has removed it, or it was never there. Use the newest copies of both "
+                "folders, and no others."
             )
         if not self.folder.has_list(number):
             self.folder.write(number, self.name, users, digest)
+        elif self.folder.name(number) != self.name:
+            raise BudgetError(_taken(number))
         elif self.folder.texts(number) != digest:
             raise BudgetError(
                 f"`input` must be that of the first try of release {number} of the series, "
                 "which had this run key, but other users take part or their texts are others. Take a "
                 "fresh run key: then this is the next release of the series."
             )
-        mark_recorded(self.path, self.name)
+        mark_recorded(self.path, number, self.name)
 
 
 def _participation(place: SeriesPlace, path: str, participants: str, name: str) -> Participation:
     return Participation(place=place, path=path, participants=participants, name=name)
 
 
-def mark_recorded(path: str, name: str) -> None:
+def mark_recorded(path: str, number: int, name: str) -> None:
     """Notes in the folder of a series that the participants of a release are recorded.
 
-    So a copy of the private folder from before that is known to be too old.
+    So a copy of the private folder from before that is known to be too old, and of two runs of one
+    number that are given two copies one is refused.
 
     Raises:
-      BudgetError: The mark cannot be written.
+      BudgetError: The mark cannot be written, or another run has marked this number.
     """
     with _as_budget_error(f"the series {path} cannot be written"):
-        directory_at(path).put(name + _MARK, b"")
+        _put_once(
+            directory_at(path),
+            f"{number:04}{_MARK}",
+            name.encode(),
+            f"release {number} of the series {path} must be that of this run, but another run has "
+            "taken it, with a copy of the private folder. Use the newest copies of both folders alone.",
+        )
 
 
-def marked(path: str) -> set[str]:
-    """Returns the names of the releases of a series that are noted as recorded.
+def marked(path: str) -> dict[int, str]:
+    """Returns the releases of a series that are noted as recorded: their numbers, and names of files.
 
     Raises:
       BudgetError: The folder cannot be read.
     """
     with _as_budget_error(f"the series {path} cannot be read"):
-        names = directory_at(path).names()
-    return {name.removesuffix(_MARK) for name in names if name.endswith(_MARK)}
+        directory = directory_at(path)
+        found = [each for each in map(_MARKED.fullmatch, directory.names()) if each]
+        return {int(each[1]): (directory.read(each[0]) or b"").decode() for each in found}
+
+
+def _put_once(directory: Directory, file: str, data: bytes, refusal: str) -> None:
+    """Writes a file that nothing replaces; one with these bytes, which this run has written, is left.
+
+    On a disk the caller has the lock of the folder, and on an object store the write has the
+    precondition that there is no such object.
+
+    Raises:
+      BudgetError: The file has other bytes; the message is `refusal`.
+    """
+    try:
+        directory.replace(file, data, seen=None)
+    except ReleaseError:
+        raise BudgetError(refusal) from None
 
 
 def what_is_at(path: str) -> str:
@@ -449,12 +513,12 @@ def _as_budget_error(failure: str) -> Iterator[None]:
         raise BudgetError(f"{failure} ({reason(error)}).") from None
 
 
+def _taken(number: int) -> str:
+    return f"another run has taken release {number} of the series meanwhile. Start this one again."
+
+
 def _list_name(number: int) -> str:
     return f"{number:04}.json"
-
-
-def _digests_name(number: int, part: int) -> str:
-    return f"{number:04}-{part:x}.digests"
 
 
 def _in_range(users: Sequence[np.ndarray], part: int) -> np.ndarray:

@@ -39,8 +39,9 @@ def works_here(runner: str, environment_type: str | None) -> bool:
     if name in (LOCAL, *EMBEDDED):
         return True
     if environment_type is None:
-        # Prism has the launcher as its worker unless it is told otherwise.
-        return name == "prismrunner"
+        # Prism has the launcher as its worker unless it is told otherwise. Beam's own DirectRunner,
+        # which Beam YAML takes, is Prism or the embedded runner.
+        return name in ("prismrunner", "switchingdirectrunner")
     return environment_type.upper() == "LOOPBACK"
 
 

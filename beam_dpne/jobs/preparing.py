@@ -297,7 +297,8 @@ def _check_places(made: Made, options: "_Options") -> None:
     output = made[Writing].output if Writing in made else None
     read = [*inputs, *filter(None, (key, words))]
     temporary = None if options is None else options.temp_location
-    written = filter(None, (output, rejects, temporary, budget))
+    folders = (made[Running].series, made[Running].participants)
+    written = filter(None, (output, rejects, temporary, budget, *folders))
     if output is not None:
         if options is not None and options.runner is not None:
             _check_beside(options, output)

@@ -2,12 +2,15 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+import datetime
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from beam_dpne.accounting.composition import plan_of_share, share_of
 from beam_dpne.accounting.expense import expense_of_plan
-from beam_dpne.accounting.population import CountedLedger, read_counted
+from beam_dpne.accounting.population import CountedLedger, Note, read_counted
 from beam_dpne.accounting.series import (
     Series,
     check_series_places,
@@ -15,13 +18,14 @@ from beam_dpne.accounting.series import (
     only_run_of,
     open_series,
 )
-from beam_dpne.documents.participants import Participation
+from beam_dpne.documents.participants import Participation, SeriesPlace
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.errors import BudgetError, UsageError
 from beam_dpne.jobs.budgets import key_digests, same_people_of
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Running, Writing
 from beam_dpne.jobs.showing import Showing
+from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import user_sentence
 from beam_dpne.release.places import check_no_release_in, check_not_below, check_outside
 from beam_dpne.release.schema import ReleaseNotes
@@ -38,8 +42,8 @@ def check_series(running: Running, output: str | None, *, is_here: bool) -> None
         engine, or forks of it do.
 
     Raises:
-      UsageError: One folder is missing, remote or in a release, or the run has another budget, or is on
-        an engine.
+      UsageError: One folder is missing or in a release, or the run has another budget, or is on an
+        engine with workers elsewhere.
     """
     if running.series is None and running.participants is None:
         return
@@ -55,9 +59,9 @@ def check_series(running: Running, output: str | None, *, is_here: bool) -> None
         )
     if not is_here:
         raise UsageError(
-            "`series` must be left out on an engine with workers elsewhere, since the private "
-            "folder of participants is on this machine: run without --runner, with --runner "
-            "DirectRunner, or on an engine on this machine with --environment_type LOOPBACK."
+            "`series` must be left out on an engine with workers elsewhere, since this machine "
+            "records who takes part: run without --runner, with --runner DirectRunner, or on an "
+            "engine on this machine with --environment_type LOOPBACK."
         )
     check_series_places(running.series, running.participants)
     for name, folder in (("series", running.series), ("participants", running.participants)):
@@ -78,12 +82,7 @@ def placed(private: PrivateRun, running: Running) -> PrivateRun:
       BudgetError: The series has had all its releases, or one under this run key with other parameters,
         or a folder is missing, damaged, of another series, or older than the other one.
     """
-    described = private.described or private.row_description
-    if described.format == "sequences" or "record_is_user" in dict(described.details):
-        raise UsageError(
-            "`series` must be left out if records have no users, as with `record_is_user`: nobody "
-            "could be found in two releases. Name a `user_field`."
-        )
+    refuse_records_without_users(private.described or private.row_description)
     series = open_series(running.series or "")
     participants = absolute_path(running.participants or "")
     counted = series.counted(participants)
@@ -122,6 +121,106 @@ def placed(private: PrivateRun, running: Running) -> PrivateRun:
     return at(number, new_name(number))
 
 
+def refuse_records_without_users(described: InputDescription) -> None:
+    """Raises UsageError if records name no users, so that none could be found in two releases."""
+    if described.format == "sequences" or "record_is_user" in dict(described.details):
+        raise UsageError(
+            "`series` must be left out if records have no users, as with `record_is_user`: nobody "
+            "could be found in two releases. Name a `user_field`."
+        )
+
+
+def _note_of(made: Made, private: PrivateRun) -> Note:
+    """Returns what is noted of a run that has its place in a series."""
+    output = made[Writing].output if Writing in made else ""
+    return Note(
+        program=private.plan.program,
+        output=absolute_path(output).rstrip("/") if output else "",
+        date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        unit=made[ReleaseNotes].unit if ReleaseNotes in made else None,
+        expense=expense_of_plan(private.plan),
+        same_people=same_people_of(made),
+        run_key=key_digests(private),
+        series=None if private.participation is None else private.participation.place,
+        users=user_sentence(private.described),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StartingParticipation(Participation):
+    """The participation in a release that starts when its participants are recorded.
+
+    It is for a step of somebody's pipeline, whose launcher is not ours and cannot keep a lock for the
+    time of the run. One step has the lock while it writes the note and records who takes part, and
+    nothing is published before its end. That is enough:
+
+    - Two runs that took one number when they were built: the second one to get the lock finds the first
+      one's list, and is refused before it records or publishes anything. Without locks, on an object
+      store, the second one to make that list is refused.
+    - A run that starts after that step finds its list, and so takes the next number, whether the first
+      one has published, still works, or was killed.
+    - Whom a run leaves out follows from the lists of the numbers before its own, which are whole when
+      it takes its number and never change, so that they may be read before the step.
+    - The step may be repeated: after its end the note and the list are those of this run, with the same
+      texts, and before its end there is no list and the number is free.
+
+    Attributes:
+      note: What is noted of the run.
+    """
+
+    note: Note
+
+    def __reduce__(self):
+        return _starting, (self.place, self.path, self.participants, self.name, self.note)
+
+    def record(self, users: Sequence[np.ndarray], texts: Sequence[np.ndarray]) -> None:
+        """Notes the run, and records its participants, while no other run of the series is at work.
+
+        Raises:
+          BudgetError: The series does not allow the run, or another one is at work, or as of
+            `Participation.record`.
+        """
+        with only_run_of(self.path, self.participants):
+            open_series(self.path).start(self, self.note)
+            super().record(users, texts)
+
+
+def _starting(
+    place: SeriesPlace, path: str, participants: str, name: str, note: Note
+) -> StartingParticipation:
+    return StartingParticipation(
+        place=place, path=path, participants=participants, name=name, note=note
+    )
+
+
+def starting(made: Made, private: PrivateRun) -> PrivateRun:
+    """Returns a run with its place in its series, which starts when its participants are recorded.
+
+    Args:
+      made: the groups of parameters of the run, which name the series.
+      private: the run.
+
+    Raises:
+      UsageError, BudgetError: as of `placed`.
+    """
+    run = placed(private, made[Running])
+    own = run.participation
+    if own is None:
+        return run
+    note = _note_of(made, run)
+    participation = _starting(own.place, own.path, own.participants, own.name, note)
+    return dataclasses.replace(run, participation=participation)
+
+
+def settle(participation: Participation, output: str, tell: Callable[[str], None]) -> None:
+    """Puts the ledger of a published release into its series, or tells why that is not possible."""
+    try:
+        open_series(participation.path).settle(participation, read_counted(output))
+    except BudgetError as error:
+        # A release that was published is whole, whatever its series says of it.
+        tell(str(error))
+
+
 class Started(NamedTuple):
     """A run of a series whose note is written.
 
@@ -157,16 +256,7 @@ def started_series(made: Made, private: PrivateRun, showing: Showing) -> Iterato
         return
     series = open_series(participation.path)
     with only_run_of(participation.path, participation.participants):
-        series.start(
-            participation,
-            expense=expense_of_plan(private.plan),
-            program=private.plan.program,
-            output=made[Writing].output if Writing in made else "",
-            unit=made[ReleaseNotes].unit,
-            users=user_sentence(private.described),
-            same_people=same_people_of(made),
-            run_key=key_digests(private),
-        )
+        series.start(participation, _note_of(made, private))
         try:
             yield Started(series, participation)
         except BaseException:
@@ -184,18 +274,16 @@ def kept_series(made: Made, private: PrivateRun, showing: Showing) -> Iterator[N
     with started_series(made, private, showing) as started:
         yield
         if started is not None:
-            try:
-                started.settle(read_counted(made[Writing].output))
-            except BudgetError as error:
-                # A release that was published is whole, whatever its series says of it.
-                showing.tell(str(error))
+            settle(started.participation, made[Writing].output, showing.tell)
 
 
 def _left(series: Series, participation: Participation) -> str:
     """Returns what is told of a run that failed, whose note is removed if it does not count."""
     number = participation.place.number
     if series.forget(participation):
-        return f"the series does not count this run: release {number} is still to come."
+        return (
+            "the series does not count this run: nothing was published, and nobody has taken part."
+        )
     return (
         f"the series counts release {number}, since those who take part in it are recorded. A run with "
         "the run key, the input and the parameters of its first try repeats it."

@@ -390,6 +390,18 @@ def directory_at(path: str, *, is_private: bool = False) -> Directory:
     return Directory(path) if store is None else ObjectDirectory(path, store)
 
 
+def keeps_files(path: str, name: str) -> bool:
+    """Returns whether a file stays in a directory when a write expects that there is none.
+
+    Some services that speak the protocol of another one ignore the condition; then the file is lost.
+    """
+    try:
+        directory_at(path).replace(name, b"", seen=None)
+    except ReleaseError:
+        return True
+    return False
+
+
 def check_access(
     reading: Sequence[str], writing: Sequence[str], options: "PipelineOptions | None" = None
 ) -> None:

@@ -76,6 +76,11 @@ class ObjectStore(Protocol):
         ...
 
 
+def is_in_store(path: str) -> bool:
+    """Returns whether a path is on an object store, whose writes may have conditions."""
+    return scheme_of(path) in _MODULES
+
+
 def store_of(path: str) -> ObjectStore | None:
     """Returns the store of a path, or None if the path is local or of another file system."""
     module = _MODULES.get(scheme_of(path) or "")

@@ -9,16 +9,19 @@ made of them by the names of the columns.
 import dataclasses
 import functools
 import json
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import apache_beam as beam
 import pyarrow as pa
+from apache_beam.pipeline import PipelineVisitor
 from apache_beam.pvalue import AsIter, PBegin, PCollection
 from apache_beam.typehints.row_type import RowTypeConstraint
 
 from beam_dpne.documents.blocks import GROUP, TEXT, USER
+from beam_dpne.documents.participants import Participation
 from beam_dpne.documents.rows import checked_names
 from beam_dpne.documents.steps import (
     BatchDocuments,
@@ -28,7 +31,15 @@ from beam_dpne.documents.steps import (
     steps_before,
 )
 from beam_dpne.errors import UsageError
-from beam_dpne.jobs.engine import is_classic_template
+from beam_dpne.jobs.engine import BeamOptions, is_classic_template
+from beam_dpne.jobs.made import Made
+from beam_dpne.jobs.parameters import Running
+from beam_dpne.jobs.series import (
+    check_series,
+    refuse_records_without_users,
+    settle,
+    starting,
+)
 from beam_dpne.lists.copies import refuse_input
 from beam_dpne.ngrams.steps import PrivateNgrams
 from beam_dpne.phrase_counts.steps import CountPhrases
@@ -37,9 +48,11 @@ from beam_dpne.reading.options import InputDescription, ReadOptions, names_of
 from beam_dpne.reading.records import check_fields
 from beam_dpne.reading.rejects import Tally
 from beam_dpne.reading.steps import ReadFiles, check_tallies
+from beam_dpne.release.ledger import user_sentence
 from beam_dpne.release.places import check_not_below, check_outside
 from beam_dpne.release.steps import WriteRelease
 
+_LOGGER = logging.getLogger(__name__)
 # Signs in the name of a field, or in a path, that no name of a row has.
 _NO_NAME = re.compile(r"\W+")
 # Keys of private transforms that name files which must not be published.
@@ -164,10 +177,12 @@ class PrivateRows(beam.PTransform):
       transform: the private transform.
       keys: its keys. Public files that they name must not be files from which the rows come, and
         secret ones must not be in the directory of a release.
+      made: all groups of its keys, which name its series, if it has one.
     """
 
     transform: DocumentsTransform
     keys: Mapping[str, Any]
+    made: Made
 
     def __post_init__(self):
         super().__init__(type(self.transform).__name__)
@@ -181,6 +196,8 @@ class PrivateRows(beam.PTransform):
                 "template_location needs `run_key_file`: a template is run many times, and a fresh key "
                 "would be frozen in it."
             )
+        options = BeamOptions(runner=rows.pipeline.runner, pipeline_options=rows.pipeline.options)
+        check_series(self.made[Running], None, is_here=options.is_here)
         result: Any = self._released(rows)
         return {"rows": result.rows, "ledger": result.ledger | "Ledger" >> _in_field("ledger")}
 
@@ -236,7 +253,60 @@ class PrivateRows(beam.PTransform):
         elif readers:
             described = _described(transform.row_description, readers)
             transform = dataclasses.replace(transform, described=described)
+        if self.made[Running].series is not None:
+            _check_users_of_series(transform, readers)
+            transform = cast("DocumentsTransform", starting(self.made, transform))
+            _refuse_second_of_series(transform, rows.pipeline)
         return records | "Release" >> transform
+
+
+def _check_users_of_series(transform: DocumentsTransform, readers: Sequence[ReadRows]) -> None:
+    """Checks that the ids of a release's users are those that its readers give.
+
+    Rows of other sources may have another form of a user's id in each release, and what the readers of
+    a service do is not known here.
+
+    Raises:
+      UsageError: rows come from elsewhere, or their users have another name or form.
+    """
+    for reader in readers:
+        refuse_records_without_users(reader.description)
+    ways = [user_sentence(reader.description) for reader in readers]
+    here = user_sentence(transform.described)
+    if {*ways} != {here}:
+        raise UsageError(
+            "`series` must be given for rows of ReadDocuments in this Python whose users are named as "
+            f"in ReadDocuments, got {' and '.join(ways) or 'other rows'} there, and here {here}."
+        )
+
+
+def _refuse_second_of_series(transform: DocumentsTransform, pipeline: beam.Pipeline) -> None:
+    """Raises UsageError if a pipeline has another release of a series, which has the same number."""
+    found = _Participations()
+    pipeline.visit(found)
+    own = cast("Participation", transform.participation)
+    if own.place.id in found.series:
+        raise UsageError(
+            "`series` must be given to one transform of a pipeline, since a release follows from who "
+            "took part in the one before: make each release by a run of its own."
+        )
+
+
+class _Participations(PipelineVisitor):
+    """Finds the series of the releases in a pipeline.
+
+    Attributes:
+      series: names of the series.
+    """
+
+    def __init__(self):
+        self.series: set[str] = set()
+
+    def enter_composite_transform(self, transform_node: Any) -> None:
+        """Looks at a step, and goes on with those in it."""
+        step = transform_node.transform
+        if isinstance(step, DocumentsTransform) and step.participation is not None:
+            self.series.add(step.participation.place.id)
 
 
 def _by_row_names(transform: DocumentsTransform, read: ReadOptions) -> DocumentsTransform:
@@ -306,6 +376,25 @@ class WriteRows(beam.PTransform):
                 for name in _SECRET_KEYS:
                     for path in names_of(step.transform.keys.get(name) or ()):
                         check_not_below(name, path, self.write.output)
+                check_series(step.transform.made[Running], self.write.output, is_here=True)
         text = beam.Map(lambda row: row.ledger).with_output_types(str)
         given: Any = {"rows": outputs["rows"], "ledger": outputs["ledger"] | "Ledger" >> text}
-        return cast("PCollection", given | "Release" >> self.write | "Path" >> _in_field("path"))
+        written = given | "Release" >> self.write
+        placed = {
+            step.full_label: step.transform.participation
+            for step in steps_before(outputs["rows"])
+            if isinstance(step.transform, DocumentsTransform)
+        }
+        if placed and (participation := next(iter(placed.values()))) is not None:
+            settled = beam.Map(_settled, participation, self.write.output)
+            written = written | "Settle" >> settled.with_output_types(str)
+        return cast("PCollection", written | "Path" >> _in_field("path"))
+
+
+def _settled(path: str, participation: Participation, output: str) -> str:
+    """Puts the ledger of a published release into its series, and passes its path on.
+
+    If the run is killed before that, its note stays, which counts as much as the ledger.
+    """
+    settle(participation, output, _LOGGER.warning)
+    return path

@@ -56,8 +56,6 @@ _TRANSFORMS = {
     ProbabilitiesPlan: "BayesianCounts",
     PhraseCountsPlan: "CountPhrases",
 }
-# What a run keeps beside its release, which no transform does that is one step of a pipeline.
-_OF_A_RUN = ("budget", "series", "participants")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,11 +138,10 @@ def _made(
       ValueError: a key is unknown, missing or wrong.
     """
     for name in config:
-        if name in _OF_A_RUN:
+        if name == "budget":
             raise UsageError(
-                f"{transform} must be given without {name}, since a pipeline of Beam YAML keeps no "
-                "budget and no series: run beam-dpne with it on this machine, or the operators for "
-                "Airflow."
+                f"{transform} must be given without budget, since a pipeline of Beam YAML keeps none: "
+                "run beam-dpne with it on this machine, or the operators for Airflow."
             )
         if name not in known:
             hint = did_you_mean(str(name), known)
@@ -208,7 +205,7 @@ def _private_keys(plan: type) -> Groups:
         PlanFile: (),
         ReadOptions: ("user_field", "text_field"),
         Tokenizing: (),
-        Running: ("run_key_file", "partitions"),
+        Running: ("run_key_file", "partitions", "series", "participants"),
     }
 
 
@@ -292,7 +289,7 @@ def PrivateNgrams(made: Made) -> beam.PTransform:
         partitions=common.partitions,
         run_key=common.run_key,
     )
-    return PrivateRows(transform=transform, keys=common.keys)
+    return PrivateRows(transform=transform, keys=common.keys, made=made)
 
 
 def _known(made: Made, max_length: int) -> KnownNgrams | None:
@@ -328,7 +325,7 @@ def PrivateSetUnion(made: Made) -> beam.PTransform:
         partitions=common.partitions,
         run_key=common.run_key,
     )
-    return PrivateRows(transform=transform, keys=common.keys)
+    return PrivateRows(transform=transform, keys=common.keys, made=made)
 
 
 @_keys({PublicCounting: ("public",), **_private_keys(ProbabilitiesPlan)})
@@ -363,7 +360,7 @@ def BayesianCounts(made: Made) -> beam.PTransform:
         partitions=common.partitions,
         run_key=common.run_key,
     )
-    return PrivateRows(transform=transform, keys=common.keys)
+    return PrivateRows(transform=transform, keys=common.keys, made=made)
 
 
 @_keys(
@@ -403,7 +400,7 @@ def CountPhrases(made: Made) -> beam.PTransform:
         partitions=common.partitions,
         run_key=common.run_key,
     )
-    return PrivateRows(transform=transform, keys=common.keys)
+    return PrivateRows(transform=transform, keys=common.keys, made=made)
 
 
 @_keys({Writing: (), ReleaseNotes: ()})

@@ -84,16 +84,7 @@ class World:
         private = self.placed(plan, key)
         participation = private.participation
         output = self.folder / f"release-{participation.place.number}"
-        start = {
-            "expense": expense_of_plan(private.plan),
-            "program": private.plan.program,
-            "output": str(output),
-            "unit": None,
-            "users": user_sentence(None),
-            "same_people": (),
-            "run_key": key_digests(private),
-        }
-        self.series.start(participation, **start)
+        self.series.start(participation, started(private, output))
         if until == "start":
             return participation.place.number
         keys = private.run_keys()
@@ -114,6 +105,21 @@ class World:
     def _digests(self, participation, users):
         names = sorted(users)
         return zip(names, participation.digests(pa.array(names)).tolist(), strict=True)
+
+
+def started(private, output="x"):
+    """What is noted of a run."""
+    return Note(
+        expense=expense_of_plan(private.plan),
+        program=private.plan.program,
+        output=str(output),
+        date="2026-01-01",
+        unit=None,
+        users=user_sentence(None),
+        same_people=(),
+        run_key=key_digests(private),
+        series=private.participation.place,
+    )
 
 
 @pytest.fixture
@@ -398,7 +404,10 @@ def test_what_is_public_is_the_same_however_many_take_part(tmp_path):
     shown = []
     for world in worlds:
         files = sorted((world.folder / "series").iterdir())
-        shown.append([(file.name[:4], file.suffix, file.read_bytes()) for file in files])
+        # A mark holds the random name of its run.
+        sizes = [(file.name[:4], file.suffix, file.stat().st_size) for file in files]
+        data = [file.read_bytes() for file in files if file.suffix == ".json"]
+        shown.append((sizes, data))
     assert shown[0] == shown[1]
 
 
@@ -433,14 +442,25 @@ DAMAGES = {
         "has schema 'beam_dpne/series/9'; this version reads beam_dpne/series/1",
     ),
     "a damaged list": (lambda p, s: (p / "0002.json").write_text("[]"), "is damaged"),
-    "no digests": (lambda p, s: (p / "0001-a.digests").unlink(), "0001-a.digests in .* is missing"),
+    "no digests": (
+        lambda p, s: next(p.glob("0001-*-a.digests")).unlink(),
+        "0001-.*-a.digests in .* is missing",
+    ),
     "other digests": (
-        lambda p, s: (p / "0001-a.digests").write_bytes(bytes(16)),
-        "0001-a.digests in .* is missing or damaged",
+        lambda p, s: next(p.glob("0001-*-a.digests")).write_bytes(bytes(16)),
+        "0001-.*-a.digests in .* is missing or damaged",
     ),
     "an older copy of the series": (
-        lambda p, s: [each.unlink() for each in s.glob("0002-*")],
+        lambda p, s: [each.unlink() for each in s.glob("0002*")],
         "participants of release 2 that .* does not know",
+    ),
+    "a mark without its note": (
+        lambda p, s: next(s.glob("0002-*.json")).unlink(),
+        "must have the files of all its releases",
+    ),
+    "a mark of another run": (
+        lambda p, s: (s / "0002.recorded").write_text("0002-aaaaaaaaaaaa"),
+        "2 has two",
     ),
     "a series without its first release": (
         lambda p, s: [each.unlink() for each in s.glob("0001-*")],
@@ -525,7 +545,7 @@ def test_a_run_whose_note_another_has_removed_publishes_nothing(world, tmp_path)
     world.run({"a"}, until="start")
     digests = first.digests(pa.array(["a"]))
     assert first.place.number == world.run({"a"}, until="record")
-    with pytest.raises(BudgetError, match="another run has removed it"):
+    with pytest.raises(BudgetError, match="another run has removed it, or it was never there"):
         dataclasses.replace(first, participants=str(tmp_path / "copy")).record([digests], texts=[])
     assert not (tmp_path / "copy" / "0001.json").exists()
     found = read_counted(write_ledger(tmp_path / "release", PLANS[0], series=first.place))
@@ -533,39 +553,71 @@ def test_a_run_whose_note_another_has_removed_publishes_nothing(world, tmp_path)
         world.series.settle(first, found)
 
 
+def begun(world, user):
+    """A run that has started, and what it records."""
+    private = world.placed()
+    world.series.start(private.participation, started(private))
+    return private.participation, [private.participation.digests(pa.array([user]))]
+
+
+def test_of_two_runs_of_one_number_without_locks_one_has_it_and_the_other_publishes_nothing(world):
+    """As on an object store."""
+    world.create(1)
+    (first, users), (second, others) = begun(world, "a"), begun(world, "b")
+    second.record(others, texts=[])
+    for _ in range(2):
+        with pytest.raises(BudgetError, match="another run has taken release 1"):
+            first.record(users, texts=[])
+    assert world.series.forget(first)
+    assert not world.series.forget(second)
+    third, _ = begun(world, "b")
+    assert third.place.number == 2
+    assert third.may_take_part(np.concatenate([*users, *others])).tolist() == [True, False]
+
+
+def test_of_two_runs_with_copies_of_the_private_folder_one_is_refused_by_its_mark(world, tmp_path):
+    world.create(1)
+    shutil.copytree(tmp_path / "private", tmp_path / "copy")
+    (first, users), (second, others) = begun(world, "a"), begun(world, "b")
+    second.record(others, texts=[])
+    copied = dataclasses.replace(first, participants=str(tmp_path / "copy"))
+    with pytest.raises(BudgetError, match="with a copy of the private folder"):
+        copied.record(users, texts=[])
+    # The copy knows another first release than the series.
+    with pytest.raises(BudgetError, match="1 has two"):
+        world.series.counted(str(tmp_path / "copy"))
+    assert [*world.series.counted(str(tmp_path / "private"))] == [1]
+
+
+def test_what_runs_have_left_that_lost_their_number_is_removed_by_a_later_one(world, tmp_path):
+    world.create(2)
+    (first, _), (second, others) = begun(world, "a"), begun(world, "b")
+    for part in range(3):
+        (tmp_path / "private" / f"{first.name}-{part}.digests").touch()
+    second.record(others, texts=[])
+    world.run({"a"})
+    left = {path.name for folder in ("private", "series") for path in (tmp_path / folder).iterdir()}
+    assert not [name for name in left if name.startswith(first.name)]
+    assert len([name for name in left if name.startswith(second.name)]) == 17
+
+
 def test_a_run_is_refused_if_another_has_ended_since_it_was_placed(world):
     world.create(2)
     first = world.placed()
     world.run({"a"})
-    start = {"program": "ngrams", "output": "x", "unit": None, "users": user_sentence(None)}
     with pytest.raises(BudgetError, match="was at work meanwhile"):
-        world.series.start(
-            first.participation,
-            expense=expense_of_plan(first.plan),
-            same_people=(),
-            run_key=None,
-            **start,
-        )
+        world.series.start(first.participation, started(first))
 
 
 def test_releases_are_refused_when_all_are_made_or_users_are_named_in_another_way(world):
     world.create(2, releases=2)
     world.run({"a"})
     private = world.placed()
-    start = {"program": "ngrams", "output": "x", "unit": None, "run_key": None}
-    spent = expense_of_plan(private.plan)
+    note = started(private)
     with pytest.raises(BudgetError, match="must name their users in one way"):
-        world.series.start(
-            private.participation, expense=spent, users="another field", same_people=(), **start
-        )
+        world.series.start(private.participation, replace(note, users="another field"))
     with pytest.raises(BudgetError, match="must be of the series: what others have spent"):
-        world.series.start(
-            private.participation,
-            expense=spent,
-            users=user_sentence(None),
-            same_people=("a" * 64,),
-            **start,
-        )
+        world.series.start(private.participation, replace(note, same_people=("a" * 64,)))
     world.run({"a"})
     with pytest.raises(BudgetError, match="has had all its 2"):
         world.run({"a"})
@@ -585,11 +637,13 @@ def test_a_run_that_published_and_was_killed_is_settled_by_the_next_one(world):
     [
         ("s", "s/private", "must be outside the folder of the series"),
         ("p/series", "p", "must be outside the folder of the series"),
-        ("gs://bucket/s", "p", "must be a folder on this machine"),
-        ("s", "gs://bucket/p", "must be a folder on this machine"),
+        ("hdfs://host/s", "p", "must be a folder on this machine or on gs://"),
+        ("s", "hdfs://host/p", "must be a folder on this machine or on gs://"),
     ],
 )
-def test_folders_of_a_new_series_are_apart_and_on_this_machine(tmp_path, series, participants, why):
+def test_folders_of_a_new_series_are_apart_and_where_one_run_has_a_number(
+    tmp_path, series, participants, why
+):
     paths = [each if "://" in each else str(tmp_path / each) for each in (series, participants)]
     budget = {"epsilon": EPSILON, "delta": DELTA}
     with pytest.raises(UsageError, match=why):

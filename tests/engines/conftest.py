@@ -150,7 +150,10 @@ def check_same_series(launch, run_key_file, tmp_path) -> Callable[..., None]:
                 ended = launch("ngrams", *given, *output, *options, timeout=400)
                 assert ended.status == 0, ended.err
             releases = [release_bytes(tmp_path / f"{name} {number}") for number in (1, 2)]
-            digests = {path.name: path.read_bytes() for path in private.glob("*.digests")}
+            digests = {
+                path.name[:4] + path.name[17:]: path.read_bytes()
+                for path in private.glob("*.digests")
+            }
             found.append((*releases, digests))
         assert found[0] == found[1]
         sizes = [len(data) for name, data in found[1][2].items() if name.startswith("0002")]

@@ -57,6 +57,7 @@ class Gate(http.server.ThreadingHTTPServer):
     Attributes:
       rule: the HTTP status to answer with; None: the emulator's answer.
       requests: what was asked, in order.
+      honours: whether a write depends on the generation that it names.
     """
 
     daemon_threads = True
@@ -67,6 +68,7 @@ class Gate(http.server.ThreadingHTTPServer):
         self.address = f"http://127.0.0.1:{self.server_address[1]}"
         self.rule: Callable[[Request], int | None] = lambda _: None
         self.requests: list[Request] = []
+        self.honours = True
         self._one_write = threading.Lock()
 
     def answer(self, request: Request, headers: dict[str, str]) -> tuple[int, dict, bytes]:
@@ -76,7 +78,7 @@ class Gate(http.server.ThreadingHTTPServer):
             return status, {"Content-Type": "application/json"}, json.dumps(error).encode()
         query = urllib.parse.parse_qs(urllib.parse.urlsplit(request.path).query)
         wanted = query.get("ifGenerationMatch")
-        if request.method == "GET" or not wanted:
+        if request.method == "GET" or not wanted or not self.honours:
             return self._pass_on(request, headers)
         with self._one_write:
             status, _, body = self._pass_on(Request("GET", request.object_path(), b""), {})
@@ -137,6 +139,10 @@ class Bucket:
         self._bucket.blob(name).upload_from_string(data)
         return self.path(name)
 
+    def remove(self, *names: str) -> None:
+        for name in names:
+            self._bucket.blob(name).delete()
+
     def names(self, prefix: str = "") -> list[str]:
         return [blob.name for blob in self._client.list_blobs(self.name, prefix=prefix)]
 
@@ -179,6 +185,7 @@ def gate(emulator) -> Iterator[Gate]:
     """The gate, which lets everything pass in the beginning."""
     yield emulator
     emulator.rule = lambda _: None
+    emulator.honours = True
 
 
 @pytest.fixture

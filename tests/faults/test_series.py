@@ -6,9 +6,11 @@ import subprocess
 import sys
 
 import pytest
+from apache_beam.yaml import main as yaml_main
 
 from tests.conftest import ROOT
 from tests.engines.conftest import release_bytes
+from tests.yaml.running import RUNNER, text_of
 
 pytestmark = pytest.mark.faults
 
@@ -25,6 +27,9 @@ def counted(directory, name, data):
         os.kill(os.getpid(), signal.SIGKILL)
     write(directory, name, data)
 LocalDirectory._write = counted
+if sys.argv[2].startswith("--yaml"):
+    from apache_beam.yaml import main
+    sys.exit(main.run(sys.argv[2:]))
 from beam_dpne.cli.main import program
 sys.exit(program(sys.argv[2:]))
 """
@@ -50,6 +55,22 @@ def run_of(folder, output, key, how="1 process"):
     )
 
 
+def yaml_of(folder, output, key):
+    """The arguments of Beam's own program for the same run."""
+    places = {"series": str(folder / "series"), "participants": str(folder / "private")}
+    config = {"run_key_file": str(folder / key), "max_length": 2, **places}
+    steps = [
+        {"type": "ReadDocuments", "config": {"input": str(folder / "in.jsonl")}},
+        {"type": "PrivateNgrams", "input": "ReadDocuments", "config": config},
+        {
+            "type": "WriteRelease",
+            "input": {"rows": "PrivateNgrams.rows", "ledger": "PrivateNgrams.ledger"},
+            "config": {"output": str(folder / output), "overwrite": True},
+        },
+    ]
+    return [f"--yaml_pipeline={text_of(steps)}", RUNNER]
+
+
 def made(folder, cli):
     """A series whose users take part once, an input, and two keys; its names are always the same."""
     rows = [{"user": f"u{n}", "text": f"good morning {n % 2}"} for n in range(200)]
@@ -68,7 +89,9 @@ def made(folder, cli):
 
 
 def digests_of(folder):
-    return {file.name: file.read_bytes() for file in (folder / "private").glob("0001-*.digests")}
+    return {
+        file.name[17:]: file.read_bytes() for file in (folder / "private").glob("0001-*.digests")
+    }
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +104,11 @@ def undisturbed(tmp_path_factory, cli):
         ended = cli(*run_of(folder, "release", "one", how))
         assert ended.status == 0, ended.err
         found.append((release_bytes(folder / "release"), digests_of(folder)))
-    assert found[0] == found[1] == found[2]
+    folder = tmp_path_factory.mktemp("undisturbed")
+    made(folder, cli)
+    yaml_main.run(yaml_of(folder, "release", "one"))
+    found.append((release_bytes(folder / "release"), digests_of(folder)))
+    assert found[0] == found[1] == found[2] == found[3]
     assert len(found[0][1]) == RANGES
     return found[0]
 
@@ -90,6 +117,7 @@ WRITES = (NOTE, NOTE + 1, NOTE + 9, LIST, MARK, PART, LEDGER, SETTLED, SETTLED +
 CASES = [
     *(("1 process", write) for write in WRITES),
     *((how, write) for how in ("2 processes", "engine") for write in (LIST, MARK, LEDGER)),
+    *(("yaml", write) for write in (NOTE, LIST, MARK, PART, LEDGER, SETTLED, SETTLED + 1)),
 ]
 
 
@@ -98,7 +126,10 @@ def test_a_run_that_is_killed_counts_from_the_list_of_those_who_take_part(
     tmp_path, cli, undisturbed, how, write
 ):
     made(tmp_path, cli)
-    arguments = list(map(str, run_of(tmp_path, "release", "one", how)))
+    if how == "yaml":
+        arguments = yaml_of(tmp_path, "release", "one")
+    else:
+        arguments = list(map(str, run_of(tmp_path, "release", "one", how)))
     command = [sys.executable, "-c", KILLED, str(write), *arguments]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == (0 if write > SETTLED else -signal.SIGKILL), ended.stderr

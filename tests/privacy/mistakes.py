@@ -507,6 +507,20 @@ MISTAKES = (
         ("accounting/test_series.py",),
     ),
     Mistake(
+        "series: two runs at once take one number",
+        "documents/participants.py",
+        "elif self.folder.name(number) != self.name:",
+        "elif False:",
+        ("accounting/test_series.py",),
+    ),
+    Mistake(
+        "series: a list or a mark of another run is replaced",
+        "documents/participants.py",
+        "directory.replace(file, data, seen=None)",
+        "directory.put(file, data)",
+        ("accounting/test_series.py",),
+    ),
+    Mistake(
         "series: digests have no key",
         "documents/participants.py",
         'self.folder.key.sub_key("participant")',
