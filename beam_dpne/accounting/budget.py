@@ -38,7 +38,7 @@ from beam_dpne.accounting.population import (
     total_of,
     void_by_its_key,
 )
-from beam_dpne.documents.participants import BUDGET_NAME, decoded, what_is_at
+from beam_dpne.documents.state_files import BUDGET_NAME, read_state
 from beam_dpne.errors import BudgetError
 from beam_dpne.release.places import LEDGER_NAME, check_outside, real_path
 from beam_dpne.release.reading import is_ledger
@@ -316,16 +316,8 @@ def open_budget(path: str) -> Budget:
     Raises:
       BudgetError: There is none, or it is damaged.
     """
-    with as_budget_error(f"the budget {path} cannot be read"):
-        data = directory_at(path).read(BUDGET_NAME)
-    if data is None and (what := what_is_at(path)):
-        raise BudgetError(f"`budget` must be the folder of a budget, got {path}, which is {what}.")
-    if data is None:
-        raise BudgetError(
-            f"`budget` must be a folder with {BUDGET_NAME}, got {path}. Make one: beam-dpne account "
-            f"--budget {path} --create --population NAME --epsilon E --delta D."
-        )
-    file = decoded(data, _File, f"{path}/{BUDGET_NAME}")
+    command = f"beam-dpne account --budget {path} --create --population NAME --epsilon E --delta D"
+    file = read_state(path, BUDGET_NAME, _File, option="budget", command=command)
     return Budget(path=path, population=file.population, cap=file.cap)
 
 

@@ -46,17 +46,14 @@ from beam_dpne.accounting.population import (
     total_of,
 )
 from beam_dpne.documents.participants import (
-    KEY_NAME,
-    SERIES_NAME,
     Participation,
     SeriesPlace,
     create_participants,
-    decoded,
     mark_recorded,
     marked,
     open_participants,
-    what_is_at,
 )
+from beam_dpne.documents.state_files import KEY_NAME, SERIES_NAME, read_state
 from beam_dpne.errors import BudgetError, UsageError
 from beam_dpne.release.places import check_outside, real_path
 from beam_dpne.storage.directories import (
@@ -427,19 +424,11 @@ def open_series(path: str) -> Series:
     Raises:
       BudgetError: There is none, or it is damaged.
     """
-    with as_budget_error(f"the series {path} cannot be read"):
-        data = directory_at(path).read(SERIES_NAME)
-    if data is None and (what := what_is_at(path)):
-        raise BudgetError(
-            f"`series` must be the public folder of a series, got {path}, which is {what}."
-        )
-    if data is None:
-        raise BudgetError(
-            f"`series` must be a folder with {SERIES_NAME}, got {path}. Make one: beam-dpne "
-            f"series create {path} --participants DIR --releases N --releases_per_user C --epsilon E "
-            "--delta D."
-        )
-    file = decoded(data, _File, f"{path}/{SERIES_NAME}")
+    command = (
+        f"beam-dpne series create {path} --participants DIR --releases N --releases_per_user C "
+        "--epsilon E --delta D"
+    )
+    file = read_state(path, SERIES_NAME, _File, option="series", command=command)
     return Series(
         path=absolute_path(path),
         id=file.id,

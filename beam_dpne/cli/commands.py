@@ -141,7 +141,8 @@ class Command:
         parsed, _ = self.parser().parse_known_args(list(arguments))
         path = getattr(parsed, "plan", None)
         with contextlib.suppress(ValueError):
-            return dict.fromkeys(read_parameters(path, self.parameters), path) if path else {}
+            if path:
+                return {name: str(path) for name in read_parameters(path, self.parameters)}
         return {}
 
 

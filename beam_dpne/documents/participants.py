@@ -24,36 +24,27 @@ The list also has a keyed digest of the users' texts. A try that is killed may h
 that somebody has seen, so that another try with the same noise must have the same texts.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from beam_dpne.documents.blocks import changes, distinct_users, user_order
+from beam_dpne.documents.state_files import KEY_NAME, as_state_error, decoded, what_is_at
 from beam_dpne.elements.arrays import hash_words
 from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.errors import BudgetError, ReleaseError
 from beam_dpne.mechanism.randomness import RunKey, encrypt_blocks, keyed_bits, one_way_hashes
-from beam_dpne.storage.directories import Directory, directory_at, reason
+from beam_dpne.storage.directories import Directory, directory_at
 from beam_dpne.storage.paths import is_local
 
-BUDGET_NAME = "budget.json"
-SERIES_NAME = "series.json"
-KEY_NAME = "participants.json"
-_FOLDERS = {
-    BUDGET_NAME: "the folder of a budget (`budget`)",
-    SERIES_NAME: "the public folder of a series (`series`)",
-    KEY_NAME: "the private folder of a series (`participants`)",
-}
 _MARK = ".recorded"
 _RANGES = 16
 # A digest, shifted by this number, keeps its first four bits.
@@ -68,8 +59,6 @@ _RESTORE = (
     "Restore the newest copy of the folder. Without it nobody knows who took part, so that the series "
     "has no further release: make a new series, whose budget adds to that of this one."
 )
-
-_State = TypeVar("_State", bound=msgspec.Struct)
 
 
 class SeriesPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,7 +133,7 @@ class Participants:
           BudgetError: A list cannot be read, or is of another series.
         """
         directory = self._directory()
-        with _as_budget_error(f"the participants in {self.path} cannot be read"):
+        with as_state_error(f"the participants in {self.path} cannot be read"):
             numbers = [int(found[1]) for found in map(_LIST.fullmatch, directory.names()) if found]
         return {number: self._list(number).name for number in sorted(numbers)}
 
@@ -173,7 +162,7 @@ class Participants:
           BudgetError: They cannot be written, or another run has recorded those of this number.
         """
         directory = self._directory()
-        with _as_budget_error(f"the participants cannot be written into {self.path}"):
+        with as_state_error(f"the participants cannot be written into {self.path}"):
             if not directory.has(KEY_NAME):
                 raise BudgetError(f"{self.path} has no {KEY_NAME} any more. {_RESTORE}")
             names = directory.names()
@@ -213,7 +202,7 @@ class Participants:
           BudgetError: The file is missing or damaged.
         """
         file = f"{listed.name}-{part:x}.digests"
-        with _as_budget_error(f"{file} in {self.path} cannot be read"):
+        with as_state_error(f"{file} in {self.path} cannot be read"):
             data = self._directory().read(file)
         if data is None or hashlib.sha256(data).hexdigest() != listed.sha256.get(file):
             raise BudgetError(f"{file} in {self.path} is missing or damaged. {_RESTORE}")
@@ -243,7 +232,7 @@ class Participants:
 
     def _list(self, number: int) -> _ListFile:
         file = _list_name(number)
-        with _as_budget_error(f"{file} in {self.path} cannot be read"):
+        with as_state_error(f"{file} in {self.path} cannot be read"):
             data = self._directory().read(file) or b""
         listed = decoded(data, _ListFile, f"{file} in {self.path}")
         if listed.series != self.series:
@@ -267,7 +256,7 @@ def create_participants(path: str, series: str) -> None:
       BudgetError: There is something at the path, or the folder cannot be made.
     """
     taken = f"`participants` must be a new folder, got {path}"
-    with _as_budget_error(taken):
+    with as_state_error(taken):
         if is_local(path):
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
             os.mkdir(path, _OWNER_ALONE)
@@ -285,7 +274,7 @@ def open_participants(path: str, series: str) -> Participants:
       BudgetError: There is none, it is damaged or of another series, or others than its owner can use
         it.
     """
-    with _as_budget_error(f"`participants` must be the private folder of the series, got {path}"):
+    with as_state_error(f"`participants` must be the private folder of the series, got {path}"):
         mode = os.stat(path).st_mode if is_local(path) else _OWNER_ALONE
         data = directory_at(path).read(KEY_NAME)
     if data is None and (what := what_is_at(path)):
@@ -303,7 +292,7 @@ def open_participants(path: str, series: str) -> Participants:
             f"{KEY_NAME}. {_RESTORE}"
         )
     file = decoded(data, _KeyFile, f"{KEY_NAME} in {path}")
-    with _as_budget_error(f"{KEY_NAME} in {path} is damaged"):
+    with as_state_error(f"{KEY_NAME} in {path} is damaged"):
         key = RunKey.from_hex(file.key)
     if file.series != series:
         raise BudgetError(
@@ -428,7 +417,7 @@ def mark_recorded(path: str, number: int, name: str) -> None:
     Raises:
       BudgetError: The mark cannot be written, or another run has marked this number.
     """
-    with _as_budget_error(f"the series {path} cannot be written"):
+    with as_state_error(f"the series {path} cannot be written"):
         _put_once(
             directory_at(path),
             f"{number:04}{_MARK}",
@@ -444,7 +433,7 @@ def marked(path: str) -> dict[int, str]:
     Raises:
       BudgetError: The folder cannot be read.
     """
-    with _as_budget_error(f"the series {path} cannot be read"):
+    with as_state_error(f"the series {path} cannot be read"):
         directory = directory_at(path)
         found = [each for each in map(_MARKED.fullmatch, directory.names()) if each]
         return {int(each[1]): (directory.read(each[0]) or b"").decode() for each in found}
@@ -463,54 +452,6 @@ def _put_once(directory: Directory, file: str, data: bytes, refusal: str) -> Non
         directory.replace(file, data, seen=None)
     except ReleaseError:
         raise BudgetError(refusal) from None
-
-
-def what_is_at(path: str) -> str:
-    """Returns what a folder is, if it is one of a budget or of a series, else an empty text.
-
-    Raises:
-      BudgetError: The folder cannot be read.
-    """
-    with _as_budget_error(f"the folder {path} cannot be read"):
-        names = directory_at(path).names()
-    return next((what for file, what in _FOLDERS.items() if file in names), "")
-
-
-class _Head(msgspec.Struct):
-    schema: str
-
-
-def decoded(data: bytes, kind: type[_State], name: str) -> _State:
-    """Returns what a file of a budget or of a series says.
-
-    Args:
-      data: The bytes of the file.
-      kind: What it is, with the tag of its schema.
-      name: Its name, for messages.
-
-    Raises:
-      BudgetError: It is damaged, or of another version of this package.
-    """
-    with _as_budget_error(f"{name} is damaged"):
-        found = msgspec.json.decode(data, type=_Head).schema
-        own = kind.__struct_config__.tag
-        if found != own:
-            raise BudgetError(
-                f"{name} has schema {found!r}; this version reads {own}. Go on with the version of "
-                "beam-dpne that wrote it."
-            )
-        return msgspec.json.decode(data, type=kind)
-
-
-@contextlib.contextmanager
-def _as_budget_error(failure: str) -> Iterator[None]:
-    """Replaces errors of other kinds by one of a single sentence, without messages of libraries."""
-    try:
-        yield
-    except BudgetError:
-        raise
-    except Exception as error:
-        raise BudgetError(f"{failure} ({reason(error)}).") from None
 
 
 def _taken(number: int) -> str:

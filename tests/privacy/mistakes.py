@@ -544,8 +544,8 @@ MISTAKES = (
     Mistake(
         "series: a run with a copy of the private folder runs beside another one",
         "accounting/series.py",
-        '(("series", path), ("participants", participants)):\n            try',
-        '(("participants", participants),):\n            try',
+        '(("series", path), ("participants", participants)):\n            if',
+        '(("participants", participants),):\n            if',
         ("accounting/test_series.py",),
     ),
     Mistake(
