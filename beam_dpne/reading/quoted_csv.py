@@ -6,6 +6,7 @@ on, and for a piece with a record that cannot be used, records are read one afte
 parser of Python's standard library.
 """
 
+import codecs
 import contextlib
 import csv
 import functools
@@ -55,7 +56,8 @@ def quoted_pieces(
             rest = rest[end:]
         elif end is None or len(rest) > limit:
             break
-    text.put_back(rest, limit + LINE_END_BYTES)
+    # With one more than `QuotedRows` allows, so that it knows a line that is too long.
+    text.put_back(rest, limit + LINE_END_BYTES + 1)
 
 
 def _end_of_records(data: bytes, delimiter: str) -> int | None:
@@ -89,7 +91,9 @@ def whole_columns(
 ) -> list[pa.Array] | None:
     """Returns columns of whole records, or None if a record has not so many fields or is not UTF-8.
 
-    Where quotes stand as in a piece of `quoted_pieces`, Arrow reads what Python's parser reads.
+    Where quotes stand as in a piece of `quoted_pieces`, Arrow reads what Python's parser reads, but for
+    two things: it does not look at bytes of fields that it leaves out, and takes a byte order mark at
+    the beginning of a piece for none of a field.
 
     Args:
       data: The records.
@@ -99,7 +103,10 @@ def whole_columns(
     """
     names = [str(number) for number in range(width)]
     chosen = [names[number] for number in wanted]
+    if data.startswith(codecs.BOM_UTF8):
+        return None
     try:
+        data.decode()
         table = csv_of_arrow.read_csv(
             pa.py_buffer(data),
             csv_of_arrow.ReadOptions(
@@ -110,7 +117,7 @@ def whole_columns(
                 column_types=dict.fromkeys(names, pa.string()), include_columns=chosen
             ),
         )
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, UnicodeDecodeError):
         return None
     return [table[name].combine_chunks() for name in chosen]
 

@@ -356,8 +356,10 @@ class ObjectDirectory(Directory):
         """Replaces a file if its version is still the one that was read last."""
         if data == seen:
             return
+        # One that was listed since must not count as seen.
+        expected = ABSENT if seen is None else self._versions.get(name, ABSENT)
         try:
-            self._store.upload(self.path_of(name), data, self._versions.get(name, ABSENT))
+            self._store.upload(self.path_of(name), data, expected)
         except FileExistsError:
             if self.read(name) != data:
                 raise overtaken(self.path) from None

@@ -114,6 +114,25 @@ def test_of_runs_that_record_one_number_at_once_one_has_it(world, gate):
     assert world.series.counted(won.participants)[1][0] == won.name
 
 
+def test_a_list_that_another_run_makes_before_the_folder_is_listed_is_not_replaced(world, gate):
+    world.create(1)
+    (first, users), (second, others) = begun(world, "a"), begun(world, "b")
+    late = []
+
+    def overtake(request):
+        # It has seen that there is no list, and looks for the key before it lists the folder.
+        if "participants.json" in request.path and not late:
+            late.append(request)
+            first.record(users, texts=[])
+
+    gate.rule = overtake
+    with pytest.raises(BudgetError, match="another run has taken release 1"):
+        second.record(others, texts=[])
+    gate.rule = lambda _: None
+    assert late
+    assert world.series.counted(first.participants)[1][0] == first.name
+
+
 def test_of_runs_with_copies_of_the_private_folder_one_is_refused(world, bucket):
     world.create(1)
     (first, users), (second, others) = begun(world, "a"), begun(world, "b")

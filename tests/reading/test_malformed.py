@@ -213,22 +213,8 @@ def test_a_file_whose_quotes_are_doubled_is_not_read_as_one_with_backslashes(
 
 CSV_PIECES = [
     *["ann,hello\n", 'bob,"a ""b"" c"\n', '"cy","line\nann,x"\r\n', "dan,é"] * 3,
-    *[
-        '"',
-        '""',
-        ",",
-        "\n",
-        "\r",
-        "\r\n",
-        "\n",
-        "a",
-        "\\",
-        '\\"',
-        "é",
-        "\udc80",
-        "x" * 30,
-        "NULL,x\n",
-    ],
+    *["eve,hi,\udc80\n", "eve,hi,there\n", "\ufeff", "\ufeff", "x" * 11, "x" * 30],
+    *['"', '""', ",", "\n", "\r", "\r", "\r\n", "a", "\\", '\\"', "\udc80", "NULL,x\n"],
 ]
 
 
@@ -249,27 +235,38 @@ def read_or_error(reader: Callable[..., Any]) -> tuple[Any, str]:
 @given(
     st.lists(st.sampled_from(CSV_PIECES), max_size=30),
     st.sampled_from([1, 20, 40, 10**6]),
-    st.sampled_from([25, 60, 10**6]),
+    st.sampled_from([12, 25, 60, 10**6]),
     st.sampled_from(["auto", "quoted"]),
-    st.sampled_from(["text", "\u00e9"]),
+    st.sampled_from(["user,text", "text,user", "user,text,other"]),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=800, deadline=None)
 def test_csv_that_is_cut_is_read_as_one_record_after_the_other(
-    tmp_path_factory, pieces, block_bytes, max_record_bytes, quoting, text_field
+    tmp_path_factory, pieces, block_bytes, max_record_bytes, quoting, header
 ) -> None:
     """Whatever stands in quotes, or behind them, and however small the pieces are."""
     path = tmp_path_factory.mktemp("csv") / "a.csv"
-    content = f"user,{text_field}\n" + "".join(pieces)
+    content = f"{header}\n" + "".join(pieces)
     path.write_bytes(content.encode(errors="surrogateescape"))
     given = {
         "block_bytes": block_bytes,
         "max_record_bytes": max_record_bytes,
         "quoting": quoting,
-        "text_field": text_field,
     }
     found = read_or_error(lambda: read([path], **given))
     options = ReadOptions(**given)
     assert found == read_or_error(lambda: listed([path], options, one_by_one))
+
+
+def test_where_csv_is_cut_changes_no_record(tmp_path) -> None:
+    """Bytes of a column that nobody asks for, a mark before a user, and a line as long as may be."""
+    for content, more in (
+        (b"user,text,city\nbob,hi,\xff\n", {}),
+        (b"user,text\n\xef\xbb\xbfbob,hi\n", {}),
+        (b"text,user\nhi,al\n\xef\xbb\xbfsecret,bob\n", {"block_bytes": 1}),
+        (b"user,text\na,zzzzzzzzzzz\rbob,xxxxxxxxxxal,pwn\n", {"max_record_bytes": 12}),
+    ):
+        path = write(tmp_path / "a.csv", content)
+        assert read([path], **more) == listed([path], ReadOptions(**more), one_by_one), content
 
 
 GOOD = b'{"user":"u","text":"t"}'
