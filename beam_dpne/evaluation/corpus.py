@@ -169,8 +169,8 @@ def _gathered(
     sizes = np.concatenate(lengths)
     if not (rejected or any(len(each) for each in authors)):
         raise InputError(
-            "`input` must have records, got none: its files have no more than a header. A run of them "
-            "releases nothing, and spends its budget all the same."
+            "`input` must have records, got none: its files have no more than a header, or `where` "
+            "holds for no record. A run of them releases nothing, and spends its budget all the same."
         )
     if not sizes.size:
         why = ""
