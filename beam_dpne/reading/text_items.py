@@ -46,7 +46,10 @@ def read_text(item: WorkItem, options: ReadOptions) -> Generator[Part, None, Non
             for start, data in quoted_pieces_of(text, item, options):
                 for part in parts_of_piece(data, start, item, names, options):
                     yield part._replace(done=min(text.taken, stored_bytes(item)))
-        yield from parts_of(text, item, names, options)
+        for part in parts_of(text, item, names, options):
+            # Behind the pieces there is mostly nothing.
+            if part.rejects or len(part.columns[0]):
+                yield part
 
 
 @contextlib.contextmanager
