@@ -1,4 +1,4 @@
-"""The files that keep what budgets and series have spent, and what their folders are."""
+"""The files in which budgets and series keep what was spent, and how they are read."""
 
 import contextlib
 from collections.abc import Iterator

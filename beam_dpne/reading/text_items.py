@@ -169,7 +169,9 @@ def _usable_columns(
         return None
     wanted = [names.index(name) for _, name in options.wanted_fields]
     columns = whole_columns(data, options.delimiter_of(item.kind), len(names), wanted)
-    for (option, _), column in zip(options.wanted_fields, columns or (), strict=False):
+    if columns is None:
+        return None
+    for (option, _), column in zip(options.wanted_fields, columns, strict=True):
         if option == "user_field":
             null_users = pc.SetLookupOptions(_NULLS)
             if pc.call_function("is_in", [column], null_users).true_count:
