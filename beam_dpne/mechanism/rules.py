@@ -309,5 +309,6 @@ def _quadrature(low: float, high: float, scale: float) -> tuple[np.ndarray, np.n
 
 @functools.cache
 def _legendre() -> tuple[np.ndarray, np.ndarray]:
-    nodes, weights = scipy.special.roots_legendre(NODES)
+    # The same roots are in scipy.special, which would import all of scipy.linalg for them.
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
     return nodes, weights
