@@ -132,7 +132,11 @@ def users_needed(users: np.ndarray, released: np.ndarray) -> UsersNeeded:
         return UsersNeeded(None, None)
     shares = np.bincount(groups.reshape(-1), released.astype(np.float64)) / sizes
     fitted = optimize.isotonic_regression(shares, weights=sizes.astype(np.float64)).x
-    return UsersNeeded(*(_crossing(np.log(numbers), fitted, level) for level in (HALF, NEARLY)))
+    logs = np.log(numbers)
+    return UsersNeeded(
+        half=_crossing(logs, fitted, HALF),
+        nearly=_crossing(logs, fitted, NEARLY),
+    )
 
 
 def _crossing(logs: np.ndarray, fitted: np.ndarray, level: float) -> float | None:
@@ -140,10 +144,9 @@ def _crossing(logs: np.ndarray, fitted: np.ndarray, level: float) -> float | Non
     # Without an n-gram below the level or above it, the crossing is unknown.
     if not above.size or above[0] == 0:
         return None
-    place = int(above[0])
-    return float(
-        np.exp(np.interp(level, fitted[place - 1 : place + 1], logs[place - 1 : place + 1]))
-    )
+    between = slice(above[0] - 1, above[0] + 1)
+    log_number = np.interp(level, fitted[between], logs[between])
+    return math.exp(log_number)
 
 
 def typical_needs(plan: NgramsPlan, number: int) -> tuple[UsersNeeded, ...]:
@@ -169,11 +172,11 @@ def typical_needs(plan: NgramsPlan, number: int) -> tuple[UsersNeeded, ...]:
         share = min(1.0, plan.contribution_limits[length - 1] / number)
         mean = float(loadings @ weights) * math.sqrt(share)
         variance = float(loadings**2 @ weights**2) * (1 - share)
-        numbers = (
+        half, nearly = (
             _users(last.threshold, last.evidence_stddev, mean, variance, level)
             for level in (HALF, NEARLY)
         )
-        needs.append(UsersNeeded(*numbers))
+        needs.append(UsersNeeded(half, nearly))
     return tuple(needs)
 
 
