@@ -27,13 +27,12 @@ that whatever slows the machine slows all of them. Each runs once before without
 - **Workers** are the processes of a run on this machine (`--workers`). **Graph**, which older
   recordings call 0 workers, is the pipeline of engines on Beam's embedded runner, in one process. The
   peak memory is that of the largest process, which shares some of it with the others.
-- **Reading** takes less than one second for 100 MB of text, in one process for each file: .74 CPU
-  seconds for 90 MB of titles from gzip (35 MB), .52 from zstd (39 MB), .45 from plain lines. Two
-  fifths of the time from gzip are decompression; the rest is mostly parsing. Tokenizing goes on beside
-  both. A compressed file, a file with quoting and a JSON array are read by one process to their end, so
-  that with many cores one large file of these kinds takes longer than all the rest. `--workers` reads
-  several files at the same time, and the parts of plain JSON lines, of sequences and of Parquet files.
-  So write a large compressed file as several ones, with zstd instead of gzip, or as Parquet.
+- **Reading** takes less than one second for 100 MB of text: .74 CPU seconds for 90 MB of titles from
+  gzip (35 MB), .52 from zstd (39 MB), .45 from plain lines. Two fifths of the time from gzip are
+  decompression, which is one process's; what is decompressed is parsed and tokenized by all. Only a
+  JSON array, a mailbox, and CSV from a quote on that stands where none is expected are parsed by one
+  process to their end, so that with many cores a large file of these kinds takes longer than all the
+  rest: write it as several ones, or as Parquet.
 - **Many cores**: ten times the titles, in ten files, took 78.1 seconds in one process and 42.9 in two
   (one run each). Of the second run 7.7 CPU seconds were the launcher's, which nobody shares (start 1.5,
   merging, decisions, draws, estimates, writing), and 71.9 its forks'. So 16 cores, with as fast a

@@ -36,8 +36,11 @@ from beam_dpne.elements.processes import answers
 # Ends of intervals are integers that every format can hold.
 MOST_USERS = 2.0**53
 # Half of an interval in standard deviations. The law is right for 1.96 if its parameters were known;
-# they are learned from few rows.
+# they are learned from few rows. The very first rows of a length are unlike each other and the rest,
+# so that their own interval is wider.
 _REACH = 2.3
+_REACH_OF_HEAVIEST = 3.1
+_HEAVIEST = 20
 # Cornish-Fisher: a skewness moves both ends by (1.96² − 1)/6 of itself, the median by a sixth.
 _SKEW_OF_ENDS = 0.474
 _SKEW_OF_MEDIAN = 1 / 6
@@ -64,7 +67,8 @@ class _Part(NamedTuple):
     Attributes:
       rows: (n,) int64.
       kinds: the kinds of rows of the length, or of a group's.
-      first: (m,) int64, the first rows of the length, or of the group at this length.
+      first: (m,) int64, the first rows of the length, or of the group at this length, the heaviest ones
+        first.
     """
 
     rows: np.ndarray
@@ -92,8 +96,11 @@ def estimate_users(
         for rows, sums in _sums(measured, rule, part.rows):
             (of_rows,) = part.kinds.answers([sums])
             for block in blocks(0, rows.size):
-                are_first = np.isin(rows[block], part.first)
-                estimates[rows[block]] = _estimates(part.kinds, of_rows(block), are_first)
+                own = rows[block]
+                are_first = np.isin(own, part.first)
+                are_heaviest = np.isin(own, part.first[:_HEAVIEST])
+                reach = np.where(are_heaviest, _REACH_OF_HEAVIEST, _REACH)
+                estimates[own] = _estimates(part.kinds, of_rows(block), are_first, reach)
         yield part.rows, estimates[part.rows]
 
     # Products of small matrices, for which threads of the library would cost more than they save.
@@ -319,8 +326,17 @@ def _spread_out(rows: np.ndarray, most: int) -> np.ndarray:
     return rows[places.astype(np.int64)]
 
 
-def _estimates(kinds: Kinds, answers: Answers, are_first: np.ndarray) -> np.ndarray:
-    """Returns the estimates of rows of one level, and the ends of their intervals: (n, 3) int64."""
+def _estimates(
+    kinds: Kinds, answers: Answers, are_first: np.ndarray, reach: np.ndarray
+) -> np.ndarray:
+    """Returns the estimates of n rows of one level, and the ends of their intervals: (n, 3) int64.
+
+    Args:
+      kinds: the kinds of rows of the length, or of a group's.
+      answers: what the sums of the rows say of them.
+      are_first: (n,) bool, whether each is among the first rows, which have parts of their own.
+      reach: (n,) float64, half of each interval in standard deviations.
+    """
     belong = answers.likelihoods * kinds.parts
     belong[are_first] = answers.likelihoods[are_first] * kinds.first_parts
     total = belong.sum(axis=1)
@@ -347,8 +363,8 @@ def _estimates(kinds: Kinds, answers: Answers, are_first: np.ndarray) -> np.ndar
     stddev = np.sqrt(variance)
     skew = np.clip(third / stddev**3, -_MOST_SKEW, _MOST_SKEW)
     users = np.exp(middle - _SKEW_OF_MEDIAN * skew * stddev) * (1 - nobody)
-    low = np.exp(middle - (_REACH - _SKEW_OF_ENDS * skew) * stddev)
-    high = np.exp(middle + (_REACH + _SKEW_OF_ENDS * skew) * stddev)
+    low = np.exp(middle - (reach - _SKEW_OF_ENDS * skew) * stddev)
+    high = np.exp(middle + (reach + _SKEW_OF_ENDS * skew) * stddev)
     low = np.minimum(np.where(nobody > _MOST_NOBODY, 0.0, low), users)
     ends = np.stack((np.rint(users), np.floor(low), np.ceil(np.maximum(high, users))), axis=1)
     return np.minimum(ends, MOST_USERS).astype(np.int64)

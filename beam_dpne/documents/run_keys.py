@@ -37,9 +37,10 @@ from beam_dpne.storage.paths import is_local, is_pipe, open_file
 # they follow the group where rows have groups, and known lists lose what folding changes. Since version
 # 10, `favour long` keeps for longer n-grams what the default keeps. Since version 11, the lead of known
 # n-grams follows from shorter ones, and beside known words more is kept for longer n-grams; since
-# version 12, each user keeps it by the own words that are known. What changes only runs with a stop
-# list or masks raises the versions of these instead (`masks`), which are part of the tokenizer's.
-MECHANISM_VERSION = 12
+# version 12, each user keeps it by the own words that are known; since version 13, intervals of the
+# heaviest n-grams are wider. What changes only runs with a stop list or masks raises the versions of
+# these instead (`masks`), which are part of the tokenizer's.
+MECHANISM_VERSION = 13
 _UNKNOWN = "unknown"
 # Bytes of a key file that are read; a key has 64 digits, and white space may follow it.
 _LONGEST = 1024

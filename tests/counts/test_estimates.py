@@ -60,7 +60,8 @@ def test_intervals_contain_the_numbers_about_as_often_as_they_say(shape):
         assert (found[:, 0] <= found[:, 2]).all()
         inside.append(np.mean(is_inside(found, counts)))
         ranks.append(spearmanr(found[:, 0], counts)[0])
-    assert 0.93 <= np.mean(inside) <= 0.995
+    # The first rows of a length, a tenth or a fifth of these, have wider intervals.
+    assert 0.93 <= np.mean(inside) <= 0.997
     assert min(ranks) > spearmanr(np.concatenate(scores), counts)[0]
 
 
@@ -91,6 +92,16 @@ def test_n_grams_of_users_with_little_text_and_of_users_with_much_are_both_cover
         assert inside.mean() > 0.9
         assert inside[:300].mean() > 0.8
         assert inside[300:].mean() > 0.9
+
+
+def test_the_largest_numbers_are_covered_although_they_are_of_few_users_with_much_text():
+    held, counts, scores = languages()
+    found = [estimated(held, scores, seed, mu=3.0) for seed in range(4)]
+    largest = [np.argsort(-each[:, 0], kind="stable")[:20] for each in found]
+    inside = [
+        is_inside(each[rows], counts[rows]) for each, rows in zip(found, largest, strict=True)
+    ]
+    assert np.mean(inside) >= 0.9
 
 
 def unlike_groups(seed=0):
