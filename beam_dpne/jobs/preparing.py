@@ -49,10 +49,14 @@ from beam_dpne.reading.frames import Frame
 from beam_dpne.reading.options import ReadOptions, codec_of, names_of
 from beam_dpne.release.places import check_not_below, check_outside
 from beam_dpne.release.publishing import check_output
-from beam_dpne.release.reading import as_release_error
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.run import SetUnionRun
-from beam_dpne.storage.directories import absolute_path, check_access, directory_at
+from beam_dpne.storage.directories import (
+    absolute_path,
+    as_release_error,
+    check_access,
+    directory_at,
+)
 from beam_dpne.storage.private import temporary_folder
 
 if TYPE_CHECKING:
