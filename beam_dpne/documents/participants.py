@@ -376,7 +376,10 @@ class Participation:
           users: The digests of those who take part, (n, 2) uint64 each; they may be repeated.
           texts: Digests that add up to that of their texts, (2,) uint64 each.
 
-        A worker may do this twice, or two workers at once: they write the same bytes.
+        A worker may do this twice, or two workers at once, also one that an engine has given up: they
+        write the same bytes, and nothing is published before one of them has done all of it. A worker
+        of a try that has lost its number finds no note, or the list of the other try, and fails. The
+        note of a try whose number is free is never removed where it may have such a worker.
 
         Raises:
           BudgetError: They cannot be written, another run has recorded those of this number, or an

@@ -324,7 +324,8 @@ def _check_places(made: Made, options: "_Options") -> None:
         )
     if budget is not None:
         check_outside("budget", budget, output)
-    check_series(made[Running], output, is_here=options is None or options.is_here)
+    is_here = options is None or options.is_here
+    check_series(made[Running], output, is_here=is_here, is_template=_is_template(options))
     if rejects is not None:
         check_directory("rejects", rejects, output)
 
