@@ -305,7 +305,9 @@ def _check_places(made: Made, options: "_Options") -> None:
     written = filter(None, (output, rejects, temporary, budget, *folders))
     if output is not None:
         if options is not None and options.runner is not None:
-            _check_beside(options, output)
+            from beam_dpne.jobs.engine import check_beside
+
+            check_beside(options, output)
         # Without the option, runs put locks and their sets there (`storage.private`).
         temporary = temporary or temporary_folder()
         secrets = {"run_key_file": key, "stop_list": words, "temp_location": temporary}
@@ -328,12 +330,6 @@ def _check_places(made: Made, options: "_Options") -> None:
     check_series(made[Running], output, is_here=is_here, is_template=_is_template(options))
     if rejects is not None:
         check_directory("rejects", rejects, output)
-
-
-def _check_beside(options: "BeamOptions", output: str) -> None:
-    from beam_dpne.jobs.engine import check_beside
-
-    check_beside(options, output)
 
 
 def _listed(

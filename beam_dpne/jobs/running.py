@@ -196,7 +196,9 @@ def _run(
     progress.reset()
     with showing.progress(sum(file.size for file in prepared.files)):
         if prepared.options is None or prepared.workers is not None:
-            records: ReadRecords | None = run_here(job, prepared.workers or 1)
+            records: ReadRecords | None = run_here(
+                job, prepared.workers or 1, lambda: _with_one_noise(made, private)
+            )
         else:
             from beam_dpne.jobs.engine import run_job
 
