@@ -30,9 +30,9 @@ _PATTERNS = {
 _PATH_TYPES = {"file": "GCS_READ_FILE", "files": "GCS_READ_FILE", "directory": "GCS_WRITE_FOLDER"}
 # The launcher ends before the job, and nobody looks at it.
 _LAUNCHER_ONLY = (FailureLogging, Quiet)
-# A corpus that one worker holds needs no job on Dataflow, the launcher settles no budget and ends
-# before workers do a first step, and the participants of a series are on the launcher's machine.
-_NOT_ON_DATAFLOW = ("workers", "budget", "series", "participants", "harness_timeout")
+# A corpus that one worker holds needs no job on Dataflow, and the launcher settles no budget and ends
+# before workers do a first step.
+_NOT_ON_DATAFLOW = ("workers", "budget", "harness_timeout")
 _COMPLETE = "The release is complete when ledger.json is in its directory."
 
 

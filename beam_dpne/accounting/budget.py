@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Meta
 
 from beam_dpne.accounting.composition import Total
-from beam_dpne.accounting.expense import Expense, as_budget_error
+from beam_dpne.accounting.expense import Expense
 from beam_dpne.accounting.population import (
     Counted,
     CountedLedger,
@@ -38,7 +38,7 @@ from beam_dpne.accounting.population import (
     total_of,
     void_by_its_key,
 )
-from beam_dpne.documents.state_files import BUDGET_NAME, read_state
+from beam_dpne.documents.state_files import BUDGET_NAME, as_budget_error, read_state
 from beam_dpne.errors import BudgetError
 from beam_dpne.release.places import LEDGER_NAME, check_outside, real_path
 from beam_dpne.release.reading import is_ledger

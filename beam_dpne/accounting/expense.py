@@ -17,7 +17,6 @@ states apart (section `spent`).
 `composition` says why the parts of several releases add up, and `population` which releases do.
 """
 
-import functools
 import math
 import types
 from collections.abc import Mapping
@@ -32,7 +31,6 @@ from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.gaussian import usable_delta, usable_epsilon
 from beam_dpne.ngrams.plan import NgramsPlan
 from beam_dpne.phrase_counts.plan import PhraseCountsPlan
-from beam_dpne.release.reading import as_release_error
 from beam_dpne.set_union.plan import SetUnionPlan
 
 Plan = NgramsPlan | SetUnionPlan | ProbabilitiesPlan | PhraseCountsPlan
@@ -41,7 +39,6 @@ PLANS: Mapping[str, type[Plan]] = {
 }
 # Stated and recomputed noise may differ by this much, relatively; plans raise noise by 1e-10.
 _TOLERANCE = 1e-6
-as_budget_error = functools.partial(as_release_error, kind=BudgetError)
 _NotNegative = Annotated[float, Meta(ge=0)]
 
 

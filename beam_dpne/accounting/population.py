@@ -20,8 +20,9 @@ from typing import Any
 import msgspec
 
 from beam_dpne.accounting.composition import Together, Total, compose
-from beam_dpne.accounting.expense import Expense, as_budget_error, expense_of_ledger
+from beam_dpne.accounting.expense import Expense, expense_of_ledger
 from beam_dpne.documents.participants import SeriesPlace
+from beam_dpne.documents.state_files import as_budget_error
 from beam_dpne.errors import BudgetError
 from beam_dpne.lists.parameters import KnownLists, ListedPhrases
 from beam_dpne.reading.options import names_of

@@ -35,7 +35,6 @@ from msgspec import Meta
 
 from beam_dpne.accounting.budget import Cap, json_bytes, read_run, spent_text
 from beam_dpne.accounting.composition import Total
-from beam_dpne.accounting.expense import as_budget_error
 from beam_dpne.accounting.population import (
     Counted,
     CountedLedger,
@@ -53,7 +52,7 @@ from beam_dpne.documents.participants import (
     marked,
     open_participants,
 )
-from beam_dpne.documents.state_files import KEY_NAME, SERIES_NAME, read_state
+from beam_dpne.documents.state_files import KEY_NAME, SERIES_NAME, as_budget_error, read_state
 from beam_dpne.errors import BudgetError, UsageError
 from beam_dpne.release.places import check_outside, real_path
 from beam_dpne.storage.directories import (

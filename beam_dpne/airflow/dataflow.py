@@ -36,11 +36,6 @@ class DataflowReleaseOperator(Release, DataflowStartFlexTemplateOperator):
     def __init__(
         self, *, template: str, environment: Mapping[str, Any] | None = None, **kwargs: Any
     ):
-        if kwargs.get("series") is not None or kwargs.get("participants") is not None:
-            raise ValueError(
-                "`series` and `participants` must be left out on Dataflow, whose workers do not record "
-                "who takes part: use ReleaseOperator with runner='local'."
-            )
         # The request is made when the task runs.
         super().__init__(body={}, append_job_name=False, **kwargs)
         self.template = template

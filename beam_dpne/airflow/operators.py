@@ -37,7 +37,8 @@ class Release(BaseOperator):
       releases: Directory of the releases of all runs; an absolute path or an address such as gs://….
       budget: Folder of a budget (`beam-dpne account --budget FOLDER --create`). A run that would exceed
         its cap is not started; neither is one if the budget cannot be read. None checks nothing. For
-        releases of a series it is None, and `series` and `participants` name its folders on the worker.
+        releases of a series it is None, and `series` and `participants` name its folders, which are on
+        the worker or, for an engine with workers elsewhere, on an object store.
       kwargs: Parameters of the program by name, such as `input`, `epsilon`, `delta` and `max_length`,
         none of which may come from the private data; and the fields of the operator of Airflow.
 

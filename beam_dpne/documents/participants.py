@@ -37,7 +37,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.documents.blocks import changes, distinct_users, user_order
-from beam_dpne.documents.state_files import KEY_NAME, as_state_error, decoded, what_is_at
+from beam_dpne.documents.state_files import KEY_NAME, as_budget_error, decoded, what_is_at
 from beam_dpne.elements.arrays import hash_words
 from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.errors import BudgetError, ReleaseError
@@ -133,7 +133,7 @@ class Participants:
           BudgetError: A list cannot be read, or is of another series.
         """
         directory = self._directory()
-        with as_state_error(f"the participants in {self.path} cannot be read"):
+        with as_budget_error(f"the participants in {self.path} cannot be read"):
             numbers = [int(found[1]) for found in map(_LIST.fullmatch, directory.names()) if found]
         return {number: self._list(number).name for number in sorted(numbers)}
 
@@ -162,7 +162,7 @@ class Participants:
           BudgetError: They cannot be written, or another run has recorded those of this number.
         """
         directory = self._directory()
-        with as_state_error(f"the participants cannot be written into {self.path}"):
+        with as_budget_error(f"the participants cannot be written into {self.path}"):
             if not directory.has(KEY_NAME):
                 raise BudgetError(f"{self.path} has no {KEY_NAME} any more. {_RESTORE}")
             names = directory.names()
@@ -202,7 +202,7 @@ class Participants:
           BudgetError: The file is missing or damaged.
         """
         file = f"{listed.name}-{part:x}.digests"
-        with as_state_error(f"{file} in {self.path} cannot be read"):
+        with as_budget_error(f"{file} in {self.path} cannot be read"):
             data = self._directory().read(file)
         if data is None or hashlib.sha256(data).hexdigest() != listed.sha256.get(file):
             raise BudgetError(f"{file} in {self.path} is missing or damaged. {_RESTORE}")
@@ -232,7 +232,7 @@ class Participants:
 
     def _list(self, number: int) -> _ListFile:
         file = _list_name(number)
-        with as_state_error(f"{file} in {self.path} cannot be read"):
+        with as_budget_error(f"{file} in {self.path} cannot be read"):
             data = self._directory().read(file) or b""
         listed = decoded(data, _ListFile, f"{file} in {self.path}")
         if listed.series != self.series:
@@ -256,7 +256,7 @@ def create_participants(path: str, series: str) -> None:
       BudgetError: There is something at the path, or the folder cannot be made.
     """
     taken = f"`participants` must be a new folder, got {path}"
-    with as_state_error(taken):
+    with as_budget_error(taken):
         if is_local(path):
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
             os.mkdir(path, _OWNER_ALONE)
@@ -274,7 +274,7 @@ def open_participants(path: str, series: str) -> Participants:
       BudgetError: There is none, it is damaged or of another series, or others than its owner can use
         it.
     """
-    with as_state_error(f"`participants` must be the private folder of the series, got {path}"):
+    with as_budget_error(f"`participants` must be the private folder of the series, got {path}"):
         mode = os.stat(path).st_mode if is_local(path) else _OWNER_ALONE
         data = directory_at(path).read(KEY_NAME)
     if data is None and (what := what_is_at(path)):
@@ -292,7 +292,7 @@ def open_participants(path: str, series: str) -> Participants:
             f"{KEY_NAME}. {_RESTORE}"
         )
     file = decoded(data, _KeyFile, f"{KEY_NAME} in {path}")
-    with as_state_error(f"{KEY_NAME} in {path} is damaged"):
+    with as_budget_error(f"{KEY_NAME} in {path} is damaged"):
         key = RunKey.from_hex(file.key)
     if file.series != series:
         raise BudgetError(
@@ -376,7 +376,10 @@ class Participation:
           users: The digests of those who take part, (n, 2) uint64 each; they may be repeated.
           texts: Digests that add up to that of their texts, (2,) uint64 each.
 
-        A worker may do this twice, or two workers at once: they write the same bytes.
+        A worker may do this twice, or two workers at once, also one that an engine has given up: they
+        write the same bytes, and nothing is published before one of them has done all of it. A worker
+        of a try that has lost its number finds no note, or the list of the other try, and fails. The
+        note of a try whose number is free is never removed where it may have such a worker.
 
         Raises:
           BudgetError: They cannot be written, another run has recorded those of this number, or an
@@ -417,7 +420,7 @@ def mark_recorded(path: str, number: int, name: str) -> None:
     Raises:
       BudgetError: The mark cannot be written, or another run has marked this number.
     """
-    with as_state_error(f"the series {path} cannot be written"):
+    with as_budget_error(f"the series {path} cannot be written"):
         _put_once(
             directory_at(path),
             f"{number:04}{_MARK}",
@@ -433,7 +436,7 @@ def marked(path: str) -> dict[int, str]:
     Raises:
       BudgetError: The folder cannot be read.
     """
-    with as_state_error(f"the series {path} cannot be read"):
+    with as_budget_error(f"the series {path} cannot be read"):
         directory = directory_at(path)
         found = [each for each in map(_MARKED.fullmatch, directory.names()) if each]
         return {int(each[1]): (directory.read(each[0]) or b"").decode() for each in found}

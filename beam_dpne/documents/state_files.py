@@ -1,13 +1,12 @@
 """The files in which budgets and series keep what was spent, and how they are read."""
 
-import contextlib
-from collections.abc import Iterator
+import functools
 from typing import TypeVar
 
 import msgspec
 
 from beam_dpne.errors import BudgetError
-from beam_dpne.storage.directories import directory_at, reason
+from beam_dpne.storage.directories import as_release_error, directory_at
 
 BUDGET_NAME = "budget.json"
 SERIES_NAME = "series.json"
@@ -18,6 +17,8 @@ _FOLDERS = {
     KEY_NAME: "the private folder of a series (`participants`)",
 }
 
+as_budget_error = functools.partial(as_release_error, kind=BudgetError)
+
 _State = TypeVar("_State", bound=msgspec.Struct)
 
 
@@ -27,7 +28,7 @@ def what_is_at(path: str) -> str:
     Raises:
       BudgetError: The folder cannot be read.
     """
-    with as_state_error(f"the folder {path} cannot be read"):
+    with as_budget_error(f"the folder {path} cannot be read"):
         names = directory_at(path).names()
     return next((what for file, what in _FOLDERS.items() if file in names), "")
 
@@ -47,7 +48,7 @@ def read_state(path: str, file: str, kind: type[_State], *, option: str, command
     """
     what = what_is_at(path)
     if what == _FOLDERS[file]:
-        with as_state_error(f"{path} cannot be read"):
+        with as_budget_error(f"{path} cannot be read"):
             return decoded(directory_at(path).read(file) or b"", kind, f"{path}/{file}")
     if what:
         wanted = _FOLDERS[file].removesuffix(f" (`{option}`)")
@@ -70,7 +71,7 @@ def decoded(data: bytes, kind: type[_State], name: str) -> _State:
     Raises:
       BudgetError: It is damaged, or of another version of this package.
     """
-    with as_state_error(f"{name} is damaged"):
+    with as_budget_error(f"{name} is damaged"):
         found = msgspec.json.decode(data, type=_Head).schema
         own = kind.__struct_config__.tag
         if found != own:
@@ -79,14 +80,3 @@ def decoded(data: bytes, kind: type[_State], name: str) -> _State:
                 "beam-dpne that wrote it."
             )
         return msgspec.json.decode(data, type=kind)
-
-
-@contextlib.contextmanager
-def as_state_error(failure: str) -> Iterator[None]:
-    """Replaces errors of other kinds by one of a single sentence, without messages of libraries."""
-    try:
-        yield
-    except BudgetError:
-        raise
-    except Exception as error:
-        raise BudgetError(f"{failure} ({reason(error)}).") from None

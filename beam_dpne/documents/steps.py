@@ -25,6 +25,7 @@ from beam_dpne.elements.batches import DocumentBlock, UserBatch
 from beam_dpne.elements.bundles import UnhintedTransform, apply
 from beam_dpne.elements.encoding import SetStore, spill
 from beam_dpne.engines import check_options
+from beam_dpne.errors import BudgetError
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import names_of
 from beam_dpne.validation import check_integer
@@ -294,7 +295,7 @@ class GroupByUser(beam.PTransform):
 def _recorded(
     blocks: PCollection[tuple[int, DocumentBlock]], participation: Participation
 ) -> AsIter:
-    """Returns a side input that is there when those who take part are recorded."""
+    """Returns a side input that is there when those who take part are recorded: what `_record` does."""
     digests = blocks | "Digests" >> beam.Map(_digests_of)
     once = blocks.pipeline | "Once" >> beam.Create([None])
     recorded = once | "Record" >> beam.Map(
@@ -303,30 +304,64 @@ def _recorded(
     return AsIter(cast("PCollection", recorded))
 
 
-def _digests_of(block: tuple[int, DocumentBlock]) -> tuple[np.ndarray, np.ndarray]:
-    _, documents = block
-    return distinct_users(documents.users), documents.texts
+def _digests_of(block: tuple[int, DocumentBlock]) -> tuple[int, np.ndarray, np.ndarray]:
+    number, documents = block
+    return number, distinct_users(documents.users), documents.texts
 
 
 def _record(
     _: None,
-    digests: Iterable[tuple[np.ndarray, np.ndarray]],
+    digests: Iterable[tuple[int, np.ndarray, np.ndarray]],
     *,
     participation: Participation,
-) -> None:
+) -> dict[int, bytes]:
+    """Records those who take part; returns the sum of their digests for each partition."""
     listed = list(digests)
-    participation.record([users for users, _ in listed], [texts for _, texts in listed])
+    participation.record([users for _, users, _ in listed], [texts for _, _, texts in listed])
+    partitions: dict[int, list[np.ndarray]] = {}
+    for number, users, _texts in listed:
+        partitions.setdefault(number, []).append(users)
+    return {number: _sum_of(users) for number, users in partitions.items()}
+
+
+def _sum_of(users: Sequence[np.ndarray]) -> bytes:
+    """Returns the sum of the distinct ones of some digests, (n, 2) uint64 each, modulo 2^64."""
+    return distinct_users(np.concatenate(users)).sum(axis=0, dtype=np.uint64).tobytes()
+
+
+def _as_recorded(
+    blocks: Iterable[DocumentBlock], users_sum: bytes | None
+) -> Iterator[DocumentBlock]:
+    """Yields blocks, and fails after the last one if their users are not those who are recorded.
+
+    An engine that has lost the blocks reads the input again for one of the two steps that take them. If
+    it has changed, a user could be in a release and not in its list.
+    """
+    found: list[np.ndarray] = []
+    for block in blocks:
+        found.append(block.users)
+        yield block
+    if _sum_of(found) != users_sum:
+        raise BudgetError(
+            "`input` must stay as it is while a run of a series is at work, but others than those who "
+            "are recorded were read from it. The release counts, and was not published."
+        )
 
 
 def _laid_out(
     partition: tuple[int, Iterable[DocumentBlock]],
-    _recorded: Iterable[None] | None,
+    recorded: Iterable[dict[int, bytes]] | None,
     *,
     max_tokens: int,
     run_key: RunKey,
 ) -> Iterator[UserBatch]:
     progress.enter("users")
-    return lay_out(partition, max_tokens=max_tokens, run_key=run_key)
+    number, blocks = partition
+    if recorded is not None:
+        (sums,) = recorded
+        # Nothing is laid out before the last block has been taken.
+        blocks = _as_recorded(blocks, sums.get(number))
+    return lay_out((number, blocks), max_tokens=max_tokens, run_key=run_key)
 
 
 class _TokenizeAndPartition(beam.DoFn):

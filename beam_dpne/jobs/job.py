@@ -24,7 +24,8 @@ class Job:
       notes: the operator's notes on the release.
       rejects: the operator's directory for the list of rejected records, or None.
       max_rejected: the largest share of the records that may be rejected.
-      earlier: the ledgers of releases with the noise of this one that the run's budget or series has.
+      earlier: the ledgers of releases with the noise of this one that the run's budget or series has
+        when the job is made.
     """
 
     private: PrivateRun

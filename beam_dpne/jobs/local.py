@@ -6,7 +6,7 @@ share the work.
 """
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -27,12 +27,14 @@ from beam_dpne.release.publishing import publish_release, rendered
 from beam_dpne.release.schema import AnyLedger
 
 
-def run_here(job: Job, workers: int) -> ReadRecords:
+def run_here(job: Job, workers: int, since: Callable[[], Sequence[bytes]] = tuple) -> ReadRecords:
     """Runs a job to its end in this process and those that it forks, and publishes its release.
 
     Args:
       job: what is read, released and published.
       workers: the largest number of processes that work at the same time; it changes no release.
+      since: returns the ledgers of releases with the noise of this one which other runs may have made
+        since the job was; it is called just before publishing.
 
     Returns:
       What is known of the records that were read.
@@ -50,7 +52,7 @@ def run_here(job: Job, workers: int) -> ReadRecords:
             output=job.output,
             output_format=job.output_format,
             overwrite=job.overwrite,
-            earlier=job.earlier,
+            earlier=[*job.earlier, *since()],
         )
     except Exception as error:
         raise RunError(printable_reason(error)) from None

@@ -189,8 +189,7 @@ def _refuse_plan_of_another(path: str, text: bytes) -> None:
 
 
 def _read_remote(path: str) -> bytes:
-    from beam_dpne.release.reading import as_release_error
-    from beam_dpne.storage.directories import check_access, directory_at
+    from beam_dpne.storage.directories import as_release_error, check_access, directory_at
 
     folder, name = os.path.split(path)
     with as_release_error(f"`plan` cannot be read, got {path}", UsageError):

@@ -213,7 +213,7 @@ class Running(Parameters):
         str | None,
         Parameter(
             "Folder of a series, whose next release this is; it gives epsilon and delta.",
-            value="DIR",
+            path="directory",
             in_short_help=False,
         ),
     ] = None
@@ -222,7 +222,7 @@ class Running(Parameters):
         Parameter(
             "Private folder of the series, with digests of the users who took part. It is as secret as "
             "the data.",
-            value="DIR",
+            path="directory",
             in_short_help=False,
         ),
     ] = None

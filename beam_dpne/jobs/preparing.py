@@ -49,10 +49,14 @@ from beam_dpne.reading.frames import Frame
 from beam_dpne.reading.options import ReadOptions, codec_of, names_of
 from beam_dpne.release.places import check_not_below, check_outside
 from beam_dpne.release.publishing import check_output
-from beam_dpne.release.reading import as_release_error
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.run import SetUnionRun
-from beam_dpne.storage.directories import absolute_path, check_access, directory_at
+from beam_dpne.storage.directories import (
+    absolute_path,
+    as_release_error,
+    check_access,
+    directory_at,
+)
 from beam_dpne.storage.private import temporary_folder
 
 if TYPE_CHECKING:
@@ -301,7 +305,9 @@ def _check_places(made: Made, options: "_Options") -> None:
     written = filter(None, (output, rejects, temporary, budget, *folders))
     if output is not None:
         if options is not None and options.runner is not None:
-            _check_beside(options, output)
+            from beam_dpne.jobs.engine import check_beside
+
+            check_beside(options, output)
         # Without the option, runs put locks and their sets there (`storage.private`).
         temporary = temporary or temporary_folder()
         secrets = {"run_key_file": key, "stop_list": words, "temp_location": temporary}
@@ -320,15 +326,10 @@ def _check_places(made: Made, options: "_Options") -> None:
         )
     if budget is not None:
         check_outside("budget", budget, output)
-    check_series(made[Running], output, is_here=options is None or options.is_here)
+    is_here = options is None or options.is_here
+    check_series(made[Running], output, is_here=is_here, is_template=_is_template(options))
     if rejects is not None:
         check_directory("rejects", rejects, output)
-
-
-def _check_beside(options: "BeamOptions", output: str) -> None:
-    from beam_dpne.jobs.engine import check_beside
-
-    check_beside(options, output)
 
 
 def _listed(

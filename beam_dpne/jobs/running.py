@@ -19,7 +19,7 @@ from beam_dpne.jobs.local import logged_files, run_here
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import FailureLogging, Rejecting, Running, Writing
 from beam_dpne.jobs.preparing import Prepared
-from beam_dpne.jobs.series import kept_series, started_series
+from beam_dpne.jobs.series import settle, started_series
 from beam_dpne.jobs.showing import Showing, is_whole
 from beam_dpne.release.places import LEDGER_NAME, real_path
 from beam_dpne.release.publishing import refuse_other_input
@@ -63,11 +63,13 @@ def run(made: Made, prepared: Prepared, showing: Showing) -> Ended:
     with (
         only_run_to(output),
         kept_budget(made, private, showing),
-        kept_series(made, private, showing),
+        started_series(made, private, showing) as started,
         _not_failed_once_published(output, showing),
     ):
         ended.records = _run(made, prepared, private, showing)
         ended.is_template = ended.records is None
+        if started is not None and not ended.is_template:
+            settle(started.participation, output, showing.tell)
     return ended
 
 
@@ -194,7 +196,9 @@ def _run(
     progress.reset()
     with showing.progress(sum(file.size for file in prepared.files)):
         if prepared.options is None or prepared.workers is not None:
-            records: ReadRecords | None = run_here(job, prepared.workers or 1)
+            records: ReadRecords | None = run_here(
+                job, prepared.workers or 1, lambda: _with_one_noise(made, private)
+            )
         else:
             from beam_dpne.jobs.engine import run_job
 

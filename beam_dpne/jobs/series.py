@@ -30,20 +30,27 @@ from beam_dpne.release.ledger import user_sentence
 from beam_dpne.release.places import check_no_release_in, check_not_below, check_outside
 from beam_dpne.release.schema import ReleaseNotes
 from beam_dpne.storage.directories import absolute_path
+from beam_dpne.storage.objects import is_in_store
+from beam_dpne.storage.paths import is_local
 
 
-def check_series(running: Running, output: str | None, *, is_here: bool) -> None:
+def check_series(
+    running: Running, output: str | None, *, is_here: bool, is_template: bool = False
+) -> None:
     """Checks the folders of a series, and that the run can be of one.
 
     Args:
       running: the parameters that name the folders.
       output: the directory of the release, or None if it is not known.
       is_here: whether this process does all the work of the run, alone or as the one worker of an
-        engine, or forks of it do.
+        engine, or forks of it do. Workers elsewhere need folders that each of them reaches, and on
+        which one of two runs has a number: those on object stores. The locks of a disk that machines
+        share may be those of one machine, and its files may be seen late on another one.
+      is_template: whether a classic template is made of the run.
 
     Raises:
-      UsageError: One folder is missing or in a release, or the run has another budget, or is on an
-        engine with workers elsewhere.
+      UsageError: One folder is missing, in a release, or where workers may not reach it; or the run has
+        another budget, or is a classic template.
     """
     if running.series is None and running.participants is None:
         return
@@ -57,13 +64,19 @@ def check_series(running: Running, output: str | None, *, is_here: bool) -> None
             "`budget` must be left out with series, which keeps its own. Add ledgers of the series to "
             "another budget: beam-dpne account --budget FOLDER --add RELEASE."
         )
-    if not is_here:
+    if is_template:
         raise UsageError(
-            "`series` must be left out on an engine with workers elsewhere, since this machine "
-            "records who takes part: run without --runner, with --runner DirectRunner, or on an "
-            "engine on this machine with --environment_type LOOPBACK."
+            "`series` must be left out with --template_location: a template is run many times, and is "
+            "one release of the series, whose number would be frozen in it."
         )
     check_series_places(running.series, running.participants)
+    if not (is_here or (is_in_store(running.series) and is_in_store(running.participants))):
+        raise UsageError(
+            "`series` and `participants` must both be on an object store that all workers reach, got "
+            f"`series={running.series}` and `participants={running.participants}`: the engine has "
+            "workers elsewhere, one of which records who takes part. Or run without --runner, with "
+            "--runner DirectRunner, or on an engine on this machine with --environment_type LOOPBACK."
+        )
     for name, folder in (("series", running.series), ("participants", running.participants)):
         check_outside(name, folder, output)
         if output is not None:
@@ -264,26 +277,16 @@ def started_series(made: Made, private: PrivateRun, showing: Showing) -> Iterato
             raise
 
 
-@contextlib.contextmanager
-def kept_series(made: Made, private: PrivateRun, showing: Showing) -> Iterator[None]:
-    """Notes a run in its series, if it has one, and settles it when it has published.
-
-    Raises:
-      BudgetError: The series does not allow the run, which has not started.
-    """
-    with started_series(made, private, showing) as started:
-        yield
-        if started is not None:
-            settle(started.participation, made[Writing].output, showing.tell)
-
-
 def _left(series: Series, participation: Participation) -> str:
     """Returns what is told of a run that failed, whose note is removed if it does not count."""
     number = participation.place.number
     if series.forget(participation):
-        return (
+        told = (
             "the series does not count this run: nothing was published, and nobody has taken part."
         )
+        if is_local(participation.participants):
+            return told
+        return f"{told} A job of it that is still at work makes it count when it records them."
     return (
         f"the series counts release {number}, since those who take part in it are recorded. A run with "
         "the run key, the input and the parameters of its first try repeats it."

@@ -13,8 +13,9 @@ from beam_dpne.errors import ReleaseError
 from beam_dpne.release import schema
 from beam_dpne.release.ledger import Contents, Run, whole_ledger, with_notes
 from beam_dpne.release.parts import columns_of, rows_section
-from beam_dpne.release.reading import as_release_error, decode_ledger
+from beam_dpne.release.reading import decode_ledger
 from beam_dpne.release.schema import ReleaseNotes
+from beam_dpne.storage.directories import as_release_error
 
 
 class Form(NamedTuple):

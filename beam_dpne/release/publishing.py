@@ -27,7 +27,6 @@ from beam_dpne.release.parts import (
 from beam_dpne.release.places import LEDGER_NAME, check_outside
 from beam_dpne.release.reading import (
     Release,
-    as_release_error,
     decode_ledger,
     is_ledger,
     released_in,
@@ -35,6 +34,7 @@ from beam_dpne.release.reading import (
 from beam_dpne.release.schema import AnyLedger, Part
 from beam_dpne.storage.directories import (
     Directory,
+    as_release_error,
     check_access,
     directory_at,
     reason,

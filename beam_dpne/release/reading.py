@@ -4,7 +4,6 @@ Every part is checked against the ledger that was read first, so the rows are th
 even if another run replaces it meanwhile. Nothing here needs Beam.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -20,12 +19,12 @@ import pyarrow.compute as pc
 from msgspec import UNSET
 
 from beam_dpne.elements.rows import split_ngram
-from beam_dpne.errors import BeamDpneError, ReleaseError
+from beam_dpne.errors import ReleaseError
 from beam_dpne.release import schema
 from beam_dpne.release.parts import PROGRAMS, columns_of, parse_part
 from beam_dpne.release.places import LEDGER_NAME, ledger_path, release_folder
 from beam_dpne.release.schema import Part
-from beam_dpne.storage.directories import directory_at, reason
+from beam_dpne.storage.directories import as_release_error, directory_at
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,18 +32,6 @@ if TYPE_CHECKING:
 # What stands where a release in memory has no path.
 IN_MEMORY = "(in memory)"
 _REMEDY = "Copy the files of the release again, or wait if a run is replacing it just now."
-
-
-@contextlib.contextmanager
-def as_release_error(failure: str, kind: type[BeamDpneError] = ReleaseError) -> Iterator[None]:
-    """Replaces errors of other kinds by one of a single sentence, without messages of libraries."""
-    try:
-        yield
-    except kind:
-        raise
-    except Exception as error:
-        why = str(error) if isinstance(error, BeamDpneError) else f"{reason(error)}."
-        raise kind(f"{failure}: {why}") from None
 
 
 def read_ledger(path: str) -> dict[str, Any]:

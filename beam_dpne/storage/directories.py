@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from beam_dpne.errors import AccessError, ReleaseError, kind_of
+from beam_dpne.errors import AccessError, BeamDpneError, ReleaseError, kind_of
 from beam_dpne.storage.objects import ABSENT, ObjectStore, exists, store_of
 from beam_dpne.storage.paths import (
     create_file,
@@ -112,6 +112,18 @@ def reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return kind_of(error)
+
+
+@contextlib.contextmanager
+def as_release_error(failure: str, kind: type[BeamDpneError] = ReleaseError) -> Iterator[None]:
+    """Replaces errors of other kinds by one of a single sentence, without messages of libraries."""
+    try:
+        yield
+    except kind:
+        raise
+    except Exception as error:
+        why = str(error) if isinstance(error, BeamDpneError) else f"{reason(error)}."
+        raise kind(f"{failure}: {why}") from None
 
 
 def overtaken(path: str) -> ReleaseError:

@@ -197,7 +197,9 @@ class PrivateRows(beam.PTransform):
                 "would be frozen in it."
             )
         options = BeamOptions(runner=rows.pipeline.runner, pipeline_options=rows.pipeline.options)
-        check_series(self.made[Running], None, is_here=options.is_here)
+        check_series(
+            self.made[Running], None, is_here=options.is_here, is_template=options.is_template
+        )
         result: Any = self._released(rows)
         return {"rows": result.rows, "ledger": result.ledger | "Ledger" >> _in_field("ledger")}
 

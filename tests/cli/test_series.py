@@ -257,11 +257,11 @@ REFUSED = {
     "a budget": (("--budget", "budget"), "must be left out with series, which keeps its own"),
     "an engine": (
         ("--runner", "PortableRunner", "--job_endpoint", "localhost:1"),
-        "must be left out on an engine",
+        "must both be on an object store that all workers reach",
     ),
     "workers elsewhere": (
         ("--runner", "PrismRunner", "--environment_type", "DOCKER"),
-        "must be left out on an engine",
+        "must both be on an object store that all workers reach",
     ),
     "no users": (("--record_is_user",), "must be left out if records have no users"),
 }

@@ -1,12 +1,14 @@
 """Documents that are cut into blocks, in one process or in several, are those of the same users."""
 
 import apache_beam as beam
+import numpy as np
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import NgramsPlan, ProbabilitiesPlan, PublicCounts, RunKey, SetUnionPlan
 from beam_dpne.bayesian.run import BayesianRun
-from beam_dpne.documents import blocks, cutting
+from beam_dpne.documents import blocks, cutting, steps
+from beam_dpne.errors import BudgetError
 from beam_dpne.jobs.engine import transform_of
 from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.set_union.run import SetUnionRun
@@ -61,3 +63,19 @@ def test_users_whose_documents_are_in_several_blocks_are_one_user(name, monkeypa
     for workers in (1, 3):
         for given in (parts, whole):
             assert rows_of_sets(run, sets_in_memory(run, given, workers)) == expected
+
+
+@pytest.mark.parametrize("change", ["one fewer", "none", "no partition"])
+def test_users_who_are_not_those_of_the_list_of_a_series_are_not_laid_out(change):
+    """As where an engine has lost blocks, and reads an input that has changed since they were cut."""
+    whole = cutting.cut_by_partition([batch_of(tickets(90))], RUNS["adaptive"].cutting(KEY), 1)
+    partition = (2, whole[0])
+    users = np.unique(np.concatenate([block.users for block in whole[0]]), axis=0)
+    listed = users[1:] if change == "one fewer" else users
+    recorded = {1 if change == "no partition" else 2: steps._sum_of([listed])}
+    laid_out = steps._laid_out(partition, [recorded], max_tokens=40, run_key=KEY)
+    if change == "none":
+        assert sum(len(batch.users) for batch in laid_out) == len(users) > 1
+        return
+    with pytest.raises(BudgetError, match="`input` must stay as it is"):
+        next(laid_out)

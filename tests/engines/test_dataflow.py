@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
+from beam_dpne.accounting.series import create_series, open_series
 from beam_dpne.mechanism.randomness import RunKey
 from tests.conftest import ROOT, Ended
 from tests.engines.conftest import BUDGET, PRIVACY, PUBLIC, SAMPLE
@@ -29,6 +30,8 @@ JOBS = {
     "set-union": ("set-union", *BUDGET),
     "bayesian": ("bayesian", *BUDGET),
 }
+# It has no options of a budget.
+OF_A_SERIES = {"series": ("ngrams", "--max_length", "2")}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +56,7 @@ def stage(bucket, launch) -> Callable[..., Staged]:
         template = template or f"{folder}.json"
         public = ("--public", bucket.path("in/public.tsv")) if job == "bayesian" else ()
         ended = launch(
-            *(*JOBS[job], *public, "--input", bucket.path("in/titles.jsonl.gz")),
+            *(*(JOBS | OF_A_SERIES)[job], *public, "--input", bucket.path("in/titles.jsonl.gz")),
             *("--output", bucket.path("release")),
             *("--runner", "DataflowRunner", "--project", "lab-project", "--region", "us-central1"),
             *("--staging_location", bucket.path(folder), "--temp_location", bucket.path("temp")),
@@ -117,6 +120,47 @@ def test_a_flex_template_draws_a_fresh_key_for_each_launch(fresh):
     for staged in fresh:
         job = json.dumps(staged.job).encode()
         assert not any(key in job or key.hex().encode() in job for key in keys_in(staged))
+
+
+def test_a_launch_of_a_series_notes_its_release_and_has_nothing_of_the_private_folder(
+    stage, bucket
+):
+    """The job that was not run counts when a worker of it records who takes part."""
+    series, private = bucket.path("s/series"), bucket.path("s/private")
+    create_series(series, private, releases=3, releases_per_user=1, epsilon=8, delta=1e-5)
+    staged = stage(
+        *("series", "--run_key_file", bucket.path("keys/run.key")),
+        *("--series", series, "--participants", private),
+        template="flex/template_launches/2026-01-02_03_04_07-1234567892/job_object",
+    )
+    everything = unpacked(staged.everything())
+    key = json.loads(bucket.files("s/private")["participants.json"])["key"]
+    assert key.encode() not in everything
+    assert bytes.fromhex(key) not in everything
+    assert private.encode() in everything
+    assert keys_in(staged) == set()
+    steps = {each.unique_name: each for each in staged.graph.components.transforms.values()}
+    group = next(name for name in steps if name.endswith("/GroupByUser"))
+    (recorded,) = steps[f"{group}/Record"].outputs.values()
+    assert recorded in steps[f"{group}/LayOut"].inputs.values()
+    assert [*open_series(series).runs()] == [1]
+    assert open_series(series).counted(private) == {}
+
+
+def test_a_classic_template_of_a_series_is_refused(bucket, launch):
+    series, private = bucket.path("t/series"), bucket.path("t/private")
+    create_series(series, private, releases=3, releases_per_user=1, epsilon=8, delta=1e-5)
+    ended = launch(
+        *("ngrams", "--input", bucket.path("in/titles.jsonl.gz")),
+        *("--output", bucket.path("release"), "--run_key_file", bucket.path("keys/run.key")),
+        *("--series", series, "--participants", private),
+        *("--runner", "DataflowRunner", "--project", "lab-project", "--region", "us-central1"),
+        *("--staging_location", bucket.path("none"), "--temp_location", bucket.path("temp")),
+        *("--template_location", bucket.path("none.json")),
+    )
+    assert ended.status == 2
+    assert "--series must be left out with --template_location" in ended.err
+    assert open_series(series).runs() == {}
 
 
 def test_neither_users_nor_texts_are_in_a_job(keyed, fresh):

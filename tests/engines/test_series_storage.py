@@ -16,8 +16,11 @@ from beam_dpne.accounting.population import Note
 from beam_dpne.accounting.series import open_series
 from beam_dpne.errors import BudgetError
 from beam_dpne.jobs.parameters import Running
+from deploy.processes import Daemons, listens
 from tests.accounting.test_series import World, begun
 from tests.conftest import ROOT
+from tests.engines.conftest import deploy
+from tests.engines.flink import free_ports
 
 pytestmark = [pytest.mark.engines, pytest.mark.storage]
 pytest_plugins = ["tests.engines.storage"]
@@ -35,8 +38,16 @@ def counted(*given):
         os.kill(os.getpid(), signal.SIGKILL)
     return upload(*given)
 gcs.upload = counted
+"""
+PROGRAM = """
 from beam_dpne.cli.main import program
 sys.exit(program(sys.argv[2:]))
+"""
+# A pool whose one process is all workers. Beam's command would start whichever `python` is on the path.
+POOL = """
+from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPoolServicer as Pool
+_, server = Pool.start(port=int(sys.argv[2]))
+server.wait_for_termination()
 """
 NOTE = 1
 LIST = NOTE + 16 + 1
@@ -251,7 +262,7 @@ def test_a_run_that_is_killed_counts_from_the_list_of_those_who_take_part(
     bucket, tmp_path, cli, write
 ):
     arguments = list(map(str, run_of(bucket, tmp_path, "one", "release", "--workers", "2")))
-    command = [sys.executable, "-c", KILLED, str(write), *arguments]
+    command = [sys.executable, "-c", KILLED + PROGRAM, str(write), *arguments]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == (0 if write == DONE else -signal.SIGKILL), ended.stderr
     counts = write > LIST
@@ -271,3 +282,76 @@ def test_a_run_that_is_killed_counts_from_the_list_of_those_who_take_part(
     assert ledger["series"]["number"] == (1 if counts else 2)
     # What a killed run had published is not changed.
     assert before.items() <= after.items()
+
+
+@pytest.fixture
+def elsewhere(emulator, tmp_path):
+    """Starts a pool of workers, killed before an upload if one is named; returns Prism's options."""
+    ended = deploy("prism")
+    assert ended.status == 0, ended.err
+    daemons = Daemons(tmp_path / "daemons")
+
+    def start(upload=0):
+        (port,) = free_ports(1)
+        command = [sys.executable, "-c", KILLED + POOL, str(upload), str(port)]
+        daemons.start(f"pool-{port}", command, ready=listens(port))
+        return (
+            *("--runner", "PrismRunner", "--prism_location", ended.out.strip()),
+            *("--environment_type", "EXTERNAL", "--environment_config", f"localhost:{port}"),
+        )
+
+    yield start
+    daemons.stop_all()
+
+
+@pytest.mark.usefixtures("made")
+def test_workers_elsewhere_record_who_takes_part_and_give_the_bytes_of_this_machine(
+    bucket, tmp_path, cli, launch, elsewhere
+):
+    """The second release leaves out whom the first one has recorded."""
+    for kind in ("series", "private"):
+        for name, data in bucket.files(f"s/{kind}").items():
+            bucket.put(f"there/{kind}/{name}", data)
+    engine = elsewhere()
+    for key in ("one", "two"):
+        ended = cli(*run_of(bucket, tmp_path, key, f"s/{key}"))
+        assert ended.status == 0, ended.err
+        given = [str(each) for each in run_of(bucket, tmp_path, key, f"s/{key}")]
+        given = [each.replace("/s/", "/there/") for each in given]
+        ended = launch(*given, *engine, timeout=300)
+        assert ended.status == 0, ended.err
+        release = bucket.files(f"there/{key}")
+        assert release == bucket.files(f"s/{key}")
+        rows = sum(part["rows"] for part in json.loads(release["ledger.json"])["parts"])
+        assert (rows > 0) == (key == "one")
+
+    def digests(place):
+        files = bucket.files(f"{place}/private").items()
+        return {name[:4] + name[17:]: data for name, data in files if name.endswith(".digests")}
+
+    assert digests("there") == digests("s")
+    assert sum(map(len, digests("there").values())) == 200 * 16
+    runs = open_series(bucket.path("there/series")).runs()
+    assert [isinstance(run, Note) for _, run in runs.values()] == [False, False]
+
+
+# After sixteen files of digests a worker uploads the list, the mark, and the release.
+@pytest.mark.parametrize("upload", [17, 19])
+@pytest.mark.usefixtures("made")
+def test_workers_that_are_lost_publish_nothing_before_the_list_and_a_run_goes_on(
+    bucket, tmp_path, launch, elsewhere, upload
+):
+    given = run_of(bucket, tmp_path, "one", "release")
+    ended = launch(*given, *elsewhere(upload), timeout=300)
+    assert ended.status == 1
+    assert bucket.files("release") == {}
+    counts = upload > 17
+    assert ("s/private/0001.json" in bucket.names("s/private/")) == counts
+    assert ("the series counts release 1" in ended.err) == counts
+    ended = launch(*given, *elsewhere(), timeout=300)
+    assert ended.status == 0, ended.err
+    ledger = json.loads(bucket.files("release")["ledger.json"])
+    assert ledger["series"]["number"] == 1
+    assert sum(part["rows"] for part in ledger["parts"]) > 0
+    runs = open_series(bucket.path("s/series")).runs()
+    assert [isinstance(run, Note) for _, run in runs.values()] == [False]

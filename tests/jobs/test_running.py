@@ -5,6 +5,9 @@ import json
 
 import pytest
 
+from beam_dpne.accounting.budget import create_budget, open_budget
+from beam_dpne.accounting.population import CountedLedger
+from beam_dpne.errors import RunError
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.preparing import prepare
 from beam_dpne.jobs.programs import PROGRAMS
@@ -70,3 +73,27 @@ def test_the_operator_is_warned_and_advised_and_sees_the_progress(given, quiet):
     assert all(map(str.startswith, told, wanted))
     (size,) = sizes
     assert size > 1000
+
+
+def test_of_runs_at_once_with_one_key_and_two_inputs_the_one_that_ends_later_publishes_nothing(
+    given, tmp_path
+):
+    """The other one starts when this one has looked for releases with its noise, and ends before it."""
+    given |= {"max_length": 1, "budget": str(tmp_path / "budget")}
+    create_budget(given["budget"], population="readers", epsilon=30, delta=1e-2)
+    rows = [{"user": f"user {place}", "text": "good night"} for place in range(200)]
+    (tmp_path / "other.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    others = {"input": str(tmp_path / "other.jsonl"), "output": str(tmp_path / "there")}
+
+    def progress(_):
+        published("ngrams", given | others, Showing(tell=lambda _: None, quiet=True))
+        return contextlib.nullcontext()
+
+    told = list[str]()
+    with pytest.raises(RunError, match="the run key must be a fresh one for each input"):
+        published("ngrams", given, Showing(tell=told.append, quiet=True, progress=progress))
+    assert not [*tmp_path.glob("here/*")]
+    assert (tmp_path / "there" / "ledger.json").exists()
+    runs = open_budget(given["budget"]).runs().values()
+    assert sorted(isinstance(run, CountedLedger) for run in runs) == [False, True]
+    assert "the budget counts this run as spent" in told[-1]

@@ -201,5 +201,5 @@ def test_what_cannot_be_of_a_series_is_refused_before_anything_runs(
 
 def test_workers_elsewhere_are_refused(places, folder, tmp_path):
     given = steps(folder, "one", places("one"), tmp_path / "release")
-    with pytest.raises(Exception, match="must be left out on an engine with workers elsewhere"):
+    with pytest.raises(Exception, match="must both be on an object store that all workers reach"):
         run_yaml(given, "--runner=PortableRunner", "--job_endpoint=localhost:1")

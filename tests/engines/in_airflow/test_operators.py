@@ -116,7 +116,7 @@ def test_runs_of_a_series_are_its_releases_and_hand_on_nothing_private(make, con
     assert facts["released"] > 0 == nobody["released"]
     assert {*facts} <= {"path", "program", "epsilon", "delta", "released", "lengths"}
     assert folders["participants"] not in json.dumps([facts, nobody])
-    with pytest.raises(UsageError, match="series must be left out on an engine"):
+    with pytest.raises(UsageError, match="must both be on an object store"):
         make(**named, runner="PortableRunner").execute({**again, "run_id": "third"})
     assert [*open_series(folders["series"]).runs()] == [1, 2]
 
@@ -234,11 +234,6 @@ def test_tasks_dags_runs_and_mapped_tasks_have_directories_of_their_own(make, co
         ({"output": "/mine"}, ValueError, "`output` must be left out"),
         ({"max_lenght": 2}, TypeError, "max_lenght"),
         ({"series": "s", "budget": "b"}, ValueError, "budget must be left out with series"),
-        (
-            {"kind": DataflowReleaseOperator, "template": "gs://b/t", "series": "s"},
-            ValueError,
-            "series and participants must be left out on Dataflow",
-        ),
     ],
 )
 def test_a_wrong_field_fails_the_parsing_of_the_dag(make, fields, error, message):
