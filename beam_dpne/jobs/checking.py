@@ -12,7 +12,13 @@ from beam_dpne.documents.blocks import without_groups
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.jobs.budgets import rehearse_budget
-from beam_dpne.jobs.inputs import OF_RECORDS, are_of_records, tokenizer_name
+from beam_dpne.jobs.inputs import (
+    OF_HEADERS,
+    OF_RECORDS,
+    are_of_records,
+    has_user_of_header,
+    tokenizer_name,
+)
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Input, Rejecting, Writing
 from beam_dpne.jobs.preparing import prepare
@@ -138,6 +144,8 @@ def problems(
     if most > 0.1:
         found.append(f"One user has {most:.0%} of the documents. Does the user field name people?")
     if is_text(corpus.users.type) and not reading.record_is_user:
+        if has_user_of_header(corpus.users, reading):
+            found.append(OF_HEADERS)
         if documents.max() == 1 and users > 1:
             found.append(f"All records {OF_RECORDS}")
         elif are_of_records(documents.sum(), users, reading):
