@@ -36,6 +36,8 @@ _WORD = r"^[\p{L}\p{M}'’_-]+$"
 # An integer that a data frame has made a float, as it does in a column with missing values.
 # Zeros around a whole number; the last one of 0 stays.
 _ZEROS = (r"^([+-]?)0+([0-9]+(?:\.0+)?)$", r"^([+-]?[0-9]+)\.0+$")
+# Texts by which exports of forums say that an author is not known; a run takes them as users.
+_NOBODY = {"[deleted]", "[removed]", "anonymous", "Anonymous", "unknown", "undefined"}
 # A UUID, whose hyphens and braces some programs leave out.
 _UUID = r"^\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?$"
 
@@ -177,9 +179,9 @@ def _about_spellings(users: pa.Array) -> list[str]:
             "zeros around a whole number, or hyphens of a UUID. If they are of the same people, each "
             "is protected less: bring ids to one spelling before the run."
         )
-    if missing := sum(user in NULLS for user in users.to_pylist()):
+    if missing := sum(user in NULLS | _NOBODY for user in users.to_pylist()):
         found.append(
-            f"{missing:,} of the ids are words for a missing value, as nan and None are. All "
+            f"{missing:,} of the ids are words for a missing value, as nan and [deleted] are. All "
             "unknown people are one user then: leave such ids empty, or null."
         )
     return found

@@ -35,6 +35,8 @@ from beam_dpne.validation import made_from, parameters_of, told_value
 # Fewer users are not judged. Nearly each record has a user of its own if so many have.
 _FEWEST_USERS = 100
 _SHARE = 0.99
+# Fields that an error names at most.
+_SHOWN = 60
 OF_RECORDS = (
     "have a user of their own. If --user_field names records and not people, each record would be its "
     "own user, and no person would be protected."
@@ -147,7 +149,9 @@ def read_inputs(
         if not "".join(names).isprintable() or all(name in str(error) for name in names):
             raise
         told = str(error).partition(" It has the fields ")[0].replace(NOT_SHOWN, "")
-        raise type(error)(f"{told} It has the fields {', '.join(names)}. {SECRET}") from None
+        raise type(error)(
+            f"{told} It has the fields {', '.join(names[:_SHOWN])}. {SECRET}"
+        ) from None
     if isinstance(tokenizer, str) and not showing.quiet:
         for note in advice(first.texts, tokenizer):
             showing.advise(f"{note} {SECRET}")

@@ -42,7 +42,10 @@ OF_LISTS = (
 # What is to be done about users with parts.
 OF_USERS = {
     BAD_USER: "Is this the field of the users?",
-    USER_WITH_FIELDS: "An id in an object has a path, e.g. `user_field=user.id`.",
+    USER_WITH_FIELDS: (
+        "An id in an object has a path, e.g. `user_field=user.id`. A file with an object for each "
+        "column must be written with one for each record."
+    ),
     USERS_OF_LIST: (
         "If each member of a list is a record of its own, with a user and a text, name the list with "
         "`records` and `input_format=json`, and the fields from there, e.g. `records=messages` and "

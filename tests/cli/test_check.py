@@ -80,6 +80,11 @@ def test_a_text_of_which_something_is_left_out_is_one_document(check):
             (),
             "1 of the ids are words for a missing",
         ),
+        (
+            [*notes(2000), {"user": "[deleted]", "text": "you"}],
+            (),
+            "1 of the ids are words for a missing value, as nan and [deleted] are",
+        ),
         (notes(2000, each=1), ("--record_is_user",), "Nothing looks wrong."),
         (notes(2000, text="4711 7 9x 8"), (), "80% of the words are not letters alone"),
         (notes(2000, text="4711 7 9x 8"), ("--tokenizer", "item"), "Nothing looks wrong."),

@@ -351,6 +351,7 @@ def test_an_encoding_that_the_first_bytes_show_is_advised(
     [
         ({"user": ["a"], "text": "b"}, {}, "`records` and `input_format=json`"),
         ({"user": {"id": "a"}, "text": "b"}, {}, "has a path, e.g. `user_field=user.id`"),
+        ({"user": {"0": "a", "1": "b"}, "text": {"0": "c"}}, {}, "with one for each record"),
         (
             {"user": 1.5, "text": "b"},
             {},
