@@ -63,6 +63,10 @@ class InputError(BeamDpneError, ValueError):
     """An input cannot be read as asked; the message holds no data of it."""
 
 
+class AbsentFieldError(InputError):
+    """A file lacks a field, or has it several times."""
+
+
 class PublicCountsError(BeamDpneError, ValueError):
     """Public counts are not valid; the message may quote a line number, never a text."""
 

@@ -229,12 +229,22 @@ def _check_paths(given: Mapping[str, Any]) -> None:
             raise UsageError(
                 f"`{name}` must be the path of a release, got the release itself: write it first."
             )
+        if name == "phrases" and isinstance(value, str) and is_local(value):
+            _require_path(value)
         texts = [each for each in several if isinstance(each, str) and is_local(each)]
         if name == "known" and texts and several is value and not any(map(os.path.exists, texts)):
             raise UsageError(
                 "`known` must be paths of files and directories, got texts that are none: write them "
                 "into a table with a column ngram."
             )
+
+
+def _require_path(text: str) -> None:
+    if not os.path.exists(text):
+        raise UsageError(
+            "`phrases` must be the path of a file or of a release, or a list of phrases, got "
+            f"`phrases={text!r}`, which is no path of this machine. One phrase is a list, too, of one."
+        )
 
 
 def _hint(name: str, known: Mapping[str, Parameter]) -> str:

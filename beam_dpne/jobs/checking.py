@@ -12,7 +12,13 @@ from beam_dpne.documents.blocks import without_groups
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.jobs.budgets import rehearse_budget
-from beam_dpne.jobs.inputs import OF_RECORDS, are_of_records, tokenizer_name
+from beam_dpne.jobs.inputs import (
+    OF_HEADERS,
+    OF_RECORDS,
+    are_of_records,
+    has_user_of_header,
+    tokenizer_name,
+)
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Input, Rejecting, Writing
 from beam_dpne.jobs.preparing import prepare
@@ -30,6 +36,8 @@ _WORD = r"^[\p{L}\p{M}'’_-]+$"
 # An integer that a data frame has made a float, as it does in a column with missing values.
 # Zeros around a whole number; the last one of 0 stays.
 _ZEROS = (r"^([+-]?)0+([0-9]+(?:\.0+)?)$", r"^([+-]?[0-9]+)\.0+$")
+# Texts by which exports of forums say that an author is not known; a run takes them as users.
+_NOBODY = {"[deleted]", "[removed]", "anonymous", "Anonymous", "unknown", "undefined"}
 # A UUID, whose hyphens and braces some programs leave out.
 _UUID = r"^\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?$"
 
@@ -138,6 +146,8 @@ def problems(
     if most > 0.1:
         found.append(f"One user has {most:.0%} of the documents. Does the user field name people?")
     if is_text(corpus.users.type) and not reading.record_is_user:
+        if has_user_of_header(corpus.users, reading):
+            found.append(OF_HEADERS)
         if documents.max() == 1 and users > 1:
             found.append(f"All records {OF_RECORDS}")
         elif are_of_records(documents.sum(), users, reading):
@@ -169,9 +179,9 @@ def _about_spellings(users: pa.Array) -> list[str]:
             "zeros around a whole number, or hyphens of a UUID. If they are of the same people, each "
             "is protected less: bring ids to one spelling before the run."
         )
-    if missing := sum(user in NULLS for user in users.to_pylist()):
+    if missing := sum(user in NULLS | _NOBODY for user in users.to_pylist()):
         found.append(
-            f"{missing:,} of the ids are words for a missing value, as nan and None are. All "
+            f"{missing:,} of the ids are words for a missing value, as nan and [deleted] are. All "
             "unknown people are one user then: leave such ids empty, or null."
         )
     return found

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.elements.arrays import places_in
 from beam_dpne.elements.rows import SEPARATOR
-from beam_dpne.errors import UsageError
+from beam_dpne.errors import AbsentFieldError, UsageError
 from beam_dpne.evaluation.corpus import Corpus, index_corpus, read_corpus, released_codes
 from beam_dpne.evaluation.judging import (
     Coverage,
@@ -89,7 +89,13 @@ def evaluated(
     """
     evaluating = made[Evaluating]
     reading, name = as_released(made, release.ledger)
-    files, reading, _ = read_inputs(reading, inputs, name, showing=showing, shows_fields=True)
+    try:
+        files, reading, _ = read_inputs(reading, inputs, name, showing=showing, shows_fields=True)
+    except AbsentFieldError as error:
+        raise AbsentFieldError(
+            f"{error} Users and texts are those of the release: give the data that it was made from, "
+            "or rename the fields of these."
+        ) from None
     tokenizer = _released_tokenizer(made[Tokenizing], name, release.text_rules)
     table = _with_lengths(release.rows) if release.program == "count" else release.rows
     longest = release.max_length

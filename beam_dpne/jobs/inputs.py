@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from beam_dpne.documents.masks import TextRules, advice
 from beam_dpne.documents.run_keys import tokenizer_identity
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
@@ -33,6 +35,8 @@ from beam_dpne.validation import made_from, parameters_of, told_value
 # Fewer users are not judged. Nearly each record has a user of its own if so many have.
 _FEWEST_USERS = 100
 _SHARE = 0.99
+# Fields that an error names at most.
+_SHOWN = 60
 OF_RECORDS = (
     "have a user of their own. If --user_field names records and not people, each record would be its "
     "own user, and no person would be protected."
@@ -43,6 +47,10 @@ _OF_JSON = {"columns", "where", "max_record_bytes"}
 _OF_FRAMES = ("where", "max_record_bytes")
 # Parameters that are true or false, and say what a user is.
 _OF_USERS = ("normalize_users", "record_is_user")
+OF_HEADERS = (
+    "The name of the user field is a user, as where a header line is read as a record: leave --columns "
+    "out for files with a header line, and take out such lines further below."
+)
 SECRET = "This line is for the operator only; it is as secret as the data."
 
 
@@ -138,10 +146,12 @@ def read_inputs(
         # The name of a file may begin with that of another one.
         named.sort(key=lambda file: len(file.path), reverse=True)
         names = names_without_wanted(named[:1], reading) if shows_fields else ()
-        if all(name in str(error) for name in names):
+        if not "".join(names).isprintable() or all(name in str(error) for name in names):
             raise
-        told = str(error).replace(NOT_SHOWN, "")
-        raise InputError(f"{told} It has the fields {', '.join(names)}. {SECRET}") from None
+        told = str(error).partition(" It has the fields ")[0].replace(NOT_SHOWN, "")
+        raise type(error)(
+            f"{told} It has the fields {', '.join(names[:_SHOWN])}. {SECRET}"
+        ) from None
     if isinstance(tokenizer, str) and not showing.quiet:
         for note in advice(first.texts, tokenizer):
             showing.advise(f"{note} {SECRET}")
@@ -153,11 +163,22 @@ def are_of_records(documents: int, users: int, reading: ReadOptions) -> bool:
     return users >= _FEWEST_USERS and documents * _SHARE <= users * len(reading.text_fields)
 
 
-def has_users_of_records(first: FirstRecords, reading: ReadOptions) -> bool:
-    """Whether the first records have nearly as many users as records; sequences never count."""
+def has_user_of_header(users: pa.Array, reading: ReadOptions) -> bool:
+    """Whether the name of the user field is a user, (n,) strings, as a header line makes it one."""
+    name = ",".join(reading.user_fields).casefold()
+    return any(user.strip().casefold() == name for user in users.unique().to_pylist())
+
+
+def notes_on_users(first: FirstRecords, reading: ReadOptions) -> list[str]:
+    """Returns sentences about users of the first records that may be no people; sequences have none."""
+    found: list[str] = []
     if reading.record_is_user or not is_text(first.users.type):
-        return False
-    return are_of_records(len(first.users), len(first.users.unique()), reading)
+        return found
+    if are_of_records(len(first.users), len(first.users.unique()), reading):
+        found.append(f"Nearly all of the first records {OF_RECORDS}")
+    if has_user_of_header(first.users, reading):
+        found.append(OF_HEADERS)
+    return found
 
 
 def as_released(made: Made, ledger: Mapping[str, Any]) -> tuple[ReadOptions, str]:

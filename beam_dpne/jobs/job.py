@@ -45,7 +45,7 @@ class ReadRecords(NamedTuple):
 
     Attributes:
       rejected: the number of records that could not be used.
-      are_none: whether the input had no record.
+      are_none: whether the input had no record, or none for which the conditions hold.
     """
 
     rejected: int
@@ -61,7 +61,9 @@ class ReadRecords(NamedTuple):
         """
         told: list[str] = []
         if self.are_none:
-            told.append("the input has no records, so nothing can be released")
+            told.append(
+                "the input has no records, or --where holds for none, so nothing can be released"
+            )
         if self.rejected and not quiet:
             where = f"see {directory}" if directory else f"{option} lists them with their reasons"
             noun = "record was" if self.rejected == 1 else "records were"

@@ -18,9 +18,8 @@ from beam_dpne.jobs import limits
 from beam_dpne.jobs.arguments import misspelt, runner_of, unknown_argument
 from beam_dpne.jobs.deltas import refuse_too_large_delta, warn_of_large_delta
 from beam_dpne.jobs.inputs import (
-    OF_RECORDS,
     SECRET,
-    has_users_of_records,
+    notes_on_users,
     read_inputs,
     reading_of,
     tokenizer_name,
@@ -44,9 +43,9 @@ from beam_dpne.lists.parameters import CountedPhrases, KnownLists, ListedPhrases
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.phrase_counts.plan import PhraseCountsPlan
-from beam_dpne.reading.files import InputFile
+from beam_dpne.reading.files import InputFile, text_bytes
 from beam_dpne.reading.frames import Frame
-from beam_dpne.reading.options import ReadOptions, codec_of, names_of
+from beam_dpne.reading.options import ReadOptions, names_of
 from beam_dpne.release.places import check_not_below, check_outside
 from beam_dpne.release.publishing import check_output
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -263,8 +262,8 @@ def _corpus(
         withhold_unhandled()
         check_alone(function, first.texts)
     # `check`, which may show fields, looks at the users of all records.
-    if not shows_fields and has_users_of_records(first, reading):
-        showing.advise(f"Nearly all of the first records {OF_RECORDS} {SECRET}")
+    for note in () if shows_fields else notes_on_users(first, reading):
+        showing.advise(f"{note} {SECRET}")
     return _Corpus(files=files, reading=reading)
 
 
@@ -476,9 +475,8 @@ def _partitions(files: Sequence[InputFile], workers: int | None) -> int:
 
     A reader cuts its documents into that many blocks, so more than a few thousand are slow. All workers
     have the same number of partitions, which are about equally large, so that they end together.
-    Compressed text is four times as long.
     """
-    mebibytes = sum(file.size * (4 if codec_of(file.path) else 1) for file in files) / 2**20
+    mebibytes = text_bytes(files) / 2**20
     workers = workers or 1
     wanted = math.ceil(max(min(4096, mebibytes / 8), mebibytes / 40, min(workers, mebibytes), 1))
     return wanted if wanted < workers else workers * math.ceil(wanted / workers)

@@ -32,6 +32,7 @@ from beam_dpne.reading.rejects import (
     BAD_TOKENS,
     BAD_USER,
     EMPTY_USER,
+    GROUPS_OF_LIST,
     NO_GROUP,
     NO_TEXT,
     NO_USER,
@@ -40,6 +41,8 @@ from beam_dpne.reading.rejects import (
     OF_LISTS,
     OF_TEXTS,
     TOO_LONG,
+    USER_WITH_FIELDS,
+    USERS_OF_LIST,
 )
 
 # Type of the users of `sequences`, where each line of each file is a user: the file's index, and the
@@ -96,6 +99,8 @@ def group_fault(group: object) -> str:
     """Returns the reason why a record with this group cannot be used, or ""."""
     if group is None or group == "":
         return NO_GROUP
+    if isinstance(group, list):
+        return GROUPS_OF_LIST
     text = id_text(group)
     return BAD_GROUP if text is None or not GROUP.match(text) else ""
 
@@ -217,7 +222,8 @@ def _user_of(value: object, options: ReadOptions) -> tuple[str, str]:
         return "", NO_USER
     text = id_text(value)
     if text is None:
-        return "", BAD_USER
+        parts = {list: USERS_OF_LIST, dict: USER_WITH_FIELDS}
+        return "", parts.get(type(value), BAD_USER)
     if options.normalize_users:
         text = normalized(text)
     return text, "" if text else EMPTY_USER

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from beam_dpne.errors import InputError
+from beam_dpne.errors import AbsentFieldError
 from beam_dpne.reading import text_formats
 from beam_dpne.reading.files import WorkItem
 from beam_dpne.reading.nested import conditions_of
@@ -61,7 +61,7 @@ def absent_field(
     *,
     names: Sequence[str],
     options: ReadOptions,
-) -> InputError:
+) -> AbsentFieldError:
     """Returns the error about a field, which names the fields that are there.
 
     The first line of CSV may be a user's record instead of a header. Of it only such fields are named
@@ -70,7 +70,7 @@ def absent_field(
     if item.kind in DELIMITED and (
         remedy := text_formats.remedy_of_delimiter(names, item.kind, options)
     ):
-        return InputError(
+        return AbsentFieldError(
             f"{item.file.path} must have its fields apart, got a line without them. {remedy}"
         )
     names = [name for name in names if _IDENTIFIER.fullmatch(name)]
@@ -89,6 +89,6 @@ def absent_field(
         )
     elif not told and names:
         told = f" It has the fields {', '.join(names[:_SHOWN])}."
-    return InputError(
+    return AbsentFieldError(
         f"`{option}` must name a field of {item.file.path}, got `{option}={field!r}`, {why}.{told}"
     )

@@ -74,6 +74,11 @@ class WorkItem(NamedTuple):
     stop: int | None = None
 
 
+def text_bytes(files: Iterable[InputFile]) -> int:
+    """Returns about how many bytes of text files have; compressed text is four times as long."""
+    return sum(file.size * (4 if codec_of(file.path) else 1) for file in files)
+
+
 def has_glob(pattern: str) -> bool:
     """Returns whether a pattern may match several files."""
     return any(sign in pattern for sign in "*?[")
@@ -351,6 +356,8 @@ class TextFile(LineText):
 
     Attributes:
       is_plain: Whether offsets are those in the file, so that reading may start anywhere.
+      encoding: Python's name of the encoding by which it is read.
+      first_bytes: What it begins with, before it is decoded.
     """
 
     def __init__(
@@ -390,6 +397,8 @@ class TextFile(LineText):
             if encoding is None and has_mark and peeked[:2] in (b"\xff\xfe", b"\xfe\xff"):
                 name = "utf-16"
             self.is_plain = name == "utf-8" and not codec
+            self.encoding = name
+            self.first_bytes = peeked
             head = peeked.decode(name, "replace")
             if not start and head.startswith("\ufeff"):
                 data.read(len("\ufeff".encode(name)))

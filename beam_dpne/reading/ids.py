@@ -28,6 +28,8 @@ _DASHES = pc.ReplaceSubstringOptions(
 _TO_ESCAPE = pc.ReplaceSubstringOptions(r"([,\\])", r"\\\1")
 _WHOLE = pa.decimal256(76, 0)
 _UUID_BYTES = 16
+# What identifies somebody, in an error.
+IDS = "text, a whole number, a UUID, a date or a timestamp"
 # Types of values that are read as columns of one.
 _IN_COLUMNS = (float, np.floating, decimal.Decimal, datetime.date, bytes)
 
@@ -128,8 +130,7 @@ def id_column(values: pa.Array, name: str, noun: str) -> tuple[pa.Array, np.ndar
         texts = values.cast(pa.string())
     else:
         raise InputError(
-            f"A {noun} must be text, a whole number, a UUID, a date or a timestamp, got "
-            f"{name_of_type(kind)} in {name!r}. {_remedy(kind, noun)}"
+            f"A {noun} must be {IDS}, got {name_of_type(kind)} in {name!r}. {_remedy(kind, noun)}"
         )
     return texts, np.zeros(len(texts), bool)
 

@@ -335,7 +335,7 @@ class ReadOptions(Parameters):
         if self.record_is_user and (self.normalize_users or self.user_field != "user"):
             raise ValueError(
                 "`record_is_user` must be given without `user_field` and `normalize_users`, since "
-                f"no id is read then, got `user_field={self.user_field!r}`."
+                f"no id is read then, got `user_field={told_value(self.user_field)}`."
             )
         for option, name in self.wanted_fields:
             given = [f"`{each}={name!r}`" for each, own in self.column_fields if own == name]

@@ -21,10 +21,11 @@ from beam_dpne.reading.columns import (
     row_group_ranges,
 )
 from beam_dpne.reading.compression import SIGNATURE_BYTES, refuse_unnamed
+from beam_dpne.reading.encodings import refuse_encoding
 from beam_dpne.reading.field_errors import absent_field, named_fields, require_fields
 from beam_dpne.reading.files import BrokenText, InputFile, TextFile, WorkItem, guarded, open_raw
 from beam_dpne.reading.held import OF_TYPES
-from beam_dpne.reading.ids import joined_ids
+from beam_dpne.reading.ids import IDS, joined_ids
 from beam_dpne.reading.json_lists import beginning_of, prefix_of
 from beam_dpne.reading.json_structure import ListCutter
 from beam_dpne.reading.nested import has, paths_in
@@ -32,20 +33,19 @@ from beam_dpne.reading.options import DELIMITED, ReadOptions, codec_of, format_o
 from beam_dpne.reading.rejects import (
     BAD_TEXT,
     BAD_TOKENS,
-    BAD_USER,
     NO_GROUP,
     NO_LIST,
     NO_TEXT,
     NO_USER,
     OF_LISTS,
-    OF_OBJECTS,
     OF_TEXTS,
+    OF_USERS,
     Reject,
 )
 from beam_dpne.reading.row_groups import paths_of, read_held, read_iceberg, read_row_groups
 from beam_dpne.reading.table_versions import IcebergFile, is_iceberg
 from beam_dpne.reading.text_items import Part, is_array_of, opened, read_text
-from beam_dpne.validation import did_you_mean
+from beam_dpne.validation import did_you_mean, told_value
 
 _SHOWN = 30
 _CHECKED_FILES = 8
@@ -222,12 +222,12 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecor
         try:
             batch = _first_batch(item, beginning)
         except InputError:
-            _refuse_compressed(item)
+            _refuse_other_bytes(item, options)
             raise
         if batch is None:
             continue
         if not batch.usable:
-            _refuse_compressed(item)
+            _refuse_other_bytes(item, options)
         usable += batch.usable
         documents.append(batch.documents)
         reasons.update(reason for _, reason in batch.rejects)
@@ -244,16 +244,17 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecor
         )
         why = f"which {lacks}"
         raise absent_field(option, field, why, first, names=names, options=options)
-    if not usable and reasons == {BAD_USER}:
+    if not usable and len(reasons) == 1 and reasons <= OF_USERS.keys():
+        (reason,) = reasons
         raise InputError(
-            f"`user_field` must name text or integers in {first.file.path}, got `user_field="
-            f"{options.user_field!r}`: {BAD_USER}. {OF_OBJECTS}"
+            f"`user_field` must name {IDS} in {first.file.path}, got `user_field="
+            f"{told_value(options.user_field)}`: {reason}. {OF_USERS[reason]}"
         )
     for reason, remedy in ((BAD_TEXT, OF_LISTS), (BAD_TOKENS, OF_TEXTS)):
         if not usable and reasons == {reason}:
             raise InputError(
                 f"`text_field` must be right for the tokenizer in {first.file.path}, got `text_field="
-                f"{options.text_field!r}`: {reason}. {remedy}"
+                f"{told_value(options.text_field)}`: {reason}. {remedy}"
             )
     if not documents:
         return FirstRecords(pa.array([], pa.string()), pa.array([], pa.string()))
@@ -268,11 +269,17 @@ def _first_batch(item: WorkItem, options: ReadOptions) -> Batch | None:
         return next(batches, None)
 
 
-def _refuse_compressed(item: WorkItem) -> None:
-    """Refuses a text that cannot be read since it is compressed, which its name does not say."""
-    if item.kind != "parquet" and codec_of(item.file.path) is None:
-        with open_raw(item.file.path) as raw:
-            refuse_unnamed(item.file.path, raw.read(SIGNATURE_BYTES))
+def _refuse_other_bytes(item: WorkItem, options: ReadOptions) -> None:
+    """Refuses a text that cannot be read since it is compressed, or of another encoding than named."""
+    path = item.file.path
+    if item.kind == "parquet":
+        return
+    if codec_of(path) is None:
+        with open_raw(path) as raw:
+            refuse_unnamed(path, raw.read(SIGNATURE_BYTES))
+    if item.kind != "mbox":
+        with guarded(path), opened(item, options) as text:
+            refuse_encoding(path, options.encoding, text.encoding, text.first_bytes)
 
 
 def _require_list(item: WorkItem, reasons: set[str], options: ReadOptions) -> None:

@@ -26,17 +26,32 @@ TOO_LONG = "longer than `max_record_bytes`"
 NO_USER = "user is null or missing"
 EMPTY_USER = "user is empty"
 BAD_USER = "user is neither text nor an exact whole number: write ids as text"
+USERS_OF_LIST = "user is a list, and a record has one user"
+USER_WITH_FIELDS = "user is an object with fields"
 NO_TEXT = "text is null or missing"
 BAD_TEXT = "text is not a string"
 BAD_TOKENS = "text is not a list of texts"
 NO_GROUP = "group is null, missing or empty"
+GROUPS_OF_LIST = "group is a list, and a record has one group"
 BAD_GROUP = "group is neither an integer nor at most 256 characters without control characters"
 # What is to be done about texts of the other kind.
 OF_LISTS = (
     "Lists of words or items need the tokenizer tokens; where each member is a text, write [] after "
     "the name of the field. Text in an object has a path, e.g. `text_field=message.text`."
 )
-OF_OBJECTS = "An id in an object has a path, e.g. `user_field=user.id`."
+# What is to be done about users with parts.
+OF_USERS = {
+    BAD_USER: "Is this the field of the users?",
+    USER_WITH_FIELDS: (
+        "An id in an object has a path, e.g. `user_field=user.id`. A file with an object for each "
+        "column must be written with one for each record."
+    ),
+    USERS_OF_LIST: (
+        "If each member of a list is a record of its own, with a user and a text, name the list with "
+        "`records` and `input_format=json`, and the fields from there, e.g. `records=messages` and "
+        "`user_field=user`. Else write a record for each user."
+    ),
+}
 OF_TEXTS = "Take another tokenizer than tokens, such as words, for plain text."
 _NAME = "rejects-00000-of-00001.jsonl"
 

@@ -37,7 +37,7 @@ from beam_dpne.accounting.population import Note
 from beam_dpne.accounting.series import create_series
 from beam_dpne.api.keywords import CALLS
 from beam_dpne.errors import BudgetError, InputError, ReleaseError, RunError, UsageError
-from beam_dpne.jobs import running
+from beam_dpne.jobs import limits, running
 from beam_dpne.reading.frames import Frame, frame_file
 from beam_dpne.reading.options import ReadOptions
 from tests.api import tokenizers
@@ -161,6 +161,17 @@ def test_processes_that_share_the_work_give_the_same_bytes(commanded, table, pro
     assert release.files == commanded(program)
 
 
+def test_a_small_input_starts_no_process_unless_workers_are_asked_for(table, monkeypatch):
+    started = []
+    monkeypatch.setattr(limits, "cores", lambda: 2)
+    begin = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *a, **k: started.append(a) or begin(*a, **k))
+    called("ngrams", table, partitions=4)
+    assert not started
+    called("ngrams", table, partitions=4, workers=2)
+    assert len(started) == 1
+
+
 @pytest.mark.parametrize("library", ["duckdb", pytest.param("polars", marks=pytest.mark.readers)])
 def test_frames_of_other_libraries_give_the_bytes_of_the_command(commanded, table, library):
     other = pytest.importorskip(library)
@@ -196,6 +207,7 @@ def test_phrases_in_memory_are_counted_as_those_of_a_file(commanded, table, kind
         ([], "at least one phrase, got none"),
         (["phrases.txt"], "no list of paths"),
         (pd.DataFrame({"ngram": ["good morning"]}), "such as a column"),
+        ("good morning", "got `phrases='good morning'`, which is no path of this machine"),
         (["good morning", "Good morning!"], "equal to another one"),
     ],
 )
@@ -644,6 +656,12 @@ def test_an_evaluation_of_a_frame_is_that_of_the_command(cli, commanded, table, 
         assert json.loads(json.dumps(rows)) == whole[name]
     with pytest.raises(UsageError, match="`user` must be that of the release, 'customer'"):
         evaluate(release, table, user="team")
+
+
+def test_fields_of_a_release_that_the_data_lack_are_said_to_be_those_of_the_release(table):
+    release = called("ngrams", table)
+    with pytest.raises(InputError, match=r"`user='customer'`, which .* are those of the release"):
+        evaluate(release, table.rename_columns({"customer": "who"}), progress=False)
 
 
 def test_a_release_of_files_of_another_format_is_evaluated_with_a_frame(table):

@@ -80,6 +80,11 @@ def test_a_text_of_which_something_is_left_out_is_one_document(check):
             (),
             "1 of the ids are words for a missing",
         ),
+        (
+            [*notes(2000), {"user": "[deleted]", "text": "you"}],
+            (),
+            "1 of the ids are words for a missing value, as nan and [deleted] are",
+        ),
         (notes(2000, each=1), ("--record_is_user",), "Nothing looks wrong."),
         (notes(2000, text="4711 7 9x 8"), (), "80% of the words are not letters alone"),
         (notes(2000, text="4711 7 9x 8"), ("--tokenizer", "item"), "Nothing looks wrong."),
@@ -119,6 +124,38 @@ def test_a_header_alone_is_told_by_check_and_is_no_reason_to_refuse_a_run(cli, t
     ended = cli("ngrams", "--input", path, *BUDGET, "--output", tmp_path / "out")
     assert ended.status == 0
     assert "the input has no records" in ended.err
+
+
+@pytest.mark.parametrize("command", [("check", "ngrams"), ("ngrams",)])
+@pytest.mark.parametrize(
+    ("name", "header", "options", "is_told"),
+    [
+        ("a.csv", "user,text\n", ("--columns", "user,text"), True),
+        ("a.csv", " User,text\n", ("--columns", "user,text"), True),
+        ("a.csv", "who,text\n", ("--columns", "user,text"), False),
+        ("a.csv", "user,text\nu1,see you\nuser,text\n", (), True),
+        ("a.tsv", "a\tb\ttext\n", ("--columns", "a,b,text", "--user_field", "a,b"), True),
+        ("a.csv", "user,text\n", ("--columns", "user,text", "--record_is_user"), False),
+    ],
+)
+def test_a_header_line_that_is_read_as_a_record_is_told(
+    cli, tmp_path, command, name, header, options, is_told
+):
+    sign = "," if name == "a.csv" else "\t"
+    ids = sign.join(["ann"] * header.split("\n")[0].count(sign))
+    path = write(tmp_path / name, f"{header}{ids}{sign}see you\n")
+    ended = cli(*command, "--input", path, *options, *BUDGET, "--output", tmp_path / "out")
+    assert ended.status == 0, ended.err
+    told = ended.out if command[0] == "check" else ended.err
+    assert ("The name of the user field is a user" in told) == is_told
+
+
+def test_a_condition_that_holds_for_no_record_is_told_as_a_possible_reason(cli, tmp_path):
+    path = write(tmp_path / "a.csv", "user,text\nann,see you\n")
+    where = ("--where", "user=nobody", "--output", tmp_path / "out")
+    ended = cli("ngrams", "--input", path, *BUDGET, *where)
+    assert ended.status == 0, ended.err
+    assert "no records, or --where holds for none" in ended.err
 
 
 def csv(tmp_path, name, ids, header="user,text"):

@@ -2,6 +2,7 @@
 
 import errno
 import gzip
+import json
 import os
 import pathlib
 import tempfile
@@ -22,6 +23,7 @@ from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.lake_tables import refuse_lake_tables
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import check_fields, plan_reads
+from beam_dpne.reading.rejects import GROUPS_OF_LIST
 from beam_dpne.reading.steps import ReadDocuments
 from tests.reading.files import CANARY, read, write
 from tests.support.arguments import refusal
@@ -315,6 +317,71 @@ def test_a_delimiter_is_not_named_where_the_header_may_be_split_rightly(tmp_path
     with pytest.raises(InputError, match="`user_field` must name a field") as told:
         check_fields(files, ReadOptions())
     assert "seems to be" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("coded", "named", "remedy"),
+    [
+        ("utf-16", "utf-8", "set `encoding=utf-16`"),
+        ("utf-16-le", None, "set `encoding=utf-16-le`"),
+        ("utf-16-be", "cp1252", "set `encoding=utf-16-be`"),
+        ("utf-16-be", "utf-16", "set `encoding=utf-16-be`"),
+        ("utf-32", None, "convert it to UTF-8"),
+        ("utf-32-be", "utf-8", "convert it to UTF-8"),
+        ("utf-8", "utf-16", "set `encoding=utf-8`"),
+        ("utf-8-sig", "utf-16-le", "set `encoding=utf-8`"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.csv.gz"])
+def test_an_encoding_that_the_first_bytes_show_is_advised(
+    tmp_path, coded: str, named: str | None, remedy: str, name: str
+) -> None:
+    text = "user,text\n" + "ann,hällo there\n" * 9
+    if name == "a.jsonl":
+        text = '{"user": "ann", "text": "hällo there"}\n' * 9
+    data = text.encode(coded)
+    path = write(tmp_path / name, gzip.compress(data) if name.endswith(".gz") else data)
+    with pytest.raises(InputError, match="whose first bytes show another") as told:
+        check_fields(match_inputs([str(path)]), ReadOptions(encoding=named))
+    assert remedy in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("record", "settings", "told"),
+    [
+        ({"user": ["a"], "text": "b"}, {}, "`records` and `input_format=json`"),
+        ({"user": {"id": "a"}, "text": "b"}, {}, "has a path, e.g. `user_field=user.id`"),
+        ({"user": {"0": "a", "1": "b"}, "text": {"0": "c"}}, {}, "with one for each record"),
+        (
+            {"user": 1.5, "text": "b"},
+            {},
+            "name text, a whole number, a UUID, a date or a timestamp",
+        ),
+        (
+            {"said": [{"user": "a", "text": "b"}]},
+            {"user_field": "said[].user", "text_field": "said[].text"},
+            "got `user_field='said[].user'`: user is a list, and a record has one user",
+        ),
+        (
+            {"user": ["a"], "day": [1], "text": "b"},
+            {"user_field": ("user", "day")},
+            "got `user_field=user,day`: user is a list",
+        ),
+    ],
+)
+def test_a_user_that_is_none_is_refused_with_its_own_remedy(
+    tmp_path, record: Any, settings: Any, told: str
+) -> None:
+    path = write(tmp_path / "a.jsonl", "\n".join([json.dumps(record)] * 3))
+    with pytest.raises(InputError) as refused:
+        check_fields(match_inputs([str(path)]), ReadOptions(**settings))
+    assert told in str(refused.value)
+
+
+def test_a_group_that_is_a_list_is_rejected_for_that(tmp_path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"user": "a", "text": "b", "group": ["c"]}')
+    _, ((*_, reason),) = read([path], group_field="group")
+    assert reason == GROUPS_OF_LIST
 
 
 REMEDIES = (

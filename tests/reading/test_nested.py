@@ -16,7 +16,7 @@ from beam_dpne.errors import InputError
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import check_fields, plan_reads, read_item
-from beam_dpne.reading.rejects import BAD_USER, NO_LIST, NO_TEXT, NO_USER
+from beam_dpne.reading.rejects import NO_LIST, NO_TEXT, NO_USER, USERS_OF_LIST
 from tests.engines.conftest import release_bytes
 from tests.reading.files import read, write
 
@@ -199,7 +199,7 @@ def test_a_user_in_a_list_is_refused(tmp_path) -> None:
     record = {"people": [{"id": "ann"}, {"id": "bob"}], "text": "to be"}
     for kind in FORMATS[:2]:
         path = write_records(tmp_path, [record], kind)
-        assert [reason for *_, reason in read([path], user_field="people.id")[1]] == [BAD_USER]
+        assert [reason for *_, reason in read([path], user_field="people.id")[1]] == [USERS_OF_LIST]
     path = write_records(tmp_path, [record], "parquet")
     with pytest.raises(InputError, match=r"got list in 'people\.id'"):
         read([path], user_field="people.id")

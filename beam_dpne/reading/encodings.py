@@ -1,0 +1,70 @@
+"""Encodings that the first bytes of a text show, whatever was said of it."""
+
+import codecs
+
+from beam_dpne.errors import InputError
+from beam_dpne.reading.options import canonical_encoding
+
+# Encodings that read a text with a mark, the one that is advised first. That of UTF-32, which begins as
+# another one, is looked for before it.
+_MARKS: dict[bytes, tuple[str, ...]] = {
+    codecs.BOM_UTF32_LE: (),
+    codecs.BOM_UTF32_BE: (),
+    codecs.BOM_UTF16_LE: ("utf-16", "utf-16-le"),
+    codecs.BOM_UTF16_BE: ("utf-16", "utf-16-be"),
+    codecs.BOM_UTF8: ("utf-8",),
+}
+# The same of texts without a mark, by the bytes of each four that are NUL in ASCII's characters.
+_NULS: dict[tuple[int, ...], tuple[str, ...]] = {
+    (1, 2, 3): (),
+    (0, 1, 2): (),
+    (1, 3): ("utf-16-le", "utf-16"),
+    (0, 2): ("utf-16-be",),
+}
+_LOOKED_AT = 256
+_SHARE = 0.25
+
+
+def encodings_in(head: bytes) -> tuple[str, ...] | None:
+    r"""Returns the encodings that read a text which begins so; None if its first bytes show none.
+
+    There are none of `ENCODINGS` for UTF-32.
+
+    >>> encodings_in(b"\xff\xfeu\0s\0"), encodings_in("user,text".encode("utf-16-be"))
+    (('utf-16', 'utf-16-le'), ('utf-16-be',))
+    >>> encodings_in("user,text".encode("utf-32")), encodings_in(b"user,text")
+    ((), None)
+    """
+    for mark, encodings in _MARKS.items():
+        if head.startswith(mark):
+            return encodings
+    shown = head[: min(_LOOKED_AT, len(head) // 4 * 4)]
+    counts = [shown[place::4].count(0) for place in range(4)]
+    for places, encodings in _NULS.items():
+        are_nul = [count for place, count in enumerate(counts) if place in places]
+        if sum(are_nul) == sum(counts) and min(are_nul) * 4 > _SHARE * len(shown):
+            return encodings
+    return None
+
+
+def refuse_encoding(path: str, named: str | None, used: str, head: bytes) -> None:
+    """Raises InputError if a text that cannot be used begins as one of another encoding.
+
+    Args:
+      path: The file.
+      named: The encoding that was named, or None.
+      used: The one by which it was read.
+      head: Its first bytes, decompressed.
+    """
+    found = encodings_in(head)
+    if found is None and used.startswith("utf-16") and head and 0 not in head:
+        found = ("utf-8",)
+    if found is None or canonical_encoding(used) in found:
+        return
+    given = "`encoding` was not given" if named is None else f"got `encoding={named!r}`"
+    told = "convert it to UTF-8, since UTF-32 is not read"
+    if found:
+        told = f"set `encoding={found[0]}`"
+    raise InputError(
+        f"`encoding` must be that of {path}, whose first bytes show another one; {given}: {told}."
+    )
