@@ -28,7 +28,7 @@ from beam_dpne.elements.processes import (
 from beam_dpne.errors import InputError, RunError, printable_reason
 from tests.conftest import ROOT
 
-SECONDS = 30
+SECONDS = 120
 
 
 def wait_until(is_so) -> None:
@@ -409,8 +409,10 @@ def test_a_new_process_and_its_forks_end_with_a_caller_that_is_killed(tmp_path):
         "from tests.elements.test_processes import stay; in_new_process(stay, sys.argv[1])"
     )
     with subprocess.Popen([sys.executable, "-c", code, tmp_path], cwd=ROOT) as caller:
-        wait_until(lambda: len(list(tmp_path.iterdir())) == 3)
-        caller.kill()
+        try:
+            wait_until(lambda: len(list(tmp_path.iterdir())) == 3)
+        finally:
+            caller.kill()
     wait_until(lambda: not any(is_alive(path.name) for path in tmp_path.iterdir()))
 
 
