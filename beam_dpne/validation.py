@@ -23,6 +23,8 @@ LARGE_DELTA = 1e-3
 # A run refuses it, unless the number of users is public and small.
 TOO_LARGE_DELTA = 1e-2
 MAX_USERS = 2**30
+# What columns, arrays and frames of all libraries have.
+_OF_DATA = ("__array__", "__arrow_c_stream__", "__arrow_c_array__", "__dataframe__")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,12 +231,23 @@ class Parameter:
         return ""
 
 
+def holds_data(value: object) -> bool:
+    """Whether a value is a column, an array or a frame, or a list with one: no message may show it."""
+    if isinstance(value, list | tuple):
+        return any(map(holds_data, value))
+    is_number = getattr(value, "shape", None) == ()
+    return not is_number and any(hasattr(value, name) for name in _OF_DATA)
+
+
 def told_value(value: object) -> str:
     """Returns a value as messages have it.
 
-    >>> told_value(("a", "b")), told_value(True), told_value("a")
-    ('a,b', 'true', "'a'")
+    >>> import pyarrow as pa
+    >>> told_value(("a", "b")), told_value(True), told_value("a"), told_value(pa.array(["my pin"]))
+    ('a,b', 'true', "'a'", 'StringArray')
     """
+    if holds_data(value):
+        return type(value).__name__
     if isinstance(value, list | tuple):
         return ",".join(map(_text, value)) or "''"
     return _text(value) if isinstance(value, bool) else repr(value)

@@ -77,8 +77,8 @@ def release_ngrams(
     partitions: int | None = None,
     workers: int | None = None,
     budget: str | None = None,
-    series: str | None = None,
-    participants: str | None = None,
+    series: _Path | None = None,
+    participants: _Path | None = None,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
@@ -132,8 +132,8 @@ def release_items(
     partitions: int | None = None,
     workers: int | None = None,
     budget: str | None = None,
-    series: str | None = None,
-    participants: str | None = None,
+    series: _Path | None = None,
+    participants: _Path | None = None,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
@@ -180,8 +180,8 @@ def estimate_probabilities(
     partitions: int | None = None,
     workers: int | None = None,
     budget: str | None = None,
-    series: str | None = None,
-    participants: str | None = None,
+    series: _Path | None = None,
+    participants: _Path | None = None,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
@@ -229,8 +229,8 @@ def count_phrases(
     partitions: int | None = None,
     workers: int | None = None,
     budget: str | None = None,
-    series: str | None = None,
-    participants: str | None = None,
+    series: _Path | None = None,
+    participants: _Path | None = None,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...

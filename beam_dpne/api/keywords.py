@@ -1,12 +1,15 @@
 """The keywords of calls: parameters of the groups of a call, some of them under shorter names."""
 
 import dataclasses
+import glob
 import inspect
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from beam_dpne.errors import UsageError
 from beam_dpne.jobs.made import (
@@ -21,7 +24,7 @@ from beam_dpne.jobs.programs import FILES, PROGRAMS
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.release.whole import Release
 from beam_dpne.storage.paths import is_local
-from beam_dpne.validation import Parameter, did_you_mean
+from beam_dpne.validation import Parameter, did_you_mean, holds_data
 
 # Parameters whose keywords have shorter names.
 SHORTER = {
@@ -50,6 +53,8 @@ _PROGRESS = Parameter(
     kind=bool,
     default=True,
 )
+# What texts have, and paths seldom.
+_OF_TEXT = re.compile(r"[\s\"{}]")
 # Types of paths.
 PATHS = (str, os.PathLike)
 
@@ -202,6 +207,7 @@ def asked_of(
                 f"{call.name}() got an unexpected keyword argument {name!r}.{_hint(name, known)}"
             )
     _check_paths(given)
+    _check_values(given)
     objects = {
         name: given[name]
         for name in _OBJECTS
@@ -219,6 +225,16 @@ def asked_of(
     values = typed_values(values, parameters_in(groups))
     values = {**with_plan(values, given.get("plan"), groups), **fixed}
     return Asked(Made(groups, values), objects, bool(given.get("progress", True)))
+
+
+def _check_values(given: Mapping[str, Any]) -> None:
+    """Raises UsageError if a column, an array or a frame is given where a parameter has none."""
+    for name, value in given.items():
+        if name != "phrases" and holds_data(value):
+            remedy = " Give the name of the column." if name in ("user", "text", "group") else ""
+            raise UsageError(
+                f"`{name}` must be a value of its own and no data, got {type(value).__name__}.{remedy}"
+            )
 
 
 def _check_paths(given: Mapping[str, Any]) -> None:
@@ -288,9 +304,11 @@ def _keyword_of(found: re.Match[str]) -> str:
 
 
 def plain(value: object) -> object:
-    """Returns paths as texts, and lists as tuples."""
+    """Returns paths as texts, lists as tuples, and numbers of numpy as those of Python."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if isinstance(value, np.generic):
+        return value.item()
     return tuple(map(plain, value)) if isinstance(value, list | tuple) else value
 
 
@@ -316,7 +334,22 @@ def phrases_of(given: object) -> list[str] | None:
 
 
 def are_paths(given: object) -> bool:
-    """Whether an input is given by paths, and not as a frame."""
-    if isinstance(given, list | tuple):
-        return len(given) > 0 and all(isinstance(each, PATHS) for each in given)
-    return isinstance(given, PATHS)
+    """Whether an input is given by paths, and not as a frame.
+
+    Raises:
+      UsageError: a text is no path, but looks like one of people's texts.
+    """
+    several = given if isinstance(given, list | tuple) else (given,)
+    if not several or not all(isinstance(each, PATHS) for each in several):
+        return False
+    if any(isinstance(each, str) and _is_a_text(each) for each in several):
+        raise UsageError(
+            "the input must be a frame, record batches or paths, got a text that is no path of this "
+            "machine. Texts alone have no users: give a frame with a column of users."
+        )
+    return True
+
+
+def _is_a_text(path: str) -> bool:
+    """Whether what is given for a path has white space or a quote, and no file."""
+    return bool(_OF_TEXT.search(path)) and is_local(path) and not glob.glob(path)

@@ -36,9 +36,13 @@ GROUP = "group"
 def split_by_user(block: DocumentBlock, partitions: int) -> Iterator[tuple[int, DocumentBlock]]:
     """Cuts a block by the users' partitions, and drops documents without tokens."""
     filled = np.flatnonzero(np.diff(block.offsets))
-    partition = (block.users[filled, 0] % np.uint64(partitions)).astype(np.int64)
-    for number, places in group_places(partition, partitions):
+    for number, places in group_places(partitions_of(block.users[filled], partitions), partitions):
         yield number, block.take(filled[places])
+
+
+def partitions_of(users: np.ndarray, partitions: int) -> np.ndarray:
+    """Returns the partition of each of some users, (n, 2) uint64: (n,) int64."""
+    return (users[:, 0] % np.uint64(partitions)).astype(np.int64)
 
 
 def bounded_blocks(block: DocumentBlock) -> Iterator[DocumentBlock]:

@@ -106,13 +106,17 @@ class Cutter:
         self._gathered = []
         participation = self._cutting.participation
         # Before users are limited, since which documents that leaves depends on those gathered here.
-        texts = None if participation is None else participation.digest_of_texts(block)
+        texts: dict[int, np.ndarray] = {}
+        if participation is not None:
+            texts = participation.digests_of_texts(block, self._cutting.partitions)
         block = limit_documents([block], most, key, final=False)
         pieces = split_by_user(block, self._cutting.partitions)
-        cut = [(number, part) for number, piece in pieces for part in bounded_blocks(piece)]
-        if texts is not None:
-            number, first = cut[0]
-            cut[0] = (number, dataclasses.replace(first, texts=texts))
+        cut: NumberedBlocks = []
+        for number, piece in pieces:
+            for part in bounded_blocks(piece):
+                # The first block of a partition has the digest of all of them.
+                digest = texts.pop(number, part.texts)
+                cut.append((number, dataclasses.replace(part, texts=digest)))
         return cut
 
 

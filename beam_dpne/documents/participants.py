@@ -36,9 +36,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.documents.blocks import changes, distinct_users, user_order
+from beam_dpne.documents.blocks import changes, distinct_users, partitions_of, user_order
 from beam_dpne.documents.state_files import KEY_NAME, as_budget_error, decoded, what_is_at
-from beam_dpne.elements.arrays import hash_words
+from beam_dpne.elements.arrays import group_places, hash_words
 from beam_dpne.elements.batches import DocumentBlock
 from beam_dpne.errors import BudgetError, ReleaseError
 from beam_dpne.mechanism.randomness import RunKey, encrypt_blocks, keyed_bits, one_way_hashes
@@ -343,13 +343,14 @@ class Participation:
         ids = users.cast(pa.binary()).to_pylist()
         return one_way_hashes(self.folder.key.sub_key("participant"), ids)
 
-    def digest_of_texts(self, block: DocumentBlock) -> np.ndarray:
-        """Returns a keyed digest of documents and their users, which no order changes: (2,) uint64.
+    def digests_of_texts(self, block: DocumentBlock, partitions: int) -> dict[int, np.ndarray]:
+        """Returns keyed digests of the documents of each partition of users that has any: (2,) uint64.
 
-        It is the sum of the digests of the documents, so that those of several blocks add up. Modulo
-        2^64 a document is ∑ h(w_j)·a_j over its words w_j, with a keyed hash h and odd keyed numbers
-        a_j, and its digest is that number with the user's digest, encrypted. With powers of one number
-        as a_j, some texts would have one digest under each key.
+        They are of documents with their users, and no order changes them. Each is the sum of the
+        digests of its documents, so that those of several blocks add up. Modulo 2^64 a document is
+        ∑ h(w_j)·a_j over its words w_j, with a keyed hash h and odd keyed numbers a_j, and its digest
+        is that number with the user's digest, encrypted. With powers of one number as a_j, some texts
+        would have one digest under each key.
         """
         key = self.folder.key
         words = hash_words(key.sub_key("texts: words"), block.words)[:, 0]
@@ -363,7 +364,11 @@ class Participation:
         documents = block.users[filled]
         documents[:, 1] ^= np.add.reduceat(terms, block.offsets[:-1][filled])
         digests = encrypt_blocks(key.sub_key("texts: documents"), documents)
-        return digests.sum(axis=0, dtype=np.uint64)
+        partition = partitions_of(block.users[filled], partitions)
+        return {
+            number: digests[own].sum(axis=0, dtype=np.uint64)
+            for number, own in group_places(partition, partitions)
+        }
 
     def may_take_part(self, digests: np.ndarray) -> np.ndarray:
         """Returns which users have taken part fewer times than they may: (n,) bool."""

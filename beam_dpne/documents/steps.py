@@ -315,36 +315,42 @@ def _record(
     *,
     participation: Participation,
 ) -> dict[int, bytes]:
-    """Records those who take part; returns the sum of their digests for each partition."""
+    """Records those who take part; returns the sums of the digests of each partition."""
     listed = list(digests)
     participation.record([users for _, users, _ in listed], [texts for _, _, texts in listed])
-    partitions: dict[int, list[np.ndarray]] = {}
-    for number, users, _texts in listed:
-        partitions.setdefault(number, []).append(users)
-    return {number: _sum_of(users) for number, users in partitions.items()}
+    partitions: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for number, users, texts in listed:
+        partitions.setdefault(number, []).append((users, texts))
+    return {number: _sums_of(blocks) for number, blocks in partitions.items()}
 
 
-def _sum_of(users: Sequence[np.ndarray]) -> bytes:
-    """Returns the sum of the distinct ones of some digests, (n, 2) uint64 each, modulo 2^64."""
-    return distinct_users(np.concatenate(users)).sum(axis=0, dtype=np.uint64).tobytes()
+def _sums_of(blocks: Sequence[tuple[np.ndarray, np.ndarray]]) -> bytes:
+    """Returns the sums of distinct digests of users and of those of their texts, modulo 2^64.
+
+    Args:
+      blocks: (n, 2) uint64 digests of users, and the (2,) uint64 digest of texts, of each block.
+    """
+    users = distinct_users(np.concatenate([users for users, _ in blocks]))
+    texts = np.array([texts for _, texts in blocks])
+    return b"".join(each.sum(axis=0, dtype=np.uint64).tobytes() for each in (users, texts))
 
 
-def _as_recorded(
-    blocks: Iterable[DocumentBlock], users_sum: bytes | None
-) -> Iterator[DocumentBlock]:
-    """Yields blocks, and fails after the last one if their users are not those who are recorded.
+def _as_recorded(blocks: Iterable[DocumentBlock], sums: bytes | None) -> Iterator[DocumentBlock]:
+    """Yields blocks, and fails after the last one if their users or texts are not those recorded.
 
     An engine that has lost the blocks reads the input again for one of the two steps that take them. If
-    it has changed, a user could be in a release and not in its list.
+    it has changed, a user could be in a release and not in its list; and with other texts of the same
+    users, a repetition by the first ones would have the noise of this run.
     """
-    found: list[np.ndarray] = []
+    found: list[tuple[np.ndarray, np.ndarray]] = []
     for block in blocks:
-        found.append(block.users)
+        found.append((block.users, block.texts))
         yield block
-    if _sum_of(found) != users_sum:
+    if _sums_of(found) != sums:
         raise BudgetError(
             "`input` must stay as it is while a run of a series is at work, but others than those who "
-            "are recorded were read from it. The release counts, and was not published."
+            "are recorded, or other texts of theirs, were read from it. The release counts, and was "
+            "not published."
         )
 
 

@@ -37,8 +37,8 @@ class DocumentBlock:
       codes: (t,) int32, tokens as indices into `words`.
       words: the block's distinct tokens, Arrow strings.
       word_hashes: (words, 2) uint64, the keyed hash of each item; (0, 2) of documents.
-      texts: (2,) uint64, in a series the digest of all documents that were cut with this block, which
-        one of their blocks has; the digests of all blocks add up. Else 0.
+      texts: (2,) uint64, in a series the digest of the documents of the same partition that were cut
+        with this block, which one of their blocks has; the digests of all blocks add up. Else 0.
     """
 
     users: np.ndarray

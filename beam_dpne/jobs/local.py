@@ -34,7 +34,7 @@ def run_here(job: Job, workers: int, since: Callable[[], Sequence[bytes]] = tupl
       job: what is read, released and published.
       workers: the largest number of processes that work at the same time; it changes no release.
       since: returns the ledgers of releases with the noise of this one which other runs may have made
-        since the job was; it is called just before publishing.
+        since the job was; it is called when the release is published.
 
     Returns:
       What is known of the records that were read.
@@ -52,7 +52,7 @@ def run_here(job: Job, workers: int, since: Callable[[], Sequence[bytes]] = tupl
             output=job.output,
             output_format=job.output_format,
             overwrite=job.overwrite,
-            earlier=[*job.earlier, *since()],
+            earlier=lambda: [*job.earlier, *since()],
         )
     except Exception as error:
         raise RunError(printable_reason(error)) from None

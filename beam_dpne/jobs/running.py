@@ -12,7 +12,7 @@ from beam_dpne.accounting.series import open_series
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.elements import progress
 from beam_dpne.elements.processes import can_be_sent, in_new_process
-from beam_dpne.errors import UsageError, kind_of, own_reason
+from beam_dpne.errors import BeamDpneError, UsageError, kind_of, own_reason
 from beam_dpne.jobs.budgets import charged_budget, kept_budget, key_digests
 from beam_dpne.jobs.job import Job, ReadRecords
 from beam_dpne.jobs.local import logged_files, run_here
@@ -192,7 +192,19 @@ def _with_one_noise(made: Made, private: PrivateRun) -> tuple[bytes, ...]:
         runs += open_budget(path).runs().values()
     if own is not None and private.participation is not None:
         runs += [run for _, run in open_series(private.participation.path).runs().values()]
-    return tuple(run.data for run in runs if isinstance(run, CountedLedger) and run.run_key == own)
+    ledgers = (_ledger_of(run) for run in runs if run.run_key == own)
+    return tuple(filter(None, ledgers))
+
+
+def _ledger_of(run: Counted) -> bytes | None:
+    """Returns the ledger of a run, or that which a run that was not settled has published."""
+    if isinstance(run, CountedLedger):
+        return run.data
+    with contextlib.suppress(BeamDpneError):
+        data = _ledger_in(run.output) if run.output else None
+        if data is not None and counted_ledger(data, run.output).run_key == run.run_key:
+            return data
+    return None
 
 
 def _run(

@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 # What may be wrong with a frame that cannot be read.
-OF_TYPES = 'The values of a column must have one type; astype("string") of pandas makes them text.'
+OF_TYPES = (
+    'The values of a column must have one type; astype("string") of pandas makes them text. Ids of '
+    "which some have become floats are made whole numbers before, or 1.0 and 1 would be two users."
+)
 _MAX_ROWS = 65536
 
 

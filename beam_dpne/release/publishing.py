@@ -8,7 +8,7 @@ the same files again.
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -113,7 +113,7 @@ def publish_release(
     output_format: str = "jsonl",
     overwrite: bool = False,
     rows_per_part: int = ROWS_PER_PART,
-    earlier: Sequence[bytes] = (),
+    earlier: Callable[[], Sequence[bytes]] = tuple,
 ) -> str:
     """Publishes a release as files that a ledger lists.
 
@@ -124,7 +124,8 @@ def publish_release(
       output_format: As there.
       overwrite: As there.
       rows_per_part: As there.
-      earlier: As there.
+      earlier: Returns what is `earlier` there; it is called when the output is locked, and once more
+        before the ledger is put there, since other runs may have ended meanwhile.
 
     Returns:
       The path of the ledger.
@@ -144,13 +145,15 @@ def publish_release(
         is_writing = current is None or overwrite
         files = rendered(rows, ledger, output_format, rows_per_part)
         there = () if current is None else (current,)
-        alike = [each for each in (*there, *earlier) if _have_one_noise(each, ledger)]
+        alike = [each for each in (*there, *earlier()) if _have_one_noise(each, ledger)]
         if alike:
             files = [*files]
             refuse_other_input(alike, files[-1][1])
         try:
             for name, data in files:
                 if name == LEDGER_NAME:
+                    alike = [each for each in earlier() if _have_one_noise(each, ledger)]
+                    refuse_other_input(alike, data)
                     _put_last(directory, data, current, is_writing=is_writing)
                     continue
                 parts.append(name)

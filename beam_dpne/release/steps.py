@@ -230,7 +230,7 @@ def _publish(
         output_format=output_format,
         overwrite=overwrite,
         rows_per_part=rows_per_part,
-        earlier=earlier,
+        earlier=lambda: earlier,
     )
 
 

@@ -4,11 +4,13 @@ import dataclasses
 import itertools
 import json
 import pathlib
+import pickle
 import random
 import re
 import shutil
 import stat
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -28,6 +30,7 @@ from beam_dpne.accounting.population import Note, read_counted, total_of
 from beam_dpne.accounting.series import create_series, only_run_of, open_series
 from beam_dpne.documents import cutting
 from beam_dpne.documents.cutting import cut_by_partition
+from beam_dpne.documents.steps import GroupByUser
 from beam_dpne.errors import BudgetError, UsageError
 from beam_dpne.jobs.budgets import key_digests
 from beam_dpne.jobs.parameters import Running
@@ -358,6 +361,29 @@ def test_the_digest_of_texts_is_that_of_the_same_texts_of_the_same_users(
             assert digest_of_texts(private, TEXTS[::-1], size) == digest
             for change, records in changes.items():
                 assert digest_of_texts(private, records, size) != digest, change
+
+
+def test_in_a_pipeline_nobody_is_laid_out_before_those_who_take_part_are_recorded(world):
+    participation = world.create(2).placed().participation
+    pipeline = beam.Pipeline()
+    documents = pipeline | beam.Create([pa.record_batch({"user": ["ann"], "text": ["a"]})])
+    _ = documents | GroupByUser(run_key=RunKey(bytes(32)), participation=participation)
+    graph = pipeline.to_runner_api().components.transforms.values()
+    steps = {each.unique_name.removeprefix("GroupByUser/"): each for each in graph}
+    (recorded,) = steps["Record"].outputs.values()
+    assert recorded in steps["LayOut"].inputs.values()
+
+
+def test_what_goes_to_workers_has_neither_the_key_nor_a_digest_of_the_private_folder(world):
+    world.create(1).run({"ann", "bob"})
+    participation = world.placed().participation
+    participation.open()
+    key = json.loads((world.folder / "private" / "participants.json").read_text())["key"]
+    assert len(participation.used_up) == 2
+    sent = pickle.dumps(participation)
+    assert bytes.fromhex(key) not in sent
+    assert key.encode() not in sent
+    assert not any(digest.tobytes() in sent for digest in participation.used_up)
 
 
 def test_no_two_texts_have_one_digest_by_their_form(world):

@@ -14,6 +14,7 @@ import threading
 import traceback
 import warnings
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -330,6 +331,29 @@ def test_what_is_wrong_is_said_before_anything_runs(table, case):
         file.writelines(f"{text}\n" for text in texts)
     with pytest.raises(ValueError, match=message):
         release_ngrams(table, **GIVEN | given, progress=False)
+
+
+@pytest.mark.parametrize("kind", [pd.Series, np.array, pa.array, lambda data: [pd.Series(data)]])
+@pytest.mark.parametrize("keyword", CALLS["release_ngrams"].keywords)
+def test_data_that_is_given_for_a_parameter_is_not_quoted(table, keyword, kind):
+    with pytest.raises(UsageError, match=f"`{keyword}` must be a value of its own") as caught:
+        release_ngrams(table, **GIVEN | {keyword: kind([tokenizers.CANARY] * 2)})
+    assert tokenizers.CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, json.dumps])
+def test_texts_that_are_given_for_paths_are_not_quoted(kind):
+    with pytest.raises(UsageError, match="Texts alone have no users") as caught:
+        release_ngrams(kind([f"my pin is {tokenizers.CANARY}"]), **GIVEN)
+    assert tokenizers.CANARY not in str(caught.value)
+
+
+def test_numbers_of_numpy_are_those_of_python(table):
+    numbers = {"epsilon": np.int64(4), "max_length": np.int32(2), "delta": np.float64(1e-6)}
+    given = {**GIVEN, **numbers}
+    release = release_ngrams(table, **given, progress=False)
+    assert release.ledger["guarantee"]["epsilon"] == 4
+    assert release.max_length == 2
 
 
 @pytest.mark.parametrize(

@@ -314,7 +314,7 @@ def test_a_wrong_parameter_is_one_line_and_status_2(cli, command, arguments, mes
         (b"name,words\nann,hello\n", (), ["--user_field", "--columns to", "--delimiter to"]),
         (b"us\xe4r,text\nann,hello\n", (), ["--encoding=cp1252", "--columns to"]),
         (b"user;text\nann;hello\n", (), ["--delimiter=semicolon"]),
-        (b"user,text\n", ("--encoding", "utf-16"), ["--encoding=utf-16-le"]),
+        (b"user,text\n", ("--encoding", "utf-16"), ["--encoding=utf-8"]),
     ],
 )
 def test_the_remedy_for_a_file_names_options_as_they_are_typed(cli, tmp_path, data, given, named):

@@ -65,14 +65,16 @@ def test_users_whose_documents_are_in_several_blocks_are_one_user(name, monkeypa
             assert rows_of_sets(run, sets_in_memory(run, given, workers)) == expected
 
 
-@pytest.mark.parametrize("change", ["one fewer", "none", "no partition"])
-def test_users_who_are_not_those_of_the_list_of_a_series_are_not_laid_out(change):
+@pytest.mark.parametrize("change", ["one fewer", "other texts", "none", "no partition"])
+def test_users_and_texts_that_are_not_those_of_the_list_of_a_series_are_not_laid_out(change):
     """As where an engine has lost blocks, and reads an input that has changed since they were cut."""
     whole = cutting.cut_by_partition([batch_of(tickets(90))], RUNS["adaptive"].cutting(KEY), 1)
     partition = (2, whole[0])
     users = np.unique(np.concatenate([block.users for block in whole[0]]), axis=0)
     listed = users[1:] if change == "one fewer" else users
-    recorded = {1 if change == "no partition" else 2: steps._sum_of([listed])}
+    texts = sum(block.texts for block in whole[0]) + np.uint64(change == "other texts")
+    number = 1 if change == "no partition" else 2
+    recorded = {number: steps._sums_of([(listed, texts)])}
     laid_out = steps._laid_out(partition, [recorded], max_tokens=40, run_key=KEY)
     if change == "none":
         assert sum(len(batch.users) for batch in laid_out) == len(users) > 1

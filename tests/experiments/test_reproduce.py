@@ -74,9 +74,9 @@ def test_every_table_of_two_papers_is_made(data, tmp_path, capsys):
     for label in (parts.PAPER, parts.OURS):
         assert int(rows[label]["real"]) == sum(int(rows[label][str(k)]) for k in range(1, 7)) > 0
     with open(tmp_path / "favour_titles.csv", encoding="utf-8", newline="") as lines:
-        words = {row["favour"]: int(row["1"]) for row in csv.DictReader(lines)}
-    assert words["words"] > words["balanced"]
-    assert words.keys() == AHEAD.keys()
+        pairs = {row["favour"]: int(row["2"]) for row in csv.DictReader(lines)}
+    assert pairs["long"] > pairs["words"]
+    assert pairs.keys() == AHEAD.keys()
     policies = rows_of(tmp_path / "dpsu_table_1.csv")
     assert {*parts.PUBLISHED, *parts.OTHER_POLICIES} < policies.keys()
     summary = (tmp_path / "README.md").read_text(encoding="utf-8")
