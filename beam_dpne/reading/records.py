@@ -226,7 +226,7 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecor
             raise
         if batch is None:
             continue
-        if not batch.usable:
+        if not batch.usable and batch.rejects:
             _refuse_other_bytes(item, options)
         usable += batch.usable
         documents.append(batch.documents)

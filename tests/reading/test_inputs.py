@@ -346,6 +346,14 @@ def test_an_encoding_that_the_first_bytes_show_is_advised(
     assert remedy in str(told.value)
 
 
+def test_bytes_of_records_that_a_condition_leaves_out_say_nothing_of_the_encoding(tmp_path) -> None:
+    data = "ÿþ,good day,dk\n".encode("latin-1")
+    files = match_inputs([str(write(tmp_path / "a.csv", data))])
+    columns = ("user", "text", "country")
+    options = ReadOptions(encoding="latin-1", columns=columns, where="country=se")
+    assert check_fields(files, options).users.to_pylist() == []
+
+
 @pytest.mark.parametrize(
     ("record", "settings", "told"),
     [
