@@ -364,7 +364,7 @@ class Participation:
         documents = block.users[filled]
         documents[:, 1] ^= np.add.reduceat(terms, block.offsets[:-1][filled])
         digests = encrypt_blocks(key.sub_key("texts: documents"), documents)
-        partition = partitions_of(block.users[filled], partitions)
+        partition = partitions_of(documents, partitions)
         return {
             number: digests[own].sum(axis=0, dtype=np.uint64)
             for number, own in group_places(partition, partitions)
@@ -381,10 +381,10 @@ class Participation:
           users: The digests of those who take part, (n, 2) uint64 each; they may be repeated.
           texts: Digests that add up to that of their texts, (2,) uint64 each.
 
-        A worker may do this twice, or two workers at once, also one that an engine has given up: they
-        write the same bytes, and nothing is published before one of them has done all of it. A worker
-        of a try that has lost its number finds no note, or the list of the other try, and fails. The
-        note of a try whose number is free is never removed where it may have such a worker.
+        A worker may do this twice, or two workers at once, also one that an engine has given up: of one
+        input they write the same bytes; of a changed one the later may leave other digests than the list
+        names, and further runs are refused. Nothing is published before one has done all of it. A
+        worker of a try that has lost its number finds no note, or another try's list, and fails.
 
         Raises:
           BudgetError: They cannot be written, another run has recorded those of this number, or an
