@@ -381,10 +381,10 @@ class Participation:
           users: The digests of those who take part, (n, 2) uint64 each; they may be repeated.
           texts: Digests that add up to that of their texts, (2,) uint64 each.
 
-        A worker may do this twice, or two workers at once, also one that an engine has given up: of one
-        input they write the same bytes; of a changed one the later may leave other digests than the list
-        names, and further runs are refused. Nothing is published before one has done all of it. A
-        worker of a try that has lost its number finds no note, or another try's list, and fails.
+        A worker may do this twice, or two at once, also one that an engine has given up: of one input
+        they write the same bytes; of a changed one the later may leave other digests than the list has,
+        and further runs are refused. Nothing is published before one has done all of it. A worker of a
+        try that has lost its number finds no note, or another try's list, and fails.
 
         Raises:
           BudgetError: They cannot be written, another run has recorded those of this number, or an
