@@ -51,7 +51,7 @@ _RANGES = 16
 _SPARE_BITS = 60
 _LIST = re.compile(r"(\d{4,})\.json")
 _MARKED = re.compile(r"(\d{4,})\.recorded")
-_DIGESTS = re.compile(r"(\d{4,})-[0-9a-f]{12}-[0-9a-f]\.digests")
+_DIGESTS = re.compile(r"(\d{4,})-[0-9a-f]{12}(-[0-9a-f]{12})?-[0-9a-f]\.digests")
 _LEFT_BEHIND = re.compile(r"\..*\.tmp-[0-9a-f]{32}")
 _OWNER_ALONE = 0o700
 _OTHERS = 0o077
@@ -102,7 +102,7 @@ class _ListFile(
       name: Name of the release's file in the folder of the series.
       commitment: Commitment to the key of the digests: under another one nobody would be found again.
       texts: The digest of the participants' texts, 32 hexadecimal digits.
-      sha256: SHA-256 of each file of digests by its name.
+      sha256: SHA-256 of each file of digests by its name, in the order of their ranges.
     """
 
     series: str
@@ -178,9 +178,11 @@ class Participants:
             users = [distinct_users(each) for each in users]
             for part in range(_RANGES):
                 data = _in_range(users, part).astype("<u8").tobytes()
-                file = f"{name}-{part:x}.digests"
+                content = hashlib.sha256(data).hexdigest()
+                # Other digests have another name, so that they replace none that a list has.
+                file = f"{name}-{content[:12]}-{part:x}.digests"
                 directory.put(file, data)
-                sha256[file] = hashlib.sha256(data).hexdigest()
+                sha256[file] = content
             own = _ListFile(
                 series=self.series,
                 name=name,
@@ -188,12 +190,7 @@ class Participants:
                 texts=texts,
                 sha256=sha256,
             )
-            _put_once(
-                directory,
-                _list_name(number),
-                msgspec.json.encode(own),
-                _taken(number),
-            )
+            _put_once(directory, _list_name(number), msgspec.json.encode(own), _taken(number))
 
     def _read(self, listed: _ListFile, part: int) -> np.ndarray:
         """Returns the participants of a release in one range of digests: (n, 2) uint64, sorted.
@@ -201,10 +198,10 @@ class Participants:
         Raises:
           BudgetError: The file is missing or damaged.
         """
-        file = f"{listed.name}-{part:x}.digests"
+        file, sha256 = [*listed.sha256.items()][part]
         with as_budget_error(f"{file} in {self.path} cannot be read"):
             data = self._directory().read(file)
-        if data is None or hashlib.sha256(data).hexdigest() != listed.sha256.get(file):
+        if data is None or hashlib.sha256(data).hexdigest() != sha256:
             raise BudgetError(f"{file} in {self.path} is missing or damaged. {_RESTORE}")
         return np.frombuffer(data, "<u8").reshape(-1, 2)
 
@@ -382,8 +379,8 @@ class Participation:
           texts: Digests that add up to that of their texts, (2,) uint64 each.
 
         A worker may do this twice, or two at once, also one that an engine has given up: of one input
-        they write the same bytes; of a changed one the later may leave other digests than the list has,
-        and further runs are refused. Nothing is published before one has done all of it. A worker of a
+        they write the same bytes; of a changed one the later writes other files beside those that the
+        list has, and fails. Nothing is published before one has done all of it. A worker of a
         try that has lost its number finds no note, or another try's list, and fails.
 
         Raises:

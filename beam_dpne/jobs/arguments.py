@@ -11,6 +11,11 @@ LOCAL = "local"
 # Beam's embedded runner, which does the work in this process, by its names in small letters; what Beam
 # calls DirectRunner may start Prism, or download it.
 EMBEDDED = ("fnapirunner", "embedded", "directrunner")
+# Engines whose worker is the launcher unless they are told otherwise. Beam's own DirectRunner, which
+# Beam YAML takes, is Prism or the embedded runner.
+_WITH_LAUNCHER = ("prismrunner", "switchingdirectrunner")
+# Engines that find their workers by Beam's option environment_type.
+_WITH_ENVIRONMENT = (*_WITH_LAUNCHER, "portablerunner", "flinkrunner", "sparkrunner")
 
 
 def runner_of(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -34,15 +39,15 @@ def works_here(runner: str, environment_type: str | None) -> bool:
     (True, True)
     >>> works_here("PortableRunner", "loopback"), works_here("PortableRunner", None)
     (True, False)
+    >>> works_here("DataflowRunner", "loopback")
+    False
     """
     name = runner.rpartition(".")[2].lower()
     if name in (LOCAL, *EMBEDDED):
         return True
     if environment_type is None:
-        # Prism has the launcher as its worker unless it is told otherwise. Beam's own DirectRunner,
-        # which Beam YAML takes, is Prism or the embedded runner.
-        return name in ("prismrunner", "switchingdirectrunner")
-    return environment_type.upper() == "LOOPBACK"
+        return name in _WITH_LAUNCHER
+    return name in _WITH_ENVIRONMENT and environment_type.upper() == "LOOPBACK"
 
 
 def misspelt(arguments: Sequence[str], known: Collection[str]) -> list[str]:

@@ -69,7 +69,6 @@ def check_series(
             "`series` must be left out with --template_location: a template is run many times, and is "
             "one release of the series, whose number would be frozen in it."
         )
-    check_series_places(running.series, running.participants)
     if not (is_here or (is_in_store(running.series) and is_in_store(running.participants))):
         raise UsageError(
             "`series` and `participants` must both be on an object store that all workers reach, got "
@@ -77,6 +76,7 @@ def check_series(
             "workers elsewhere, one of which records who takes part. Or run without --runner, with "
             "--runner DirectRunner, or on an engine on this machine with --environment_type LOOPBACK."
         )
+    check_series_places(running.series, running.participants)
     for name, folder in (("series", running.series), ("participants", running.participants)):
         check_outside(name, folder, output)
         if output is not None:

@@ -34,7 +34,7 @@ from beam_dpne.documents.steps import GroupByUser
 from beam_dpne.errors import BudgetError, UsageError
 from beam_dpne.jobs.budgets import key_digests
 from beam_dpne.jobs.parameters import Running
-from beam_dpne.jobs.series import placed
+from beam_dpne.jobs.series import check_series, placed
 from beam_dpne.ngrams.run import NgramsRun
 from beam_dpne.release.ledger import user_sentence
 from beam_dpne.set_union.run import SetUnionRun
@@ -601,6 +601,18 @@ def test_of_two_runs_of_one_number_without_locks_one_has_it_and_the_other_publis
     assert third.may_take_part(np.concatenate([*users, *others])).tolist() == [True, False]
 
 
+def test_a_worker_that_was_given_up_and_reads_another_input_changes_no_record(world):
+    """On an object store it may find no list yet, and write after another worker has made it."""
+    world.create(1)
+    run, users = begun(world, "a")
+    run.record(users, texts=[])
+    others = [run.digests(pa.array(["b"]))]
+    with pytest.raises(BudgetError, match="another run has taken release 1"):
+        run.folder.write(run.place.number, run.name, others, run.folder.texts(1))
+    later, _ = begun(world, "a")
+    assert later.may_take_part(np.concatenate([*users, *others])).tolist() == [False, True]
+
+
 def test_of_two_runs_with_copies_of_the_private_folder_one_is_refused_by_its_mark(world, tmp_path):
     world.create(1)
     shutil.copytree(tmp_path / "private", tmp_path / "copy")
@@ -613,6 +625,13 @@ def test_of_two_runs_with_copies_of_the_private_folder_one_is_refused_by_its_mar
     with pytest.raises(BudgetError, match="1 has two"):
         world.series.counted(str(tmp_path / "copy"))
     assert [*world.series.counted(str(tmp_path / "private"))] == [1]
+
+
+@pytest.mark.parametrize("place", ["series", "participants"])
+def test_workers_elsewhere_need_both_folders_on_an_object_store(world, place):
+    running = dataclasses.replace(world.running, **{place: "gs://bucket/folder"})
+    with pytest.raises(UsageError, match="must both be on an object store that all workers reach"):
+        check_series(running, None, is_here=False)
 
 
 def test_what_runs_have_left_that_lost_their_number_is_removed_by_a_later_one(world, tmp_path):

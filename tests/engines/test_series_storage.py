@@ -125,6 +125,18 @@ def test_of_runs_that_record_one_number_at_once_one_has_it(world, gate):
     assert world.series.counted(won.participants)[1][0] == won.name
 
 
+def test_the_note_of_a_run_that_failed_stays_for_workers_that_are_still_at_work(world):
+    world.create(1)
+    (first, users), (second, others) = begun(world, "a"), begun(world, "b")
+    assert world.series.forget(first)
+    first.record(users, texts=[])
+    assert not world.series.forget(first)
+    # A failed run whose number another one has: its workers are refused by the list.
+    assert world.series.forget(second)
+    with pytest.raises(BudgetError, match="another run has taken release 1"):
+        second.record(others, texts=[])
+
+
 def test_a_list_that_another_run_makes_before_the_folder_is_listed_is_not_replaced(world, gate):
     world.create(1)
     (first, users), (second, others) = begun(world, "a"), begun(world, "b")
