@@ -144,16 +144,18 @@ def publish_release(
         before = directory.names()
         is_writing = current is None or overwrite
         files = rendered(rows, ledger, output_format, rows_per_part)
-        there = () if current is None else (current,)
-        alike = [each for each in (*there, *earlier()) if _have_one_noise(each, ledger)]
-        if alike:
+
+        def with_one_noise() -> list[bytes]:
+            there = () if current is None else (current,)
+            return [each for each in (*there, *earlier()) if _have_one_noise(each, ledger)]
+
+        if alike := with_one_noise():
             files = [*files]
             refuse_other_input(alike, files[-1][1])
         try:
             for name, data in files:
                 if name == LEDGER_NAME:
-                    alike = [each for each in earlier() if _have_one_noise(each, ledger)]
-                    refuse_other_input(alike, data)
+                    refuse_other_input(with_one_noise(), data)
                     _put_last(directory, data, current, is_writing=is_writing)
                     continue
                 parts.append(name)
