@@ -110,6 +110,21 @@ class World:
         return zip(names, participation.digests(pa.array(names)).tolist(), strict=True)
 
 
+@dataclasses.dataclass
+class InBucket(World):
+    """A series whose two folders are on an object store; its releases are on a disk."""
+
+    bucket: str = ""
+
+    @property
+    def running(self):
+        return Running(series=f"{self.bucket}series", participants=f"{self.bucket}private")
+
+    @property
+    def series(self):
+        return open_series(f"{self.bucket}series")
+
+
 def started(private, output="x"):
     """What is noted of a run."""
     return Note(

@@ -7,10 +7,13 @@ import time
 
 import pytest
 
-from beam_dpne.errors import ReleaseError
+from beam_dpne.accounting.population import Note
+from beam_dpne.errors import BudgetError, ReleaseError
+from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.release.reading import read_release
 from beam_dpne.storage.directories import directory_at
 from beam_dpne.storage.objects import ABSENT
+from tests.accounting.test_series import InBucket, begun
 from tests.engines.conftest import PRIVACY, SAMPLE
 
 pytestmark = [pytest.mark.engines, pytest.mark.storage]
@@ -70,6 +73,33 @@ def test_of_two_attempts_with_equal_parts_one_wins_and_stays_whole(stored):
         lost.replace("ledger.json", b"lost", seen=seen[1])
     lost.remove(["part"])
     assert stored.files("release") == {"part": b"rows", "ledger.json": b"won"}
+
+
+def test_a_series_on_a_store_has_one_try_for_each_number(stored, tmp_path):
+    world = InBucket(tmp_path, bucket=f"{stored.root}/")
+    world.create(1)
+    assert world.run({"a", "b"}) == 1
+    key = RunKey(bytes(32))
+    assert world.run({"a", "c"}, key=key, until="record") == 2
+    with pytest.raises(BudgetError, match="`input` must be that of the first try"):
+        world.run({"a", "b", "d"}, key=key)
+    assert world.run({"a", "c"}, key=key) == 2
+    (won, users), (lost, others) = begun(world, "d"), begun(world, "e")
+    won.record(users, texts=[])
+    for _ in range(2):
+        with pytest.raises(BudgetError, match="another run has taken release 3"):
+            lost.record(others, texts=[])
+    assert world.run({"a", "b", "c", "d", "e"}) == 4
+    # The refused try had read d before it was refused.
+    assert world.seen == {1: {"a", "b"}, 2: {"c", "d"}, 4: {"e"}}
+    states = [isinstance(run, Note) for _, run in world.series.runs().values()]
+    assert states == [False, False, True, False]
+    # Who took part is known by the digests alone, of which none may be missing.
+    versions = stored.store.versions(f"{stored.root}/private")
+    digests = next(name for name in versions if name.endswith("-0.digests"))
+    stored.store.delete(f"{stored.root}/private/{digests}", versions[digests])
+    with pytest.raises(BudgetError, match="is missing or damaged"):
+        begun(world, "f")[0].open()
 
 
 def refusal(program, *options, environment=None) -> str:

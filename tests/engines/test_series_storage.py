@@ -15,9 +15,8 @@ from beam_dpne import RunKey
 from beam_dpne.accounting.population import Note
 from beam_dpne.accounting.series import open_series
 from beam_dpne.errors import BudgetError
-from beam_dpne.jobs.parameters import Running
 from deploy.processes import Daemons, listens
-from tests.accounting.test_series import World, begun
+from tests.accounting.test_series import InBucket, begun
 from tests.conftest import ROOT
 from tests.engines.conftest import deploy
 from tests.engines.flink import free_ports
@@ -57,21 +56,6 @@ LEDGER = PART + 1
 SETTLED = LEDGER + 1
 # The ledger replaces the note, which a first request finds.
 DONE = SETTLED + 2
-
-
-@dataclasses.dataclass
-class InBucket(World):
-    """A series whose two folders are in a bucket; its releases are on a disk."""
-
-    bucket: str = ""
-
-    @property
-    def running(self):
-        return Running(series=f"{self.bucket}series", participants=f"{self.bucket}private")
-
-    @property
-    def series(self):
-        return open_series(f"{self.bucket}series")
 
 
 @pytest.fixture
