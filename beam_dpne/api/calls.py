@@ -160,6 +160,11 @@ def _planned(given: object, keywords: Mapping[str, Any]) -> Planned:
 
 
 def _accounted(releases: tuple[object, ...], keywords: Mapping[str, Any]) -> Accounted:
+    for each in releases:
+        if isinstance(each, list | tuple):
+            raise UsageError(
+                "the releases must be given one by one, got a list of them: account(*releases)."
+            )
     in_memory = [each for each in releases if isinstance(each, Release) and each.files is not None]
     if not in_memory:
         ledgers = tuple(

@@ -17,6 +17,7 @@ from beam_dpne.reading.files import InputFile, WorkItem
 from beam_dpne.reading.held import OF_TYPES, HeldTable
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.row_groups import place_of
+from beam_dpne.validation import told_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 # What messages call the input.
 FRAME = "the frame"
 _KIND = "parquet"
+# Parameters of files that a frame has no use for.
+_OF_FILES = ("input_format", "encoding", "delimiter", "quoting", "columns", "records")
 # A batch whose buffers are so many times as large as its part of them is copied.
 _SHARED = 2
 
@@ -49,10 +52,13 @@ def frame_file(frame: Frame, options: ReadOptions) -> tuple[InputFile, ReadOptio
     Raises:
       InputError: It is no frame, lacks a wanted field, or Arrow cannot read it.
     """
-    if options.input_format not in ("auto", _KIND):
-        raise InputError(
-            f"`input_format` must be left out for a frame, got `input_format={options.input_format!r}`."
-        )
+    for name in _OF_FILES:
+        value = getattr(options, name)
+        if value not in (getattr(ReadOptions, name), _KIND):
+            raise InputError(
+                f"`{name}` must be left out for a frame, got `{name}={told_value(value)}`: it says how "
+                "files are read."
+            )
     options = dataclasses.replace(options, input_format=_KIND)
     schema, batches = _opened(frame.given, options)
     item = WorkItem(InputFile(0, FRAME, 0), _KIND)

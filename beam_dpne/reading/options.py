@@ -12,7 +12,7 @@ from typing import Annotated
 
 from beam_dpne.errors import InputError
 from beam_dpne.reading.version_names import VERSION_OF_DELTA, VERSION_OF_ICEBERG
-from beam_dpne.validation import MEMBER, Parameter, Parameters, did_you_mean, told_value
+from beam_dpne.validation import MEMBER, Parameter, Parameters, did_you_mean, told_name, told_value
 
 _EXTENSIONS = {
     ".json": "json",
@@ -338,9 +338,10 @@ class ReadOptions(Parameters):
                 f"no id is read then, got `user_field={told_value(self.user_field)}`."
             )
         for option, name in self.wanted_fields:
-            given = [f"`{each}={name!r}`" for each, own in self.column_fields if own == name]
+            given = [each for each, own in self.column_fields if own == name]
             if len(given) > 1:
-                raise ValueError(f"name each field once, got {' and '.join(given)}.")
+                got = " and ".join(f"`{each}={told_name(name)}`" for each in given[:2])
+                raise ValueError(f"name each field once, got {got}.")
             if self.columns and list(self.columns).count(name) != 1:
                 raise ValueError(
                     f"`{option}={name!r}` must stand once in `columns={told_value(self.columns)}`."

@@ -53,6 +53,8 @@ OF_USERS = {
     ),
 }
 OF_TEXTS = "Take another tokenizer than tokens, such as words, for plain text."
+# Reasons that a file of another format has, too.
+_OF_FORMATS = {NOT_JSON, NOT_OBJECT, NO_LIST, NOT_CSV, NOT_MESSAGE, RAGGED}
 _NAME = "rejects-00000-of-00001.jsonl"
 
 
@@ -120,11 +122,15 @@ def require_few_rejected(tallies: Iterable[Tally], max_rejected: float) -> int:
         records += tally.records
         reasons.update(tally.rejected)
     if records and reasons.total() / records > max_rejected:
+        read_by = ["`user_field`", "`text_field`"]
+        if NOT_DECODED in reasons:
+            read_by.append("`encoding`")
+        if reasons.keys() & _OF_FORMATS:
+            read_by.append("`input_format`")
         raise TooManyRejectedError(
             f"More records were rejected than `{max_rejected=}` allows, because of: "
-            f"{', '.join(sorted(reasons))}. Nothing was published. Correct the files or the "
-            "options by which they are read, such as `user_field`, `text_field`, `encoding` and "
-            "`input_format`, or give a larger `max_rejected` to go on without these records. "
-            "--rejects DIR lists them."
+            f"{', '.join(sorted(reasons))}. Nothing was published. Correct the records or how they are "
+            f"read ({', '.join(read_by)}), or give a larger `max_rejected` to go on without them. They "
+            "are listed in the directory that `rejects` names."
         )
     return records

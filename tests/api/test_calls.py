@@ -208,7 +208,8 @@ def test_phrases_in_memory_are_counted_as_those_of_a_file(commanded, table, kind
         ([], "at least one phrase, got none"),
         (["phrases.txt"], "no list of paths"),
         (pd.DataFrame({"ngram": ["good morning"]}), "such as a column"),
-        ("good morning", "got `phrases='good morning'`, which is no path of this machine"),
+        ("good morning", "got a text of 12 characters, which is no path of this machine"),
+        ({"ngram": ["good morning"]}, "such as a column"),
         (["good morning", "Good morning!"], "equal to another one"),
     ],
 )
@@ -239,6 +240,17 @@ def test_a_release_in_memory_is_no_path_and_neither_are_texts(table):
             called(program, table, **{given: release})
     with pytest.raises(UsageError, match=r"must be paths of files .* a table with a column ngram"):
         called("ngrams", table, known=["good morning", "good day"])
+    for read in (beam_dpne.read_release, release.write):
+        with pytest.raises(
+            UsageError, match=r"`path` must be the path of a release's .*, got Table"
+        ):
+            read(table)
+    with pytest.raises(UsageError, match="one by one, got a list"):
+        account([release, release])
+    for output_format in ("html", "markdown"):
+        with pytest.raises(UsageError, match="two releases, got str"):
+            release.report(output_format=output_format, since="release")
+    assert release.report(leave_out="title") == release.report(leave_out=["title"])
 
 
 def test_a_release_in_memory_is_the_release_of_its_files(commanded, table, tmp_path):
@@ -261,7 +273,7 @@ def test_a_release_in_memory_is_the_release_of_its_files(commanded, table, tmp_p
     assert set(release.compare(written)["change"].to_pylist()) == {"unchanged"}
     with pytest.raises(UsageError, match="must have two releases, got str"):
         release.compare("release")
-    with pytest.raises(ReleaseError, match="which is a release already"):
+    with pytest.raises(ReleaseError, match=r"`path` must .*which is a release already"):
         release.write(tmp_path / "jsonl")
 
 
@@ -315,8 +327,10 @@ REFUSED = {
     "a column that is not there": ({"text": "xyz"}, "It has the fields customer, message"),
     "a column of objects": ({"text": "talk"}, "Name the field within it, e.g. text="),
     "a column that names nobody": ({"user": "talk"}, "A user must be text"),
-    "an option of files": ({"delimiter": ";"}, "`delimiter` must be left out"),
+    "an option of files": ({"delimiter": ";"}, "`delimiter` must be left out for a frame"),
+    "an encoding": ({"encoding": "cp1252"}, "`encoding` must be left out for a frame"),
     "a format": ({"input_format": "csv"}, "`input_format` must be left out for a frame"),
+    "a list of words": ({"stop_list": ["good", "day"]}, "the path of a file, got a list of 2:"),
     "no delta": ({"delta": None}, "`delta` must be given"),
     "a value": ({"max_length": 0}, "`max_length` must be an integer"),
     "a list that is the input": ({"known": "copy.txt"}, "`known` must not be private data"),
@@ -333,12 +347,37 @@ def test_what_is_wrong_is_said_before_anything_runs(table, case):
         release_ngrams(table, **GIVEN | given, progress=False)
 
 
+def test_too_many_rejected_rows_of_a_frame_have_the_remedies_of_a_frame(table):
+    said = r"how they are read \(`user`, `text`\), .* in the directory that `rejects` names"
+    with pytest.raises(RunError, match=said):
+        release_ngrams(table, **GIVEN, max_rejected=0, progress=False)
+
+
 @pytest.mark.parametrize("kind", [pd.Series, np.array, pa.array, lambda data: [pd.Series(data)]])
 @pytest.mark.parametrize("keyword", CALLS["release_ngrams"].keywords)
 def test_data_that_is_given_for_a_parameter_is_not_quoted(table, keyword, kind):
     with pytest.raises(UsageError, match=f"`{keyword}` must be a value of its own") as caught:
         release_ngrams(table, **GIVEN | {keyword: kind([tokenizers.CANARY] * 2)})
     assert tokenizers.CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize("keyword", ["user", "text", "group", "where"])
+@pytest.mark.parametrize("number", [1, 2, 500])
+def test_a_list_of_values_that_is_given_for_names_is_not_quoted(table, keyword, number):
+    values = [f"my pin is {tokenizers.CANARY} {n}" for n in range(number)]
+    for given in (values, values[0] * number, {keyword: values}, set(values), iter(values)):
+        with pytest.raises(ValueError, match=r"[`_]\w+` must|left out for a frame") as caught:
+            release_ngrams(table, **GIVEN | {keyword: given})
+        is_short = number < 500 and keyword in ("where", "group")
+        assert is_short or tokenizers.CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize("keyword", ["stop_list", "known", "run_key"])
+def test_a_text_that_is_given_for_the_path_of_a_file_is_not_quoted(table, keyword):
+    for given in (f"my pin is {tokenizers.CANARY}", f"{tokenizers.CANARY}@example.org", KEY):
+        with pytest.raises(UsageError, match=f"`{keyword}` must be the path of a") as caught:
+            release_ngrams(table, **GIVEN | {keyword: given})
+        assert given not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", [list, tuple, json.dumps])
@@ -407,6 +446,10 @@ def test_a_frame_without_rows_is_released_empty_and_told(capfd):
 def test_a_keyword_that_is_unknown_is_refused_with_those_that_are_near(table):
     with pytest.raises(TypeError, match=r"'user_field'.* Here it is user"):
         release_ngrams(table, user_field="customer", epsilon=1, delta=1e-6)
+    with pytest.raises(TypeError, match="Here it is progress=False"):
+        release_ngrams(table, quiet=True)
+    with pytest.raises(TypeError, match="`write` of a release"):
+        release_ngrams(table, output="release")
     with pytest.raises(TypeError, match="Did you mean epsilon"):
         release_ngrams(table, epsilom=1, delta=1e-6)
 
