@@ -21,12 +21,13 @@ from beam_dpne.jobs.made import (
     typed_values,
     with_file,
 )
+from beam_dpne.jobs.parameters import Running
 from beam_dpne.jobs.programs import FILES, PROGRAMS
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.release.whole import Release
 from beam_dpne.storage.paths import is_local
-from beam_dpne.validation import Parameter, did_you_mean, holds_data
+from beam_dpne.validation import Parameter, did_you_mean, holds_data, parameters_of
 
 # Parameters whose keywords have shorter names.
 SHORTER = {
@@ -50,8 +51,6 @@ _ELSEWHERE = {
 }
 _ELSEWHERE |= dict.fromkeys(("overwrite", "output_format"), _ELSEWHERE["output"])
 _PARAMETERS = {keyword: name for name, keyword in SHORTER.items()}
-# Keywords whose values may be objects: a function, a key, the phrases themselves.
-_OBJECTS = ("tokenizer", "run_key", "phrases")
 # Keywords that come first in help.
 _FIRST = ("user", "text", "epsilon", "delta")
 _PLAN = Parameter(
@@ -81,6 +80,7 @@ class Call:
       name: its name.
       groups: its groups of parameters, "module:Class" below `beam_dpne`, by any title.
       hidden: names of parameters without a keyword.
+      objects: keywords whose values may be objects: a function, a key, the phrases themselves.
       is_run: whether a plan may be given as an object or a file, beside or instead of its keywords.
       is_quiet: whether the call shows nothing, so that it has no keyword for it.
     """
@@ -88,6 +88,7 @@ class Call:
     name: str
     groups: Mapping[str, Sequence[str]]
     hidden: Sequence[str] = ()
+    objects: Sequence[str] = ()
     is_run: bool = False
     is_quiet: bool = False
 
@@ -125,7 +126,13 @@ _HIDDEN = (
 
 
 def _releasing(name: str, program: str) -> Call:
-    return Call(name=name, groups=PROGRAMS[program].groups, hidden=_HIDDEN, is_run=True)
+    return Call(
+        name=name,
+        groups=PROGRAMS[program].groups,
+        hidden=_HIDDEN,
+        objects=("tokenizer", "run_key", "phrases"),
+        is_run=True,
+    )
 
 
 CALLS = {
@@ -133,6 +140,18 @@ CALLS = {
     "release_items": _releasing("release_items", "set-union"),
     "estimate_probabilities": _releasing("estimate_probabilities", "bayesian"),
     "count_phrases": _releasing("count_phrases", "count"),
+    "check": Call(
+        name="check",
+        groups={
+            "reading": (
+                *("jobs.parameters:Input", *FILES, "jobs.parameters:Rejecting"),
+                "reading.options:Grouping",
+            ),
+            "running": ("jobs.parameters:Running", "jobs.parameters:FailureLogging"),
+        },
+        hidden=("input", *(each.name for each in parameters_of(Running))),
+        objects=("tokenizer",),
+    ),
     "evaluate": Call(
         name="evaluate",
         groups={
@@ -224,8 +243,8 @@ def asked_of(
     _check_values(given)
     objects = {
         name: given[name]
-        for name in _OBJECTS
-        if call.is_run and given.get(name) is not None and not isinstance(given[name], PATHS)
+        for name in call.objects
+        if given.get(name) is not None and not isinstance(given[name], PATHS)
     }
     values = {
         _PARAMETERS.get(name, name): plain(value)

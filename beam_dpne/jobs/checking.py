@@ -1,16 +1,19 @@
 """What a run would read, in exact numbers that are for the operator alone."""
 
+import collections
 import dataclasses
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.documents.blocks import without_groups
+from beam_dpne.documents.run_keys import tokenizer_identity
+from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
+from beam_dpne.evaluation.reports import MARK
 from beam_dpne.jobs.budgets import rehearse_budget
 from beam_dpne.jobs.inputs import (
     OF_HEADERS,
@@ -24,13 +27,15 @@ from beam_dpne.jobs.parameters import Input, Rejecting, Writing
 from beam_dpne.jobs.preparing import prepare
 from beam_dpne.jobs.showing import Showing
 from beam_dpne.reading.files import InputFile
+from beam_dpne.reading.frames import Frame
 from beam_dpne.reading.ids import is_text, normalized
-from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.options import ReadOptions, format_of
 from beam_dpne.reading.records import fields_nowhere
 from beam_dpne.reading.rejects import Reject, write_rejects
 from beam_dpne.reading.text_formats import NULLS
 from beam_dpne.storage.directories import absolute_path
 
+HEADING = f"{MARK}. Correct how the input is read by it, and choose no parameter of the plan by it."
 _FEW_USERS = 1000
 _WORD = r"^[\p{L}\p{M}'’_-]+$"
 # An integer that a data frame has made a float, as it does in a column with missing values.
@@ -42,33 +47,51 @@ _NOBODY = {"[deleted]", "[removed]", "anonymous", "Anonymous", "unknown", "undef
 _UUID = r"^\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?$"
 
 
-class Checked(NamedTuple):
-    """What a run would read; it is as secret as the data.
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Checked:
+    """What a run would read; it is as secret as the data. It prints as text.
 
     Attributes:
-      files: the files of the input.
-      reading: how they were read.
-      tokenizer: name of the tokenizer.
-      corpus: the users, documents and words.
-      words: the distinct words without their groups.
+      about: what the input is, and how it was read.
+      numbers: numbers of users, documents, words or items, distinct ones, and rejected records.
+      told: sentences that the operator was told while the input was read.
       problems: sentences about what may be wrong, or one that nothing is, if nothing was told either.
     """
 
-    files: Sequence[InputFile]
-    reading: ReadOptions
-    tokenizer: str
-    corpus: Corpus
-    words: pa.Array
+    about: str
+    numbers: Mapping[str, int]
+    told: Sequence[str]
     problems: Sequence[str]
 
+    def __repr__(self) -> str:
+        numbers = ", ".join(
+            f"{number:,} {name.replace('_', ' ')}" for name, number in self.numbers.items()
+        )
+        findings = (f"· {each}" for each in (*self.told, *self.problems))
+        return "\n".join((HEADING, self.about, f"It has {numbers}.", *findings))
 
-def check_input(made: Made, beam_arguments: list[str], showing: Showing) -> Checked:
+
+def check_input(
+    made: Made,
+    beam_arguments: list[str],
+    showing: Showing,
+    tokenizer: Tokenizer | None = None,
+    *,
+    frame: Frame | None = None,
+) -> Checked:
     """Reads the input as a run does; it writes nothing but the list of rejects, and spends nothing.
+
+    Args:
+      made: the groups of parameters of a run; those of the plan and the output may be missing.
+      beam_arguments: options of Beam.
+      showing: how the operator is told what may be wrong.
+      tokenizer: replaces the one that the parameters name.
+      frame: the input, if the parameters name none.
 
     Raises:
       BeamDpneError, ValueError, FileNotFoundError: a run would be refused for the same reason.
     """
-    if Input not in made:
+    if frame is None and Input not in made:
         raise UsageError("`input` must be given.")
     told = list[str]()
 
@@ -77,10 +100,10 @@ def check_input(made: Made, beam_arguments: list[str], showing: Showing) -> Chec
         showing.tell(sentence)
 
     remembering = dataclasses.replace(showing, tell=tell)
-    prepared = prepare(made, beam_arguments, remembering, shows_fields=True)
+    prepared = prepare(made, beam_arguments, remembering, tokenizer, frame=frame, shows_fields=True)
     if prepared.private is not None and Writing in made:
         rehearse_budget(made, prepared.private)
-    name = tokenizer_name(made)
+    name = tokenizer_identity(tokenizer)["name"] if tokenizer else tokenizer_name(made)
     rejecting = made[Rejecting]
     files = prepared.files
     reading = prepared.reading
@@ -99,14 +122,27 @@ def check_input(made: Made, beam_arguments: list[str], showing: Showing) -> Chec
     # A run that is quiet has not looked at its first texts.
     if not (found or told or showing.quiet):
         found = ["Nothing looks wrong."]
-    return Checked(
-        files=files,
-        reading=reading,
-        tokenizer=name,
-        corpus=corpus,
-        words=words,
-        problems=found,
-    )
+    noun = "items" if name in ("item", "tokens") else "words"
+    numbers = {
+        "users": len(corpus.documents),
+        "documents": int(corpus.documents.sum()),
+        noun: corpus.tokens,
+        f"distinct_{noun}": len(words.unique()),
+        "rejected_records": corpus.rejected,
+    }
+    return Checked(about=_about(files, reading, name), numbers=numbers, told=told, problems=found)
+
+
+def _about(files: Sequence[InputFile], reading: ReadOptions, tokenizer: str) -> str:
+    """Returns a sentence about an input, and how it was read."""
+    what = "A frame"
+    if files[0].table is None:
+        kinds = collections.Counter(format_of(file.path, reading.input_format) for file in files)
+        listed = ", ".join(f"{kind}: {count:,}" for kind, count in kinds.items())
+        what = f"Files of {listed}"
+    size = sum(file.size for file in files) / 1e6
+    fields = ", ".join(f"{option} {field}" for option, field in reading.wanted_fields)
+    return f"{what}; {size:,.1f} MB. Fields: {fields}. Tokenizer: {tokenizer}."
 
 
 def problems(

@@ -708,6 +708,43 @@ def test_the_calls_work_without_beam(folder, tmp_path):
     assert re.search(r"beam-dpne: +\d+\.\d s  \w", ended.stderr)
 
 
+@pytest.mark.parametrize("kind", [pa.Table.to_pandas, pa.Table.to_reader, None])
+def test_a_check_finds_in_a_frame_what_the_command_finds_in_its_file(cli, tmp_path, kind):
+    ids = ["7", "7 ", "\u200e7", "nan", "[deleted]", "Ann", "ann", None]
+    notes = pa.table({"who": ids * 30, "said": [f"see you soon {n}" for n in range(240)]})
+    path = str(tmp_path / "notes.parquet")
+    pq.write_table(notes, path)
+    ended = cli("check", "ngrams", "--input", path, "--user_field", "who", "--text_field", "said")
+    found = beam_dpne.check(
+        path if kind is None else kind(notes), user="who", text="said", progress=False
+    )
+    told = repr(found)
+    assert told.startswith("NOT PRIVATE: as secret as the data.")
+    assert "Fields: user who, text said. Tokenizer: words." in told
+    assert "It has 7 users, 210 documents" in told
+    for said, same in (
+        ("2 of the ids are another id but for blanks", True),
+        ("1 of the ids are other spellings", True),
+        ("2 of the ids are words for a missing value", True),
+        ("12.50% of the records are rejected, so that a run fails", True),
+        (": normalize_users makes such ids one", False),
+        ('which rejects="DIR" lists: user is null', False),
+    ):
+        assert said in told
+        assert (said in " ".join(ended.out.split())) == same
+    assert len(found.problems) == ended.out.count("· ")
+
+
+def test_a_check_takes_a_function_and_prints_nothing(table, capfd):
+    given = {"user": "customer", "text": "message"}
+    found = beam_dpne.check(table, **given, tokenizer=tokenizers.waiting_words, progress=False)
+    assert found.numbers["users"] == len(table["customer"].unique()) - 1
+    assert "Tokenizer: tests.api.tokenizers:waiting_words." in found.about
+    assert capfd.readouterr() == ("", "")
+    with pytest.raises(InputError, match="Did you mean customer"):
+        beam_dpne.check(table, **given | {"user": "custoner"})
+
+
 @pytest.mark.parametrize("kind", FRAMES)
 def test_an_evaluation_of_a_frame_is_that_of_the_command(cli, commanded, table, tmp_path, kind):
     release = called("ngrams", table)
