@@ -272,7 +272,12 @@ def told_name(name: str) -> str:
     >>> told_name("customer_id"), told_name("turns[].said"), told_name("my pin")
     ("'customer_id'", "'turns[].said'", 'a text of 6 characters')
     """
-    return repr(name) if _NAME.fullmatch(name) else f"a text of {len(name)} characters"
+    return repr(name) if is_name(name) else f"a text of {len(name)} characters"
+
+
+def is_name(text: str) -> bool:
+    """Whether a text looks like the name of a field: it is short, and one word."""
+    return bool(_NAME.fullmatch(text))
 
 
 def _text(value: Any) -> str:

@@ -147,7 +147,7 @@ def _asked(
     if are_paths(held.given):
         fixed = {**fixed, "input": plain(held.given)}
         return asked_of(CALLS[name], keywords, fixed, without), None
-    return asked_of(CALLS[name], keywords, fixed, [*without, Input]), held
+    return asked_of(CALLS[name], keywords, fixed, [*without, Input], held.given), held
 
 
 def _checked(held: Frame, keywords: Mapping[str, Any]) -> Checked:

@@ -25,6 +25,7 @@ from beam_dpne.jobs.parameters import Running
 from beam_dpne.jobs.programs import FILES, PROGRAMS
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.reading.frames import name_within
 from beam_dpne.release.whole import Release
 from beam_dpne.storage.paths import is_local
 from beam_dpne.validation import Parameter, did_you_mean, holds_data, parameters_of
@@ -63,6 +64,10 @@ _PROGRESS = Parameter(
     name="progress",
     kind=bool,
     default=True,
+)
+_OF_COLUMNS = (
+    " Give the name of the column; of a data frame whose index has no name, frame.reset_index() makes "
+    "the index the column index."
 )
 # What texts have, and paths seldom.
 _OF_TEXT = re.compile(r"[\s\"{}@]")
@@ -220,6 +225,7 @@ def asked_of(
     given: Mapping[str, Any],
     fixed: Mapping[str, Any],
     without: Sequence[type] = (),
+    frame: object = None,
 ) -> Asked:
     """Makes the groups of a call's parameters.
 
@@ -228,6 +234,7 @@ def asked_of(
       given: its keywords by name.
       fixed: values of parameters that are no keywords, by name.
       without: groups that are not made.
+      frame: the input, of which a column may be given where its name is meant.
 
     Raises:
       TypeError: there is no such keyword.
@@ -240,7 +247,7 @@ def asked_of(
                 f"{call.name}() got an unexpected keyword argument {name!r}.{_hint(name, known)}"
             )
     _check_paths(given, known)
-    _check_values(given)
+    _check_values(given, frame)
     objects = {
         name: given[name]
         for name in call.objects
@@ -260,11 +267,14 @@ def asked_of(
     return Asked(Made(groups, values), objects, bool(given.get("progress", True)))
 
 
-def _check_values(given: Mapping[str, Any]) -> None:
+def _check_values(given: Mapping[str, Any], frame: object) -> None:
     """Raises UsageError if a column, an array or a frame is given where a parameter has none."""
     for name, value in given.items():
         if name != "phrases" and holds_data(value):
-            remedy = " Give the name of the column." if name in ("user", "text", "group") else ""
+            remedy = ""
+            if name in ("user", "text", "group"):
+                column = name_within(frame, value)
+                remedy = f' Write {name}="{column}".' if column else _OF_COLUMNS
             raise UsageError(
                 f"`{name}` must be a value of its own and no data, got {type(value).__name__}.{remedy}"
             )

@@ -12,7 +12,15 @@ from typing import Annotated
 
 from beam_dpne.errors import InputError
 from beam_dpne.reading.version_names import VERSION_OF_DELTA, VERSION_OF_ICEBERG
-from beam_dpne.validation import MEMBER, Parameter, Parameters, did_you_mean, told_name, told_value
+from beam_dpne.validation import (
+    MEMBER,
+    MOST_TOLD,
+    Parameter,
+    Parameters,
+    did_you_mean,
+    told_name,
+    told_value,
+)
 
 _EXTENSIONS = {
     ".json": "json",
@@ -341,6 +349,8 @@ class ReadOptions(Parameters):
             given = [each for each, own in self.column_fields if own == name]
             if len(given) > 1:
                 got = " and ".join(f"`{each}={told_name(name)}`" for each in given[:2])
+                if len(self.wanted_fields) > MOST_TOLD:
+                    got = f"one of {len(self.wanted_fields):,} names {len(given):,} times"
                 raise ValueError(f"name each field once, got {got}.")
             if self.columns and list(self.columns).count(name) != 1:
                 raise ValueError(

@@ -361,6 +361,40 @@ def test_data_that_is_given_for_a_parameter_is_not_quoted(table, keyword, kind):
     assert tokenizers.CANARY not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("index", "given", "said"),
+    [
+        (None, lambda frame: frame["customer"], r'got Series\. Write user="customer"\.'),
+        ("customer", lambda frame: frame.index, r'got Index\. Write user="customer"\.'),
+        (None, lambda frame: frame["customer"].rename("my pin"), "Give the name of the column;"),
+        (None, lambda frame: frame["customer"].rename("other"), "Give the name of the column;"),
+        (None, lambda frame: frame.index, r"frame\.reset_index\(\) makes the index"),
+        (None, lambda frame: frame["customer"].tolist(), r"got one of \d+ names \d+ times"),
+    ],
+)
+def test_a_column_or_an_index_that_is_given_for_a_name_is_told_by_its_name(
+    table, index, given, said
+):
+    frame = table.to_pandas().astype({"customer": str})
+    frame = frame if index is None else frame.set_index(index)
+    with pytest.raises(ValueError, match=said) as caught:
+        release_ngrams(frame, **GIVEN | {"user": given(frame)})
+    assert "pin" not in str(caught.value)
+
+
+def test_an_index_without_a_name_and_one_with_that_of_a_column_have_their_remedies(table):
+    frame = table.to_pandas()
+    unnamed = frame.set_index("customer").rename_axis(None)
+    with pytest.raises(InputError, match=r"Its index has no name; frame\.reset_index\(\) makes"):
+        release_ngrams(unnamed, **GIVEN)
+    assert "index" not in frame.columns
+    twice = frame.set_index("customer", drop=False)
+    with pytest.raises(
+        InputError, match=r"got 'customer' for both\. Give frame\.reset_index\(drop"
+    ):
+        release_ngrams(twice, **GIVEN)
+
+
 @pytest.mark.parametrize("keyword", ["user", "text", "group", "where"])
 @pytest.mark.parametrize("number", [1, 2, 500])
 def test_a_list_of_values_that_is_given_for_names_is_not_quoted(table, keyword, number):
