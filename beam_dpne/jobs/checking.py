@@ -41,10 +41,19 @@ _WORD = r"^[\p{L}\p{M}'’_-]+$"
 # An integer that a data frame has made a float, as it does in a column with missing values.
 # Zeros around a whole number; the last one of 0 stays.
 _ZEROS = (r"^([+-]?)0+([0-9]+(?:\.0+)?)$", r"^([+-]?[0-9]+)\.0+$")
-# Texts by which exports of forums say that an author is not known; a run takes them as users.
-_NOBODY = {"[deleted]", "[removed]", "anonymous", "Anonymous", "unknown", "undefined"}
-# A UUID, whose hyphens and braces some programs leave out.
-_UUID = r"^\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?$"
+# Texts, in small letters, by which exports say that a person is not known; a run takes them as users.
+_NOBODY = {"[deleted]", "[removed]", "anonymous", "anon", "guest", "nobody", "unknown", "[unknown]"}
+_NOBODY |= {"undefined", "none", "nil", "(null)", "-", "--", "?", "n/a"}
+# Numbers that say so, too, but may be ids: they are told if they have many more words than usual ids.
+_NUMBERS_OF_NOBODY = {"0", "-1"}
+_MANY = 10
+# A UUID, which programs also write without hyphens, in brackets, or behind a prefix.
+_UUID = (
+    r"^(?:urn:)?(?:uuid:)?(?:0x)?[({]?"
+    r"([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})[)}]?$"
+)
+# An address, behind a name or a scheme, and in angle brackets.
+_ADDRESS = r"^(?:[^<>]*<)?(?:mailto:)?([^<>:@\s]+@[^<>:@\s]+)>?$"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -188,7 +197,7 @@ def problems(
             found.append(f"All records {OF_RECORDS}")
         elif are_of_records(documents.sum(), users, reading):
             found.append(f"Nearly all records {OF_RECORDS}")
-        found += _about_spellings(corpus.users)
+        found += _about_spellings(corpus.users, np.diff(corpus.offsets))
     are_words = pc.call_function("match_substring_regex", [words], pc.MatchSubstringOptions(_WORD))
     times = np.bincount(corpus.codes[corpus.codes >= 0], minlength=len(words))
     strange = times[~np.asarray(are_words.to_numpy(zero_copy_only=False), bool)].sum() / times.sum()
@@ -197,8 +206,13 @@ def problems(
     return found
 
 
-def _about_spellings(users: pa.Array) -> list[str]:
-    """Returns sentences about ids of which several may be of one person."""
+def _about_spellings(users: pa.Array, sizes: np.ndarray) -> list[str]:
+    """Returns sentences about ids of which several may be of one person, or one of several.
+
+    Args:
+      users: the ids, (u,) strings.
+      sizes: numbers of words of each, (u,) int64.
+    """
     found: list[str] = []
     shown = _shown(users)
     unseen = len(users) - len(shown)
@@ -212,13 +226,22 @@ def _about_spellings(users: pa.Array) -> list[str]:
     if other:
         found.append(
             f"{other:,} of the ids are other spellings of an id, by capital letters, forms of Unicode, "
-            "zeros around a whole number, or hyphens of a UUID. If they are of the same people, each "
+            "zeros around a whole number, hyphens or brackets of a UUID, or what stands around an "
+            "address. If they are of the same people, each "
             "is protected less: bring ids to one spelling before the run."
         )
-    if missing := sum(user in NULLS | _NOBODY for user in users.to_pylist()):
+    many = _MANY * np.median(sizes)
+    missing = sum(
+        user in NULLS
+        or user.strip().lower() in _NOBODY
+        or (user in _NUMBERS_OF_NOBODY and size > many)
+        for user, size in zip(users.to_pylist(), sizes.tolist(), strict=True)
+    )
+    if missing:
         found.append(
-            f"{missing:,} of the ids are words for a missing value, as nan and [deleted] are. All "
-            "unknown people are one user then: leave such ids empty, or null."
+            f"{missing:,} of the ids are words for a missing value, as nan, guest and [deleted] are, "
+            "or a 0 that has far more words than others. All unknown people are one user then: leave "
+            "such ids empty, or null."
         )
     return found
 
@@ -233,13 +256,13 @@ def _shown(users: pa.Array) -> pa.Array:
 def spellings(users: pa.Array) -> int:
     """Returns how many ids are another spelling of an id, so that one person may be several users.
 
-    >>> spellings(pa.array(["7", "7.0", "007", "Ann@x.org", "ann@x.org ", "7.5", "ann"]))
+    >>> spellings(pa.array(["7", "7.0", "007", "Ann@x.org", "Ann <ann@x.org>", "7.5", "ann"]))
     3
     """
     folded = pc.call_function("utf8_normalize", [users], pc.Utf8NormalizeOptions("NFKC"))
     folded = pc.call_function("utf8_lower", [pc.call_function("utf8_trim_whitespace", [folded])])
     before, behind = _ZEROS
-    patterns = ((_UUID, r"\1-\2-\3-\4-\5"), (before, r"\1\2"), (behind, r"\1"))
+    patterns = ((_UUID, r"\1-\2-\3-\4-\5"), (_ADDRESS, r"\1"), (before, r"\1\2"), (behind, r"\1"))
     for pattern, plain in patterns:
         options = pc.ReplaceSubstringOptions(pattern, plain)
         folded = pc.call_function("replace_substring_regex", [folded], options)

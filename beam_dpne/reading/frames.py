@@ -166,7 +166,7 @@ def _of_pandas(
     return pa.schema(whole), table.to_batches()
 
 
-def _about_index(given: object) -> str:
+def _about_index(given: Any) -> str:
     """Returns a sentence about an index of pandas without a name that may be meant, or ""."""
     pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(given, pandas.DataFrame) or None not in given.index.names:
