@@ -1,6 +1,7 @@
 """Encodings that the first bytes of a text show, whatever was said of it."""
 
 import codecs
+from collections.abc import Sequence
 
 from beam_dpne.errors import InputError
 from beam_dpne.reading.options import canonical_encoding
@@ -45,6 +46,21 @@ def encodings_in(head: bytes) -> tuple[str, ...] | None:
         if sum(are_nul) == sum(counts) and min(are_nul) * 4 > _SHARE * len(shown):
             return encodings
     return None
+
+
+def are_utf8(texts: Sequence[str | None], encoding: str) -> bool:
+    r"""Whether texts that were read by an encoding are texts in UTF-8, some of them beyond ASCII.
+
+    >>> are_utf8(["café".encode().decode("cp1252"), "tea"], "cp1252"), are_utf8(["café"], "cp1252")
+    (True, False)
+    """
+    beyond = [text for text in texts if text is not None and not text.isascii()]
+    try:
+        for text in beyond:
+            text.encode(encoding).decode()
+    except UnicodeError:
+        return False
+    return bool(beyond)
 
 
 def refuse_encoding(path: str, named: str | None, used: str, head: bytes) -> None:

@@ -73,6 +73,7 @@ def absent_field(
         return AbsentFieldError(
             f"{item.file.path} must have its fields apart, got a line without them. {remedy}"
         )
+    padded = [name for name in names if name.strip() != name]
     names = [name for name in names if _IDENTIFIER.fullmatch(name)]
     # The last part of a path may name something else: id_str of a message instead of its user's.
     like = [name for name in names if ("." in name) == ("." in field)]
@@ -86,7 +87,12 @@ def absent_field(
     outer = field.partition(".")[0].removesuffix("[]")
     beside = [name for name in like if "." not in field or name.partition(".")[0] == outer]
     names = beside or [name for name in names if "." not in name]
-    if not told and item.kind in DELIMITED:
+    if item.kind in DELIMITED and any(name.strip() == field for name in padded):
+        told = (
+            " It is there with a blank beside it: take the blanks beside the delimiters out of the "
+            "header line and the others."
+        )
+    elif not told and item.kind in DELIMITED:
         told = (
             f"{NOT_SHOWN} Name them with `user_field` and `text_field`. If the file has no header "
             "line, set `columns` to the names of all its fields; if another sign stands between "

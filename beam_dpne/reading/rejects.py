@@ -22,6 +22,9 @@ NO_LIST = "the file does not have the list that records names"
 NOT_CSV = "malformed CSV"
 NOT_MESSAGE = "malformed message"
 RAGGED = "wrong number of columns"
+# Such a line is not put together, since the next one may be of another user.
+ESCAPED_DELIMITER = f"{RAGGED} (a backslash before a delimiter: enclose texts in quotes instead)"
+BLANK_BEFORE_QUOTE = f"{RAGGED} (a blank before an opening quote: leave such blanks out)"
 TOO_LONG = "longer than `max_record_bytes`"
 NO_USER = "user is null or missing"
 EMPTY_USER = "user is empty"
@@ -55,6 +58,7 @@ OF_USERS = {
 OF_TEXTS = "Take another tokenizer than tokens, such as words, for plain text."
 # Reasons that a file of another format has, too.
 _OF_FORMATS = {NOT_JSON, NOT_OBJECT, NO_LIST, NOT_CSV, NOT_MESSAGE, RAGGED}
+_OF_FORMATS |= {ESCAPED_DELIMITER, BLANK_BEFORE_QUOTE}
 _NAME = "rejects-00000-of-00001.jsonl"
 
 

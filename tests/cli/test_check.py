@@ -111,6 +111,16 @@ def test_it_says_what_may_be_wrong_and_names_no_user_and_no_word(check, records,
     assert not [word for word in words if word in ended.out + ended.err]
 
 
+def test_utf8_that_is_read_by_another_encoding_is_told(cli, tmp_path):
+    for text, named, is_told in (("café", "utf-8", True), ("café", "cp1252", False)):
+        rows = (f"u{n},{text} {n % 50}\n" for n in range(2400))
+        path = tmp_path / "a.csv"
+        path.write_bytes("".join(("user,text\n", *rows)).encode(named))
+        ended = cli("check", "ngrams", "--input", path, "--encoding", "cp1252")
+        assert ended.status == 0
+        assert ("The first texts are of UTF-8" in ended.err) == is_told
+
+
 def test_nothing_looks_wrong_only_where_nothing_else_was_told(check):
     """What is told of the first texts, or of a large delta, stands on stderr."""
     html = notes(2000, text="<b>see</b> you")
