@@ -94,19 +94,12 @@ def format_of(path: str, input_format: str = "auto") -> str:
     is_table = VERSION_OF_DELTA.fullmatch(path) or VERSION_OF_ICEBERG.fullmatch(path)
     named = "parquet" if is_table else _EXTENSIONS.get(extension_of(path))
     found = named if input_format == "auto" else input_format
-    if found is None and (codec := codec_of(path)) and not extension_of(path):
-        ending = next(end for end in _CODECS if path.lower().endswith(end))
-        raise InputError(
-            f"`input` must name the format within a file that is compressed by {codec}, got {path}. "
-            f"Rename it, e.g. {path[: -len(ending)]}.csv{ending}, or give its format with "
-            "`input_format`. Unpack an archive of several files."
-        )
     if found is None or (found == "parquet" and codec_of(path)):
         raise InputError(
             f"`input` must have the extension of a format ({', '.join(_EXTENSIONS)}), and after "
-            f"it, but for Parquet, may have one of {', '.join(_CODECS)}, got {path}. Unpack an "
-            "archive, save a spreadsheet as CSV, and write XML or a chat in plain text as lines of "
-            f"JSON; for other names give one of the formats {', '.join(FORMATS)} with `input_format`."
+            f"it, but for Parquet, may have one of {', '.join(_CODECS)}, e.g. notes.csv.zip, got {path}. "
+            "Unpack an archive, save a spreadsheet as CSV, and write XML or a chat in plain text as lines "
+            f"of JSON; for other names give one of {', '.join(FORMATS)} with `input_format`."
         )
     if named is not None and not _may_be(named, found):
         # Lines of JSON that were cut at commas would make many users of one person.

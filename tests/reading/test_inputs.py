@@ -603,7 +603,7 @@ def test_a_workbook_that_is_named_as_text_is_told_to_be_one(tmp_path, first: str
 
 
 def test_an_archive_without_a_format_in_its_name_is_told_a_name() -> None:
-    with pytest.raises(InputError, match=r"Rename it, e\.g\. notes\.csv\.zip, or give its format"):
+    with pytest.raises(InputError, match=r"after it, .* e\.g\. notes\.csv\.zip, got"):
         format_of("notes.zip")
 
 
