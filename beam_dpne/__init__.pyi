@@ -2,6 +2,7 @@
 
 # Calls: releases of a frame or of files, a forecast, an evaluation, an account.
 from beam_dpne.api.calls import account as account
+from beam_dpne.api.calls import check as check
 from beam_dpne.api.calls import count_phrases as count_phrases
 from beam_dpne.api.calls import estimate_probabilities as estimate_probabilities
 from beam_dpne.api.calls import evaluate as evaluate

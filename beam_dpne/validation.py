@@ -16,7 +16,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from typing import Annotated, Any, TypeVar
 
 LARGE_DELTA = 1e-3
@@ -25,6 +25,10 @@ TOO_LARGE_DELTA = 1e-2
 MAX_USERS = 2**30
 # What columns, arrays and frames of all libraries have.
 _OF_DATA = ("__array__", "__arrow_c_stream__", "__arrow_c_array__", "__dataframe__")
+# A text with more characters, or a list with more members, may be data, and no message has it.
+_LONGEST_TOLD = 100
+MOST_TOLD = 8
+_NAME = re.compile(r"[\w.\-\[\]]{1,64}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,7 +236,9 @@ class Parameter:
 
 
 def holds_data(value: object) -> bool:
-    """Whether a value is a column, an array or a frame, or a list with one: no message may show it."""
+    """Whether a value is a column, an array, a frame, a mapping, a set or an iterator, or has one."""
+    if isinstance(value, Mapping | Set | Iterator):
+        return True
     if isinstance(value, list | tuple):
         return any(map(holds_data, value))
     is_number = getattr(value, "shape", None) == ()
@@ -240,17 +246,38 @@ def holds_data(value: object) -> bool:
 
 
 def told_value(value: object) -> str:
-    """Returns a value as messages have it.
+    """Returns a value as messages have it; of what may be data they have the type and the size alone.
 
     >>> import pyarrow as pa
     >>> told_value(("a", "b")), told_value(True), told_value("a"), told_value(pa.array(["my pin"]))
     ('a,b', 'true', "'a'", 'StringArray')
+    >>> told_value(["my pin"] * 20), told_value("my pin " * 20), told_value({"pin": 1})
+    ('list of 20', 'str of 140', 'dict of 1')
     """
-    if holds_data(value):
-        return type(value).__name__
+    told = type(value).__name__
+    if isinstance(value, str | list | tuple | Mapping | Set):
+        told = f"{told} of {len(value):,}"
+    if holds_data(value) or (isinstance(value, str) and len(value) > _LONGEST_TOLD):
+        return told
     if isinstance(value, list | tuple):
-        return ",".join(map(_text, value)) or "''"
+        texts = list(map(_text, value))
+        is_short = len(texts) <= MOST_TOLD and sum(map(len, texts)) <= _LONGEST_TOLD
+        return (",".join(texts) or "''") if is_short else told
     return _text(value) if isinstance(value, bool) else repr(value)
+
+
+def told_name(name: str) -> str:
+    """Returns the name of a field as messages have it; one that may be a text is told by its length.
+
+    >>> told_name("customer_id"), told_name("turns[].said"), told_name("my pin")
+    ("'customer_id'", "'turns[].said'", 'a text of 6 characters')
+    """
+    return repr(name) if is_name(name) else f"a text of {len(name)} characters"
+
+
+def is_name(text: str) -> bool:
+    """Whether a text looks like the name of a field: it is short, and one word."""
+    return bool(_NAME.fullmatch(text))
 
 
 def _text(value: Any) -> str:

@@ -16,6 +16,7 @@ _SHAPES = {
     "release_items": ("frame: _Frame, /", "Release"),
     "estimate_probabilities": ("frame: _Frame, /", "Release"),
     "count_phrases": ("frame: _Frame, /", "Release"),
+    "check": ("frame: _Frame, /", "Checked"),
     "evaluate": ("release: Release | _Path, frame: _Frame, /", "Evaluated"),
     "plan": ("plan: NgramsPlan | SetUnionPlan | ProbabilitiesPlan, /", "Planned"),
     "account": ("*releases: Release | _Path", "Accounted"),
@@ -37,6 +38,7 @@ import pyarrow as pa
 from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.jobs.accounting import Accounted
+from beam_dpne.jobs.checking import Checked
 from beam_dpne.jobs.evaluating import Evaluated
 from beam_dpne.jobs.planning import Planned
 from beam_dpne.mechanism.randomness import RunKey
@@ -68,7 +70,7 @@ def type_of(call: Call, keyword: str, each: Parameter) -> str:
         types.append(member)
     if each.several:
         types.append(f"Sequence[{member}]")
-    if call.is_run and keyword in _OBJECTS:
+    if keyword in call.objects:
         types.append(_OBJECTS[keyword])
     if each.optional or (each.required and not call.needs(keyword)):
         types.append("None")

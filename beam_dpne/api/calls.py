@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_dpne.accounting.expense import Plan
@@ -27,6 +27,7 @@ from beam_dpne.errors import UsageError
 from beam_dpne.jobs import console
 from beam_dpne.jobs.accounting import Accounted, account_of, accounted
 from beam_dpne.jobs.asking import Accounting
+from beam_dpne.jobs.checking import Checked, check_input
 from beam_dpne.jobs.evaluating import Evaluated, evaluated, judgeable
 from beam_dpne.jobs.inputs import SECRET
 from beam_dpne.jobs.parameters import Input, Rejecting, Writing
@@ -69,6 +70,16 @@ def count_phrases(frame: Any, /, **keywords: Any) -> Release:
     return withheld(lambda: _released("count_phrases", held, keywords))
 
 
+def check(frame: Any, /, **keywords: Any) -> Checked:
+    """Reads an input as a run does, and says what may be wrong with it; it is NOT private.
+
+    It is for the operator, before a run, and prints as text. It releases nothing and spends nothing.
+    """
+    held = Frame(frame)
+    frame = None
+    return withheld(lambda: _checked(held, keywords))
+
+
 def evaluate(release: Any, frame: Any, /, **keywords: Any) -> Evaluated:
     """Compares a release with the private data it came from, for the operator; it is NOT private.
 
@@ -108,12 +119,7 @@ def _released(name: str, held: Frame, keywords: Mapping[str, Any]) -> Release:
                 "`phrases_same_people` must be given with the path of a release, and not with phrases "
                 "in memory."
             )
-    if are_paths(held.given):
-        asked = asked_of(CALLS[name], keywords, {"input": plain(held.given)}, without)
-        frame = None
-    else:
-        asked = asked_of(CALLS[name], keywords, {}, [*without, Input])
-        frame = held
+    asked, frame = _asked(name, held, keywords, {}, without)
     showing = _showing(asked)
     prepared = prepare(
         asked.made,
@@ -130,6 +136,33 @@ def _released(name: str, held: Frame, keywords: Mapping[str, Any]) -> Release:
     return release
 
 
+def _asked(
+    name: str,
+    held: Frame,
+    keywords: Mapping[str, Any],
+    fixed: Mapping[str, Any],
+    without: Sequence[type] = (),
+) -> tuple[Asked, Frame | None]:
+    """Returns what a call asks for, and its input if that is a frame."""
+    if are_paths(held.given):
+        fixed = {**fixed, "input": plain(held.given)}
+        return asked_of(CALLS[name], keywords, fixed, without), None
+    return asked_of(CALLS[name], keywords, fixed, [*without, Input], held.given), held
+
+
+def _checked(held: Frame, keywords: Mapping[str, Any]) -> Checked:
+    asked, frame = _asked("check", held, keywords, {})
+    # What is told is in the result, and so is advice.
+    showing = dataclasses.replace(_showing(asked), quiet=False, tell=lambda _: None)
+    found = check_input(asked.made, [], showing, asked.objects.get("tokenizer"), frame=frame)
+    return dataclasses.replace(
+        found,
+        about=with_keywords(found.about),
+        told=list(map(with_keywords, found.told)),
+        problems=list(map(with_keywords, found.problems)),
+    )
+
+
 def _showing(asked: Asked) -> Showing:
     """Returns how a run is shown, which names keywords and no options."""
     showing = console.showing(quiet=not asked.progress)
@@ -138,14 +171,8 @@ def _showing(asked: Asked) -> Showing:
 
 def _evaluated(given: object, held: Frame, keywords: Mapping[str, Any]) -> Evaluated:
     release = judgeable(given if isinstance(given, Release) else read_release(_path(given)))
-    fixed = {"release": release.path}
-    if are_paths(held.given):
-        paths = plain(held.given)
-        asked = asked_of(CALLS["evaluate"], keywords, {**fixed, "input": paths})
-        inputs = names_of(asked.made[Input].input)
-    else:
-        asked = asked_of(CALLS["evaluate"], keywords, fixed, (Input,))
-        inputs = held
+    asked, frame = _asked("evaluate", held, keywords, {"release": release.path})
+    inputs = frame or names_of(asked.made[Input].input)
     return evaluated(asked.made, release, inputs, _showing(asked))
 
 
@@ -160,6 +187,11 @@ def _planned(given: object, keywords: Mapping[str, Any]) -> Planned:
 
 
 def _accounted(releases: tuple[object, ...], keywords: Mapping[str, Any]) -> Accounted:
+    for each in releases:
+        if isinstance(each, list | tuple):
+            raise UsageError(
+                "the releases must be given one by one, got a list of them: account(*releases)."
+            )
     in_memory = [each for each in releases if isinstance(each, Release) and each.files is not None]
     if not in_memory:
         ledgers = tuple(
@@ -208,6 +240,7 @@ document(release_ngrams, CALLS["release_ngrams"], _OF_RELEASES)
 document(release_items, CALLS["release_items"], _OF_RELEASES)
 document(estimate_probabilities, CALLS["estimate_probabilities"], _OF_RELEASES)
 document(count_phrases, CALLS["count_phrases"], _OF_RELEASES)
+document(check, CALLS["check"], _OF_FRAMES)
 document(evaluate, CALLS["evaluate"], _OF_FRAMES)
 document(plan, CALLS["plan"], "")
 document(account, CALLS["account"], "")

@@ -9,6 +9,7 @@ import pyarrow as pa
 from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.jobs.accounting import Accounted
+from beam_dpne.jobs.checking import Checked
 from beam_dpne.jobs.evaluating import Evaluated
 from beam_dpne.jobs.planning import Planned
 from beam_dpne.mechanism.randomness import RunKey
@@ -234,6 +235,36 @@ def count_phrases(
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
+def check(
+    frame: _Frame,
+    /,
+    *,
+    user: str | Sequence[str] = "user",
+    text: str | Sequence[str] = "text",
+    input_format: Literal[
+        "auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"
+    ] = "auto",
+    normalize_users: bool = False,
+    record_is_user: bool = False,
+    encoding: str | None = None,
+    delimiter: str | None = None,
+    quoting: Literal["auto", "quoted", "backslash", "none"] = "auto",
+    columns: str | Sequence[str] | None = None,
+    max_record_bytes: int = 16777216,
+    records: str | None = None,
+    where: str | Sequence[str] | None = None,
+    tokenizer: str | Tokenizer | None = None,
+    item_separator: str | None = None,
+    mask: str | Sequence[Literal["urls", "emails", "mentions", "numbers", "html"]] | None = None,
+    fold: str | Sequence[Literal["apostrophes", "width", "compatibility", "case"]] | None = None,
+    keep: str | Sequence[Literal["emoji", "hashtags", "mentions"]] | None = None,
+    stop_list: _Path | None = None,
+    rejects: _Path | None = None,
+    max_rejected: float = 0.05,
+    group: str | None = None,
+    failure_log: str | None = None,
+    progress: bool = True,
+) -> Checked: ...
 def evaluate(
     release: Release | _Path,
     frame: _Frame,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from beam_dpne.errors import UsageError
+from beam_dpne.forecast.profiles import PROFILES
 from beam_dpne.jobs.made import (
     Groups,
     Made,
@@ -20,11 +21,14 @@ from beam_dpne.jobs.made import (
     typed_values,
     with_file,
 )
+from beam_dpne.jobs.parameters import Running
 from beam_dpne.jobs.programs import FILES, PROGRAMS
 from beam_dpne.mechanism.plan import GaussianPlan
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.reading.frames import name_within
 from beam_dpne.release.whole import Release
 from beam_dpne.storage.paths import is_local
-from beam_dpne.validation import Parameter, did_you_mean, holds_data
+from beam_dpne.validation import Parameter, did_you_mean, holds_data, parameters_of
 
 # Parameters whose keywords have shorter names.
 SHORTER = {
@@ -33,13 +37,21 @@ SHORTER = {
     "group_field": "group",
     "run_key_file": "run_key",
 }
-# A command line with its options, the name of an option, or one of the longer names.
+# A command line with its options, or the name of an option with the word for its value, or one of the
+# longer names, or what `account` calls releases.
 _NAMED = re.compile(
-    rf"(beam-dpne \w+(?: [\w./-]+)*)|(?:--(?=[a-z_])|\b(?=(?:{'|'.join(SHORTER)})\b))([a-z_]+)"
+    r"(beam-dpne \w+(?: [\w./-]+)*)|(?:--(?=[a-z_])|"
+    rf"\b(?=(?:{'|'.join(SHORTER)}|LEDGERS)\b))(\w+)(?: (?!LEDGERS)([A-Z]+)\b)?"
 )
+# What stands in messages, and in the calls of those who know the command line, and is no keyword here.
+_ELSEWHERE = {
+    "quiet": " Here it is progress=False.",
+    "input": " The input is the first argument.",
+    "ledgers": " The releases are the first arguments.",
+    "output": " What a call returns is in memory; `write` of a release writes it.",
+}
+_ELSEWHERE |= dict.fromkeys(("overwrite", "output_format"), _ELSEWHERE["output"])
 _PARAMETERS = {keyword: name for name, keyword in SHORTER.items()}
-# Keywords whose values may be objects: a function, a key, the phrases themselves.
-_OBJECTS = ("tokenizer", "run_key", "phrases")
 # Keywords that come first in help.
 _FIRST = ("user", "text", "epsilon", "delta")
 _PLAN = Parameter(
@@ -53,8 +65,14 @@ _PROGRESS = Parameter(
     kind=bool,
     default=True,
 )
+_OF_COLUMNS = (
+    " Give the name of the column; of a data frame whose index has no name, frame.reset_index() makes "
+    "the index the column index."
+)
 # What texts have, and paths seldom.
-_OF_TEXT = re.compile(r"[\s\"{}]")
+_OF_TEXT = re.compile(r"[\s\"{}@]")
+# What paths have, and words and numbers do not.
+_OF_PATHS = re.compile(r"[./\\]")
 # Types of paths.
 PATHS = (str, os.PathLike)
 
@@ -67,6 +85,7 @@ class Call:
       name: its name.
       groups: its groups of parameters, "module:Class" below `beam_dpne`, by any title.
       hidden: names of parameters without a keyword.
+      objects: keywords whose values may be objects: a function, a key, the phrases themselves.
       is_run: whether a plan may be given as an object or a file, beside or instead of its keywords.
       is_quiet: whether the call shows nothing, so that it has no keyword for it.
     """
@@ -74,6 +93,7 @@ class Call:
     name: str
     groups: Mapping[str, Sequence[str]]
     hidden: Sequence[str] = ()
+    objects: Sequence[str] = ()
     is_run: bool = False
     is_quiet: bool = False
 
@@ -111,7 +131,13 @@ _HIDDEN = (
 
 
 def _releasing(name: str, program: str) -> Call:
-    return Call(name=name, groups=PROGRAMS[program].groups, hidden=_HIDDEN, is_run=True)
+    return Call(
+        name=name,
+        groups=PROGRAMS[program].groups,
+        hidden=_HIDDEN,
+        objects=("tokenizer", "run_key", "phrases"),
+        is_run=True,
+    )
 
 
 CALLS = {
@@ -119,6 +145,18 @@ CALLS = {
     "release_items": _releasing("release_items", "set-union"),
     "estimate_probabilities": _releasing("estimate_probabilities", "bayesian"),
     "count_phrases": _releasing("count_phrases", "count"),
+    "check": Call(
+        name="check",
+        groups={
+            "reading": (
+                *("jobs.parameters:Input", *FILES, "jobs.parameters:Rejecting"),
+                "reading.options:Grouping",
+            ),
+            "running": ("jobs.parameters:Running", "jobs.parameters:FailureLogging"),
+        },
+        hidden=("input", *(each.name for each in parameters_of(Running))),
+        objects=("tokenizer",),
+    ),
     "evaluate": Call(
         name="evaluate",
         groups={
@@ -187,6 +225,7 @@ def asked_of(
     given: Mapping[str, Any],
     fixed: Mapping[str, Any],
     without: Sequence[type] = (),
+    frame: object = None,
 ) -> Asked:
     """Makes the groups of a call's parameters.
 
@@ -195,6 +234,7 @@ def asked_of(
       given: its keywords by name.
       fixed: values of parameters that are no keywords, by name.
       without: groups that are not made.
+      frame: the input, of which a column may be given where its name is meant.
 
     Raises:
       TypeError: there is no such keyword.
@@ -206,12 +246,12 @@ def asked_of(
             raise TypeError(
                 f"{call.name}() got an unexpected keyword argument {name!r}.{_hint(name, known)}"
             )
-    _check_paths(given)
-    _check_values(given)
+    _check_paths(given, known)
+    _check_values(given, frame)
     objects = {
         name: given[name]
-        for name in _OBJECTS
-        if call.is_run and given.get(name) is not None and not isinstance(given[name], PATHS)
+        for name in call.objects
+        if given.get(name) is not None and not isinstance(given[name], PATHS)
     }
     values = {
         _PARAMETERS.get(name, name): plain(value)
@@ -227,26 +267,40 @@ def asked_of(
     return Asked(Made(groups, values), objects, bool(given.get("progress", True)))
 
 
-def _check_values(given: Mapping[str, Any]) -> None:
+def _check_values(given: Mapping[str, Any], frame: object) -> None:
     """Raises UsageError if a column, an array or a frame is given where a parameter has none."""
     for name, value in given.items():
         if name != "phrases" and holds_data(value):
-            remedy = " Give the name of the column." if name in ("user", "text", "group") else ""
+            remedy = ""
+            if name in ("user", "text", "group"):
+                column = name_within(frame, value)
+                remedy = f' Write {name}="{column}".' if column else _OF_COLUMNS
             raise UsageError(
                 f"`{name}` must be a value of its own and no data, got {type(value).__name__}.{remedy}"
             )
+        if name == "run_key" and not isinstance(value, (*PATHS, RunKey, type(None))):
+            raise UsageError(
+                f"`run_key` must be the path of a key file or a RunKey, got {type(value).__name__}."
+            )
 
 
-def _check_paths(given: Mapping[str, Any]) -> None:
-    """Raises UsageError if a release is given for its path, or texts for the paths of known lists."""
+def _check_paths(given: Mapping[str, Any], known: Mapping[str, Parameter]) -> None:
+    """Raises UsageError if a release is given for its path, or people's texts for paths to read."""
     for name, value in given.items():
         several = value if isinstance(value, list | tuple) else (value,)
         if any(isinstance(each, Release) for each in several):
             raise UsageError(
                 f"`{name}` must be the path of a release, got the release itself: write it first."
             )
-        if name == "phrases" and isinstance(value, str) and is_local(value):
-            _require_path(value)
+        is_read = known[name].path.startswith("file")
+        is_list = several is value and not known[name].several and name != "phrases"
+        if is_read and is_list and not holds_data(value):
+            raise UsageError(
+                f"`{name}` must be the path of a file, got a list of {len(value):,}: write what it has "
+                "into a file."
+            )
+        if is_read and isinstance(value, str) and value not in PROFILES:
+            _require_path(name, value)
         texts = [each for each in several if isinstance(each, str) and is_local(each)]
         if name == "known" and texts and several is value and not any(map(os.path.exists, texts)):
             raise UsageError(
@@ -255,15 +309,23 @@ def _check_paths(given: Mapping[str, Any]) -> None:
             )
 
 
-def _require_path(text: str) -> None:
-    if not os.path.exists(text):
+def _require_path(name: str, text: str) -> None:
+    is_missing = name == "phrases" and is_local(text) and not os.path.exists(text)
+    if is_missing or _is_a_text(text):
+        what = "the path of a file"
+        remedy = ""
+        if name == "phrases":
+            what = "the path of a file or of a release, or a list of phrases"
+            remedy = " One phrase is a list, too, of one."
         raise UsageError(
-            "`phrases` must be the path of a file or of a release, or a list of phrases, got "
-            f"`phrases={text!r}`, which is no path of this machine. One phrase is a list, too, of one."
+            f"`{name}` must be {what}, got a text of {len(text)} characters, which is no path of this "
+            f"machine.{remedy}"
         )
 
 
 def _hint(name: str, known: Mapping[str, Parameter]) -> str:
+    if name in _ELSEWHERE:
+        return _ELSEWHERE[name]
     shorter = SHORTER.get(name)
     return f" Here it is {shorter}." if shorter in known else did_you_mean(name, known)
 
@@ -294,13 +356,18 @@ def with_keywords(text: str) -> str:
 
     >>> with_keywords("user_field must be given: text for --like, or beam-dpne check --text_field x.")
     'user must be given: text for like, or beam-dpne check --text_field x.'
+    >>> with_keywords("--rejects DIR lists them.")
+    'rejects="DIR" lists them.'
     """
     return _NAMED.sub(_keyword_of, text)
 
 
 def _keyword_of(found: re.Match[str]) -> str:
-    command, name = found.groups()
-    return command or SHORTER.get(name, name)
+    command, name, value = found.groups()
+    if command or name == "LEDGERS":
+        return command or "releases"
+    keyword = SHORTER.get(name, name)
+    return keyword if value is None else f'{keyword}="{value}"'
 
 
 def plain(value: object) -> object:
@@ -321,7 +388,7 @@ def phrases_of(given: object) -> list[str] | None:
     if given is None or isinstance(given, (*PATHS, Release)):
         return None
     # A table would give the names of its columns.
-    is_table = hasattr(given, "columns")
+    is_table = hasattr(given, "columns") or isinstance(given, Mapping)
     phrases = list(given) if isinstance(given, Iterable) and not is_table else [given]
     texts = [each for each in phrases if isinstance(each, str)]
     if len(texts) < len(phrases):
@@ -351,5 +418,6 @@ def are_paths(given: object) -> bool:
 
 
 def _is_a_text(path: str) -> bool:
-    """Whether what is given for a path has white space or a quote, and no file."""
-    return bool(_OF_TEXT.search(path)) and is_local(path) and not glob.glob(path)
+    """Whether what is given for a path looks like a text or an id, and there is no file."""
+    is_like_one = bool(_OF_TEXT.search(path)) or not _OF_PATHS.search(path)
+    return is_like_one and is_local(path) and not glob.glob(os.path.expanduser(path))

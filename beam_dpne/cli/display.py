@@ -28,7 +28,7 @@ _RIGHT_TO_LEFT = {"R", "AL", "AN"}
 # What the columns of the table of a release mean, for the line beneath it.
 _MEANINGS = {
     "noise_stddev": "noise stddev is the standard deviation of the noise on each weight",
-    "threshold": "threshold: only what was known before is released with a noisy weight below it",
+    "threshold": "threshold: a released row has at least this noisy weight, or was known before",
     "valid": "valid is the number of candidates, whether or not anybody has them",
 }
 

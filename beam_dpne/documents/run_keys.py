@@ -15,6 +15,7 @@ import hashlib
 import inspect
 import json
 import os
+import re
 import stat
 from typing import NamedTuple
 
@@ -44,6 +45,8 @@ MECHANISM_VERSION = 13
 _UNKNOWN = "unknown"
 # Bytes of a key file that are read; a key has 64 digits, and white space may follow it.
 _LONGEST = 1024
+# The digits of a key at the end of what is given for the path of one.
+_KEY = re.compile(r"\b[0-9a-fA-F]{64}\s*$")
 
 
 def key_context(
@@ -265,6 +268,11 @@ def _read(path: str) -> RunKey:
         with open_file(path) as file:
             text = file.read(_LONGEST).decode("ascii")
     except (OSError, ValueError) as error:
+        if _KEY.search(path):
+            raise RunKeyError(
+                "`run_key_file` must name the file of a key, got a key itself: write its digits into a "
+                "file, or give a RunKey to a call from Python (RunKey.from_hex)."
+            ) from None
         raise RunKeyError(
             f"`run_key_file` cannot be read, got {path} ({reason(error)}). The launcher and "
             "every worker read it, so it must be on storage that they share."

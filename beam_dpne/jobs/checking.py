@@ -1,16 +1,19 @@
 """What a run would read, in exact numbers that are for the operator alone."""
 
+import collections
 import dataclasses
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.documents.blocks import without_groups
+from beam_dpne.documents.run_keys import tokenizer_identity
+from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
+from beam_dpne.evaluation.reports import MARK
 from beam_dpne.jobs.budgets import rehearse_budget
 from beam_dpne.jobs.inputs import (
     OF_HEADERS,
@@ -24,51 +27,80 @@ from beam_dpne.jobs.parameters import Input, Rejecting, Writing
 from beam_dpne.jobs.preparing import prepare
 from beam_dpne.jobs.showing import Showing
 from beam_dpne.reading.files import InputFile
+from beam_dpne.reading.frames import Frame
 from beam_dpne.reading.ids import is_text, normalized
-from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.options import ReadOptions, format_of
 from beam_dpne.reading.records import fields_nowhere
 from beam_dpne.reading.rejects import Reject, write_rejects
 from beam_dpne.reading.text_formats import NULLS
 from beam_dpne.storage.directories import absolute_path
 
+HEADING = f"{MARK}. Correct how the input is read by it, and choose no parameter of the plan by it."
 _FEW_USERS = 1000
 _WORD = r"^[\p{L}\p{M}'’_-]+$"
 # An integer that a data frame has made a float, as it does in a column with missing values.
 # Zeros around a whole number; the last one of 0 stays.
 _ZEROS = (r"^([+-]?)0+([0-9]+(?:\.0+)?)$", r"^([+-]?[0-9]+)\.0+$")
-# Texts by which exports of forums say that an author is not known; a run takes them as users.
-_NOBODY = {"[deleted]", "[removed]", "anonymous", "Anonymous", "unknown", "undefined"}
-# A UUID, whose hyphens and braces some programs leave out.
-_UUID = r"^\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?$"
+# Texts, in small letters, by which exports say that a person is not known; a run takes them as users.
+_NOBODY = {"[deleted]", "[removed]", "anonymous", "anon", "guest", "nobody", "unknown", "[unknown]"}
+_NOBODY |= {"undefined", "none", "nil", "(null)", "-", "--", "?", "n/a"}
+# Numbers that say so, too, but may be ids: they are told if they have many more words than usual ids.
+_NUMBERS_OF_NOBODY = {"0", "-1"}
+_MANY = 10
+# A UUID, which programs also write without hyphens, in brackets, or behind a prefix.
+_UUID = (
+    r"^(?:urn:)?(?:uuid:)?(?:0x)?[({]?"
+    r"([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})[)}]?$"
+)
+# An address, behind a name or a scheme, and in angle brackets.
+_ADDRESS = r"^(?:[^<>]*<)?(?:mailto:)?([^<>:@\s]+@[^<>:@\s]+)>?$"
 
 
-class Checked(NamedTuple):
-    """What a run would read; it is as secret as the data.
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Checked:
+    """What a run would read; it is as secret as the data. It prints as text.
 
     Attributes:
-      files: the files of the input.
-      reading: how they were read.
-      tokenizer: name of the tokenizer.
-      corpus: the users, documents and words.
-      words: the distinct words without their groups.
+      about: what the input is, and how it was read.
+      numbers: numbers of users, documents, words or items, distinct ones, and rejected records.
+      told: sentences that the operator was told while the input was read.
       problems: sentences about what may be wrong, or one that nothing is, if nothing was told either.
     """
 
-    files: Sequence[InputFile]
-    reading: ReadOptions
-    tokenizer: str
-    corpus: Corpus
-    words: pa.Array
+    about: str
+    numbers: Mapping[str, int]
+    told: Sequence[str]
     problems: Sequence[str]
 
+    def __repr__(self) -> str:
+        numbers = ", ".join(
+            f"{number:,} {name.replace('_', ' ')}" for name, number in self.numbers.items()
+        )
+        findings = (f"· {each}" for each in (*self.told, *self.problems))
+        return "\n".join((HEADING, self.about, f"It has {numbers}.", *findings))
 
-def check_input(made: Made, beam_arguments: list[str], showing: Showing) -> Checked:
+
+def check_input(
+    made: Made,
+    beam_arguments: list[str],
+    showing: Showing,
+    tokenizer: Tokenizer | None = None,
+    *,
+    frame: Frame | None = None,
+) -> Checked:
     """Reads the input as a run does; it writes nothing but the list of rejects, and spends nothing.
+
+    Args:
+      made: the groups of parameters of a run; those of the plan and the output may be missing.
+      beam_arguments: options of Beam.
+      showing: how the operator is told what may be wrong.
+      tokenizer: replaces the one that the parameters name.
+      frame: the input, if the parameters name none.
 
     Raises:
       BeamDpneError, ValueError, FileNotFoundError: a run would be refused for the same reason.
     """
-    if Input not in made:
+    if frame is None and Input not in made:
         raise UsageError("`input` must be given.")
     told = list[str]()
 
@@ -77,10 +109,10 @@ def check_input(made: Made, beam_arguments: list[str], showing: Showing) -> Chec
         showing.tell(sentence)
 
     remembering = dataclasses.replace(showing, tell=tell)
-    prepared = prepare(made, beam_arguments, remembering, shows_fields=True)
+    prepared = prepare(made, beam_arguments, remembering, tokenizer, frame=frame, shows_fields=True)
     if prepared.private is not None and Writing in made:
         rehearse_budget(made, prepared.private)
-    name = tokenizer_name(made)
+    name = tokenizer_identity(tokenizer)["name"] if tokenizer else tokenizer_name(made)
     rejecting = made[Rejecting]
     files = prepared.files
     reading = prepared.reading
@@ -99,14 +131,27 @@ def check_input(made: Made, beam_arguments: list[str], showing: Showing) -> Chec
     # A run that is quiet has not looked at its first texts.
     if not (found or told or showing.quiet):
         found = ["Nothing looks wrong."]
-    return Checked(
-        files=files,
-        reading=reading,
-        tokenizer=name,
-        corpus=corpus,
-        words=words,
-        problems=found,
-    )
+    noun = "items" if name in ("item", "tokens") else "words"
+    numbers = {
+        "users": len(corpus.documents),
+        "documents": int(corpus.documents.sum()),
+        noun: corpus.tokens,
+        f"distinct_{noun}": len(words.unique()),
+        "rejected_records": corpus.rejected,
+    }
+    return Checked(about=_about(files, reading, name), numbers=numbers, told=told, problems=found)
+
+
+def _about(files: Sequence[InputFile], reading: ReadOptions, tokenizer: str) -> str:
+    """Returns a sentence about an input, and how it was read."""
+    what = "A frame"
+    if files[0].table is None:
+        kinds = collections.Counter(format_of(file.path, reading.input_format) for file in files)
+        listed = ", ".join(f"{kind}: {count:,}" for kind, count in kinds.items())
+        what = f"Files of {listed}"
+    size = sum(file.size for file in files) / 1e6
+    fields = ", ".join(f"{option} {field}" for option, field in reading.wanted_fields)
+    return f"{what}; {size:,.1f} MB. Fields: {fields}. Tokenizer: {tokenizer}."
 
 
 def problems(
@@ -152,7 +197,7 @@ def problems(
             found.append(f"All records {OF_RECORDS}")
         elif are_of_records(documents.sum(), users, reading):
             found.append(f"Nearly all records {OF_RECORDS}")
-        found += _about_spellings(corpus.users)
+        found += _about_spellings(corpus.users, np.diff(corpus.offsets))
     are_words = pc.call_function("match_substring_regex", [words], pc.MatchSubstringOptions(_WORD))
     times = np.bincount(corpus.codes[corpus.codes >= 0], minlength=len(words))
     strange = times[~np.asarray(are_words.to_numpy(zero_copy_only=False), bool)].sum() / times.sum()
@@ -161,8 +206,13 @@ def problems(
     return found
 
 
-def _about_spellings(users: pa.Array) -> list[str]:
-    """Returns sentences about ids of which several may be of one person."""
+def _about_spellings(users: pa.Array, sizes: np.ndarray) -> list[str]:
+    """Returns sentences about ids of which several may be of one person, or one of several.
+
+    Args:
+      users: the ids, (u,) strings.
+      sizes: numbers of words of each, (u,) int64.
+    """
     found: list[str] = []
     shown = _shown(users)
     unseen = len(users) - len(shown)
@@ -176,13 +226,22 @@ def _about_spellings(users: pa.Array) -> list[str]:
     if other:
         found.append(
             f"{other:,} of the ids are other spellings of an id, by capital letters, forms of Unicode, "
-            "zeros around a whole number, or hyphens of a UUID. If they are of the same people, each "
+            "zeros around a whole number, hyphens or brackets of a UUID, or what stands around an "
+            "address. If they are of the same people, each "
             "is protected less: bring ids to one spelling before the run."
         )
-    if missing := sum(user in NULLS | _NOBODY for user in users.to_pylist()):
+    many = _MANY * np.median(sizes)
+    missing = sum(
+        user in NULLS
+        or user.strip().lower() in _NOBODY
+        or (user in _NUMBERS_OF_NOBODY and size > many)
+        for user, size in zip(users.to_pylist(), sizes.tolist(), strict=True)
+    )
+    if missing:
         found.append(
-            f"{missing:,} of the ids are words for a missing value, as nan and [deleted] are. All "
-            "unknown people are one user then: leave such ids empty, or null."
+            f"{missing:,} of the ids are words for a missing value, as nan, guest and [deleted] are, "
+            "or a 0 that has far more words than others. All unknown people are one user then: leave "
+            "such ids empty, or null."
         )
     return found
 
@@ -197,13 +256,13 @@ def _shown(users: pa.Array) -> pa.Array:
 def spellings(users: pa.Array) -> int:
     """Returns how many ids are another spelling of an id, so that one person may be several users.
 
-    >>> spellings(pa.array(["7", "7.0", "007", "Ann@x.org", "ann@x.org ", "7.5", "ann"]))
+    >>> spellings(pa.array(["7", "7.0", "007", "Ann@x.org", "Ann <ann@x.org>", "7.5", "ann"]))
     3
     """
     folded = pc.call_function("utf8_normalize", [users], pc.Utf8NormalizeOptions("NFKC"))
     folded = pc.call_function("utf8_lower", [pc.call_function("utf8_trim_whitespace", [folded])])
     before, behind = _ZEROS
-    patterns = ((_UUID, r"\1-\2-\3-\4-\5"), (before, r"\1\2"), (behind, r"\1"))
+    patterns = ((_UUID, r"\1-\2-\3-\4-\5"), (_ADDRESS, r"\1"), (before, r"\1\2"), (behind, r"\1"))
     for pattern, plain in patterns:
         options = pc.ReplaceSubstringOptions(pattern, plain)
         folded = pc.call_function("replace_substring_regex", [folded], options)

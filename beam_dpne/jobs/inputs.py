@@ -17,6 +17,7 @@ from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Input, Tokenizing
 from beam_dpne.jobs.showing import Showing
 from beam_dpne.lists.left_out import read_stop_list
+from beam_dpne.reading.encodings import are_utf8
 from beam_dpne.reading.field_errors import NOT_SHOWN
 from beam_dpne.reading.files import InputFile, match_inputs
 from beam_dpne.reading.frames import Frame, frame_file
@@ -50,6 +51,10 @@ _OF_USERS = ("normalize_users", "record_is_user")
 OF_HEADERS = (
     "The name of the user field is a user, as where a header line is read as a record: leave --columns "
     "out for files with a header line, and take out such lines further below."
+)
+OF_UTF8 = (
+    "The first texts are of UTF-8, and are read by another encoding, which makes several letters of "
+    "one: leave --encoding out."
 )
 SECRET = "This line is for the operator only; it is as secret as the data."
 
@@ -155,6 +160,9 @@ def read_inputs(
     if isinstance(tokenizer, str) and not showing.quiet:
         for note in advice(first.texts, tokenizer):
             showing.advise(f"{note} {SECRET}")
+    named = reading.encoding
+    if named and is_text(first.texts.type) and are_utf8(first.texts.to_pylist(), named):
+        showing.advise(f"{OF_UTF8} {SECRET}")
     return files, reading, first
 
 

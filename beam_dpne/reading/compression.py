@@ -23,8 +23,11 @@ _SIGNATURES = {
     "xz": b"\xfd7zXZ\0",
     "zip": b"PK\x03\x04",
 }
+# Names of the first members of xlsx and ods, which are zip archives.
+_OF_OFFICE = (b"[Content_Types].xml", b"_rels/", b"docProps/", b"xl/", b"mimetypeapplication/")
 _ENDINGS = {"gzip": ".gz", "bz2": ".bz2", "zstd": ".zst", "xz": ".xz", "zip": ".zip"}
-SIGNATURE_BYTES = max(map(len, _SIGNATURES.values()))
+# So many that the name of the first member of an archive is among them.
+SIGNATURE_BYTES = 128
 # Bytes that are decompressed at a time, and become up to some hundred MB.
 _PIECE = 8192
 # The largest window of zstd that Arrow and the program zstd take without an option, and the largest.
@@ -83,7 +86,13 @@ def codec_in(head: bytes) -> str | None:
 
 def refuse_unnamed(path: str, head: bytes) -> None:
     """Raises InputError if a file that is read without decompression begins as a compressed one."""
-    if (codec := codec_in(head)) is not None:
+    codec = codec_in(head)
+    if codec == "zip" and any(part in head for part in _OF_OFFICE):
+        raise InputError(
+            f"{path} must be a file of text, got what seems to be a workbook, as Excel and LibreOffice "
+            "save it: save its sheet as CSV in UTF-8."
+        )
+    if codec is not None:
         raise InputError(
             f"{path} must have a name that ends in {_ENDINGS[codec]}, since it is compressed by "
             f"{codec}, perhaps as the Content-Encoding of its store: rename it, or decompress it."

@@ -1,10 +1,21 @@
-"""Encodings that the first bytes of a text show, whatever was said of it."""
+"""Encodings of texts: those that are read, and those that the first bytes of a text show."""
 
 import codecs
+import contextlib
+from collections.abc import Sequence
 
 from beam_dpne.errors import InputError
-from beam_dpne.reading.options import canonical_encoding
+from beam_dpne.validation import did_you_mean
 
+# Encodings without a state that outlasts a line. With such a state, one user's text could change how
+# the lines of all later users are read, and no bound on a user's contribution would hold.
+ENCODINGS = (
+    *("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "ascii"),
+    *(f"iso8859-{part}" for part in (*range(1, 12), *range(13, 17))),
+    *(f"cp{page}" for page in (437, 850, 852, 866, 874, *range(1250, 1259))),
+    *("koi8-r", "koi8-u", "mac-roman", "cp932", "shift_jis", "euc_jp", "cp949", "euc_kr"),
+    *("gb2312", "gbk", "gb18030", "big5"),
+)
 # Encodings that read a text with a mark, the one that is advised first. That of UTF-32, which begins as
 # another one, is looked for before it.
 _MARKS: dict[bytes, tuple[str, ...]] = {
@@ -23,6 +34,26 @@ _NULS: dict[tuple[int, ...], tuple[str, ...]] = {
 }
 _LOOKED_AT = 256
 _SHARE = 0.25
+
+
+def canonical_encoding(name: str) -> str:
+    """Returns Python's name of an encoding of `ENCODINGS`.
+
+    Raises:
+      ValueError: The encoding is another one.
+
+    >>> canonical_encoding("Latin-1"), canonical_encoding("UTF8")
+    ('iso8859-1', 'utf-8')
+    """
+    with contextlib.suppress(LookupError, ValueError):
+        found = codecs.lookup(name).name
+        if found in ENCODINGS:
+            return found
+    raise ValueError(
+        f"`encoding` must be one in which each line can be read alone, got `encoding={name!r}`. "
+        f"Possible are {', '.join(ENCODINGS)}. Convert other files to "
+        f"utf-8.{did_you_mean(name, ENCODINGS)}"
+    )
 
 
 def encodings_in(head: bytes) -> tuple[str, ...] | None:
@@ -45,6 +76,21 @@ def encodings_in(head: bytes) -> tuple[str, ...] | None:
         if sum(are_nul) == sum(counts) and min(are_nul) * 4 > _SHARE * len(shown):
             return encodings
     return None
+
+
+def are_utf8(texts: Sequence[str | None], encoding: str) -> bool:
+    r"""Whether texts that were read by an encoding are texts in UTF-8, some of them beyond ASCII.
+
+    >>> are_utf8(["café".encode().decode("cp1252"), "tea"], "cp1252"), are_utf8(["café"], "cp1252")
+    (True, False)
+    """
+    beyond = [text for text in texts if text is not None and not text.isascii()]
+    try:
+        for text in beyond:
+            text.encode(encoding).decode()
+    except UnicodeError:
+        return False
+    return bool(beyond)
 
 
 def refuse_encoding(path: str, named: str | None, used: str, head: bytes) -> None:

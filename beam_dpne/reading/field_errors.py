@@ -15,7 +15,7 @@ from beam_dpne.reading.files import WorkItem
 from beam_dpne.reading.nested import conditions_of
 from beam_dpne.reading.options import DELIMITED, ReadOptions
 from beam_dpne.reading.row_groups import paths_of, place_of
-from beam_dpne.validation import did_you_mean
+from beam_dpne.validation import MOST_TOLD, did_you_mean, told_name
 
 # It is left out where the operator is shown the fields.
 NOT_SHOWN = " Its fields are not shown, since they may be data: look at its first line."
@@ -73,15 +73,26 @@ def absent_field(
         return AbsentFieldError(
             f"{item.file.path} must have its fields apart, got a line without them. {remedy}"
         )
+    padded = [name for name in names if name.strip() != name]
     names = [name for name in names if _IDENTIFIER.fullmatch(name)]
     # The last part of a path may name something else: id_str of a message instead of its user's.
     like = [name for name in names if ("." in name) == ("." in field)]
     told = "" if field in names else did_you_mean(field.replace("[]", ""), like)
+    given = sum(name == option for name, _ in named_fields(options))
+    # What is nearly a name that is there is a name itself.
+    got = f"`{option}={field!r}`" if told else f"`{option}={told_name(field)}`"
+    if given > MOST_TOLD:
+        got = f"one of {given:,} names"
     # Of fields within fields those are told that are in the same one.
     outer = field.partition(".")[0].removesuffix("[]")
     beside = [name for name in like if "." not in field or name.partition(".")[0] == outer]
     names = beside or [name for name in names if "." not in name]
-    if not told and item.kind in DELIMITED:
+    if item.kind in DELIMITED and any(name.strip() == field for name in padded):
+        told = (
+            " It is there with a blank beside it: take the blanks beside the delimiters out of the "
+            "header line and the others."
+        )
+    elif not told and item.kind in DELIMITED:
         told = (
             f"{NOT_SHOWN} Name them with `user_field` and `text_field`. If the file has no header "
             "line, set `columns` to the names of all its fields; if another sign stands between "
@@ -90,5 +101,5 @@ def absent_field(
     elif not told and names:
         told = f" It has the fields {', '.join(names[:_SHOWN])}."
     return AbsentFieldError(
-        f"`{option}` must name a field of {item.file.path}, got `{option}={field!r}`, {why}.{told}"
+        f"`{option}` must name a field of {item.file.path}, got {got}, {why}.{told}"
     )

@@ -14,9 +14,10 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn, TextIO
 
 from beam_dpne.errors import InputError, kind_of
 from beam_dpne.reading.compression import decompressed
+from beam_dpne.reading.encodings import canonical_encoding
 from beam_dpne.reading.held import HeldTable
 from beam_dpne.reading.lake_tables import refuse_lake_tables, refuse_listed_tables
-from beam_dpne.reading.options import canonical_encoding, codec_of
+from beam_dpne.reading.options import codec_of
 from beam_dpne.reading.partitions import fields_of_path
 from beam_dpne.reading.rejects import NOT_DECODED, TOO_LONG
 from beam_dpne.reading.table_versions import files_of, version_at

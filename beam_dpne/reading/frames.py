@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from beam_dpne.errors import InputError, kind_of
+from beam_dpne.errors import AbsentFieldError, InputError, kind_of
 from beam_dpne.reading.field_errors import named_fields, require_fields
 from beam_dpne.reading.files import InputFile, WorkItem
 from beam_dpne.reading.held import OF_TYPES, HeldTable
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.row_groups import place_of
+from beam_dpne.validation import is_name, told_name, told_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 # What messages call the input.
 FRAME = "the frame"
 _KIND = "parquet"
+# Parameters of files that a frame has no use for.
+_OF_FILES = ("input_format", "encoding", "delimiter", "quoting", "columns", "records")
 # A batch whose buffers are so many times as large as its part of them is copied.
 _SHARED = 2
 
@@ -49,14 +52,20 @@ def frame_file(frame: Frame, options: ReadOptions) -> tuple[InputFile, ReadOptio
     Raises:
       InputError: It is no frame, lacks a wanted field, or Arrow cannot read it.
     """
-    if options.input_format not in ("auto", _KIND):
-        raise InputError(
-            f"`input_format` must be left out for a frame, got `input_format={options.input_format!r}`."
-        )
+    for name in _OF_FILES:
+        value = getattr(options, name)
+        if value not in (getattr(ReadOptions, name), _KIND):
+            raise InputError(
+                f"`{name}` must be left out for a frame, got `{name}={told_value(value)}`: it says how "
+                "files are read."
+            )
     options = dataclasses.replace(options, input_format=_KIND)
     schema, batches = _opened(frame.given, options)
     item = WorkItem(InputFile(0, FRAME, 0), _KIND)
-    require_fields(schema.names, item, options, schema)
+    try:
+        require_fields(schema.names, item, options, schema)
+    except AbsentFieldError as error:
+        raise AbsentFieldError(f"{error}{_about_index(frame.given)}") from None
     places = [place_of(schema, field) for _, field in named_fields(options)]
     # A name that is there once is that of one column.
     wanted = sorted({place.names[0] for place in places if place is not None})
@@ -137,6 +146,12 @@ def _of_pandas(
     """Converts the columns that a run reads, also of the index; others may hold what Arrow cannot."""
     fields = [field for _, field in named_fields(options)]
     levels = [name for name in frame.index.names if name is not None and _leads(name, fields)]
+    if both := [name for name in levels if name in frame.columns]:
+        raise InputError(
+            f"a column and the index of {FRAME} must have different names, got "
+            f"{told_name(str(both[0]))} for both. Give frame.reset_index(drop=True) if the column is "
+            "meant."
+        )
     if levels:
         frame = frame.reset_index(level=levels)
     names = [str(name) for name in frame.columns]
@@ -149,6 +164,32 @@ def _of_pandas(
     # The others are there for messages alone.
     whole = [found.get(name, pa.field(name, pa.null())) for name in names]
     return pa.schema(whole), table.to_batches()
+
+
+def _about_index(given: Any) -> str:
+    """Returns a sentence about an index of pandas without a name that may be meant, or ""."""
+    pandas = sys.modules.get("pandas")
+    if pandas is None or not isinstance(given, pandas.DataFrame) or None not in given.index.names:
+        return ""
+    if isinstance(given.index, pandas.RangeIndex):
+        return ""
+    return " Its index has no name; frame.reset_index() makes it the column index."
+
+
+def name_within(given: Any, data: object) -> str | None:
+    """Returns the name of a column, or of a level of the index, of a frame that data have, or None.
+
+    Args:
+      given: A frame.
+      data: What may be one of its columns, or its index.
+    """
+    name = getattr(data, "name", None)
+    # A column of pandas is an attribute of its frame, but not of the class.
+    parts = [part for part in ("columns", "index") if getattr(type(given), part, None) is not None]
+    names = list(given.columns) if "columns" in parts else []
+    if "index" in parts:
+        names += given.index.names
+    return name if isinstance(name, str) and name in names and is_name(name) else None
 
 
 def _leads(name: object, fields: Sequence[str]) -> bool:

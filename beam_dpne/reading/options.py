@@ -3,16 +3,22 @@
 A format has its name in `FORMATS`, its extensions in `_EXTENSIONS`, and its reader in `records`.
 """
 
-import codecs
-import contextlib
 import dataclasses
 import json
 from collections.abc import Container, Iterable, Sequence
 from typing import Annotated
 
 from beam_dpne.errors import InputError
+from beam_dpne.reading.encodings import canonical_encoding
 from beam_dpne.reading.version_names import VERSION_OF_DELTA, VERSION_OF_ICEBERG
-from beam_dpne.validation import MEMBER, Parameter, Parameters, did_you_mean, told_value
+from beam_dpne.validation import (
+    MEMBER,
+    MOST_TOLD,
+    Parameter,
+    Parameters,
+    told_name,
+    told_value,
+)
 
 _EXTENSIONS = {
     ".json": "json",
@@ -28,15 +34,6 @@ DELIMITED = ("csv", "tsv")
 # Formats of which input_format may name another one than the extension of a file.
 _ALIKE = (DELIMITED, ("json", "jsonl"))
 FORMATS = (*dict.fromkeys(_EXTENSIONS.values()), "sequences")
-# Encodings without a state that outlasts a line. With such a state, one user's text could change how
-# the lines of all later users are read, and no bound on a user's contribution would hold.
-ENCODINGS = (
-    *("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "ascii"),
-    *(f"iso8859-{part}" for part in (*range(1, 12), *range(13, 17))),
-    *(f"cp{page}" for page in (437, 850, 852, 866, 874, *range(1250, 1259))),
-    *("koi8-r", "koi8-u", "mac-roman", "cp932", "shift_jis", "euc_jp", "cp949", "euc_kr"),
-    *("gb2312", "gbk", "gb18030", "big5"),
-)
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
 _CODECS |= {".xz": "xz", ".zip": "zip"}
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "colon": ":", "space": " "}
@@ -89,9 +86,10 @@ def format_of(path: str, input_format: str = "auto") -> str:
     if found is None or (found == "parquet" and codec_of(path)):
         raise InputError(
             f"`input` must have the extension of a format ({', '.join(_EXTENSIONS)}), and after "
-            f"it, but for Parquet, may have one of {', '.join(_CODECS)}, got {path}. Unpack an "
-            "archive, save a spreadsheet as CSV, and write XML or a chat in plain text as lines of "
-            f"JSON; for other names give one of the formats {', '.join(FORMATS)} with `input_format`."
+            f"it, but for Parquet, may have one of {', '.join(_CODECS)}, e.g. notes.csv.zip, got "
+            f"{path}. Unpack an archive, save a spreadsheet as CSV, and write XML or a chat in plain "
+            f"text as lines of JSON; for other names give one of {', '.join(FORMATS)} with "
+            "`input_format`."
         )
     if named is not None and not _may_be(named, found):
         # Lines of JSON that were cut at commas would make many users of one person.
@@ -119,26 +117,6 @@ def names_of(named: str | Sequence[str]) -> tuple[str, ...]:
 def one_or_several(names: tuple[str, ...]) -> str | tuple[str, ...]:
     """Returns the one name, or the names if there are several: the inverse of `names_of`."""
     return names[0] if len(names) == 1 else names
-
-
-def canonical_encoding(name: str) -> str:
-    """Returns Python's name of an encoding of `ENCODINGS`.
-
-    Raises:
-      ValueError: The encoding is another one.
-
-    >>> canonical_encoding("Latin-1"), canonical_encoding("UTF8")
-    ('iso8859-1', 'utf-8')
-    """
-    with contextlib.suppress(LookupError, ValueError):
-        found = codecs.lookup(name).name
-        if found in ENCODINGS:
-            return found
-    raise ValueError(
-        f"`encoding` must be one in which each line can be read alone, got `encoding={name!r}`. "
-        f"Possible are {', '.join(ENCODINGS)}. Convert other files to "
-        f"utf-8.{did_you_mean(name, ENCODINGS)}"
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -338,9 +316,12 @@ class ReadOptions(Parameters):
                 f"no id is read then, got `user_field={told_value(self.user_field)}`."
             )
         for option, name in self.wanted_fields:
-            given = [f"`{each}={name!r}`" for each, own in self.column_fields if own == name]
+            given = [each for each, own in self.column_fields if own == name]
             if len(given) > 1:
-                raise ValueError(f"name each field once, got {' and '.join(given)}.")
+                got = " and ".join(f"`{each}={told_name(name)}`" for each in given[:2])
+                if len(self.wanted_fields) > MOST_TOLD:
+                    got = f"one of {len(self.wanted_fields):,} names {len(given):,} times"
+                raise ValueError(f"name each field once, got {got}.")
             if self.columns and list(self.columns).count(name) != 1:
                 raise ValueError(
                     f"`{option}={name!r}` must stand once in `columns={told_value(self.columns)}`."

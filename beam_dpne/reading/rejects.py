@@ -22,6 +22,9 @@ NO_LIST = "the file does not have the list that records names"
 NOT_CSV = "malformed CSV"
 NOT_MESSAGE = "malformed message"
 RAGGED = "wrong number of columns"
+# Such a line is not put together, since the next one may be of another user.
+ESCAPED_DELIMITER = f"{RAGGED} (a backslash before a delimiter: enclose texts in quotes instead)"
+BLANK_BEFORE_QUOTE = f"{RAGGED} (a blank before an opening quote: leave such blanks out)"
 TOO_LONG = "longer than `max_record_bytes`"
 NO_USER = "user is null or missing"
 EMPTY_USER = "user is empty"
@@ -53,6 +56,9 @@ OF_USERS = {
     ),
 }
 OF_TEXTS = "Take another tokenizer than tokens, such as words, for plain text."
+# Reasons that a file of another format has, too.
+_OF_FORMATS = {NOT_JSON, NOT_OBJECT, NO_LIST, NOT_CSV, NOT_MESSAGE, RAGGED}
+_OF_FORMATS |= {ESCAPED_DELIMITER, BLANK_BEFORE_QUOTE}
 _NAME = "rejects-00000-of-00001.jsonl"
 
 
@@ -120,11 +126,15 @@ def require_few_rejected(tallies: Iterable[Tally], max_rejected: float) -> int:
         records += tally.records
         reasons.update(tally.rejected)
     if records and reasons.total() / records > max_rejected:
+        read_by = ["`user_field`", "`text_field`"]
+        if NOT_DECODED in reasons:
+            read_by.append("`encoding`")
+        if reasons.keys() & _OF_FORMATS:
+            read_by.append("`input_format`")
         raise TooManyRejectedError(
             f"More records were rejected than `{max_rejected=}` allows, because of: "
-            f"{', '.join(sorted(reasons))}. Nothing was published. Correct the files or the "
-            "options by which they are read, such as `user_field`, `text_field`, `encoding` and "
-            "`input_format`, or give a larger `max_rejected` to go on without these records. "
-            "--rejects DIR lists them."
+            f"{', '.join(sorted(reasons))}. Nothing was published. Correct the records or how they are "
+            f"read ({', '.join(read_by)}), or give a larger `max_rejected` to go on without them. They "
+            "are listed in the directory that `rejects` names."
         )
     return records

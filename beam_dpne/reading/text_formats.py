@@ -24,7 +24,9 @@ from beam_dpne.reading.nested import Finder, conditions_of, finder_of
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.quoted_csv import QuotedRows
 from beam_dpne.reading.rejects import (
+    BLANK_BEFORE_QUOTE,
     EMPTY_USER,
+    ESCAPED_DELIMITER,
     LONE_SURROGATE,
     NO_USER,
     NOT_CSV,
@@ -147,6 +149,7 @@ def read_delimited(
         (whole.index(condition.path), condition.values)
         for condition in conditions_of(options.conditions)
     ]
+    is_quoted = options.is_quoted(kind)
     for offset, row, fault in _rows(text, kind, options, options.max_record_bytes, stop):
         values: tuple[str, ...] = ()
         reason = fault
@@ -162,12 +165,21 @@ def read_delimited(
             if users and (values[0] in NULLS or not NULLS.isdisjoint(values[1:users])):
                 reason = reason or _fault_of_users(values[:users])
         else:
-            reason = reason or RAGGED
+            reason = reason or _why_ragged(row, is_quoted=is_quoted)
         if not reason and group is not None:
             reason = group_fault(values[group])
         into.add(offset, values, reason)
         if text.offset >= into.end:
             yield
+
+
+def _why_ragged(row: Sequence[str], *, is_quoted: bool) -> str:
+    """Returns the reason of a line with another number of fields, which may show what splits texts."""
+    if any(field.endswith("\\") for field in row[:-1]):
+        return ESCAPED_DELIMITER
+    if is_quoted and any(field.lstrip(" ").startswith('"') for field in row if field[:1] == " "):
+        return BLANK_BEFORE_QUOTE
+    return RAGGED
 
 
 def _hold(conditions: Sequence[tuple[int, frozenset[str]]], row: Sequence[str]) -> bool:

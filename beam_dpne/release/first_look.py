@@ -180,15 +180,16 @@ def guarantee_sentence(epsilon: float, delta: float) -> str:
     """Returns what (ε, δ) means for the odds of a guess.
 
     >>> guarantee_sentence(1, 1e-6)
-    'Without any one user the release would have come out almost the same (ε = 1, δ = 1e-6): in the \
-worst case, a guess at even odds whether that user is in the data becomes right in 73.2 % instead of \
-50 % of the cases.'
+    'Without any one user the release would have come out almost the same (ε = 1, δ = 1e-6). Whoever \
+guesses whether that user is in the data, with nothing that favours either answer, is right in 50 % of \
+the cases without the release, and in at most 73.2 % with it.'
     """
     right = percent(guessing_bound(epsilon, delta))
     return (
         f"Without any one user the release would have come out almost the same (ε = {number(epsilon)}, "
-        f"δ = {number(delta)}): in the worst case, a guess at even odds whether that user is in the "
-        f"data becomes right in {right} instead of 50 % of the cases."
+        f"δ = {number(delta)}). Whoever guesses whether that user is in the data, with nothing that "
+        "favours either answer, is right in 50 % of the cases without the release, and in at most "
+        f"{right} with it."
     )
 
 

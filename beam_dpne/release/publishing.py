@@ -50,33 +50,34 @@ _TEMPORARY_NAME = re.compile(
 )
 
 
-def check_output(output: str, *, overwrite: bool) -> None:
+def check_output(output: str, *, overwrite: bool, name: str = "output") -> None:
     """Checks, before a run, that a release can be published; leaves no file there.
 
     Args:
       output: Directory of the release; it may be missing.
       overwrite: Whether the directory may have a release, or other files, already.
+      name: What the caller calls the output.
 
     Raises:
       ReleaseError: The path is a file, or the directory is not empty or cannot be written.
     """
     if not output:
-        raise ReleaseError("`output` must be the path of a directory, got `output=''`.")
+        raise ReleaseError(f"`{name}` must be the path of a directory, got `{name}=''`.")
     directory = directory_at(output)
     with as_release_error(
-        f"`output` must be a directory that can be written, got `output={output}`"
+        f"`{name}` must be a directory that can be written, got `{name}={output}`"
     ):
         names = directory.names()
         ledger = directory.read(LEDGER_NAME)
         if ledger is not None and not is_ledger(ledger):
             raise ReleaseError(
-                f"output has a {LEDGER_NAME} that beam_dpne did not write, got `output={output}`. "
+                f"`{name}` has a {LEDGER_NAME} that beam_dpne did not write, got `{name}={output}`. "
                 "Choose another directory."
             )
         if names and not overwrite:
             state = "is not empty" if ledger is None else "is a release already"
             raise ReleaseError(
-                f"`output` must be an empty or new directory, got `output={output}`, which {state}. "
+                f"`{name}` must be an empty or new directory, got `{name}={output}`, which {state}. "
                 "Choose another directory, or set `overwrite`, which deletes only files of a release."
             )
         directory.probe()
@@ -189,7 +190,7 @@ def write_release(
     """
     check_choice("output_format", output_format, OUTPUT_FORMATS)
     check_access([], [output])
-    check_output(output, overwrite=overwrite)
+    check_output(output, overwrite=overwrite, name="path")
     ledger = decode_ledger(json.dumps(release.ledger).encode(), release.path)
     publish_release(
         release.rows, ledger, output=output, output_format=output_format, overwrite=overwrite

@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from beam_dpne.errors import UsageError
+from beam_dpne.reading.options import names_of
 from beam_dpne.release import reading
 from beam_dpne.release.changes import compare_releases
 from beam_dpne.release.places import LEDGER_NAME
 from beam_dpne.release.publishing import write_release
 from beam_dpne.release.reading import IN_MEMORY, described_release
 from beam_dpne.release.report import PARTS
-from beam_dpne.validation import check_choice
+from beam_dpne.validation import check_choice, check_integer
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,7 +54,7 @@ class Release(reading.Release):
         Raises:
           ReleaseError: The directory cannot be written, or is not empty.
         """
-        output = os.fspath(path)
+        output = _as_path(path)
         write_release(self, output, output_format, overwrite=overwrite)
         return read_release(output)
 
@@ -75,19 +77,20 @@ class Release(reading.Release):
           top: Number of rows of each length in the tables of top rows.
 
         Raises:
-          ValueError: There is no such format, or no such part.
+          ValueError: There is no such format, or no such part, or `since` is no release.
         """
         # Its templates take time to load.
         from beam_dpne.release.report.document import render_report
 
         check_choice("output_format", output_format, ("html", "markdown"))
-        for part in leave_out:
+        check_integer("top", top, 0)
+        for part in names_of(leave_out):
             check_choice("leave_out", part, tuple(PARTS))
         page = render_report(
             self,
             since=since,
             output_format=output_format,
-            left_out=leave_out,
+            left_out=names_of(leave_out),
             top_rows=top,
             at_least=at_least,
         )
@@ -122,7 +125,15 @@ def read_release(path: str | os.PathLike[str]) -> Release:
       beam_dpne.errors.ReleaseError: no/such/folder/ledger.json does not exist: there is no release, \
 or its publication was not completed.
     """
-    return _whole(reading.read_release(os.fspath(path)))
+    return _whole(reading.read_release(_as_path(path)))
+
+
+def _as_path(given: object) -> str:
+    if not isinstance(given, str | os.PathLike):
+        raise UsageError(
+            f"`path` must be the path of a release's directory, got {type(given).__name__}."
+        )
+    return os.fspath(given)
 
 
 def release_in_memory(files: Mapping[str, bytes]) -> Release:

@@ -208,7 +208,8 @@ def test_phrases_in_memory_are_counted_as_those_of_a_file(commanded, table, kind
         ([], "at least one phrase, got none"),
         (["phrases.txt"], "no list of paths"),
         (pd.DataFrame({"ngram": ["good morning"]}), "such as a column"),
-        ("good morning", "got `phrases='good morning'`, which is no path of this machine"),
+        ("good morning", "got a text of 12 characters, which is no path of this machine"),
+        ({"ngram": ["good morning"]}, "such as a column"),
         (["good morning", "Good morning!"], "equal to another one"),
     ],
 )
@@ -239,6 +240,17 @@ def test_a_release_in_memory_is_no_path_and_neither_are_texts(table):
             called(program, table, **{given: release})
     with pytest.raises(UsageError, match=r"must be paths of files .* a table with a column ngram"):
         called("ngrams", table, known=["good morning", "good day"])
+    for read in (beam_dpne.read_release, release.write):
+        with pytest.raises(
+            UsageError, match=r"`path` must be the path of a release's .*, got Table"
+        ):
+            read(table)
+    with pytest.raises(UsageError, match="one by one, got a list"):
+        account([release, release])
+    for output_format in ("html", "markdown"):
+        with pytest.raises(UsageError, match="two releases, got str"):
+            release.report(output_format=output_format, since="release")
+    assert release.report(leave_out="title") == release.report(leave_out=["title"])
 
 
 def test_a_release_in_memory_is_the_release_of_its_files(commanded, table, tmp_path):
@@ -261,7 +273,7 @@ def test_a_release_in_memory_is_the_release_of_its_files(commanded, table, tmp_p
     assert set(release.compare(written)["change"].to_pylist()) == {"unchanged"}
     with pytest.raises(UsageError, match="must have two releases, got str"):
         release.compare("release")
-    with pytest.raises(ReleaseError, match="which is a release already"):
+    with pytest.raises(ReleaseError, match=r"`path` must .*which is a release already"):
         release.write(tmp_path / "jsonl")
 
 
@@ -315,8 +327,10 @@ REFUSED = {
     "a column that is not there": ({"text": "xyz"}, "It has the fields customer, message"),
     "a column of objects": ({"text": "talk"}, "Name the field within it, e.g. text="),
     "a column that names nobody": ({"user": "talk"}, "A user must be text"),
-    "an option of files": ({"delimiter": ";"}, "`delimiter` must be left out"),
+    "an option of files": ({"delimiter": ";"}, "`delimiter` must be left out for a frame"),
+    "an encoding": ({"encoding": "cp1252"}, "`encoding` must be left out for a frame"),
     "a format": ({"input_format": "csv"}, "`input_format` must be left out for a frame"),
+    "a list of words": ({"stop_list": ["good", "day"]}, "the path of a file, got a list of 2:"),
     "no delta": ({"delta": None}, "`delta` must be given"),
     "a value": ({"max_length": 0}, "`max_length` must be an integer"),
     "a list that is the input": ({"known": "copy.txt"}, "`known` must not be private data"),
@@ -333,12 +347,71 @@ def test_what_is_wrong_is_said_before_anything_runs(table, case):
         release_ngrams(table, **GIVEN | given, progress=False)
 
 
+def test_too_many_rejected_rows_of_a_frame_have_the_remedies_of_a_frame(table):
+    said = r"how they are read \(`user`, `text`\), .* in the directory that `rejects` names"
+    with pytest.raises(RunError, match=said):
+        release_ngrams(table, **GIVEN, max_rejected=0, progress=False)
+
+
 @pytest.mark.parametrize("kind", [pd.Series, np.array, pa.array, lambda data: [pd.Series(data)]])
 @pytest.mark.parametrize("keyword", CALLS["release_ngrams"].keywords)
 def test_data_that_is_given_for_a_parameter_is_not_quoted(table, keyword, kind):
     with pytest.raises(UsageError, match=f"`{keyword}` must be a value of its own") as caught:
         release_ngrams(table, **GIVEN | {keyword: kind([tokenizers.CANARY] * 2)})
     assert tokenizers.CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("index", "given", "said"),
+    [
+        (None, lambda frame: frame["customer"], r'got Series\. Write user="customer"\.'),
+        ("customer", lambda frame: frame.index, r'got Index\. Write user="customer"\.'),
+        (None, lambda frame: frame["customer"].rename("my pin"), "Give the name of the column;"),
+        (None, lambda frame: frame["customer"].rename("other"), "Give the name of the column;"),
+        (None, lambda frame: frame.index, r"frame\.reset_index\(\) makes the index"),
+        (None, lambda frame: frame["customer"].tolist(), r"got one of \d+ names \d+ times"),
+    ],
+)
+def test_a_column_or_an_index_that_is_given_for_a_name_is_told_by_its_name(
+    table, index, given, said
+):
+    frame = table.to_pandas().astype({"customer": str})
+    frame = frame if index is None else frame.set_index(index)
+    with pytest.raises(ValueError, match=said) as caught:
+        release_ngrams(frame, **GIVEN | {"user": given(frame)})
+    assert "pin" not in str(caught.value)
+
+
+def test_an_index_without_a_name_and_one_with_that_of_a_column_have_their_remedies(table):
+    frame = table.to_pandas()
+    unnamed = frame.set_index("customer").rename_axis(None)
+    with pytest.raises(InputError, match=r"Its index has no name; frame\.reset_index\(\) makes"):
+        release_ngrams(unnamed, **GIVEN)
+    assert "index" not in frame.columns
+    twice = frame.set_index("customer", drop=False)
+    with pytest.raises(
+        InputError, match=r"got 'customer' for both\. Give frame\.reset_index\(drop"
+    ):
+        release_ngrams(twice, **GIVEN)
+
+
+@pytest.mark.parametrize("keyword", ["user", "text", "group", "where"])
+@pytest.mark.parametrize("number", [1, 2, 500])
+def test_a_list_of_values_that_is_given_for_names_is_not_quoted(table, keyword, number):
+    values = [f"my pin is {tokenizers.CANARY} {n}" for n in range(number)]
+    for given in (values, values[0] * number, {keyword: values}, set(values), iter(values)):
+        with pytest.raises(ValueError, match=r"[`_]\w+` must|left out for a frame") as caught:
+            release_ngrams(table, **GIVEN | {keyword: given})
+        is_short = number < 500 and keyword in ("where", "group")
+        assert is_short or tokenizers.CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize("keyword", ["stop_list", "known", "run_key"])
+def test_a_text_that_is_given_for_the_path_of_a_file_is_not_quoted(table, keyword):
+    for given in (f"my pin is {tokenizers.CANARY}", f"{tokenizers.CANARY}@example.org", KEY):
+        with pytest.raises(UsageError, match=f"`{keyword}` must be the path of a") as caught:
+            release_ngrams(table, **GIVEN | {keyword: given})
+        assert given not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", [list, tuple, json.dumps])
@@ -407,6 +480,10 @@ def test_a_frame_without_rows_is_released_empty_and_told(capfd):
 def test_a_keyword_that_is_unknown_is_refused_with_those_that_are_near(table):
     with pytest.raises(TypeError, match=r"'user_field'.* Here it is user"):
         release_ngrams(table, user_field="customer", epsilon=1, delta=1e-6)
+    with pytest.raises(TypeError, match="Here it is progress=False"):
+        release_ngrams(table, quiet=True)
+    with pytest.raises(TypeError, match="`write` of a release"):
+        release_ngrams(table, output="release")
     with pytest.raises(TypeError, match="Did you mean epsilon"):
         release_ngrams(table, epsilom=1, delta=1e-6)
 
@@ -663,6 +740,43 @@ def test_the_calls_work_without_beam(folder, tmp_path):
     assert json.loads(ended.stdout)["epsilon"] == 10
     # What the new process does is shown by this one.
     assert re.search(r"beam-dpne: +\d+\.\d s  \w", ended.stderr)
+
+
+@pytest.mark.parametrize("kind", [pa.Table.to_pandas, pa.Table.to_reader, None])
+def test_a_check_finds_in_a_frame_what_the_command_finds_in_its_file(cli, tmp_path, kind):
+    ids = ["7", "7 ", "\u200e7", "nan", "[deleted]", "Ann", "ann", None]
+    notes = pa.table({"who": ids * 30, "said": [f"see you soon {n}" for n in range(240)]})
+    path = str(tmp_path / "notes.parquet")
+    pq.write_table(notes, path)
+    ended = cli("check", "ngrams", "--input", path, "--user_field", "who", "--text_field", "said")
+    found = beam_dpne.check(
+        path if kind is None else kind(notes), user="who", text="said", progress=False
+    )
+    told = repr(found)
+    assert told.startswith("NOT PRIVATE: as secret as the data.")
+    assert "Fields: user who, text said. Tokenizer: words." in told
+    assert "It has 7 users, 210 documents" in told
+    for said, same in (
+        ("2 of the ids are another id but for blanks", True),
+        ("1 of the ids are other spellings", True),
+        ("2 of the ids are words for a missing value", True),
+        ("12.50% of the records are rejected, so that a run fails", True),
+        (": normalize_users makes such ids one", False),
+        ('which rejects="DIR" lists: user is null', False),
+    ):
+        assert said in told
+        assert (said in " ".join(ended.out.split())) == same
+    assert len(found.problems) == ended.out.count("· ")
+
+
+def test_a_check_takes_a_function_and_prints_nothing(table, capfd):
+    given = {"user": "customer", "text": "message"}
+    found = beam_dpne.check(table, **given, tokenizer=tokenizers.waiting_words, progress=False)
+    assert found.numbers["users"] == len(table["customer"].unique()) - 1
+    assert "Tokenizer: tests.api.tokenizers:waiting_words." in found.about
+    assert capfd.readouterr() == ("", "")
+    with pytest.raises(InputError, match="Did you mean customer"):
+        beam_dpne.check(table, **given | {"user": "custoner"})
 
 
 @pytest.mark.parametrize("kind", FRAMES)

@@ -83,8 +83,15 @@ def test_a_text_of_which_something_is_left_out_is_one_document(check):
         (
             [*notes(2000), {"user": "[deleted]", "text": "you"}],
             (),
-            "1 of the ids are words for a missing value, as nan and [deleted] are",
+            "1 of the ids are words for a missing value, as nan, guest and [deleted] are",
         ),
+        (
+            [*notes(2000), *({"user": each, "text": "you"} for each in ("Guest", "unknown", "-"))],
+            (),
+            "3 of the ids are words for a missing value",
+        ),
+        (notes(2000) + [{"user": "0", "text": "see you"}] * 50, (), "1 of the ids are words"),
+        (notes(2000) + [{"user": "0", "text": "see you"}] * 2, (), "Nothing looks wrong."),
         (notes(2000, each=1), ("--record_is_user",), "Nothing looks wrong."),
         (notes(2000, text="4711 7 9x 8"), (), "80% of the words are not letters alone"),
         (notes(2000, text="4711 7 9x 8"), ("--tokenizer", "item"), "Nothing looks wrong."),
@@ -102,6 +109,16 @@ def test_it_says_what_may_be_wrong_and_names_no_user_and_no_word(check, records,
     assert "u0" not in ended.out + ended.err
     words = {word for each in records for word in each.get("text", "").split() if len(word) > 3}
     assert not [word for word in words if word in ended.out + ended.err]
+
+
+def test_utf8_that_is_read_by_another_encoding_is_told(cli, tmp_path):
+    for text, named, is_told in (("café", "utf-8", True), ("café", "cp1252", False)):
+        rows = (f"u{n},{text} {n % 50}\n" for n in range(2400))
+        path = tmp_path / "a.csv"
+        path.write_bytes("".join(("user,text\n", *rows)).encode(named))
+        ended = cli("check", "ngrams", "--input", path, "--encoding", "cp1252")
+        assert ended.status == 0
+        assert ("The first texts are of UTF-8" in ended.err) == is_told
 
 
 def test_nothing_looks_wrong_only_where_nothing_else_was_told(check):
@@ -173,6 +190,15 @@ UNSEEN = "another id but for blanks at the ends"
         ("{}", "{}.0", OTHER),
         ("{}", "00{}", OTHER),
         ("{:08x}-0000-4000-8000-000000000000", "{:08X}000040008000000000000000", OTHER),
+        ("{:08x}-0000-4000-8000-000000000000", "{{{:08x}-0000-4000-8000-000000000000}}", OTHER),
+        (
+            "{:08x}-0000-4000-8000-000000000000",
+            "urn:uuid:{:08x}-0000-4000-8000-000000000000",
+            OTHER,
+        ),
+        ("a{}@x.org", "<a{}@x.org>", OTHER),
+        ("a{}@x.org", "mailto:A{}@x.org", OTHER),
+        ("a{}@x.org", "Ann <a{}@x.org>", OTHER),
         ("Ann{}@x", "ann{}@x ", OTHER),
         ("{}", "{}\u00a0", UNSEEN),
         ("é{}", "e\u0301{}", UNSEEN),

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from beam_dpne.errors import InputError
 from beam_dpne.reading import rejects
+from beam_dpne.reading.encodings import ENCODINGS
 from beam_dpne.reading.files import match_inputs
-from beam_dpne.reading.options import ENCODINGS, InputDescription, ReadOptions
+from beam_dpne.reading.options import InputDescription, ReadOptions
 from beam_dpne.reading.reader import Reader, work_items
 from beam_dpne.reading.records import check_fields, plan_reads, read_item
 from beam_dpne.reading.text_formats import HEADER_START

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import tempfile
+import zipfile
 from typing import Any
 
 import apache_beam as beam
@@ -21,7 +22,7 @@ from beam_dpne.errors import InputError
 from beam_dpne.lists.known import KnownNgrams
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.lake_tables import refuse_lake_tables
-from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.options import ReadOptions, format_of
 from beam_dpne.reading.records import check_fields, plan_reads
 from beam_dpne.reading.rejects import GROUPS_OF_LIST
 from beam_dpne.reading.steps import ReadDocuments
@@ -590,3 +591,23 @@ def test_an_option_that_a_file_of_a_folder_excludes_is_refused_before_and_in_the
     for check in (lambda: check_fields([file], options), lambda: plan_reads(file, options)):
         with pytest.raises(InputError, match="without text_is_tokens"):
             check()
+
+
+@pytest.mark.parametrize("first", ["[Content_Types].xml", "xl/workbook.xml", "mimetype"])
+def test_a_workbook_that_is_named_as_text_is_told_to_be_one(tmp_path, first: str) -> None:
+    path = str(tmp_path / "a.csv")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(first, "application/vnd.oasis.opendocument.spreadsheet")
+    with pytest.raises(InputError, match=r"seems to be a workbook.* save its sheet as CSV"):
+        check_fields(match_inputs([path]), ReadOptions())
+
+
+def test_an_archive_without_a_format_in_its_name_is_told_a_name() -> None:
+    with pytest.raises(InputError, match=r"after it, .* e\.g\. notes\.csv\.zip, got"):
+        format_of("notes.zip")
+
+
+def test_a_blank_beside_a_name_of_the_header_is_told(tmp_path) -> None:
+    path = str(write(tmp_path / "a.csv", "user, text\na, see you\n"))
+    with pytest.raises(InputError, match=r"with a blank beside it: take the blanks .* out"):
+        check_fields(match_inputs([path]), ReadOptions())

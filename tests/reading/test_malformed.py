@@ -53,6 +53,7 @@ OBJECT_FAULTS: list[tuple[str, str]] = [
 DELIMITED_FAULTS: list[tuple[bytes, str]] = [
     (CANARY.encode(), rejects.RAGGED),
     (b"a," + CANARY.encode() + b",b", rejects.RAGGED),
+    (b"a," + CANARY.encode() + b"\\,b", rejects.ESCAPED_DELIMITER),
     (b"," + CANARY.encode(), rejects.EMPTY_USER),
     (b"\\N," + CANARY.encode(), rejects.NO_USER),
     (b"NULL," + CANARY.encode(), rejects.NO_USER),
@@ -65,6 +66,7 @@ QUOTED_FAULTS: list[tuple[bytes, str]] = [
     (f'a,"{CANARY}" b,"c\nd,e"'.encode(), rejects.NOT_CSV),
     (f'a,"{CANARY * 60}\nb,{CANARY * 60}""\n\nc"'.encode(), rejects.TOO_LONG),
     (f'a,"{CANARY}\n",b'.encode(), rejects.RAGGED),
+    (f'a, "{CANARY}, b"'.encode(), rejects.BLANK_BEFORE_QUOTE),
 ]
 KINDS = {
     "jsonl": (b"", b'{"user":"u","text":"t"}\n'),

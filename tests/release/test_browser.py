@@ -140,7 +140,7 @@ def test_the_first_screen_has_size_guarantee_and_first_phrases(show, counted, wi
     above = "e => e.getBoundingClientRect().bottom < 900 ? e.textContent : ''"
     (first, *_) = of_all(browser, "#summary > p", above)
     assert f"{counted.num_rows:,} n-grams: " in first
-    assert "instead of 50" in first
+    assert "is right in 50" in first
     assert f"δ\u00a0=\u00a0{number(counted.delta)}" in first
     assert of_all(browser, "#summary bdi", above)[:5] == counted.texts(counted.ranked()[1])[:5]
     # A wide screen is used to its right end.

@@ -112,8 +112,8 @@ def render_report(
     """
     changes = None
     if since is not None:
-        unlike = differences(since, release, left_out)
         found = compare_releases(since, release)
+        unlike = differences(since, release, left_out)
         changes = told_changes(found, 10, unlike, program=release.program)
     is_html = output_format == "html"
     chosen = Choice(at_least=at_least).ranked(release)
