@@ -4,8 +4,9 @@ On small data a pipeline's time is its construction: for each transform Beam bui
 for its options several times, inspects each method of each DoFn, and reads the source of each
 function. The answers depend on classes, functions and command lines alone, so that they are the
 same in every pipeline of a process. For each bundle Beam starts a thread that samples how long its
-steps take, and for each state that is read it looks through all modules, to leave their globals out
-of its size. The pipelines that are built, and what they compute, do not change.
+steps take, and one that makes the steps and may hang; for each state that is read it looks through
+all modules, to leave their globals out of its size. The pipelines that are built, and what they
+compute, do not change.
 """
 
 import bz2
@@ -16,6 +17,7 @@ import threading
 import types
 import weakref
 from collections.abc import Callable
+from concurrent import futures
 from typing import Any, TypeVar
 
 import apache_beam as beam
@@ -23,7 +25,7 @@ import objsize
 from apache_beam.internal import cloudpickle_pickler
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PCollection
-from apache_beam.runners.worker import statecache, statesampler
+from apache_beam.runners.worker import bundle_processor, statecache, statesampler
 from apache_beam.transforms import core, userstate
 from apache_beam.typehints import decorators
 from apache_beam.typehints.decorators import IOTypeHints
@@ -47,6 +49,9 @@ def install() -> None:
     )
     sizes = functools.partial(objsize.get_deep_size, exclude_modules_globals=False)
     statecache.objsize = types.SimpleNamespace(get_deep_size=sizes)
+    bundle_processor.concurrent = types.SimpleNamespace(
+        futures=types.SimpleNamespace(ThreadPoolExecutor=_AtOnce, TimeoutError=TimeoutError)
+    )
     statesampler.StateSampler.start = _start
     statesampler.StateSampler.stop = _stop
 
@@ -85,6 +90,18 @@ def _specs_of(dofn: core.DoFn) -> object:
     if isinstance(dofn, core.CallableWrapperDoFn) and isinstance(dofn.process, types.MethodType):
         return _function_of(dofn.process)
     return type(dofn)
+
+
+class _AtOnce(futures.Executor):
+    """Calls functions when they are submitted, in this thread."""
+
+    def __init__(self, **_: object):
+        pass
+
+    def submit(self, fn, /, *args, **kwargs):
+        future = futures.Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
 
 
 def _start(self: statesampler.StateSampler) -> None:
