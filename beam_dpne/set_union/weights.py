@@ -3,10 +3,10 @@
 `limit_items` bounds the contribution of one user. The weighted policies then give weights that depend
 on this user alone (`weigh_items`). In the descent policies a user's weights follow the histogram of the
 users before (`run_shard`): users take turns, and each moves items towards a cutoff by a budget of 1
-(`descend`). Weights and gaps are integers in units of 2^-50. With numba (extra `fast`) the loop is
-compiled; without it the same function runs as plain Python, with the same results bit for bit: integers
-are exact, and floats undergo only + × ÷ √ on IEEE doubles, in one order, without fast-math or fusing.
-It is contractive up to rounding; the bound is in `thresholds.descent_rounding`.
+(`descend`). Weights and gaps are integers in units of 2^-50. With numba (extra `fast`) the loop over
+many items is compiled; else the same function runs as plain Python, with the same results bit for bit:
+integers are exact, and floats undergo only + × ÷ √ on IEEE doubles, in one order, without fast-math or
+fusing. It is contractive up to rounding; the bound is in `thresholds.descent_rounding`.
 
 *Items of one user alone.* In every policy the items with any weight are the union of all users' limited
 items, so that adding a user adds that user's items to it, and no others. The t ≤ Δ items that only this
@@ -69,6 +69,9 @@ from beam_dpne.set_union.plan import SetUnionPlan
 
 BUDGET = 2**GRID_BITS
 _USERS_AT_ONCE = 10_000
+# Items of users that take plain Python .3 seconds. To import numba and to compile the loop takes a
+# process 2 seconds, on any data.
+_WORTH_COMPILING = 200_000
 _COMPILING = threading.Lock()
 _Loop = Callable[..., None]
 
@@ -219,13 +222,16 @@ def descend(
         is computed in this order.
       size: the number of items.
       cutoff: Γ/M in units of 2^-50, below 2^63.
-      compiled: whether numba compiles the loop; by default it does if it is installed.
+      compiled: whether numba compiles the loop; by default it does if it is installed and there
+        are so many items that this is worth it.
       watch: yields the parts that it is given, and may tell how many of them are done.
 
     Returns:
       (size,) int64, weights in units of 2^-50.
     """
-    is_compiled = can_compile() if compiled is None else compiled
+    is_compiled = compiled
+    if compiled is None:
+        is_compiled = len(items) >= _WORTH_COMPILING and can_compile()
     histogram = np.zeros(size, np.int64) if is_compiled else [0] * size
     loop: _Loop = _compiled() if is_compiled else _descend_straight
 

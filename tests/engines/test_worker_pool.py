@@ -1,6 +1,7 @@
 """The pool forks harnesses that run pipelines, ends them when asked, and ends with all of them."""
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from apache_beam.portability.api import endpoints_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import ExternalEnvironment
 
+from deploy import worker_pool
 from deploy.processes import WORKER_POOL, until
 from tests.engines.flink import free_ports
 
@@ -161,7 +163,5 @@ def test_task_managers_that_give_the_same_ids_end_no_harness_of_each_other(pool)
 
 
 def test_a_port_that_is_taken_is_refused(pool):
-    command = [*MODULE, f"--service_port={pool.port}"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 1
-    assert "must be a free port" in ended.stderr
+    with pytest.raises(SystemExit, match="must be a free port"):
+        worker_pool.serve(pool.port, multiprocessing.get_context("forkserver"))

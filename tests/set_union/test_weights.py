@@ -104,6 +104,16 @@ def test_compiled_and_plain_loops_agree_bit_for_bit(cutoff, monkeypatch):
     assert max(plain) <= cutoff
 
 
+def test_the_loop_over_many_items_is_compiled_and_over_few_it_is_not(monkeypatch):
+    users = [[0, 1, 2], [1, 2]]
+    before = weights._compiled_once.cache_info()
+    plain = descend(users, 3, 5 * ONE, compiled=None)
+    assert weights._compiled_once.cache_info() == before
+    monkeypatch.setattr(weights, "_WORTH_COMPILING", 5)
+    assert descend(users, 3, 5 * ONE, compiled=None) == plain
+    assert weights._compiled_once.cache_info() != before
+
+
 def test_the_compiled_loop_neither_fuses_nor_reorders_float_operations():
     import numba
 

@@ -3,31 +3,57 @@
 On small data a pipeline's time is its construction: for each transform Beam builds an argument parser
 for its options several times, inspects each method of each DoFn, and reads the source of each
 function. The answers depend on classes, functions and command lines alone, so that they are the
-same in every pipeline of a process. The pipelines that are built, and what they compute, do not change.
+same in every pipeline of a process. For each bundle Beam starts a thread that samples how long its
+steps take, and one that makes the steps and may hang; for each state that is read it looks through
+all modules, to leave their globals out of its size. The pipelines that are built, and what they
+compute, do not change.
 """
 
+import bz2
 import copy
 import functools
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Callable
+from concurrent import futures
 from typing import Any, TypeVar
 
 import apache_beam as beam
+import objsize
+from apache_beam.internal import cloudpickle_pickler
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PCollection
+from apache_beam.runners.worker import bundle_processor, statecache, statesampler
 from apache_beam.transforms import core, userstate
+from apache_beam.typehints import decorators
+from apache_beam.typehints.decorators import IOTypeHints
 
 _Options = TypeVar("_Options", bound=PipelineOptions)
 
 
 def install() -> None:
-    """Replaces the functions of Beam that ask again for what they know."""
+    """Replaces the functions of Beam that ask again for what they know, and those that measure."""
+    decorators.get_signature = core.get_signature = _once(core.get_signature, _function_of)
     core.get_function_args_defaults = _once(core.get_function_args_defaults, _function_of)
-    core._check_fn_use_yield_and_return = _once(core._check_fn_use_yield_and_return, _function_of)
-    userstate.get_dofn_specs = _once(userstate.get_dofn_specs, _type_of)
+    core._check_fn_use_yield_and_return = _once(core._check_fn_use_yield_and_return, _code_of)
+    userstate.get_dofn_specs = _once(userstate.get_dofn_specs, _specs_of)
+    IOTypeHints.from_callable = staticmethod(_once(IOTypeHints.from_callable, _function_of))
+    # Where hints of types come from is told in messages alone.
+    IOTypeHints._make_origin = staticmethod(lambda bases, tb=True, msg=(): [])
     PipelineOptions.view_as = _view_as
+    # The best compression takes longer to set up than these pickles to write.
+    cloudpickle_pickler.bz2 = types.SimpleNamespace(
+        compress=lambda data, compresslevel: bz2.compress(data, 1), decompress=bz2.decompress
+    )
+    sizes = functools.partial(objsize.get_deep_size, exclude_modules_globals=False)
+    statecache.objsize = types.SimpleNamespace(get_deep_size=sizes)
+    bundle_processor.concurrent = types.SimpleNamespace(
+        futures=types.SimpleNamespace(ThreadPoolExecutor=_AtOnce, TimeoutError=TimeoutError)
+    )
+    statesampler.StateSampler.start = _start
+    statesampler.StateSampler.stop = _stop
 
 
 def _once(read: Callable[[Any], Any], key: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -38,21 +64,56 @@ def _once(read: Callable[[Any], Any], key: Callable[[Any], Any]) -> Callable[[An
         subject_key = key(subject)
         if subject_key is None:
             return read(subject)
-        if subject_key not in known:
-            known[subject_key] = read(subject)
-        kept = known[subject_key]
-        return tuple(map(copy.copy, kept)) if isinstance(kept, tuple) else kept
+        # A method has one parameter less than its function.
+        answers = known.setdefault(subject_key, {})
+        kind = type(subject)
+        if kind not in answers:
+            answers[kind] = read(subject)
+        kept = answers[kind]
+        return tuple(map(copy.copy, kept)) if type(kept) is tuple else kept
 
     return answer
 
 
-def _function_of(method: object) -> types.FunctionType | None:
-    return method.__func__ if isinstance(method, types.MethodType) else None
+def _function_of(subject: object) -> types.FunctionType | None:
+    function = subject.__func__ if isinstance(subject, types.MethodType) else subject
+    return function if isinstance(function, types.FunctionType) else None
 
 
-def _type_of(dofn: core.DoFn) -> type[core.DoFn] | None:
-    # This one type wraps every callable, and a bound method has states and timers of its own.
-    return None if isinstance(dofn, core.CallableWrapperDoFn) else type(dofn)
+def _code_of(subject: object) -> types.CodeType | None:
+    function = _function_of(subject)
+    return None if function is None else function.__code__
+
+
+def _specs_of(dofn: core.DoFn) -> object:
+    """What the states and timers of a DoFn depend on: its type, or the method that it wraps."""
+    if isinstance(dofn, core.CallableWrapperDoFn) and isinstance(dofn.process, types.MethodType):
+        return _function_of(dofn.process)
+    return type(dofn)
+
+
+class _AtOnce(futures.Executor):
+    """Calls functions when they are submitted, in this thread."""
+
+    def __init__(self, **_: object):
+        pass
+
+    def submit(self, fn, /, *args, **kwargs):
+        future = futures.Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+def _start(self: statesampler.StateSampler) -> None:
+    """`StateSampler.start` without its thread: times are zero."""
+    self.tracked_thread = threading.current_thread()
+    statesampler.set_current_tracker(self)
+    self.started = True
+
+
+def _stop(self: statesampler.StateSampler) -> None:
+    statesampler.set_current_tracker(None)
+    self.finished = True
 
 
 @functools.cache
