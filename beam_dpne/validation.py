@@ -248,22 +248,32 @@ def holds_data(value: object) -> bool:
 def told_value(value: object) -> str:
     """Returns a value as messages have it; of what may be data they have the type and the size alone.
 
+    Numbers, names and short texts, and short lists of them, are told as they are. A text with blanks
+    in it may be somebody's, unless it is a path.
+
     >>> import pyarrow as pa
     >>> told_value(("a", "b")), told_value(True), told_value("a"), told_value(pa.array(["my pin"]))
     ('a,b', 'true', "'a'", 'StringArray')
-    >>> told_value(["my pin"] * 20), told_value("my pin " * 20), told_value({"pin": 1})
-    ('list of 20', 'str of 140', 'dict of 1')
+    >>> told_value(["pin"] * 20), told_value("my pin"), told_value({"pin": 1}), told_value(b"pin")
+    ('list of 20', 'str of 6', 'dict of 1', 'bytes of 3')
     """
-    told = type(value).__name__
-    if isinstance(value, str | list | tuple | Mapping | Set):
-        told = f"{told} of {len(value):,}"
-    if holds_data(value) or (isinstance(value, str) and len(value) > _LONGEST_TOLD):
-        return told
-    if isinstance(value, list | tuple):
-        texts = list(map(_text, value))
-        is_short = len(texts) <= MOST_TOLD and sum(map(len, texts)) <= _LONGEST_TOLD
-        return (",".join(texts) or "''") if is_short else told
-    return _text(value) if isinstance(value, bool) else repr(value)
+    members = value if isinstance(value, list | tuple) else [value]
+    told = [_told(each) for each in members]
+    texts = [each for each in told if each is not None]
+    is_short = len(texts) <= MOST_TOLD and sum(map(len, texts)) <= _LONGEST_TOLD
+    if len(texts) == len(members) and is_short:
+        return repr(value) if isinstance(value, str) else ",".join(texts) or "''"
+    kind = type(value).__name__
+    sized = isinstance(value, str | bytes | list | tuple | Mapping | Set)
+    return f"{kind} of {len(value):,}" if sized else kind
+
+
+def _told(value: object) -> str | None:
+    """Returns a number, a name or a short text as messages have it, and None of all else."""
+    if type(value) is str:
+        is_one = "/" in value or not re.search(r"\s", value)
+        return value if is_one and len(value) <= _LONGEST_TOLD else None
+    return _text(value) if type(value) in (int, float, bool, types.NoneType) else None
 
 
 def told_name(name: str) -> str:

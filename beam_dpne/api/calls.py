@@ -166,7 +166,9 @@ def _checked(held: Frame, keywords: Mapping[str, Any]) -> Checked:
 def _showing(asked: Asked) -> Showing:
     """Returns how a run is shown, which names keywords and no options."""
     showing = console.showing(quiet=not asked.progress)
-    return dataclasses.replace(showing, tell=lambda text: showing.tell(with_keywords(text)))
+    return dataclasses.replace(
+        showing, names_fields=False, tell=lambda text: showing.tell(with_keywords(text))
+    )
 
 
 def _evaluated(given: object, held: Frame, keywords: Mapping[str, Any]) -> Evaluated:

@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import re
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,10 +26,17 @@ from beam_dpne.jobs.parameters import Running
 from beam_dpne.jobs.programs import FILES, PROGRAMS
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.reading.frames import name_within
+from beam_dpne.reading.frames import columns_of, leads, name_within
 from beam_dpne.release.whole import Release
 from beam_dpne.storage.paths import is_local
-from beam_dpne.validation import Parameter, did_you_mean, holds_data, parameters_of
+from beam_dpne.validation import (
+    Parameter,
+    did_you_mean,
+    holds_data,
+    parameters_of,
+    told_name,
+    told_value,
+)
 
 # Parameters whose keywords have shorter names.
 SHORTER = {
@@ -73,6 +81,8 @@ _OF_COLUMNS = (
 _OF_TEXT = re.compile(r"[\s\"{}@]")
 # What paths have, and words and numbers do not.
 _OF_PATHS = re.compile(r"[./\\]")
+# Types of values.
+_PLAIN = (str, int, float, bool, types.NoneType)
 # Types of paths.
 PATHS = (str, os.PathLike)
 
@@ -244,10 +254,11 @@ def asked_of(
     for name in given:
         if name not in known:
             raise TypeError(
-                f"{call.name}() got an unexpected keyword argument {name!r}.{_hint(name, known)}"
+                f"{call.name}() got an unexpected keyword argument, {told_name(name)}."
+                f"{_hint(name, known)}"
             )
     _check_paths(given, known)
-    _check_values(given, frame)
+    _check_values(call, given, frame)
     objects = {
         name: given[name]
         for name in call.objects
@@ -267,9 +278,12 @@ def asked_of(
     return Asked(Made(groups, values), objects, bool(given.get("progress", True)))
 
 
-def _check_values(given: Mapping[str, Any], frame: object) -> None:
-    """Raises UsageError if a column, an array or a frame is given where a parameter has none."""
+def _check_values(call: Call, given: Mapping[str, Any], frame: object) -> None:
+    """Raises UsageError if data are given for a value: a column, or a list of users or of texts."""
+    known = call.keywords
     for name, value in given.items():
+        if isinstance(value, list | tuple) and name != "phrases":
+            _check_list(name, value, known[name], frame)
         if name != "phrases" and holds_data(value):
             remedy = ""
             if name in ("user", "text", "group"):
@@ -278,41 +292,69 @@ def _check_values(given: Mapping[str, Any], frame: object) -> None:
             raise UsageError(
                 f"`{name}` must be a value of its own and no data, got {type(value).__name__}.{remedy}"
             )
+        several = value if isinstance(value, list | tuple) else (value,)
+        is_object = name == "plan" or name in call.objects
+        if not is_object and any(type(plain(each)) not in _PLAIN for each in several):
+            raise UsageError(f"`{name}` must be {known[name].must_be}, got {told_value(value)}.")
         if name == "run_key" and not isinstance(value, (*PATHS, RunKey, type(None))):
             raise UsageError(
                 f"`run_key` must be the path of a key file or a RunKey, got {type(value).__name__}."
             )
 
 
+def _check_list(name: str, value: Sequence[Any], known: Parameter, frame: object) -> None:
+    """Raises UsageError if the members of a list are no names or choices, and so may be data."""
+    if holds_data(value):
+        return
+    must_be = known.must_be
+    columns = columns_of(frame)
+    if name in ("user", "text"):
+        must_be = "the name of a column, or names of several"
+        texts = [each for each in value if isinstance(each, str)]
+        are_right = not columns or any(leads(column, texts) for column in columns)
+    elif name == "where":
+        must_be = "conditions such as 'role=user'"
+        are_right = all(isinstance(each, str) and "=" in each for each in value)
+    else:
+        are_right = known.several and not (known.choices and {*map(str, value)} - {*known.choices})
+    if not are_right:
+        near = next(filter(None, (did_you_mean(str(each), known.choices) for each in value)), "")
+        raise UsageError(f"`{name}` must be {must_be}, got a list of {len(value):,}.{near}")
+
+
 def _check_paths(given: Mapping[str, Any], known: Mapping[str, Parameter]) -> None:
     """Raises UsageError if a release is given for its path, or people's texts for paths to read."""
     for name, value in given.items():
-        several = value if isinstance(value, list | tuple) else (value,)
+        are_several = isinstance(value, list | tuple)
+        several = plain(value if are_several else (value,))
         if any(isinstance(each, Release) for each in several):
             raise UsageError(
                 f"`{name}` must be the path of a release, got the release itself: write it first."
             )
         is_read = known[name].path.startswith("file")
-        is_list = several is value and not known[name].several and name != "phrases"
+        is_list = are_several and not known[name].several and name != "phrases"
         if is_read and is_list and not holds_data(value):
             raise UsageError(
                 f"`{name}` must be the path of a file, got a list of {len(value):,}: write what it has "
                 "into a file."
             )
-        if is_read and isinstance(value, str) and value not in PROFILES:
-            _require_path(name, value)
+        is_folder = name in ("series", "participants", "budget")
+        if (is_read or is_folder or name == "plan") and isinstance(value, PATHS):
+            path = os.fspath(value)
+            if path not in PROFILES:
+                _require_path(name, path, "folder" if is_folder else "file")
         texts = [each for each in several if isinstance(each, str) and is_local(each)]
-        if name == "known" and texts and several is value and not any(map(os.path.exists, texts)):
+        if name == "known" and texts and are_several and not any(map(os.path.exists, texts)):
             raise UsageError(
                 "`known` must be paths of files and directories, got texts that are none: write them "
                 "into a table with a column ngram."
             )
 
 
-def _require_path(name: str, text: str) -> None:
+def _require_path(name: str, text: str, kind: str) -> None:
     is_missing = name == "phrases" and is_local(text) and not os.path.exists(text)
     if is_missing or _is_a_text(text):
-        what = "the path of a file"
+        what = f"the path of a {kind}"
         remedy = ""
         if name == "phrases":
             what = "the path of a file or of a release, or a list of phrases"
@@ -370,7 +412,7 @@ def _keyword_of(found: re.Match[str]) -> str:
     return keyword if value is None else f'{keyword}="{value}"'
 
 
-def plain(value: object) -> object:
+def plain(value: Any) -> Any:
     """Returns paths as texts, lists as tuples, and numbers of numpy as those of Python."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)

@@ -136,8 +136,9 @@ class World:
             released = [(places_in(found.items, self.corpus.words)[:, np.newaxis], found.scores)]
         else:
             start = GROUPED_ROOT if self.is_grouped else ROOT
-            # Numbers of users are estimated after that; they have an attack of their own.
-            sets = InMemory(plan=plan, run_key=run_key, root=self.root, start=start).find([batch])
+            sets = InMemory(plan=plan, run_key=run_key, root=self.root, start=start).release(
+                [batch]
+            )
             scores = [grams.scores for grams in sets]
             released = zip(codes_of_sets(self.corpus, sets), scores, strict=True)
         seen = np.zeros((len(self.watched), len(self.watched[0]), 4 + _SCORE_BORDERS.size))

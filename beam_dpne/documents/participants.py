@@ -199,10 +199,11 @@ class Participants:
           BudgetError: The file is missing or damaged.
         """
         file, sha256 = [*listed.sha256.items()][part]
-        with as_budget_error(f"{file} in {self.path} cannot be read"):
+        told = f"{listed.name}-*-{part:x}.digests in {self.path}"  # The rest tells who took part.
+        with as_budget_error(f"{told} cannot be read"):
             data = self._directory().read(file)
         if data is None or hashlib.sha256(data).hexdigest() != sha256:
-            raise BudgetError(f"{file} in {self.path} is missing or damaged. {_RESTORE}")
+            raise BudgetError(f"{told} is missing or damaged. {_RESTORE}")
         return np.frombuffer(data, "<u8").reshape(-1, 2)
 
     def used_up(self, number: int, most: int) -> np.ndarray:
@@ -234,6 +235,8 @@ class Participants:
         listed = decoded(data, _ListFile, f"{file} in {self.path}")
         if listed.series != self.series:
             raise BudgetError(f"{file} in {self.path} is of another series. {_RESTORE}")
+        if len(listed.sha256) != _RANGES:
+            raise BudgetError(f"{file} in {self.path} is damaged. {_RESTORE}")
         if listed.commitment != self.key.commitment():
             raise BudgetError(
                 f"{KEY_NAME} in {self.path} has another key than the digests of {file}. {_RESTORE}"

@@ -21,7 +21,7 @@ from beam_dpne.documents.words import plain_text, whitespace, words
 from beam_dpne.errors import TokenizerError, kind_of
 from beam_dpne.reading.columns import is_list
 from beam_dpne.reading.ids import is_text
-from beam_dpne.validation import did_you_mean
+from beam_dpne.validation import did_you_mean, told_value
 
 Tokenizer = Callable[[pa.Array], pa.ListArray]
 
@@ -163,7 +163,7 @@ def resolve_tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
         names = (*TOKENIZERS, *BOUNDARIES)
         raise ValueError(
             f"`tokenizer` must be one of {', '.join(names)} or 'package.module:function', got "
-            f"`tokenizer={tokenizer!r}`.{did_you_mean(str(tokenizer), names)}"
+            f"`tokenizer={told_value(tokenizer)}`.{did_you_mean(str(tokenizer), names)}"
         )
     try:
         found = functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
@@ -174,7 +174,7 @@ def resolve_tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
     if not callable(found):
         raise ValueError(
             "`tokenizer` must name a function of one Arrow array that can be imported, got "
-            f"`tokenizer={tokenizer!r}` ({problem}). Check the spelling and PYTHONPATH."
+            f"`tokenizer={told_value(tokenizer)}` ({problem}). Check the spelling and PYTHONPATH."
         )
     return found
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from beam_dpne.accounting.budget import Budget, create_budget, open_budget
+from beam_dpne.accounting.budget import Budget, create_budget, open_budget, spent_text
 from beam_dpne.accounting.composition import Total
 from beam_dpne.accounting.population import (
     Counted,
@@ -17,6 +17,7 @@ from beam_dpne.accounting.population import (
 )
 from beam_dpne.errors import UsageError
 from beam_dpne.jobs.asking import Accounting
+from beam_dpne.jobs.showing import lines_of
 from beam_dpne.storage.directories import check_access
 
 # Which parameters of `account` may be given together.
@@ -32,7 +33,7 @@ _USES = (
 
 
 class Accounted(NamedTuple):
-    """What an account says.
+    """What an account says; it prints as text.
 
     Attributes:
       budget: the budget; None of ledgers alone.
@@ -45,6 +46,11 @@ class Accounted(NamedTuple):
     runs: list[dict[str, Any]]
     total: Total | None
     notes: list[str]
+
+    def __repr__(self) -> str:
+        of_whom = "ledgers" if self.budget is None else self.budget.population
+        spent = "nothing is spent" if self.total is None else f"together {spent_text(self.total)}"
+        return "\n".join((*lines_of(f"{of_whom}, {spent}", self.runs), *self.notes))
 
 
 def accounted(asked: Accounting) -> Accounted:

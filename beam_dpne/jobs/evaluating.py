@@ -21,12 +21,12 @@ from beam_dpne.evaluation.judging import (
     families_of,
     rows_of_table,
 )
-from beam_dpne.evaluation.reports import tables_of
+from beam_dpne.evaluation.reports import MARK, tables_of
 from beam_dpne.jobs.asking import Evaluating
 from beam_dpne.jobs.inputs import as_released, read_inputs, with_rules
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Tokenizing
-from beam_dpne.jobs.showing import Showing
+from beam_dpne.jobs.showing import Showing, lines_of
 from beam_dpne.lists.known import KnownNgrams, read_known_again
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.frames import Frame
@@ -39,7 +39,7 @@ _LEVELS = (1, 2, 5, 10, 20, 50, 100)
 
 
 class Evaluated(NamedTuple):
-    """What an evaluation found; it is as secret as the data.
+    """What an evaluation found; it is as secret as the data, and prints as text.
 
     Attributes:
       files: the files of the input.
@@ -56,6 +56,10 @@ class Evaluated(NamedTuple):
     rows: Mapping[int, JudgedRows]
     tables: dict[str, Any]
     notes: list[str]
+
+    def __repr__(self) -> str:
+        tables = (line for name in self.tables for line in lines_of(name, self.tables[name]))
+        return "\n".join((f"{MARK}.", *tables, *(f"· {note}" for note in self.notes)))
 
 
 def judgeable(release: Release) -> Release:

@@ -150,7 +150,8 @@ def read_inputs(
         named = [file for file in files if file.path in str(error)]
         # The name of a file may begin with that of another one.
         named.sort(key=lambda file: len(file.path), reverse=True)
-        names = names_without_wanted(named[:1], reading) if shows_fields else ()
+        is_shown = shows_fields and showing.names_fields
+        names = names_without_wanted(named[:1], reading) if is_shown else ()
         if not "".join(names).isprintable() or all(name in str(error) for name in names):
             raise
         told = str(error).partition(" It has the fields ")[0].replace(NOT_SHOWN, "")

@@ -21,7 +21,7 @@ from beam_dpne.jobs.deltas import warn_of_large_delta
 from beam_dpne.jobs.inputs import read_inputs, tokenizer_name, with_rules
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import Tokenizing
-from beam_dpne.jobs.showing import Showing
+from beam_dpne.jobs.showing import Showing, lines_of
 from beam_dpne.lists.known import KnownNgrams, read_known
 from beam_dpne.lists.parameters import KnownLists
 from beam_dpne.ngrams.plan import NgramsPlan
@@ -90,7 +90,7 @@ _PHRASES_OF_A_USER = (1, 4, 16, 64, 256, 1024)
 
 
 class Planned(NamedTuple):
-    """A plan, and what is known of it before a run.
+    """A plan, and what is known of it before a run; it prints as text.
 
     Attributes:
       whole: the plan of all releases together.
@@ -104,6 +104,10 @@ class Planned(NamedTuple):
     plan: Plan
     forecast: Forecast | None
     of_series: Mapping[int, Plan] = types.MappingProxyType({})
+
+    def __repr__(self) -> str:
+        title = f"{self.plan.program}, epsilon {self.plan.epsilon:g}, delta {self.plan.delta:g}"
+        return "\n".join(lines_of(title, self.rows))
 
     @property
     def rows(self) -> list[dict[str, Any]]:

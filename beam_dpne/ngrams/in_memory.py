@@ -115,16 +115,11 @@ class InMemory:
         return batches
 
     def release(self, users: Iterable[UserBatch]) -> tuple[GramSet, ...]:
-        """Returns S_1, …, S_T, with numbers of users if the plan has a count_share."""
-        everybody = list(users)
-        released = self.find(everybody)
-        return tuple(self.count(everybody, released) if self.plan.count_share else released)
-
-    def find(self, users: Iterable[UserBatch]) -> list[GramSet]:
-        """Returns S_1, …, S_T without numbers of users.
+        """Returns S_1, …, S_T, with numbers of users if the plan has a count_share.
 
         References: DPNE Algorithm 1, "for k = 1 to T".
         """
+        everybody = users = list(users)
         positions: PresentGrams | None = None
         released: list[GramSet] = []
         for length in range(1, self.plan.max_length + 1):
@@ -132,7 +127,7 @@ class InMemory:
             # Batches are let go one by one, so that those of the length before are not kept.
             found, users, positions = self.release_length(length, _Waiting(users), past)
             released.append(found)
-        return released
+        return tuple(self.count(everybody, released) if self.plan.count_share else released)
 
     def release_length(
         self, length: int, users: Iterable[UserBatch], past: Past

@@ -12,11 +12,18 @@ import pyarrow as pa
 from beam_dpne.errors import AbsentFieldError
 from beam_dpne.reading import text_formats
 from beam_dpne.reading.files import WorkItem
+from beam_dpne.reading.held import FRAME
 from beam_dpne.reading.nested import conditions_of
 from beam_dpne.reading.options import DELIMITED, ReadOptions
 from beam_dpne.reading.row_groups import paths_of, place_of
 from beam_dpne.validation import MOST_TOLD, did_you_mean, told_name
 
+# What ends the error about a frame, whose columns may be the first record of a file without a header.
+_OF_FRAMES = (
+    " Its columns are not shown, since they may be data: look at frame.columns, and name them with "
+    "`user_field` and `text_field`. If they are a record, read the file again as one without a header "
+    "line."
+)
 # It is left out where the operator is shown the fields.
 NOT_SHOWN = " Its fields are not shown, since they may be data: look at its first line."
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_.\-]{1,64}", re.ASCII)
@@ -64,9 +71,11 @@ def absent_field(
 ) -> AbsentFieldError:
     """Returns the error about a field, which names the fields that are there.
 
-    The first line of CSV may be a user's record instead of a header. Of it only such fields are named
-    as are nearly what the operator has asked for.
+    The first line of CSV may be a user's record instead of a header, and so may the columns of a frame
+    that was made of it. Of these only such fields are named as are nearly what the operator has asked
+    for, and have no digits, as ids do.
     """
+    is_frame = item.file.path == FRAME
     if item.kind in DELIMITED and (
         remedy := text_formats.remedy_of_delimiter(names, item.kind, options)
     ):
@@ -77,6 +86,8 @@ def absent_field(
     names = [name for name in names if _IDENTIFIER.fullmatch(name)]
     # The last part of a path may name something else: id_str of a message instead of its user's.
     like = [name for name in names if ("." in name) == ("." in field)]
+    if is_frame or item.kind in DELIMITED:
+        like = [name for name in like if not re.search(r"\d", name)]
     told = "" if field in names else did_you_mean(field.replace("[]", ""), like)
     given = sum(name == option for name, _ in named_fields(options))
     # What is nearly a name that is there is a name itself.
@@ -92,6 +103,8 @@ def absent_field(
             " It is there with a blank beside it: take the blanks beside the delimiters out of the "
             "header line and the others."
         )
+    elif not told and is_frame:
+        told = _OF_FRAMES
     elif not told and item.kind in DELIMITED:
         told = (
             f"{NOT_SHOWN} Name them with `user_field` and `text_field`. If the file has no header "

@@ -14,7 +14,7 @@ import pyarrow as pa
 from beam_dpne.errors import AbsentFieldError, InputError, kind_of
 from beam_dpne.reading.field_errors import named_fields, require_fields
 from beam_dpne.reading.files import InputFile, WorkItem
-from beam_dpne.reading.held import OF_TYPES, HeldTable
+from beam_dpne.reading.held import FRAME, OF_TYPES, HeldTable
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.row_groups import place_of
 from beam_dpne.validation import is_name, told_name, told_value
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # What messages call the input.
-FRAME = "the frame"
 _KIND = "parquet"
 # Parameters of files that a frame has no use for.
 _OF_FILES = ("input_format", "encoding", "delimiter", "quoting", "columns", "records")
@@ -145,7 +144,7 @@ def _of_pandas(
 ) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
     """Converts the columns that a run reads, also of the index; others may hold what Arrow cannot."""
     fields = [field for _, field in named_fields(options)]
-    levels = [name for name in frame.index.names if name is not None and _leads(name, fields)]
+    levels = [name for name in frame.index.names if name is not None and leads(name, fields)]
     if both := [name for name in levels if name in frame.columns]:
         raise InputError(
             f"a column and the index of {FRAME} must have different names, got "
@@ -155,7 +154,7 @@ def _of_pandas(
     if levels:
         frame = frame.reset_index(level=levels)
     names = [str(name) for name in frame.columns]
-    is_wanted = [_leads(name, fields) for name in names]
+    is_wanted = [leads(name, fields) for name in names]
     several = {name for name in names if names.count(name) > 1}
     if several & {name for name, wanted in zip(names, is_wanted, strict=True) if wanted}:
         require_fields(names, WorkItem(InputFile(0, FRAME, 0), _KIND), options)
@@ -176,6 +175,16 @@ def _about_index(given: Any) -> str:
     return " Its index has no name; frame.reset_index() makes it the column index."
 
 
+def columns_of(given: Any) -> list[Any]:
+    """Returns the names of the columns of a frame, and of the levels of its index, if it tells them."""
+    # A column of pandas is an attribute of its frame, but not of the class.
+    parts = [part for part in ("columns", "index") if getattr(type(given), part, None) is not None]
+    names = list(getattr(given, "column_names", given.columns)) if "columns" in parts else []
+    if "index" in parts:
+        names += given.index.names
+    return names
+
+
 def name_within(given: Any, data: object) -> str | None:
     """Returns the name of a column, or of a level of the index, of a frame that data have, or None.
 
@@ -184,15 +193,11 @@ def name_within(given: Any, data: object) -> str | None:
       data: What may be one of its columns, or its index.
     """
     name = getattr(data, "name", None)
-    # A column of pandas is an attribute of its frame, but not of the class.
-    parts = [part for part in ("columns", "index") if getattr(type(given), part, None) is not None]
-    names = list(given.columns) if "columns" in parts else []
-    if "index" in parts:
-        names += given.index.names
+    names = columns_of(given)
     return name if isinstance(name, str) and name in names and is_name(name) else None
 
 
-def _leads(name: object, fields: Sequence[str]) -> bool:
+def leads(name: object, fields: Sequence[str]) -> bool:
     """Whether a path to a field may begin with the name of a column."""
     beginnings = (f"{name}.", f"{name}[")
     return any(field == str(name) or field.startswith(beginnings) for field in fields)

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+# How messages call a frame.
+FRAME = "the frame"
 # What may be wrong with a frame that cannot be read.
 OF_TYPES = (
     'The values of a column must have one type; astype("string") of pandas makes them text. Ids of '

@@ -320,11 +320,12 @@ class ReadOptions(Parameters):
             if len(given) > 1:
                 got = " and ".join(f"`{each}={told_name(name)}`" for each in given[:2])
                 if len(self.wanted_fields) > MOST_TOLD:
-                    got = f"one of {len(self.wanted_fields):,} names {len(given):,} times"
+                    got = f"one of {len(self.wanted_fields):,} names several times"
                 raise ValueError(f"name each field once, got {got}.")
             if self.columns and list(self.columns).count(name) != 1:
                 raise ValueError(
-                    f"`{option}={name!r}` must stand once in `columns={told_value(self.columns)}`."
+                    f"`{option}={told_name(name)}` must stand once in `columns`, got "
+                    f"`columns={told_value(self.columns)}`."
                 )
 
     @property

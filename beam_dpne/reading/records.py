@@ -45,7 +45,7 @@ from beam_dpne.reading.rejects import (
 from beam_dpne.reading.row_groups import paths_of, read_held, read_iceberg, read_row_groups
 from beam_dpne.reading.table_versions import IcebergFile, is_iceberg
 from beam_dpne.reading.text_items import Part, is_array_of, opened, read_text
-from beam_dpne.validation import did_you_mean, told_value
+from beam_dpne.validation import did_you_mean
 
 _SHOWN = 30
 _CHECKED_FILES = 8
@@ -248,13 +248,13 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecor
         (reason,) = reasons
         raise InputError(
             f"`user_field` must name {IDS} in {first.file.path}, got `user_field="
-            f"{told_value(options.user_field)}`: {reason}. {OF_USERS[reason]}"
+            f"{','.join(options.user_fields)}`: {reason}. {OF_USERS[reason]}"
         )
     for reason, remedy in ((BAD_TEXT, OF_LISTS), (BAD_TOKENS, OF_TEXTS)):
         if not usable and reasons == {reason}:
             raise InputError(
                 f"`text_field` must be right for the tokenizer in {first.file.path}, got `text_field="
-                f"{told_value(options.text_field)}`: {reason}. {remedy}"
+                f"{','.join(options.text_fields)}`: {reason}. {remedy}"
             )
     if not documents:
         return FirstRecords(pa.array([], pa.string()), pa.array([], pa.string()))
