@@ -273,8 +273,8 @@ def open_participants(path: str, series: str) -> Participants:
     """
     if is_local(path) and not os.path.exists(path):
         raise BudgetError(
-            f"`participants` must be the private folder of the series, got {path}, which does not exist. "
-            f"Correct the path if it is wrong. {_RESTORE}"
+            f"`participants` must be the private folder of the series, got {path}, which does not "
+            f"exist. Correct the path if it is wrong. {_RESTORE}"
         )
     with as_budget_error(f"`participants` must be the private folder of the series, got {path}"):
         mode = os.stat(path).st_mode if is_local(path) else _OWNER_ALONE

@@ -60,8 +60,8 @@ def read_state(path: str, file: str, kind: type[_State], *, option: str, command
         names = directory_at(path).names()
     if any(name.endswith(_OF_RUNS) for name in names):
         remedy = (
-            f"It has files of runs: restore {file}, with the newest copies of all files of the budget or "
-            "series. A new one would not know what was spent, and adds to it."
+            f"It has files of runs: restore {file}, with the newest copies of all files of the budget "
+            "or series. A new one would not know what was spent, and adds to it."
         )
     raise BudgetError(f"`{option}` must be a folder with {file}, got {path}. {remedy}")
 

@@ -7,9 +7,9 @@ stand in another format, in another order and beside other fields. White space c
 How often a text is there does not count, but an input with far more texts than the list is none of
 which the list is a copy: a public list of all choices may have each choice of the input, and no other.
 
-The list is read once or twice. The input is read until it has another text, or far more of them, so that
-only a copy costs reading all of the input. This is a guard against a mistake:
-a part of a file, a list with more lines, and n-grams that were counted in the input are not noticed.
+The list is read once or twice. The input is read until it has another text, or far more of them, so
+that only a copy costs reading all of the input. This is a guard against a mistake: a part of a file, a
+list with more lines, and n-grams that were counted in the input are not noticed.
 """
 
 import dataclasses
