@@ -271,13 +271,9 @@ def open_participants(path: str, series: str) -> Participants:
       BudgetError: There is none, it is damaged or of another series, or others than its owner can use
         it.
     """
-    if is_local(path) and not os.path.exists(path):
-        raise BudgetError(
-            f"`participants` must be the private folder of the series, got {path}, which does not "
-            f"exist. Correct the path if it is wrong. {_RESTORE}"
-        )
     with as_budget_error(f"`participants` must be the private folder of the series, got {path}"):
-        mode = os.stat(path).st_mode if is_local(path) else _OWNER_ALONE
+        is_there = is_local(path) and os.path.exists(path)
+        mode = os.stat(path).st_mode if is_there else _OWNER_ALONE
         data = directory_at(path).read(KEY_NAME)
     if data is None and (what := what_is_at(path)):
         raise BudgetError(

@@ -461,7 +461,7 @@ def with_key(file, key):
 
 
 DAMAGES = {
-    "no folder": (lambda p, s: shutil.rmtree(p), "which does not exist.* Restore the newest copy"),
+    "no folder": (lambda p, s: shutil.rmtree(p), r"has no participants\.json\. Restore the"),
     "no key": (lambda p, s: (p / "participants.json").unlink(), "has no participants.json"),
     "another key": (
         lambda p, s: with_key(p / "participants.json", "ab" * 32),
