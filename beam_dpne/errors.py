@@ -39,6 +39,15 @@ UNHANDLED.addHandler(logging.NullHandler())
 _WHILE_RUNNING = re.compile(r"(?: \[while running '[^']*'\])+$")
 
 
+def installing(extra: str) -> str:
+    """Returns the command that installs an extra; no index has this package.
+
+    >>> installing("plots")
+    "pip install '.[plots]' in the checkout of beam-dpne"
+    """
+    return f"pip install '.[{extra}]' in the checkout of beam-dpne"
+
+
 class BeamDpneError(Exception):
     """Base of the errors whose messages programs may print, because they hold no text of a record."""
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from beam_dpne.errors import UsageError
 from beam_dpne.forecast.profiles import PROFILES
@@ -430,12 +431,23 @@ def phrases_of(given: object) -> list[str] | None:
     if given is None or isinstance(given, (*PATHS, Release)):
         return None
     # A table would give the names of its columns.
-    is_table = hasattr(given, "columns") or isinstance(given, Mapping)
-    phrases = list(given) if isinstance(given, Iterable) and not is_table else [given]
+    if hasattr(given, "columns") or isinstance(given, Mapping):
+        raise UsageError(
+            "`phrases` must be a path, or texts with a phrase each, and no table: give one of its "
+            "columns, or write it into a file with the columns ngram and group, and give the path."
+        )
+    phrases = list(given) if isinstance(given, Iterable) else [given]
+    # Arrow's own values hold texts.
+    phrases = [each.as_py() if isinstance(each, pa.Scalar) else each for each in phrases]
     texts = [each for each in phrases if isinstance(each, str)]
     if len(texts) < len(phrases):
         raise UsageError(
             "`phrases` must be a path, or texts with a phrase each, such as a column of a table."
+        )
+    if any("\ud800" <= sign <= "\udfff" for text in texts for sign in text):
+        raise UsageError(
+            "`phrases` must be texts of whole characters, got half of one (a lone surrogate), which no "
+            "text of an input has: take such phrases out."
         )
     if any(os.path.exists(text) for text in texts[:1]):
         raise UsageError("`phrases` must be one path, or phrases, and no list of paths.")

@@ -93,8 +93,12 @@ KEPT = {
 _WIDE_SIGNS = {ord("＃"): "#", ord("＠"): "@", ord("﹫"): "@"}
 _MARK = "\0"
 _NULL = pa.scalar(None, pa.string())
-# Texts of which at least this share has tags or entities are named to the operator.
-_SHARE_OF_HTML = 0.01
+# Tags and entities, or escapes, are told to the operator if at least this share of the texts has any.
+_TOLD_SHARE = 0.01
+# An escape of a line end or a tab; behind a colon it may be the path of a file.
+_ESCAPED = r"[^:\\]\\[nt]"
+# A list of texts as Python writes it.
+_LIST = r"""^\s*\[(?:'[^']*'|"[^"]*")(?:, ?(?:'[^']*'|"[^"]*"))*\]\s*$"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -392,10 +396,23 @@ URLs, or --mask urls to leave them out.']
             "item for whole URLs, or --mask urls to leave them out."
         )
     markup = pc.call_function("match_substring_regex", [texts], pc.MatchSubstringOptions(HTML))
-    if markup.to_numpy(zero_copy_only=False).mean() >= _SHARE_OF_HTML:
+    if markup.to_numpy(zero_copy_only=False).mean() >= _TOLD_SHARE:
         notes.append(
             "Some of the first texts have tags or entities of HTML, whose names become words (br, amp, "
             "nbsp, …). Take --mask html to drop tags and decode entities."
+        )
+    options = pc.MatchSubstringOptions(_ESCAPED)
+    escaped = pc.call_function("match_substring_regex", [texts], options)
+    if escaped.to_numpy(zero_copy_only=False).mean() >= _TOLD_SHARE:
+        notes.append(
+            r"Some of the first texts have \n or \t as two characters, as MySQL and Postgres write "
+            "line ends and tabs, so that words are false: export the texts as JSON or Parquet."
+        )
+    lists = pc.call_function("match_substring_regex", [texts], pc.MatchSubstringOptions(_LIST))
+    if lists.to_numpy(zero_copy_only=False).mean() > 0.5:
+        notes.append(
+            "Most of the first texts are lists that were written as text, as pandas does in CSV. Write "
+            "them as lists, in Parquet or JSON lines, and take --tokenizer tokens."
         )
     options = pc.MatchSubstringOptions(f"[{_UNSPACED}]")
     unspaced = pc.call_function("count_substring_regex", [texts], options).to_numpy().sum()

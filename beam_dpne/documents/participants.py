@@ -275,7 +275,8 @@ def open_participants(path: str, series: str) -> Participants:
         it.
     """
     with as_budget_error(f"`participants` must be the private folder of the series, got {path}"):
-        mode = os.stat(path).st_mode if is_local(path) else _OWNER_ALONE
+        is_there = is_local(path) and os.path.exists(path)
+        mode = os.stat(path).st_mode if is_there else _OWNER_ALONE
         data = directory_at(path).read(KEY_NAME)
     if data is None and (what := what_is_at(path)):
         raise BudgetError(

@@ -16,6 +16,8 @@ _FOLDERS = {
     SERIES_NAME: "the public folder of a series (`series`)",
     KEY_NAME: "the private folder of a series (`participants`)",
 }
+# Notes and ledgers of runs, and marks of releases of a series.
+_OF_RUNS = (".json", ".recorded")
 
 as_budget_error = functools.partial(as_release_error, kind=BudgetError)
 
@@ -53,7 +55,15 @@ def read_state(path: str, file: str, kind: type[_State], *, option: str, command
     if what:
         wanted = _FOLDERS[file].removesuffix(f" (`{option}`)")
         raise BudgetError(f"`{option}` must be {wanted}, got {path}, which is {what}.")
-    raise BudgetError(f"`{option}` must be a folder with {file}, got {path}. Make one: {command}.")
+    remedy = f"Make one: {command}."
+    with as_budget_error(f"the folder {path} cannot be read"):
+        names = directory_at(path).names()
+    if any(name.endswith(_OF_RUNS) for name in names):
+        remedy = (
+            f"It has files of runs: restore {file}, with the newest copies of all files of the budget "
+            "or series. A new one would not know what was spent, and adds to it."
+        )
+    raise BudgetError(f"`{option}` must be a folder with {file}, got {path}. {remedy}")
 
 
 class _Head(msgspec.Struct):

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.documents.words import plain_text, whitespace, words
-from beam_dpne.errors import TokenizerError, kind_of
+from beam_dpne.errors import TokenizerError, installing, kind_of
 from beam_dpne.reading.columns import is_list
 from beam_dpne.reading.ids import is_text
 from beam_dpne.validation import did_you_mean, told_value
@@ -67,8 +67,8 @@ class BoundaryWords:
             library = importlib.import_module(package)
         except ImportError:
             raise ValueError(
-                f"`tokenizer={tokenizer_name!r}` needs the package {package.partition('.')[0]}: pip "
-                f"install 'beam-dpne[{extra}]', on the workers too."
+                f"`tokenizer={tokenizer_name!r}` needs the package {package.partition('.')[0]}: "
+                f"{installing(extra)}, on the workers too."
             ) from None
         if extra == "icu":
             icu4py = importlib.import_module("icu4py")

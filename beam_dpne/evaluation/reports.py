@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from beam_dpne.errors import UsageError
+from beam_dpne.errors import UsageError, installing
 from beam_dpne.evaluation.judging import FACTOR, CountQuality, Coverage, JudgedRows
 
 if TYPE_CHECKING:
@@ -78,9 +78,7 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
 def require_matplotlib() -> None:
     """Raises UsageError if matplotlib is missing; it is not imported."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise UsageError(
-            "plots need matplotlib, which is not installed: pip install 'beam-dpne[plots]'."
-        )
+        raise UsageError(f"plots need matplotlib, which is not installed: {installing('plots')}.")
 
 
 def evaluation_picture(

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_dpne.errors import ExportError
+from beam_dpne.errors import ExportError, installing
 from beam_dpne.exports.language import Splitting, splitting
 from beam_dpne.release.reading import Release
 
@@ -127,8 +127,8 @@ def _check(model: str, special_tokens: Sequence[str]) -> None:
         import tokenizers  # noqa: F401
     except ImportError:
         raise ExportError(
-            "`model` needs the package tokenizers, which is not installed: pip install "
-            "'beam-dpne[tokenizers]'."
+            "`model` needs the package tokenizers, which is not installed: "
+            f"{installing('tokenizers')}."
         ) from None
 
 

@@ -31,7 +31,7 @@ from beam_dpne.reading.frames import Frame
 from beam_dpne.reading.ids import is_text, normalized
 from beam_dpne.reading.options import ReadOptions, format_of
 from beam_dpne.reading.records import fields_nowhere
-from beam_dpne.reading.rejects import Reject, write_rejects
+from beam_dpne.reading.rejects import Reject, read_by, write_rejects
 from beam_dpne.reading.text_formats import NULLS
 from beam_dpne.storage.directories import absolute_path
 
@@ -127,6 +127,9 @@ def check_input(
             write_rejects(absolute_path(rejecting.rejects), rejects)
     words = corpus.words if reading.group_field is None else without_groups(corpus.words)
     nowhere = fields_nowhere(files, reading)
+    if len(files) > 1:
+        # The others may have them.
+        nowhere = [(name, f"{field}, in {files[0].path}") for name, field in nowhere]
     found = problems(corpus, words, reading, rejecting, name, nowhere=nowhere)
     # A run that is quiet has not looked at its first texts.
     if not (found or told or showing.quiet):
@@ -184,7 +187,11 @@ def problems(
         if share > rejecting.max_rejected:
             fate = f"so that a run fails, and {fate}"
         reasons = ", ".join(sorted(corpus.rejected_reasons))
-        found.append(f"About {share:.2%} of the records are rejected, {fate}: {reasons}.")
+        options = ", ".join(f"--{name}" for name in read_by(corpus.rejected_reasons))
+        found.append(
+            f"About {share:.2%} of the records are rejected, {fate}: {reasons}. How they are read is "
+            f"said by {options}."
+        )
     if users < _FEW_USERS:
         found.append("The users are few; beam-dpne plan shows how many of them an n-gram needs.")
     most = documents.max() / documents.sum()
@@ -239,9 +246,9 @@ def _about_spellings(users: pa.Array, sizes: np.ndarray) -> list[str]:
     )
     if missing:
         found.append(
-            f"{missing:,} of the ids are words for a missing value, as nan, guest and [deleted] are, "
-            "or a 0 that has far more words than others. All unknown people are one user then: leave "
-            "such ids empty, or null."
+            f"{missing:,} of the ids may stand for nobody, as nan, guest and [deleted] do, or a 0 that "
+            "has far more words than others. If so, all unknown people are one user: leave such ids "
+            "empty, or null."
         )
     return found
 

@@ -4,10 +4,12 @@ What follows from the private data voids the guarantee, so no file of the input 
 compared by what is read: by their lines after decompression and decoding, and by their texts, which may
 stand in another format, in another order and beside other fields. White space counts as one blank.
 
-The list is read once or twice. The input is read until it has a text more often than the list, so that
-only a copy costs reading all of the input. This is a guard against a mistake:
-a part of a file, a list with more lines or without repeated ones, and n-grams that were counted in the
-input are not noticed.
+How often a text is there does not count, but an input with far more texts than the list is none of
+which the list is a copy: a public list of all choices may have each choice of the input, and no other.
+
+The list is read once or twice. The input is read until it has another text, or far more of them, so
+that only a copy costs reading all of the input. This is a guard against a mistake: a part of a file, a
+list with more lines, and n-grams that were counted in the input are not noticed.
 """
 
 import dataclasses
@@ -27,6 +29,8 @@ from beam_dpne.release.places import is_release
 
 _BLOCK_BYTES = 2**20
 _LONGEST_LINE = 2**26
+# An input with so many times as many texts as a list is not compared further.
+_MOST_REPEATED = 2
 # Documents have the column of users before it.
 _TEXT_COLUMN = 1
 
@@ -107,49 +111,46 @@ def _are_of_inputs(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Texts:
-    """Texts with the number of times that each is there.
+    """The texts of a list.
 
     Attributes:
       hashes: (n,) int64, ascending, distinct.
-      counts: (n,) int64.
+      size: How many texts there are, with repeated ones.
     """
 
     hashes: np.ndarray
-    counts: np.ndarray
+    size: int
 
     @classmethod
     def of(cls, blocks: Iterable[Iterable[str]]) -> "_Texts":
         """Returns the texts of blocks."""
-        parts = [np.zeros(0, np.int64), *map(_hashes, blocks)]
-        return cls(*np.unique(np.concatenate(parts), return_counts=True))
+        together = np.concatenate([np.zeros(0, np.int64), *map(_hashes, blocks)])
+        return cls(np.unique(together), together.size)
 
     def are_of(self, files: Sequence[Contents]) -> bool:
         """Returns whether these are all texts of one or several files, and no others."""
-        left = self.counts
+        is_found = np.zeros(self.hashes.size, bool)
+        left = _MOST_REPEATED * self.size
         for file in files:
-            left = self._without(file, left)
-        return self.hashes.size > 0 and not left.any()
+            if (places := self._places_in(file, left)) is not None:
+                left -= places.size
+                is_found[places] = True
+        return self.hashes.size > 0 and bool(is_found.all())
 
-    def _without(self, file: Contents, counts: np.ndarray) -> np.ndarray:
-        """Takes the texts of a file off the counts, if each of them is there as often.
+    def _places_in(self, file: Contents, most: int) -> np.ndarray | None:
+        """Returns the place of each text of a file among these: (m,) int64.
 
-        Args:
-          file: The file.
-          counts: (n,) int64, how many of each text are left.
-
-        Returns:
-          What is left then; the same counts if the file has a text that is not among them.
+        It is None if the file has another text, or more than `most`.
         """
-        left = counts.copy()
+        found = [np.zeros(0, np.int64)]
         for block in file():
-            hashes, found = np.unique(_hashes(block), return_counts=True)
+            hashes = _hashes(block)
             places = np.searchsorted(self.hashes, hashes)
-            if (places == self.hashes.size).any() or (self.hashes[places] != hashes).any():
-                return counts
-            left[places] -= found
-            if (left < 0).any():
-                return counts
-        return left
+            most -= hashes.size
+            if most < 0 or (self.hashes.take(places, mode="clip") != hashes).any():
+                return None
+            found.append(places)
+        return np.concatenate(found)
 
 
 def _hashes(texts: Iterable[str]) -> np.ndarray:

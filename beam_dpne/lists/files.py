@@ -23,7 +23,7 @@ from beam_dpne.elements.rows import escape_tokens, split_ngram
 from beam_dpne.errors import InputError
 from beam_dpne.lists.counting import codes_of_documents, codes_of_texts
 from beam_dpne.reading.columns import group_column, group_fault, group_faults, json_text
-from beam_dpne.reading.compression import decompressed
+from beam_dpne.reading.compression import SIGNATURE_BYTES, decompressed, refuse_unnamed
 from beam_dpne.reading.files import TextFile, guarded, line_blocks, open_raw
 from beam_dpne.reading.ids import id_text
 from beam_dpne.reading.lake_tables import refuse_lake_tables
@@ -32,6 +32,7 @@ from beam_dpne.release.parts import parse_copied
 from beam_dpne.release.places import is_release
 from beam_dpne.release.reading import Release, read_release
 from beam_dpne.storage.directories import absolute_path
+from beam_dpne.validation import told_name
 
 TEXT = "text"
 TABLE = "table"
@@ -49,6 +50,7 @@ _COUNTED = re.compile("([^\t]*)\t([0-9]+)")
 # How JSON, and a language model in ARPA format, begin.
 _NO_TEXT = ('{"', "[{", "\\data\\")
 _LONGEST_HEAD = 2**20
+_SHOWN = 10
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -106,13 +108,17 @@ def kind_of(name: str, path: str) -> str:
     """
     if is_release(name, path):
         return RELEASE
-    if extension_of(path) in _TABLES:
+    extension = extension_of(path)
+    if extension != ".parquet" and codec_of(path) is None:
+        with open_raw(path) as raw:
+            refuse_unnamed(path, raw.read(SIGNATURE_BYTES))
+    if extension in _TABLES:
         return TABLE
     head = _head(path)
     if "\t" in head:
         has_column = {NGRAM, _ITEM} & {*head.split("\t")} and not _COUNTED.fullmatch(head)
         return TABLE if has_column else COUNTS
-    if extension_of(path) == ".tsv":
+    if extension == ".tsv":
         return TABLE
     if head.startswith(_NO_TEXT):
         raise InputError(
@@ -152,7 +158,15 @@ def read_table(name: str, path: str) -> Listed:
     """
     table = _columns(name, path, kind_of(name, path))
     if not {NGRAM, _ITEM} & {*table.column_names}:
-        raise InputError(f"`{name}` must be a table with a column {NGRAM} or {_ITEM}, got {path}.")
+        names = table.column_names
+        remedy = f"It has the columns {', '.join(map(told_name, names[:_SHOWN]))}." if names else ""
+        if len(names) == 1 and ";" in names[0]:
+            remedy = (
+                "Semicolons stand between its fields: write it with commas, or with tabs as .tsv."
+            )
+        raise InputError(
+            f"`{name}` must be a table with a column {NGRAM} or {_ITEM}, got {path}. {remedy}".rstrip()
+        )
     return _listed(name, table)
 
 

@@ -23,6 +23,7 @@ _SIGNATURES = {
     "xz": b"\xfd7zXZ\0",
     "zip": b"PK\x03\x04",
 }
+_PARQUET = b"PAR1"
 # Names of the first members of xlsx and ods, which are zip archives.
 _OF_OFFICE = (b"[Content_Types].xml", b"_rels/", b"docProps/", b"xl/", b"mimetypeapplication/")
 _ENDINGS = {"gzip": ".gz", "bz2": ".bz2", "zstd": ".zst", "xz": ".xz", "zip": ".zip"}
@@ -87,6 +88,11 @@ def codec_in(head: bytes) -> str | None:
 def refuse_unnamed(path: str, head: bytes) -> None:
     """Raises InputError if a file that is read without decompression begins as a compressed one."""
     codec = codec_in(head)
+    if head.startswith(_PARQUET):
+        raise InputError(
+            f"{path} must be a file of text, got one of Parquet: rename it, so that its name ends in "
+            ".parquet."
+        )
     if codec == "zip" and any(part in head for part in _OF_OFFICE):
         raise InputError(
             f"{path} must be a file of text, got what seems to be a workbook, as Excel and LibreOffice "
@@ -101,7 +107,12 @@ def refuse_unnamed(path: str, head: bytes) -> None:
 
 def _only_member(raw: BinaryIO, path: str) -> Any:
     archive = zipfile.ZipFile(raw)
-    files = [each for each in archive.infolist() if not each.is_dir()]
+    # A Mac puts what it knows of a file beside it.
+    files = [
+        each
+        for each in archive.infolist()
+        if not (each.is_dir() or each.filename.startswith("__MACOSX/"))
+    ]
     if len(files) != 1 or files[0].flag_bits & 1:
         raise InputError(
             f"{path} must have one file that is not encrypted, got an archive with another content. "

@@ -6,7 +6,7 @@ body reads both (`row_groups`): a frame and a file of Parquet with the same rows
 
 import dataclasses
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 _KIND = "parquet"
 # Parameters of files that a frame has no use for.
 _OF_FILES = ("input_format", "encoding", "delimiter", "quoting", "columns", "records")
+# What may be wrong with texts that UTF-8 does not have.
+_HALVES = (
+    "A text, or a user, has half of a character (a lone surrogate), which UTF-8 does not have: "
+    'frame[name].str.encode("utf-8", "replace").str.decode("utf-8") of pandas makes it a "?".'
+)
 # A batch whose buffers are so many times as large as its part of them is copied.
 _SHARED = 2
 
@@ -64,7 +69,7 @@ def frame_file(frame: Frame, options: ReadOptions) -> tuple[InputFile, ReadOptio
     try:
         require_fields(schema.names, item, options, schema)
     except AbsentFieldError as error:
-        raise AbsentFieldError(f"{error}{_about_index(frame.given)}") from None
+        raise AbsentFieldError(f"{error}{_about_names(frame.given)}") from None
     places = [place_of(schema, field) for _, field in named_fields(options)]
     # A name that is there once is that of one column.
     wanted = sorted({place.names[0] for place in places if place is not None})
@@ -118,6 +123,9 @@ def _opened(given: Any, options: ReadOptions) -> tuple[pa.Schema, Iterable[pa.Re
     except InputError:
         raise
     except Exception as error:
+        # A column alone gives a stream, too.
+        if not hasattr(given, "columns") and not hasattr(given, "schema"):
+            raise _no_frame(given) from None
         raise _unreadable(error) from None
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | dict):
         raise _no_frame(given)
@@ -165,10 +173,17 @@ def _of_pandas(
     return pa.schema(whole), table.to_batches()
 
 
-def _about_index(given: Any) -> str:
-    """Returns a sentence about an index of pandas without a name that may be meant, or ""."""
+def _about_names(given: Any) -> str:
+    """Returns a sentence about names of pandas that may be why a column is not found, or ""."""
     pandas = sys.modules.get("pandas")
-    if pandas is None or not isinstance(given, pandas.DataFrame) or None not in given.index.names:
+    if pandas is None or not isinstance(given, pandas.DataFrame):
+        return ""
+    if given.columns.nlevels > 1:
+        return (
+            " The names of its columns have several levels: frame.columns = "
+            '["_".join(map(str, name)) for name in frame.columns] makes each one text.'
+        )
+    if None not in given.index.names:
         return ""
     if isinstance(given.index, pandas.RangeIndex):
         return ""
@@ -205,6 +220,8 @@ def leads(name: object, fields: Sequence[str]) -> bool:
 
 def _no_frame(given: object) -> InputError:
     remedy = " Collect it before." if type(given).__name__ == "LazyFrame" else ""
+    if isinstance(given, Mapping | list | tuple):
+        remedy = " pandas.DataFrame(rows) makes one of columns or records with names."
     return InputError(
         "frame must be a data frame that gives Arrow's stream (of pandas, polars, pyarrow, DuckDB, "
         f"Ibis), an iterable of record batches, or paths of files, got {type(given).__name__}.{remedy}"
@@ -213,4 +230,6 @@ def _no_frame(given: object) -> InputError:
 
 def _unreadable(error: Exception) -> InputError:
     """Returns the error about what Arrow or a caller's iterable raises, which may quote data."""
+    if isinstance(error, UnicodeEncodeError):
+        return InputError(f"{FRAME} cannot be read as columns of Arrow. {_HALVES}")
     return InputError(f"{FRAME} cannot be read as columns of Arrow ({kind_of(error)}). {OF_TYPES}")

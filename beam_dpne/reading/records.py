@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import re
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
@@ -48,6 +49,8 @@ from beam_dpne.reading.text_items import Part, is_array_of, opened, read_text
 from beam_dpne.validation import did_you_mean
 
 _SHOWN = 30
+# How JSON begins, and no header line.
+_JSON = re.compile(r'\s*(?:\[\s*)?\{\s*"')
 _CHECKED_FILES = 8
 _CHECKED_BYTES = 2**16
 
@@ -280,6 +283,11 @@ def _refuse_other_bytes(item: WorkItem, options: ReadOptions) -> None:
     if item.kind != "mbox":
         with guarded(path), opened(item, options) as text:
             refuse_encoding(path, options.encoding, text.encoding, text.first_bytes)
+            if item.kind in DELIMITED and _JSON.match(text.head):
+                raise InputError(
+                    f"{path} must be {item.kind}, got what seems to be JSON: rename it, so that its "
+                    "name ends in .jsonl, or in .json if the whole file is one array or object."
+                )
 
 
 def _require_list(item: WorkItem, reasons: set[str], options: ReadOptions) -> None:

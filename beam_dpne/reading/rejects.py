@@ -110,6 +110,21 @@ class Tally(NamedTuple):
     rejected: Mapping[str, int]
 
 
+def read_by(reasons: Iterable[str]) -> list[str]:
+    """Returns the parameters to look at where records are rejected for such reasons.
+
+    >>> read_by([NOT_DECODED])
+    ['user_field', 'text_field', 'encoding']
+    """
+    found = {*reasons}
+    names = ["user_field", "text_field"]
+    if NOT_DECODED in found:
+        names.append("encoding")
+    if found & _OF_FORMATS:
+        names.append("input_format")
+    return names
+
+
 def require_few_rejected(tallies: Iterable[Tally], max_rejected: float) -> int:
     """Checks the share of rejected records, and returns the number of records; none at all passes.
 
@@ -126,15 +141,11 @@ def require_few_rejected(tallies: Iterable[Tally], max_rejected: float) -> int:
         records += tally.records
         reasons.update(tally.rejected)
     if records and reasons.total() / records > max_rejected:
-        read_by = ["`user_field`", "`text_field`"]
-        if NOT_DECODED in reasons:
-            read_by.append("`encoding`")
-        if reasons.keys() & _OF_FORMATS:
-            read_by.append("`input_format`")
+        names = ", ".join(f"`{name}`" for name in read_by(reasons))
         raise TooManyRejectedError(
             f"More records were rejected than `{max_rejected=}` allows, because of: "
             f"{', '.join(sorted(reasons))}. Nothing was published. Correct the records or how they are "
-            f"read ({', '.join(read_by)}), or give a larger `max_rejected` to go on without them. They "
+            f"read ({names}), or give a larger `max_rejected` to go on without them. They "
             "are listed in the directory that `rejects` names."
         )
     return records

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from beam_dpne.errors import InputError, kind_of
+from beam_dpne.errors import InputError, installing, kind_of
 from beam_dpne.reading.nested import as_text
 from beam_dpne.reading.version_names import VERSION_OF_DELTA, VERSION_OF_ICEBERG
 from beam_dpne.storage.paths import is_local
@@ -192,8 +192,8 @@ def _library(name: str, extra: str, kind: str, path: str) -> ModuleType:
     except ImportError:
         raise InputError(
             f"`input` must not be a {kind} table unless its library is installed, got {path}. Its "
-            "files have rows that were deleted from the table. Run pip install "
-            f"'beam-dpne[{extra}]', or export the current version of the table to Parquet files, "
+            "files have rows that were deleted from the table. Run "
+            f"{installing(extra)}, or export the current version of the table to Parquet files, "
             "and give these."
         ) from None
 

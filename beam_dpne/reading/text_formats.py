@@ -210,7 +210,7 @@ _PLURALS = {"comma": "commas", "semicolon": "semicolons", "tab": "tabs", "pipe":
 
 
 # The line before the header line with which Excel is told the delimiter.
-_OF_EXCEL = re.compile(r"sep=.?", re.IGNORECASE)
+_OF_EXCEL = re.compile(r"sep=(.?)", re.IGNORECASE)
 
 
 def header(text: LineText, path: str, kind: str, options: ReadOptions) -> list[str]:
@@ -222,10 +222,12 @@ def header(text: LineText, path: str, kind: str, options: ReadOptions) -> list[s
     names = list[str]()
     fault = "without an end"
     first = text.head.partition("\n")[0]
-    if _OF_EXCEL.fullmatch(_bare(first)):
+    if found := _OF_EXCEL.fullmatch(_bare(first)):
+        others = options.other_delimiters(kind).items()
+        told = "".join(f", and set `delimiter={name}`" for name, sign in others if sign == found[1])
         raise InputError(
             f"{path} must begin with its header line, got a line of Excel that names the delimiter. "
-            "Remove this line, and set `delimiter`."
+            f"Remove this line{told}."
         )
     with contextlib.suppress(OpenQuote):
         _, names, fault = next(

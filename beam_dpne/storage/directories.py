@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from beam_dpne.errors import AccessError, BeamDpneError, ReleaseError, kind_of
+from beam_dpne.errors import AccessError, BeamDpneError, ReleaseError, installing, kind_of
 from beam_dpne.storage.objects import ABSENT, ObjectStore, exists, store_of
 from beam_dpne.storage.paths import (
     create_file,
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# For each scheme, the module that Beam's file system needs and the package that has it.
+# For each scheme, the module that Beam's file system needs and what installs it.
 _NEEDED = {
-    "gs": ("google.cloud.storage", "beam-dpne[gcp]"),
-    "s3": ("boto3", "beam-dpne[aws]"),
-    "azfs": ("azure.storage.blob", "beam-dpne[azure]"),
-    "hdfs": ("hdfs", "apache-beam[hadoop]"),
+    "gs": ("google.cloud.storage", installing("gcp")),
+    "s3": ("boto3", installing("aws")),
+    "azfs": ("azure.storage.blob", installing("azure")),
+    "hdfs": ("hdfs", "pip install 'apache-beam[hadoop]'"),
 }
 # Other names of stores, and patterns that take a path's parts; other tools write them so.
 _OTHER_NAMES = (
@@ -79,13 +79,13 @@ def require_file_system(path: str) -> None:
     scheme = scheme_of(path)
     if scheme is None:
         return
-    module, package = _NEEDED.get(scheme, ("apache_beam", ""))
+    module, command = _NEEDED.get(scheme, ("apache_beam", ""))
     try:
         importlib.import_module(module)
         file_systems().get_filesystem(path)
     except (ImportError, ValueError):
         known = ", ".join(f"{known}://" for known in _NEEDED)
-        remedy = f" Run pip install '{package}'." if package else _as_known(path)
+        remedy = f" Run {command}." if command else _as_known(path)
         raise AccessError(
             f"paths must be local or begin with {known}, got {path}.{remedy}"
         ) from None

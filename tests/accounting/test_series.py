@@ -461,7 +461,7 @@ def with_key(file, key):
 
 
 DAMAGES = {
-    "no folder": (lambda p, s: shutil.rmtree(p), "must be the private folder of the series"),
+    "no folder": (lambda p, s: shutil.rmtree(p), r"has no participants\.json\. Restore the"),
     "no key": (lambda p, s: (p / "participants.json").unlink(), "has no participants.json"),
     "another key": (
         lambda p, s: with_key(p / "participants.json", "ab" * 32),
@@ -515,7 +515,7 @@ DAMAGES = {
         lambda p, s: shutil.copy(next(s.glob("0002-*.json")), s / "0002-aaaaaaaaaaaa.json"),
         "2 has two",
     ),
-    "no series": (lambda p, s: (s / "series.json").unlink(), "Make one: beam-dpne series create"),
+    "no series": (lambda p, s: (s / "series.json").unlink(), "files of runs: restore series.json"),
 }
 
 

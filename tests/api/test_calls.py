@@ -188,7 +188,7 @@ def test_frames_of_other_libraries_give_the_bytes_of_the_command(commanded, tabl
     assert called("ngrams", frame, workers=2, partitions=4).files == commanded("ngrams")
 
 
-@pytest.mark.parametrize("kind", [list, iter, pd.Series])
+@pytest.mark.parametrize("kind", [list, iter, pd.Series, pa.array])
 def test_phrases_in_memory_are_counted_as_those_of_a_file(commanded, table, kind):
     phrases = ["good morning", "you there", "nobody"]
     release = called("count", table, phrases=kind(phrases))
@@ -210,9 +210,10 @@ def test_phrases_in_memory_are_counted_as_those_of_a_file(commanded, table, kind
         ([b"good morning"], "must be a path, or texts"),
         ([], "at least one phrase, got none"),
         (["phrases.txt"], "no list of paths"),
-        (pd.DataFrame({"ngram": ["good morning"]}), "such as a column"),
+        (["\ud83d x"], "half of one"),
+        (pd.DataFrame({"ngram": ["good"]}), "with the columns ngram and group"),
         ("good morning", "got a text of 12 characters, which is no path of this machine"),
-        ({"ngram": ["good morning"]}, "such as a column"),
+        ({"ngram": ["good morning"]}, "and no table: give one of its columns"),
         (["good morning", "Good morning!"], "equal to another one"),
     ],
 )
@@ -464,9 +465,12 @@ def test_numbers_of_numpy_are_those_of_python(table):
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        ({"user": ["a"]}, "got dict"),
+        ({"user": ["a"]}, r"got dict\. pandas\.DataFrame\(rows\) makes"),
         (17, "got int"),
-        ([{"user": "a"}], "got list"),
+        ([{"user": "a"}], r"got list\. pandas\.DataFrame\(rows\) makes"),
+        (pa.chunked_array([["a"]]), "got ChunkedArray"),
+        (pd.DataFrame({"user": ["a"], "text": ["\ud83d"]}), "half of a character"),
+        (pd.DataFrame([["a"]], columns=[["user"], ["x"]]), "have several levels: frame.columns ="),
         ([], "got list"),
         (pa.array([1]), "got Int64Array"),
         (pd.DataFrame({"user": [1, 2], "text": [1, tokenizers.CANARY]}), "columns of Arrow"),
@@ -791,7 +795,7 @@ def test_a_check_finds_in_a_frame_what_the_command_finds_in_its_file(cli, tmp_pa
     for said, same in (
         ("2 of the ids are another id but for blanks", True),
         ("1 of the ids are other spellings", True),
-        ("2 of the ids are words for a missing value", True),
+        ("2 of the ids may stand for nobody", True),
         ("12.50% of the records are rejected, so that a run fails", True),
         (": normalize_users makes such ids one", False),
         ('which rejects="DIR" lists: user is null', False),

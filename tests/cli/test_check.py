@@ -78,19 +78,19 @@ def test_a_text_of_which_something_is_left_out_is_one_document(check):
         (
             [*notes(2000), {"user": "nan", "text": "you"}],
             (),
-            "1 of the ids are words for a missing",
+            "1 of the ids may stand for nobody",
         ),
         (
             [*notes(2000), {"user": "[deleted]", "text": "you"}],
             (),
-            "1 of the ids are words for a missing value, as nan, guest and [deleted] are",
+            "1 of the ids may stand for nobody, as nan, guest and [deleted] do",
         ),
         (
             [*notes(2000), *({"user": each, "text": "you"} for each in ("Guest", "unknown", "-"))],
             (),
-            "3 of the ids are words for a missing value",
+            "3 of the ids may stand for nobody",
         ),
-        (notes(2000) + [{"user": "0", "text": "see you"}] * 50, (), "1 of the ids are words"),
+        (notes(2000) + [{"user": "0", "text": "see you"}] * 50, (), "1 of the ids may stand"),
         (notes(2000) + [{"user": "0", "text": "see you"}] * 2, (), "Nothing looks wrong."),
         (notes(2000, each=1), ("--record_is_user",), "Nothing looks wrong."),
         (notes(2000, text="4711 7 9x 8"), (), "80% of the words are not letters alone"),
@@ -98,7 +98,7 @@ def test_a_text_of_which_something_is_left_out_is_one_document(check):
         (
             notes(1000) + [{"user": 1.5}] * 500,
             (),
-            "20.00% of the records are rejected, so that a run",
+            "How they are read is said by --user_field, --text_field.",
         ),
     ],
 )

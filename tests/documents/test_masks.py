@@ -163,6 +163,16 @@ def test_check_names_tags_and_entities_and_quotes_none():
         assert "canary" not in note
 
 
+def test_check_names_escapes_and_lists_that_are_texts():
+    plain = ["see [1] and [2]", r"C:\notes", "[sic] it's", "[]", "['a"] * 20
+    assert advice(pa.array(plain), "words") == []
+    (note,) = advice(pa.array([*plain[:99], r"the end\nof it"]), "words")
+    assert "export the texts as JSON or Parquet" in note
+    lists = [str(["to", "be"]), str(["it's", "all"]), str(["a"])]
+    (note,) = advice(pa.array(lists), "words")
+    assert "take --tokenizer tokens" in note
+
+
 def test_the_first_of_the_masks_that_begin_at_one_place_counts():
     text = "12.ann@x.org ftp://ann@x.org/1 a@b@c end"
     assert pieces_of(TextRules(mask=ALL), text) == [["end"]]

@@ -401,7 +401,7 @@ def test_without_its_package_the_error_names_the_extra(name, package, extra):
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     assert "ValueError" in ended.stderr
-    assert f"beam-dpne[{extra}]" in ended.stderr
+    assert f"pip install '.[{extra}]'" in ended.stderr
 
 
 def test_a_release_of_text_without_blanks(tmp_path):

@@ -212,5 +212,5 @@ def test_the_core_works_without_the_extra_and_names_it(job_options, tmp_path, wi
         settings = {"env": without_credentials, "capture_output": True, "text": True}
         done = subprocess.run(command, check=False, **settings)
         assert done.returncode == status, done.stderr
-    assert "Run pip install 'beam-dpne[gcp]'" in done.stderr
+    assert "Run pip install '.[gcp]'" in done.stderr
     assert release_bytes(tmp_path / "o")

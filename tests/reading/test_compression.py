@@ -61,6 +61,12 @@ def test_what_follows_a_member_is_never_left_out_in_silence(
         read([write(tmp_path / f"a.jsonl{ending}", data)])
 
 
+def test_what_a_mac_puts_beside_a_file_is_no_file(tmp_path) -> None:
+    members = ("a", WHOLE), ("__MACOSX/._a", b"\0\5\x16\7")
+    alone = read([write(tmp_path / "a.jsonl.zip", zipped(members[0]))])
+    assert read([write(tmp_path / "b.jsonl.zip", zipped(*members))]) == alone
+
+
 @pytest.mark.parametrize("members", [(), (("a", WHOLE), ("b", WHOLE))])
 def test_an_archive_of_several_files_is_refused(tmp_path, members) -> None:
     path = write(tmp_path / "a.jsonl.zip", zipped(*members))

@@ -454,8 +454,24 @@ def test_inputs_that_are_no_files_are_refused(tmp_path, named: str, message: str
 
 def test_the_line_that_tells_excel_the_delimiter_is_no_header(tmp_path) -> None:
     path = write(tmp_path / "a.csv", "sep=;\nuser;text\nann;to be\n")
-    with pytest.raises(InputError, match="Remove this line"):
-        check_fields(match_inputs([str(path)]), ReadOptions(delimiter="semicolon"))
+    for given, said in ((None, r"line, and set `delimiter=semicolon`\."), ("semicolon", r"line\.")):
+        with pytest.raises(InputError, match=f"Remove this {said}"):
+            check_fields(match_inputs([str(path)]), ReadOptions(delimiter=given))
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (b'{"user": "ann", "text": "to be"}\n', r"seems to be JSON: rename it, .* ends in \.jsonl"),
+        (b'[\n {"user": "ann"}]', "seems to be JSON"),
+        (b"PAR1\x15\x04\xff\xfe", r"one of Parquet: rename it, .* ends in \.parquet"),
+    ],
+)
+def test_another_format_that_is_named_as_csv_is_told(tmp_path, first: bytes, said: str) -> None:
+    (tmp_path / "a.csv").write_bytes(first)
+    with pytest.raises(InputError, match=said) as told:
+        check_fields(match_inputs([str(tmp_path / "a.csv")]), ReadOptions())
+    assert "ann" not in str(told.value)
 
 
 @pytest.mark.parametrize("named", ["", "a.csv"])

@@ -27,4 +27,7 @@ except AccessError as error:
 def test_a_path_of_a_bucket_without_the_extra_names_the_extra():
     command = [sys.executable, "-c", CODE]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "gs://bucket/notes.jsonl. Run pip install 'beam-dpne[gcp]'." in ended.stdout
+    assert (
+        "gs://bucket/notes.jsonl. Run pip install '.[gcp]' in the checkout of beam-dpne."
+        in ended.stdout
+    )
