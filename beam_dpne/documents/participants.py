@@ -218,8 +218,7 @@ class Participants:
         lists = self._lists_before(number)
         for part in range(_RANGES):
             earlier = [self._read(each, part) for each in lists]
-            together = np.concatenate([np.zeros((0, 2), np.uint64), *earlier])
-            users, times = _counted(together)
+            users, times = _counted(np.concatenate([np.zeros((0, 2), np.uint64), *earlier]))
             found.append(users[times >= most])
         columns = np.empty((sum(map(len, found)), 2), np.uint64, order="F")
         return np.concatenate(found, out=columns)
