@@ -18,7 +18,10 @@ _SHAPES = {
     "count_phrases": ("frame: _Frame, /", "Release"),
     "check": ("frame: _Frame, /", "Checked"),
     "evaluate": ("release: Release | _Path, frame: _Frame, /", "Evaluated"),
-    "plan": ("plan: NgramsPlan | SetUnionPlan | ProbabilitiesPlan, /", "Planned"),
+    "plan": (
+        "plan: NgramsPlan | SetUnionPlan | PhraseCountsPlan | ProbabilitiesPlan, /",
+        "Planned",
+    ),
     "account": ("*releases: Release | _Path", "Accounted"),
 }
 _PLANS = {

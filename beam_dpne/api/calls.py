@@ -181,7 +181,7 @@ def _evaluated(given: object, held: Frame, keywords: Mapping[str, Any]) -> Evalu
 def _planned(given: object, keywords: Mapping[str, Any]) -> Planned:
     if not isinstance(given, Plan):
         raise UsageError(
-            "`plan` must be a NgramsPlan, a SetUnionPlan or a ProbabilitiesPlan, got "
+            "`plan` must be a NgramsPlan, SetUnionPlan, PhraseCountsPlan or ProbabilitiesPlan, got "
             f"{type(given).__name__}."
         )
     asked = asked_of(CALLS["plan"], keywords, {"program": given.program})

@@ -295,7 +295,7 @@ def evaluate(
     progress: bool = True,
 ) -> Evaluated: ...
 def plan(
-    plan: NgramsPlan | SetUnionPlan | ProbabilitiesPlan,
+    plan: NgramsPlan | SetUnionPlan | PhraseCountsPlan | ProbabilitiesPlan,
     /,
     *,
     user: str | Sequence[str] = "user",
