@@ -324,7 +324,7 @@ class ReadOptions(Parameters):
                 raise ValueError(f"name each field once, got {got}.")
             if self.columns and list(self.columns).count(name) != 1:
                 raise ValueError(
-                    f"`{option}={told_name(name)}` must stand once in `columns`, got "
+                    f"`{option}={told_name(name)}` must stand once in "
                     f"`columns={told_value(self.columns)}`."
                 )
 

@@ -251,13 +251,13 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecor
         (reason,) = reasons
         raise InputError(
             f"`user_field` must name {IDS} in {first.file.path}, got `user_field="
-            f"{','.join(options.user_fields)}`: {reason}. {OF_USERS[reason]}"
+            f"{_told(options.user_fields)}`: {reason}. {OF_USERS[reason]}"
         )
     for reason, remedy in ((BAD_TEXT, OF_LISTS), (BAD_TOKENS, OF_TEXTS)):
         if not usable and reasons == {reason}:
             raise InputError(
                 f"`text_field` must be right for the tokenizer in {first.file.path}, got `text_field="
-                f"{','.join(options.text_fields)}`: {reason}. {remedy}"
+                f"{_told(options.text_fields)}`: {reason}. {remedy}"
             )
     if not documents:
         return FirstRecords(pa.array([], pa.string()), pa.array([], pa.string()))
@@ -359,6 +359,11 @@ def _option_without_field(item: WorkItem, reasons: set[str], options: ReadOption
         return ""
     # Conditions have left out all that was read, perhaps since their own fields are not there.
     return next((option for option, _ in _nowhere(item, options)), "")
+
+
+def _told(fields: Sequence[str]) -> str:
+    """Returns names of fields that are there, as messages have them."""
+    return repr(fields[0]) if len(fields) == 1 else ",".join(fields)
 
 
 def names_without_wanted(files: Sequence[InputFile], options: ReadOptions) -> Sequence[str]:

@@ -309,5 +309,5 @@ def test_a_picture_has_a_point_for_each_real_row_with_a_number_of_users():
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UsageError, match=r"pip install 'beam-dpne\[plots\]'"):
+    with pytest.raises(UsageError, match=r"pip install '\.\[plots\]'"):
         require_matplotlib()

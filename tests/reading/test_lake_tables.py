@@ -128,7 +128,7 @@ def test_without_its_library_a_table_is_refused(
 ) -> None:
     path = make(tmp_path)
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(InputError, match=rf"pip install 'beam-dpne\[{extra}\]'.*export"):
+    with pytest.raises(InputError, match=rf"pip install '\.\[{extra}\]'.*export"):
         match_inputs([path])
 
 
