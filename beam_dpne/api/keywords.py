@@ -283,9 +283,10 @@ def _check_values(call: Call, given: Mapping[str, Any], frame: object) -> None:
     """Raises UsageError if data are given for a value: a column, or a list of users or of texts."""
     known = call.keywords
     for name, value in given.items():
-        if isinstance(value, list | tuple) and name != "phrases":
-            _check_list(name, value, known[name], frame)
-        if name != "phrases" and holds_data(value):
+        if name == "phrases":
+            # They are public, and may be a column.
+            continue
+        if holds_data(value):
             remedy = ""
             if name in ("user", "text", "group"):
                 column = name_within(frame, value)
@@ -293,6 +294,8 @@ def _check_values(call: Call, given: Mapping[str, Any], frame: object) -> None:
             raise UsageError(
                 f"`{name}` must be a value of its own and no data, got {type(value).__name__}.{remedy}"
             )
+        if isinstance(value, list | tuple):
+            _check_list(name, value, known[name], frame)
         several = value if isinstance(value, list | tuple) else (value,)
         is_object = name == "plan" or name in call.objects
         if not is_object and any(type(plain(each)) not in _PLAIN for each in several):
@@ -305,8 +308,6 @@ def _check_values(call: Call, given: Mapping[str, Any], frame: object) -> None:
 
 def _check_list(name: str, value: Sequence[Any], known: Parameter, frame: object) -> None:
     """Raises UsageError if the members of a list are no names or choices, and so may be data."""
-    if holds_data(value):
-        return
     must_be = known.must_be
     columns = columns_of(frame)
     if name in ("user", "text"):

@@ -199,7 +199,7 @@ class Participants:
           BudgetError: The file is missing or damaged.
         """
         file, sha256 = [*listed.sha256.items()][part]
-        told = f"{listed.name}-*-{part:x}.digests in {self.path}"  # The rest tells who took part.
+        told = f"{listed.name}-*-{part:x}.digests in {self.path}"  # A hash of users is left out.
         with as_budget_error(f"{told} cannot be read"):
             data = self._directory().read(file)
         if data is None or hashlib.sha256(data).hexdigest() != sha256:

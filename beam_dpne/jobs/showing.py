@@ -27,7 +27,7 @@ def lines_of(title: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for row in rows[:_SHOWN_ROWS]:
         yield "  " + ", ".join(f"{name.replace('_', ' ')} {_figure(row[name])}" for name in row)
     if len(rows) > _SHOWN_ROWS:
-        yield f"  and {len(rows) - _SHOWN_ROWS:,} rows more"
+        yield f"  and {len(rows) - _SHOWN_ROWS:,} more rows"
 
 
 def _figure(value: object) -> str:

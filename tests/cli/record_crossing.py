@@ -11,7 +11,8 @@ from covertable import make
 
 from tests.cli.test_crossing import FACTORS, NEVER, ROWS, Levels, Row, allowed, pairs_of
 
-# Levels that cost seconds, and what a row has instead if the others have all its pairs without it.
+# Levels that cost seconds. A row has the cheap level instead where each pair of levels that it had is
+# in another row, or in the changed one.
 CHEAPER = {
     "runner": (("yaml", "FnApiRunner", "DirectRunner", "2"), "1"),
     "again": (("overwrite", "retry", "reformat"), "once"),

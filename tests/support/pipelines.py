@@ -4,9 +4,9 @@ On small data a pipeline's time is its construction: for each transform Beam bui
 for its options several times, inspects each method of each DoFn, and reads the source of each
 function. The answers depend on classes, functions and command lines alone, so that they are the
 same in every pipeline of a process. For each bundle Beam starts a thread that samples how long its
-steps take, and one that makes the steps and may hang; for each state that is read it looks through
-all modules, to leave their globals out of its size. The pipelines that are built, and what they
-compute, do not change.
+steps take, and another one that makes the steps. For each state that is read it looks through all
+modules, since it leaves their globals out of the size of the state. None of this is done in tests. The
+pipelines that are built, and what they compute, do not change.
 """
 
 import bz2
