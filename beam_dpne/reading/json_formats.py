@@ -7,6 +7,7 @@ reject there, as it is among lines.
 import json
 import math
 from collections.abc import Iterator
+from types import GenericAlias
 from typing import Any, NamedTuple
 
 import msgspec
@@ -99,7 +100,7 @@ def read_json_array(into: Gathered) -> Iterator[None]:
       BrokenText: The array is malformed. Then it is not known where its elements end, so that nothing
         of the file is used.
     """
-    decoder = msgspec.json.Decoder(list[record_type(into.options)])
+    decoder = msgspec.json.Decoder(GenericAlias(list, record_type(into.options)))
     limit = into.options.max_record_bytes
     is_plain = into.options.has_plain_users and not into.has_paths
     number = 0
