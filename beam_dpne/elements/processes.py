@@ -45,6 +45,11 @@ _FILES_OF_A_MESSAGE, _MORE = 250, b"+"
 _SECONDS_ON_THE_WAY = 0.01
 # PR_SET_PDEATHSIG of Linux.
 _END_WITH_PARENT = 1
+# Smaller files are read, since to map one costs more than to copy it.
+_READ_BYTES = 2**16
+# What the C library's mallopt calls M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, with the bytes that are
+# kept: so many at the end of the heap, and arrays of at most so many, the most that it accepts.
+_KEPT = {-1: 2**26, -3: 2**25}
 # What a new process runs; it finds modules where its parent does.
 _BEGINS = (
     "import sys; _, handle, parent, *sys.path = sys.argv; "
@@ -330,6 +335,7 @@ class _OfMain(pickle.Pickler):
 def serve_parent(handle: int, parent: int) -> None:
     """Answers calls of the process that has started this one, until it ends."""
     _end_with(parent)
+    keep_freed_memory()
     with socket.socket(fileno=handle) as theirs:
         progress.mirror_to(lambda snapshot: _say_progress(theirs, snapshot))
         _serve(theirs, _called)
@@ -339,6 +345,19 @@ def _called(call: tuple[Callable[..., _Out], tuple[Any, ...]]) -> Iterator[_Out]
     """Yields the value of a function for its arguments."""
     function, arguments = call
     yield function(*arguments)
+
+
+def keep_freed_memory() -> None:
+    """Has this process and its forks use memory that they free for the arrays that they make next.
+
+    Else the C library gives large arrays back to the system, which clears each page that it gives out
+    anew. That took a third of the system's time of a run, and a larger part with many processes.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    # Only the C library of GNU keeps memory so.
+    if mallopt is not None:
+        for parameter, size in _KEPT.items():
+            mallopt(parameter, size)
 
 
 @functools.cache
@@ -464,8 +483,12 @@ def _written(value: Any) -> Iterator[int]:
 
 def _read(file: int) -> Any:
     """Returns the value in a file; its arrays are parts of the file, and cannot be written."""
-    with pa.memory_map(f"/proc/self/fd/{file}") as mapped:
-        content = mapped.read_buffer()
+    size = os.fstat(file).st_size
+    if size <= _READ_BYTES:
+        content = pa.py_buffer(os.pread(file, size, 0))
+    else:
+        with pa.memory_map(f"/proc/self/fd/{file}") as mapped:
+            content = mapped.read_buffer()
     os.close(file)
     (count,) = np.frombuffer(content, np.int64, 1).tolist()
     sizes = np.frombuffer(content, np.int64, count, offset=8)

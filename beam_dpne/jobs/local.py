@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from beam_dpne.documents.cutting import cut_by_partition
 from beam_dpne.elements import progress
+from beam_dpne.elements.processes import keep_freed_memory
 from beam_dpne.elements.rows import Rows
 from beam_dpne.errors import RunError, printable_reason, withhold_unhandled
 from beam_dpne.jobs.failures import failure_log
@@ -44,6 +45,7 @@ def run_here(job: Job, workers: int, since: Callable[[], Sequence[bytes]] = tupl
         since the messages of libraries may quote data.
     """
     withhold_unhandled()
+    keep_freed_memory()
     try:
         found = _found(job, workers)
         publish_release(

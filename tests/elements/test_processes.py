@@ -416,6 +416,23 @@ def test_a_new_process_and_its_forks_end_with_a_caller_that_is_killed(tmp_path):
     wait_until(lambda: not any(is_alive(path.name) for path in tmp_path.iterdir()))
 
 
+def faults_of_freed_arrays() -> tuple[int, int]:
+    """The faults of the first and of the last turn in which ten arrays of 3 MB are made and freed."""
+    faults = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        del (arrays := [np.ones(3 * 2**17) for _ in range(10)])[:]
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    return faults[0], faults[-1]
+
+
+def test_a_new_process_makes_arrays_in_memory_that_it_has_freed():
+    first, last = in_new_process(faults_of_freed_arrays)
+    # 30 MB are 7,680 pages; without the thresholds the system clears all of them in each turn.
+    assert first > 7000
+    assert last < 100
+
+
 def fail(text):
     raise InputError(text)
 
