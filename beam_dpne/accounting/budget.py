@@ -17,6 +17,7 @@ import hashlib
 import json
 import math
 import re
+import shlex
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -316,7 +317,10 @@ def open_budget(path: str) -> Budget:
     Raises:
       BudgetError: There is none, or it is damaged.
     """
-    command = f"beam-dpne account --budget {path} --create --population NAME --epsilon E --delta D"
+    command = (
+        f"beam-dpne account --budget {shlex.quote(path)} --create --population NAME --epsilon E "
+        "--delta D"
+    )
     file = read_state(path, BUDGET_NAME, _File, option="budget", command=command)
     return Budget(path=path, population=file.population, cap=file.cap)
 
