@@ -51,13 +51,13 @@ SHORTER = {
 }
 # A word of a command line, in quotes if a shell needs them.
 _WORD = r"""(?!--)(?:'[^']*'|"[^"]*"|[^\s'"])+"""
-# A command with what it is given, or a parameter with its value (but for one that was given), or the
-# name of an option with a word that may be its value, or one of the longer names, or what `account`
-# calls releases.
+# A command with what it is given, or what `account` calls releases, or a parameter with its value (but
+# for one that was given), or the name of an option with a word that may be its value, or one of the
+# longer names.
 _NAMED = re.compile(
     rf"beam-dpne (?P<command>\w+)(?P<given>(?: {_WORD}){{0,2}}?(?: --\w+(?: {_WORD})?)+(?<![.:;,]))?|"
-    r"(?<!got )`(?P<parameter>\w+)=(?P<text>[^`]+)`|"
-    rf"(?:--(?=[a-z_])|\b(?=(?:{'|'.join(SHORTER)}|LEDGERS)\b))(?P<name>\w+)(?: (?P<word>\w+))?"
+    r"(?P<releases>`ledgers`)|(?<!got )`(?P<parameter>\w+)=(?P<text>[^`]+)`|"
+    rf"(?:--(?=[a-z_])|\b(?=(?:{'|'.join(SHORTER)})\b))(?P<name>\w+)(?: (?P<word>\w+))?"
 )
 # What stands in messages, and in the calls of those who know the command line, and is no keyword here.
 _ELSEWHERE = {
@@ -423,13 +423,16 @@ def _keyword_of(found: re.Match[str]) -> str:
     if found["parameter"]:
         name = found["parameter"]
         return f"`{SHORTER.get(name, name)}={_literal(found['text'])}`"
+    if found["releases"]:
+        return "releases"
     name, word = found["name"], found["word"]
-    keyword = "releases" if name == "LEDGERS" else SHORTER.get(name, name)
+    keyword = SHORTER.get(name, name)
     if word is None:
         return keyword
     known = _parameters().get(name)
-    is_value = found[0].startswith("--") and word != "LEDGERS"
-    if is_value and (word.isupper() or (known and word in (*known.choices, *known.names))):
+    if found[0].startswith("--") and (
+        word.isupper() or (known and word in (*known.choices, *known.names))
+    ):
         return f'{keyword}="{word}"'
     return f"{keyword} {with_keywords(word)}"
 

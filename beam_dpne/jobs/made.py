@@ -100,8 +100,17 @@ def _about_missing(missing: Sequence[Parameter]) -> UsageError:
         only = missing[0]
         choices = f" It is one of {', '.join(only.choices)}." if only.choices else ""
         return UsageError(f"`{only.name}` must be given. {only.help}{choices}")
-    *others, last = (f"`{each.name}`" for each in missing)
-    return UsageError(f"{', '.join(others)} and {last} must be given.")
+    return UsageError(f"{named([each.name for each in missing])} must be given.")
+
+
+def named(names: Sequence[str]) -> str:
+    """Returns names of parameters for a message.
+
+    >>> named(["delta"]), named(["users", "epsilon", "delta"])
+    ('`delta`', '`users`, `epsilon` and `delta`')
+    """
+    *others, last = (f"`{name}`" for name in names)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def typed_values(given: Mapping[str, Any], known: Mapping[str, Parameter]) -> dict[str, Any]:

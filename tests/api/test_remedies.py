@@ -130,3 +130,25 @@ def test_the_note_of_a_run_that_failed_is_removed_by_what_is_told(tmp_path, capf
         )
     (remedy,) = written(" ".join(capfd.readouterr().err.split()))
     assert eval(remedy, {"beam_dpne": beam_dpne}).runs == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"create": True},
+            "`population`, `epsilon` and `delta` must be given as well, got `budget` and",
+        ),
+        ({"create": True, "population": "all", "delta": 1e-5}, "`epsilon` must be given as well"),
+        ({"population": "all"}, "`create`, `epsilon` and `delta` must be given as well"),
+        ({"add": True}, "releases must be given as well, got `budget` and `add`"),
+        (
+            {"settle": "a", "remove": "b"},
+            "account takes one of: releases; releases and `delta`; `budget`;",
+        ),
+        ({"create": False}, "must be a folder with budget"),
+    ],
+)
+def test_what_an_account_lacks_is_named(tmp_path, given, said):
+    with pytest.raises(ValueError, match=said):
+        beam_dpne.account(budget=str(tmp_path / "shop"), **given)
