@@ -224,8 +224,15 @@ class Parameter:
 
     def _refuse(self, value: Any) -> typing.NoReturn:
         got = f"`{self.name}={told_value(value)}`"
-        text = f"`{self.name}` must be {self.must_be}, got {got}. {self.remedy}"
-        raise ValueError(f"{text.rstrip()}{self._near(value)}")
+        members = value if isinstance(value, list | tuple) else [value]
+        must_be = self.must_be
+        if self.choices and self.several and members is value and members:
+            must_be = f"some of {', '.join(self.choices)}"
+        text = f"`{self.name}` must be {must_be}, got {got}. {self.remedy}".rstrip()
+        numbers = [each for each in members if type(each) in (int, float)]
+        if self.kind is str and numbers and all(self._allows(str(each)) for each in numbers):
+            text = f"{text} Put numbers in quotes."
+        raise ValueError(f"{text}{self._near(value)}")
 
     def _near(self, value: Any) -> str:
         """Returns a question with the allowed names that are nearest to a value, or ""."""

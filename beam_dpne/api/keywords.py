@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,7 @@ _PLAN = Parameter(
     "The plan: an object, or the path of a JSON file with any of the parameters by their names.",
     name="plan",
     optional=True,
+    requirement="a plan, or the path of a file",
 )
 _PROGRESS = Parameter(
     "Whether progress and advice are shown; warnings and errors always are.",
@@ -283,7 +284,9 @@ def asked_of(
     }
     values = typed_values(values, parameters_in(groups))
     values = {**with_plan(values, given.get("plan"), groups), **fixed}
-    return Asked(Made(groups, values), objects, bool(given.get("progress", True)))
+    progress = given.get("progress")
+    is_shown = _PROGRESS.checked(True if progress is None else progress)
+    return Asked(Made(groups, values), objects, is_shown)
 
 
 def _check_values(call: Call, given: Mapping[str, Any], frame: object) -> None:
@@ -294,10 +297,12 @@ def _check_values(call: Call, given: Mapping[str, Any], frame: object) -> None:
             # They are public, and may be a column.
             continue
         if holds_data(value):
-            remedy = ""
+            remedy = f" It is {known[name].must_be}."
             if name in ("user", "text", "group"):
                 column = name_within(frame, value)
                 remedy = f' Write {name}="{column}".' if column else _OF_COLUMNS
+                if isinstance(value, Mapping | Set):
+                    remedy = f' Give the name of a column: {name}="NAME".'
             raise UsageError(
                 f"`{name}` must be a value of its own and no data, got {type(value).__name__}.{remedy}"
             )
@@ -314,8 +319,9 @@ def _check_values(call: Call, given: Mapping[str, Any], frame: object) -> None:
 
 
 def _check_list(name: str, value: Sequence[Any], known: Parameter, frame: object) -> None:
-    """Raises UsageError if the members of a list are no names or choices, and so may be data."""
+    """Raises UsageError if there is no list of such values, or one that may be data for names."""
     must_be = known.must_be
+    remedy = ""
     columns = columns_of(frame)
     if name in ("user", "text"):
         must_be = "the name of a column, or names of several"
@@ -325,10 +331,11 @@ def _check_list(name: str, value: Sequence[Any], known: Parameter, frame: object
         must_be = "conditions such as 'role=user'"
         are_right = all(isinstance(each, str) and "=" in each for each in value)
     else:
-        are_right = known.several and not (known.choices and {*map(str, value)} - {*known.choices})
+        are_right = known.several and len(value)
+        if not known.several:
+            remedy = " Give the value itself, without a list."
     if not are_right:
-        near = next(filter(None, (did_you_mean(str(each), known.choices) for each in value)), "")
-        raise UsageError(f"`{name}` must be {must_be}, got a list of {len(value):,}.{near}")
+        raise UsageError(f"`{name}` must be {must_be}, got a list of {len(value):,}.{remedy}")
 
 
 def _check_paths(given: Mapping[str, Any], known: Mapping[str, Parameter]) -> None:
@@ -350,7 +357,8 @@ def _check_paths(given: Mapping[str, Any], known: Mapping[str, Parameter]) -> No
         is_folder = name in ("series", "participants", "budget")
         if (is_read or is_folder or name == "plan") and isinstance(value, PATHS):
             path = os.fspath(value)
-            if path not in PROFILES:
+            is_new = name == "budget" and given.get("create") and not _OF_TEXT.search(path)
+            if path not in PROFILES and not is_new:
                 _require_path(name, path, "folder" if is_folder else "file")
         texts = [each for each in several if isinstance(each, str) and is_local(each)]
         if name == "known" and texts and are_several and not any(map(os.path.exists, texts)):
@@ -368,6 +376,8 @@ def _require_path(name: str, text: str, kind: str) -> None:
         if name == "phrases":
             what = "the path of a file or of a release, or a list of phrases"
             remedy = " One phrase is a list, too, of one."
+        if kind == "folder":
+            remedy = " Make the folder first, or give an absolute path without blanks."
         raise UsageError(
             f"`{name}` must be {what}, got a text of {len(text)} characters, which is no path of this "
             f"machine.{remedy}"

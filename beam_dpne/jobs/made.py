@@ -63,6 +63,9 @@ class Made:
             # Its libraries take time to load, which runs of no series do without.
             from beam_dpne.accounting.series import with_share
 
+            for each in parameters:
+                if each.name == "series":
+                    each.checked(given["series"])
             given = with_share(given)
         missing = [each for each in parameters if each.required and each.name not in given]
         if not whole:

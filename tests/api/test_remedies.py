@@ -152,3 +152,47 @@ def test_the_note_of_a_run_that_failed_is_removed_by_what_is_told(tmp_path, capf
 def test_what_an_account_lacks_is_named(tmp_path, given, said):
     with pytest.raises(ValueError, match=said):
         beam_dpne.account(budget=str(tmp_path / "shop"), **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"user": {"cid": 1}}, r'no data, got dict\. Give the name of a column: user="NAME"\.'),
+        ({"group": {"cid"}}, r'no data, got set\. Give the name of a column: group="NAME"\.'),
+        ({"epsilon": {"a": 1}}, r"no data, got dict\. It is a number > 0\."),
+        ({"progress": "no"}, "`progress` must be true or false, got `progress='no'`"),
+        ({"progress": 0}, "`progress` must be true or false, got `progress=0`"),
+        (
+            {"mask": "nope"},
+            "`mask` must be some of urls, emails, mentions, numbers, html, got `mask=nope`",
+        ),
+        ({"mask": ["url"]}, r"must be some of urls, .*\. Did you mean urls\?"),
+        ({"mask": []}, "`mask` must be a list, each member one of urls, .* got a list of 0"),
+        (
+            {"epsilon": [4]},
+            r"a number > 0, got a list of 1\. Give the value itself, without a list\.",
+        ),
+        ({"normalize_users": [True]}, r"true or false, got a list of 1\. Give the value itself"),
+        ({"user": 1}, r"got `user=1`\. Put numbers in quotes\."),
+        ({"user": ["author", 1]}, r"got `user=author,1`\. Put numbers in quotes\."),
+        ({"strategy": 1}, r"must be one of adaptive, one_round, got `strategy=1`\.$"),
+        ({"title": 2026}, r"Put numbers in quotes\."),
+        ({"series": 1, "participants": "./p"}, "`series` must be a path, got `series=1`"),
+        ({"plan": ["p"]}, "`plan` must be a plan, or the path of a file, got a list of 1"),
+        ({"budget": "shop"}, r"a text of 4 characters, .* Make the folder first"),
+    ],
+)
+def test_a_value_of_a_wrong_type_has_a_remedy(given, said):
+    with pytest.raises(ValueError, match=said):
+        beam_dpne.release_ngrams(TABLE, **{**GIVEN, **given})
+
+
+def test_one_mask_is_given_by_its_name_and_a_new_budget_by_one_word(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    release = beam_dpne.release_ngrams(TABLE, **GIVEN, mask="urls")
+    assert release.text_rules["mask"] == ["urls"]
+    beam_dpne.account(budget="shop", create=True, population="all", epsilon=9, delta=1e-5)
+    assert beam_dpne.account(budget="shop").runs == []
+    with pytest.raises(ValueError, match="Make the folder first") as caught:
+        beam_dpne.account(budget="my pin", create=True, population="all", epsilon=9, delta=1e-5)
+    assert "pin" not in str(caught.value)

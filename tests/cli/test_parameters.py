@@ -129,7 +129,7 @@ def test_an_option_of_one_value_is_given_once(command, capsys):
         ),
         (
             '{"mask": ["urls", "x"]}',
-            "in the file {}: mask must be a list, each member one of urls,",
+            "in the file {}: mask must be some of urls,",
         ),
         (
             '{"epsilon": 1, "epsilon": 2}',
