@@ -27,6 +27,7 @@ from beam_dpne.jobs.made import (
 )
 from beam_dpne.jobs.parameters import Running
 from beam_dpne.jobs.programs import FILES, PROGRAMS
+from beam_dpne.lists.files import names_ngrams
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.frames import columns_of, leads, name_within
@@ -499,19 +500,24 @@ def plain(value: Any) -> Any:
     return tuple(map(plain, value)) if isinstance(value, list | tuple) else value
 
 
-def phrases_of(given: object) -> list[str] | None:
-    """Returns phrases in memory, or None if a path, or nothing, is given.
+def phrases_of(given: Any) -> list[str] | pa.Table | None:
+    """Returns phrases in memory, or a table of them, or None if a path, or nothing, is given.
 
     Raises:
-      UsageError: they are no texts.
+      UsageError: they are no texts, or a table that does not name n-grams.
     """
     if given is None or isinstance(given, (*PATHS, Release)):
         return None
-    # A table would give the names of its columns.
     if hasattr(given, "columns") or isinstance(given, Mapping):
+        try:
+            table = pa.table(given)
+        except Exception:
+            table = pa.table({})
+        if names_ngrams(table):
+            return table
         raise UsageError(
-            "`phrases` must be a path, or texts with a phrase each, and no table: give one of its "
-            "columns, or write it into a file with the columns ngram and group, and give the path."
+            "`phrases` must be a path, or texts with a phrase each, or a table with a column ngram, "
+            "and with a column group if each phrase has its own, got a table without a column ngram."
         )
     phrases = list(given) if isinstance(given, Iterable) else [given]
     # Arrow's own values hold texts.
@@ -519,7 +525,8 @@ def phrases_of(given: object) -> list[str] | None:
     texts = [each for each in phrases if isinstance(each, str)]
     if len(texts) < len(phrases):
         raise UsageError(
-            "`phrases` must be a path, or texts with a phrase each, such as a column of a table."
+            "`phrases` must be a path, or texts with a phrase each, such as a column of a table, or a "
+            "table with a column ngram."
         )
     if any("\ud800" <= sign <= "\udfff" for text in texts for sign in text):
         raise UsageError(

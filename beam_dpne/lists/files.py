@@ -157,7 +157,7 @@ def read_table(name: str, path: str) -> Listed:
       InputError: if it cannot be read, or does not name n-grams.
     """
     table = _columns(name, path, kind_of(name, path))
-    if not {NGRAM, _ITEM} & {*table.column_names}:
+    if not names_ngrams(table):
         names = table.column_names
         remedy = f"It has the columns {', '.join(map(told_name, names[:_SHOWN]))}." if names else ""
         if len(names) == 1 and ";" in names[0]:
@@ -167,7 +167,12 @@ def read_table(name: str, path: str) -> Listed:
         raise InputError(
             f"`{name}` must be a table with a column {NGRAM} or {_ITEM}, got {path}. {remedy}".rstrip()
         )
-    return _listed(name, table)
+    return listed_in(name, table)
+
+
+def names_ngrams(table: pa.Table) -> bool:
+    """Whether a table has a column of n-grams or items."""
+    return bool({NGRAM, _ITEM} & {*table.column_names})
 
 
 def read_released(name: str, path: str) -> tuple[Release, Listed]:
@@ -180,7 +185,7 @@ def read_released(name: str, path: str) -> tuple[Release, Listed]:
     release = read_release(path)
     if release.program == "bayesian":
         raise InputError(f"`{name}` must be a release of ngrams or set-union, got {path}.")
-    return release, _listed(name, release.table())
+    return release, listed_in(name, release.table())
 
 
 def listed_codes(name: str, listed: Listed) -> EncodedTokens:
@@ -278,7 +283,7 @@ def _rows_of_json(data: bytes) -> pa.Table:
     return pa.table(columns)
 
 
-def _listed(name: str, table: pa.Table) -> Listed:
+def listed_in(name: str, table: pa.Table) -> Listed:
     """Returns the n-grams of a table and their groups, or the items of a set union as words.
 
     Rows without a text or without a group that can be used are left out.

@@ -29,6 +29,7 @@ from beam_dpne.lists.files import (
     TEXT,
     Listed,
     kind_of,
+    listed_in,
     read_released,
     read_table,
     release_description,
@@ -158,7 +159,7 @@ class _Found(NamedTuple):
 
 
 def read_phrases(
-    source: ListedPhrases | Sequence[str],
+    source: ListedPhrases | Sequence[str] | pa.Table,
     asked: CountedPhrases,
     tokenizer: str | Tokenizer,
     *,
@@ -171,7 +172,8 @@ def read_phrases(
     """Returns the phrases of a list.
 
     Args:
-      source: where the list is, or the phrases themselves, which are read as lines.
+      source: where the list is, or the phrases themselves, which are read as lines, or a table of them,
+        which is read as one of a file.
       asked: in which groups they are counted, and what is done with those of no text.
       tokenizer: that of the run, with its rules. It splits lines and the phrases of a table; those of a
         release that was made with it are taken as they are.
@@ -190,6 +192,12 @@ def read_phrases(
     if isinstance(source, ListedPhrases):
         check_access([source.phrases], [], options)
         found = _read(source, tokenizer, inputs, reading)
+    elif isinstance(source, pa.Table):
+        table = listed_in("phrases", source)
+        entries = _as_listed(table, tokenizer, as_they_are=False)
+        texts = [" ".join(split_ngram(each.text)) for each in entries]
+        refuse_texts("phrases", texts, inputs, reading)
+        found = _Found(entries, None, "the table", table.unusable)
     else:
         refuse_texts("phrases", source, inputs, reading)
         lines = _of_lines(source, tokenizer, "phrases in memory")
