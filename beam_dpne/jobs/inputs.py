@@ -7,7 +7,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_dpne.documents.masks import TextRules, advice
 from beam_dpne.documents.run_keys import tokenizer_identity
@@ -27,6 +29,7 @@ from beam_dpne.reading.options import (
     Grouping,
     ReadOptions,
     extension_of,
+    format_of,
     names_of,
     one_or_several,
 )
@@ -56,6 +59,11 @@ OF_UTF8 = (
     "The first texts are of UTF-8, and are read by another encoding, which makes several letters of "
     "one: leave --encoding out."
 )
+OF_QUOTES = (
+    "Some of the first records have a blank before an opening quote, so that the quotes are read as "
+    "part of the field: take the blanks beside the delimiters out."
+)
+_AFTER_BLANKS = pc.MatchSubstringOptions(r'(?s)^\s+".*"\s*$')
 SECRET = "This line is for the operator only; it is as secret as the data."
 
 
@@ -164,7 +172,18 @@ def read_inputs(
     named = reading.encoding
     if named and is_text(first.texts.type) and are_utf8(first.texts.to_pylist(), named):
         showing.advise(f"{OF_UTF8} {SECRET}")
+    is_quoted = any(reading.is_quoted(format_of(file.path, reading.input_format)) for file in files)
+    if is_quoted and any(map(_are_after_blanks, (first.users, first.texts))):
+        showing.advise(f"{OF_QUOTES} {SECRET}")
     return files, reading, first
+
+
+def _are_after_blanks(fields: pa.Array) -> bool:
+    """Whether one of some fields has blanks and then quotes around it, as CSV does not read them."""
+    if not is_text(fields.type):
+        return False
+    found = pc.call_function("match_substring_regex", [fields], _AFTER_BLANKS)
+    return bool(np.any(found.to_numpy(zero_copy_only=False)))
 
 
 def are_of_records(documents: int, users: int, reading: ReadOptions) -> bool:

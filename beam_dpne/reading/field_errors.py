@@ -98,7 +98,7 @@ def absent_field(
     outer = field.partition(".")[0].removesuffix("[]")
     beside = [name for name in like if "." not in field or name.partition(".")[0] == outer]
     names = beside or [name for name in names if "." not in name]
-    if item.kind in DELIMITED and any(name.strip() == field for name in padded):
+    if item.kind in DELIMITED and any(name.strip().strip('"') == field for name in padded):
         told = (
             " It is there with a blank beside it: take the blanks beside the delimiters out of the "
             "header line and the others."
