@@ -32,7 +32,7 @@ from beam_dpne.release.parts import parse_copied
 from beam_dpne.release.places import is_release
 from beam_dpne.release.reading import Release, read_release
 from beam_dpne.storage.directories import absolute_path
-from beam_dpne.validation import told_name
+from beam_dpne.validation import first_names, told_name
 
 TEXT = "text"
 TABLE = "table"
@@ -50,7 +50,6 @@ _COUNTED = re.compile("([^\t]*)\t([0-9]+)")
 # How JSON, and a language model in ARPA format, begin.
 _NO_TEXT = ('{"', "[{", "\\data\\")
 _LONGEST_HEAD = 2**20
-_SHOWN = 10
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -159,7 +158,7 @@ def read_table(name: str, path: str) -> Listed:
     table = _columns(name, path, kind_of(name, path))
     if not names_ngrams(table):
         names = table.column_names
-        remedy = f"It has the columns {', '.join(map(told_name, names[:_SHOWN]))}." if names else ""
+        remedy = f"It has the columns {first_names(list(map(told_name, names)))}." if names else ""
         if len(names) == 1 and ";" in names[0]:
             remedy = (
                 "Semicolons stand between its fields: write it with commas, or with tabs as .tsv."

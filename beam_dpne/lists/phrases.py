@@ -41,6 +41,7 @@ from beam_dpne.reading.columns import group_fault
 from beam_dpne.reading.files import InputFile, line_blocks, sha256_of
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.storage.directories import check_access
+from beam_dpne.validation import first_names
 
 if TYPE_CHECKING:
     from beam_dpne.storage.directories import PipelineOptions
@@ -352,11 +353,9 @@ def _usable(entries: list[_Entry], *, leaves_out: bool) -> list[_Entry]:
             seen.add((each.group, tokens))
             kept.append(each)
     if faults and not leaves_out:
-        shown = ", ".join(faults[:_MOST_SHOWN])
-        more = f" and {len(faults) - _MOST_SHOWN} more" if len(faults) > _MOST_SHOWN else ""
         raise UsageError(
             "`phrases` must be distinct phrases that the tokenizer makes of texts, got "
-            f"{shown}{more}. Correct the list, or set `unmakeable=leave_out`."
+            f"{first_names(faults, _MOST_SHOWN)}. Correct the list, or set `unmakeable=leave_out`."
         )
     return kept
 

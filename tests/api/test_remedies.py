@@ -8,7 +8,8 @@ import pytest
 
 import beam_dpne
 from beam_dpne.accounting.series import create_series
-from beam_dpne.api.keywords import CALLS, with_keywords
+from beam_dpne.api.keywords import CALLS
+from beam_dpne.api.messages import with_keywords
 from beam_dpne.errors import BudgetError
 from tests.conftest import ROOT
 
