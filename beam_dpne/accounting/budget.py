@@ -259,7 +259,8 @@ class Budget:
             return
         if not isinstance(run, Note):
             raise BudgetError(
-                f"The budget {self.path} has no note {name}; show it to see its notes."
+                f"The budget {self.path} has no note {name}. Its notes are shown by: beam-dpne account "
+                f"--budget {shlex.quote(self.path)}."
             )
         output = run.output
         with as_budget_error(f"{output} cannot be read"):

@@ -365,7 +365,7 @@ def _require_path(name: str, text: str, kind: str) -> None:
             what = "the path of a file or of a release, or a list of phrases"
             remedy = " One phrase is a list, too, of one."
         if kind == "folder":
-            remedy = " Make the folder first, or give an absolute path without blanks."
+            remedy = " Begin the name of a folder with ./, or make the folder first."
         raise UsageError(
             f"`{name}` must be {what}, got a text of {len(text)} characters, which is no path of this "
             f"machine.{remedy}"

@@ -46,14 +46,13 @@ def _keyword_of(found: re.Match[str]) -> str:
         return "releases"
     name, word = found["name"], found["word"]
     keyword = SHORTER.get(name, name)
-    if word is None:
-        return keyword
-    known = _parameters().get(name)
-    if found[0].startswith("--") and (
-        word.isupper() or (known and word in (*known.choices, *known.names))
-    ):
-        return f'{keyword}="{word}"'
-    return f"{keyword} {with_keywords(word)}"
+    if found[0].startswith("--"):
+        known = _parameters().get(name, Parameter())
+        if word and (word.isupper() or word in (*known.choices, *known.names)):
+            return f'{keyword}="{word}"'
+        if known.kind is bool:
+            keyword = f"{keyword}=True"
+    return keyword if word is None else f"{keyword} {with_keywords(word)}"
 
 
 def _call_of(found: re.Match[str]) -> str:
@@ -74,7 +73,7 @@ def _call_of(found: re.Match[str]) -> str:
             positional.append(_quoted(word))
             continue
         kind = known[name].kind if name in known else str
-        value = "True" if kind is bool else next(words)
+        value = "True" if kind is bool else next(words, "VALUE")
         if kind is str:
             value = _quoted(value)
         named.append(f"{SHORTER.get(name, name)}={value}")

@@ -822,7 +822,7 @@ def test_a_check_finds_in_a_frame_what_the_command_finds_in_its_file(cli, tmp_pa
         ("1 of the ids are other spellings", True),
         ("2 of the ids may stand for nobody", True),
         ("12.50% of the records are rejected, so that a run fails", True),
-        (": normalize_users makes such ids one", False),
+        (": normalize_users=True makes such ids one", False),
         ('which rejects="DIR" lists: user is null', False),
     ):
         assert said in told

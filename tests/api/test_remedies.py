@@ -72,6 +72,10 @@ def test_a_command_with_a_call_is_not_told_by_a_call():
             "Take --tokenizer item for it, or --mask urls.",
             'Take tokenizer="item" for it, or mask="urls".',
         ),
+        (
+            "--normalize_users makes one, give --same_users.",
+            "normalize_users=True makes one, give same_users=True.",
+        ),
         ("leave --where out, and see --like user_field", "leave where out, and see like user"),
         ("set `user_field=a,b` and `workers=1`", 'set `user=["a", "b"]` and `workers=1`'),
         ("set `normalize_users=true`", "set `normalize_users=True`"),
@@ -180,7 +184,7 @@ def test_what_an_account_lacks_is_named(tmp_path, given, said):
         ({"title": 2026}, r"Put numbers in quotes\."),
         ({"series": 1, "participants": "./p"}, "`series` must be a path, got `series=1`"),
         ({"plan": ["p"]}, "`plan` must be a plan, or the path of a file, got a list of 1"),
-        ({"budget": "shop"}, r"a text of 4 characters, .* Make the folder first"),
+        ({"budget": "shop"}, r"a text of 4 characters, .* make the folder first"),
     ],
 )
 def test_a_value_of_a_wrong_type_has_a_remedy(given, said):
@@ -194,6 +198,6 @@ def test_one_mask_is_given_by_its_name_and_a_new_budget_by_one_word(tmp_path, mo
     assert release.text_rules["mask"] == ["urls"]
     beam_dpne.account(budget="shop", create=True, population="all", epsilon=9, delta=1e-5)
     assert beam_dpne.account(budget="shop").runs == []
-    with pytest.raises(ValueError, match="Make the folder first") as caught:
+    with pytest.raises(ValueError, match="make the folder first") as caught:
         beam_dpne.account(budget="my pin", create=True, population="all", epsilon=9, delta=1e-5)
     assert "pin" not in str(caught.value)
