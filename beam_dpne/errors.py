@@ -69,7 +69,17 @@ class ExportError(BeamDpneError, ValueError):
 
 
 class InputError(BeamDpneError, ValueError):
-    """An input cannot be read as asked; the message holds no data of it."""
+    """An input cannot be read as asked; the message holds no data of it.
+
+    Attributes:
+      path: The file that lacks what was asked for, where the names of its fields help; else "".
+      beside: What is said where an operator is shown the names of all its fields.
+    """
+
+    def __init__(self, message: str, *, path: str = "", beside: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+        self.beside = beside or message
 
 
 class AbsentFieldError(InputError):

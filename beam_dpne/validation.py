@@ -224,8 +224,15 @@ class Parameter:
 
     def _refuse(self, value: Any) -> typing.NoReturn:
         got = f"`{self.name}={told_value(value)}`"
-        text = f"`{self.name}` must be {self.must_be}, got {got}. {self.remedy}"
-        raise ValueError(f"{text.rstrip()}{self._near(value)}")
+        members = value if isinstance(value, list | tuple) else [value]
+        must_be = self.must_be
+        if self.choices and self.several and members is value and members:
+            must_be = f"some of {', '.join(self.choices)}"
+        text = f"`{self.name}` must be {must_be}, got {got}. {self.remedy}".rstrip()
+        numbers = [each for each in members if type(each) in (int, float)]
+        if self.kind is str and numbers and all(self._allows(str(each)) for each in numbers):
+            text = f"{text} Put numbers in quotes."
+        raise ValueError(f"{text}{self._near(value)}")
 
     def _near(self, value: Any) -> str:
         """Returns a question with the allowed names that are nearest to a value, or ""."""
@@ -258,7 +265,7 @@ def told_value(value: object) -> str:
     ('list of 20', 'str of 6', 'dict of 1', 'bytes of 3')
     """
     members = value if isinstance(value, list | tuple) else [value]
-    told = [_told(each) for each in members]
+    told = [_told_alone(each) for each in members]
     texts = [each for each in told if each is not None]
     is_short = len(texts) <= MOST_TOLD and sum(map(len, texts)) <= _LONGEST_TOLD
     if len(texts) == len(members) and is_short:
@@ -268,12 +275,22 @@ def told_value(value: object) -> str:
     return f"{kind} of {len(value):,}" if sized else kind
 
 
-def _told(value: object) -> str | None:
+def _told_alone(value: object) -> str | None:
     """Returns a number, a name or a short text as messages have it, and None of all else."""
     if type(value) is str:
         is_one = "/" in value or not re.search(r"\s", value)
         return value if is_one and len(value) <= _LONGEST_TOLD else None
     return _text(value) if type(value) in (int, float, bool, types.NoneType) else None
+
+
+def first_names(names: Sequence[str], most: int = 30) -> str:
+    """Returns the first of several names as messages list them.
+
+    >>> first_names(["a", "b"]), first_names(["a", "b", "c"], 2)
+    ('a, b', 'a, b and 1 more')
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def told_name(name: str) -> str:

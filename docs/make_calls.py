@@ -56,7 +56,11 @@ class _ArrowStream(Protocol):
 _Path = str | os.PathLike[str]
 _Frame = _ArrowStream | Iterable[pa.RecordBatch] | _Path | Sequence[_Path]
 '''
-_OBJECTS = {"tokenizer": "Tokenizer", "run_key": "RunKey", "phrases": "Iterable[str]"}
+_OBJECTS = {
+    "tokenizer": "Tokenizer",
+    "run_key": "RunKey",
+    "phrases": "Iterable[str] | _ArrowStream",
+}
 
 
 def type_of(call: Call, keyword: str, each: Parameter) -> str:

@@ -17,6 +17,7 @@ import hashlib
 import json
 import math
 import re
+import shlex
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -258,7 +259,8 @@ class Budget:
             return
         if not isinstance(run, Note):
             raise BudgetError(
-                f"The budget {self.path} has no note {name}; show it to see its notes."
+                f"The budget {self.path} has no note {name}. Its notes are shown by: beam-dpne account "
+                f"--budget {shlex.quote(self.path)}."
             )
         output = run.output
         with as_budget_error(f"{output} cannot be read"):
@@ -316,7 +318,10 @@ def open_budget(path: str) -> Budget:
     Raises:
       BudgetError: There is none, or it is damaged.
     """
-    command = f"beam-dpne account --budget {path} --create --population NAME --epsilon E --delta D"
+    command = (
+        f"beam-dpne account --budget {shlex.quote(path)} --create --population NAME --epsilon E "
+        "--delta D"
+    )
     file = read_state(path, BUDGET_NAME, _File, option="budget", command=command)
     return Budget(path=path, population=file.population, cap=file.cap)
 

@@ -25,6 +25,7 @@ are refused in step 2, and publish nothing.
 import contextlib
 import dataclasses
 import re
+import shlex
 import types
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -424,8 +425,8 @@ def open_series(path: str) -> Series:
       BudgetError: There is none, or it is damaged.
     """
     command = (
-        f"beam-dpne series create {path} --participants DIR --releases N --releases_per_user C "
-        "--epsilon E --delta D"
+        f"beam-dpne series create {shlex.quote(path)} --participants DIR --releases N "
+        "--releases_per_user C --epsilon E --delta D"
     )
     file = read_state(path, SERIES_NAME, _File, option="series", command=command)
     return Series(

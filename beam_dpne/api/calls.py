@@ -21,8 +21,8 @@ from beam_dpne.api.keywords import (
     document,
     phrases_of,
     plain,
-    with_keywords,
 )
+from beam_dpne.api.messages import with_keywords
 from beam_dpne.errors import UsageError
 from beam_dpne.jobs import console
 from beam_dpne.jobs.accounting import Accounted, account_of, accounted

@@ -216,7 +216,7 @@ def count_phrases(
     rejects: _Path | None = None,
     max_rejected: float = 0.05,
     group: str | None = None,
-    phrases: _Path | Iterable[str],
+    phrases: _Path | Iterable[str] | _ArrowStream,
     phrases_same_people: bool = False,
     groups: str | Sequence[str] | None = None,
     unmakeable: Literal["refuse", "leave_out"] = "refuse",

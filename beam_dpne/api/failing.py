@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from beam_dpne.api.keywords import with_keywords
+from beam_dpne.api.messages import with_keywords
 from beam_dpne.elements import progress
 from beam_dpne.errors import RunError, is_ours, printable_reason
 

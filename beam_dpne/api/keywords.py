@@ -7,7 +7,7 @@ import json
 import os
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from beam_dpne.jobs.made import (
 )
 from beam_dpne.jobs.parameters import Running
 from beam_dpne.jobs.programs import FILES, PROGRAMS
+from beam_dpne.lists.files import names_ngrams
 from beam_dpne.mechanism.plan import GaussianPlan
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.frames import columns_of, leads, name_within
@@ -46,12 +47,6 @@ SHORTER = {
     "group_field": "group",
     "run_key_file": "run_key",
 }
-# A command line with its options, or the name of an option with the word for its value, or one of the
-# longer names, or what `account` calls releases.
-_NAMED = re.compile(
-    r"(beam-dpne \w+(?: [\w./-]+)*)|(?:--(?=[a-z_])|"
-    rf"\b(?=(?:{'|'.join(SHORTER)}|LEDGERS)\b))(\w+)(?: (?!LEDGERS)([A-Z]+)\b)?"
-)
 # What stands in messages, and in the calls of those who know the command line, and is no keyword here.
 _ELSEWHERE = {
     "quiet": " Here it is progress=False.",
@@ -67,6 +62,7 @@ _PLAN = Parameter(
     "The plan: an object, or the path of a JSON file with any of the parameters by their names.",
     name="plan",
     optional=True,
+    requirement="a plan, or the path of a file",
 )
 _PROGRESS = Parameter(
     "Whether progress and advice are shown; warnings and errors always are.",
@@ -276,7 +272,9 @@ def asked_of(
     }
     values = typed_values(values, parameters_in(groups))
     values = {**with_plan(values, given.get("plan"), groups), **fixed}
-    return Asked(Made(groups, values), objects, bool(given.get("progress", True)))
+    progress = given.get("progress")
+    is_shown = _PROGRESS.checked(True if progress is None else progress)
+    return Asked(Made(groups, values), objects, is_shown)
 
 
 def _check_values(call: Call, given: Mapping[str, Any], frame: object) -> None:
@@ -287,10 +285,12 @@ def _check_values(call: Call, given: Mapping[str, Any], frame: object) -> None:
             # They are public, and may be a column.
             continue
         if holds_data(value):
-            remedy = ""
+            remedy = f" It is {known[name].must_be}."
             if name in ("user", "text", "group"):
                 column = name_within(frame, value)
                 remedy = f' Write {name}="{column}".' if column else _OF_COLUMNS
+                if isinstance(value, Mapping | Set):
+                    remedy = f' Give the name of a column: {name}="NAME".'
             raise UsageError(
                 f"`{name}` must be a value of its own and no data, got {type(value).__name__}.{remedy}"
             )
@@ -307,8 +307,9 @@ def _check_values(call: Call, given: Mapping[str, Any], frame: object) -> None:
 
 
 def _check_list(name: str, value: Sequence[Any], known: Parameter, frame: object) -> None:
-    """Raises UsageError if the members of a list are no names or choices, and so may be data."""
+    """Raises UsageError if there is no list of such values, or one that may be data for names."""
     must_be = known.must_be
+    remedy = ""
     columns = columns_of(frame)
     if name in ("user", "text"):
         must_be = "the name of a column, or names of several"
@@ -318,10 +319,11 @@ def _check_list(name: str, value: Sequence[Any], known: Parameter, frame: object
         must_be = "conditions such as 'role=user'"
         are_right = all(isinstance(each, str) and "=" in each for each in value)
     else:
-        are_right = known.several and not (known.choices and {*map(str, value)} - {*known.choices})
+        are_right = known.several and len(value)
+        if not known.several:
+            remedy = " Give the value itself, without a list."
     if not are_right:
-        near = next(filter(None, (did_you_mean(str(each), known.choices) for each in value)), "")
-        raise UsageError(f"`{name}` must be {must_be}, got a list of {len(value):,}.{near}")
+        raise UsageError(f"`{name}` must be {must_be}, got a list of {len(value):,}.{remedy}")
 
 
 def _check_paths(given: Mapping[str, Any], known: Mapping[str, Parameter]) -> None:
@@ -343,7 +345,8 @@ def _check_paths(given: Mapping[str, Any], known: Mapping[str, Parameter]) -> No
         is_folder = name in ("series", "participants", "budget")
         if (is_read or is_folder or name == "plan") and isinstance(value, PATHS):
             path = os.fspath(value)
-            if path not in PROFILES:
+            is_new = name == "budget" and given.get("create") and not _OF_TEXT.search(path)
+            if path not in PROFILES and not is_new:
                 _require_path(name, path, "folder" if is_folder else "file")
         texts = [each for each in several if isinstance(each, str) and is_local(each)]
         if name == "known" and texts and are_several and not any(map(os.path.exists, texts)):
@@ -361,6 +364,8 @@ def _require_path(name: str, text: str, kind: str) -> None:
         if name == "phrases":
             what = "the path of a file or of a release, or a list of phrases"
             remedy = " One phrase is a list, too, of one."
+        if kind == "folder":
+            remedy = " Begin the name of a folder with ./, or make the folder first."
         raise UsageError(
             f"`{name}` must be {what}, got a text of {len(text)} characters, which is no path of this "
             f"machine.{remedy}"
@@ -395,25 +400,6 @@ def with_plan(values: dict[str, Any], plan: object, groups: Groups) -> dict[str,
     return {**values, **in_plan}
 
 
-def with_keywords(text: str) -> str:
-    """Returns a message that names parameters by their keywords; command lines in it stay.
-
-    >>> with_keywords("user_field must be given: text for --like, or beam-dpne check --text_field x.")
-    'user must be given: text for like, or beam-dpne check --text_field x.'
-    >>> with_keywords("--rejects DIR lists them.")
-    'rejects="DIR" lists them.'
-    """
-    return _NAMED.sub(_keyword_of, text)
-
-
-def _keyword_of(found: re.Match[str]) -> str:
-    command, name, value = found.groups()
-    if command or name == "LEDGERS":
-        return command or "releases"
-    keyword = SHORTER.get(name, name)
-    return keyword if value is None else f'{keyword}="{value}"'
-
-
 def plain(value: Any) -> Any:
     """Returns paths as texts, lists as tuples, and numbers of numpy as those of Python."""
     if isinstance(value, os.PathLike):
@@ -423,19 +409,24 @@ def plain(value: Any) -> Any:
     return tuple(map(plain, value)) if isinstance(value, list | tuple) else value
 
 
-def phrases_of(given: object) -> list[str] | None:
-    """Returns phrases in memory, or None if a path, or nothing, is given.
+def phrases_of(given: Any) -> list[str] | pa.Table | None:
+    """Returns phrases in memory, or a table of them, or None if a path, or nothing, is given.
 
     Raises:
-      UsageError: they are no texts.
+      UsageError: they are no texts, or a table that does not name n-grams.
     """
     if given is None or isinstance(given, (*PATHS, Release)):
         return None
-    # A table would give the names of its columns.
     if hasattr(given, "columns") or isinstance(given, Mapping):
+        try:
+            table = pa.table(given)
+        except Exception:
+            table = pa.table({})
+        if names_ngrams(table):
+            return table
         raise UsageError(
-            "`phrases` must be a path, or texts with a phrase each, and no table: give one of its "
-            "columns, or write it into a file with the columns ngram and group, and give the path."
+            "`phrases` must be a path, or texts with a phrase each, or a table with a column ngram, "
+            "and with a column group if each phrase has its own, got a table without a column ngram."
         )
     phrases = list(given) if isinstance(given, Iterable) else [given]
     # Arrow's own values hold texts.
@@ -443,7 +434,8 @@ def phrases_of(given: object) -> list[str] | None:
     texts = [each for each in phrases if isinstance(each, str)]
     if len(texts) < len(phrases):
         raise UsageError(
-            "`phrases` must be a path, or texts with a phrase each, such as a column of a table."
+            "`phrases` must be a path, or texts with a phrase each, such as a column of a table, or a "
+            "table with a column ngram."
         )
     if any("\ud800" <= sign <= "\udfff" for text in texts for sign in text):
         raise UsageError(

@@ -17,6 +17,7 @@ from beam_dpne.accounting.population import (
 )
 from beam_dpne.errors import UsageError
 from beam_dpne.jobs.asking import Accounting
+from beam_dpne.jobs.made import named
 from beam_dpne.jobs.showing import lines_of
 from beam_dpne.storage.directories import check_access
 
@@ -135,8 +136,12 @@ def _changed_budget(asked: Accounting) -> Budget | None:
     """Does the change that is asked for; returns the budget, or None if none is named."""
     given = [name for name, value in vars(asked).items() if value]
     if {*given} - {"json", "same_users"} not in map(set, _USES):
-        uses = "; ".join(map(_as_options, _USES))
-        raise UsageError(f"account takes one of: {uses}; got {_as_options(given) or 'nothing'}.")
+        got = named(given) if given else "nothing"
+        wider = [use for use in _USES if {*given} < {*use}]
+        if given and len(wider) == 1:
+            lacking = [name for name in wider[0] if name not in given]
+            raise UsageError(f"{named(lacking)} must be given as well, got {got}.")
+        raise UsageError(f"account takes one of: {'; '.join(map(named, _USES))}; got {got}.")
     if asked.budget is None:
         return None
     check_access([asked.budget], [])
@@ -155,10 +160,6 @@ def _changed_budget(asked: Accounting) -> Budget | None:
     if asked.remove:
         budget.remove(asked.remove)
     return budget
-
-
-def _as_options(names: Sequence[str]) -> str:
-    return " ".join(name.upper() if name == "ledgers" else f"--{name}" for name in names)
 
 
 def _read(asked: Accounting) -> list[CountedLedger]:

@@ -1,6 +1,7 @@
 """The budget of a run: the run is noted before it starts, and settled when its release is published."""
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -53,11 +54,12 @@ def kept_budget(made: Made, private: PrivateRun, showing: Showing) -> Iterator[N
         yield
         return
     budget = open_budget(path)
-    command = f"beam-dpne account --budget {path}"
+    command = f"beam-dpne account --budget {shlex.quote(path)}"
     note = checked_note(budget, made, private.plan, run_key=key_digests(private))
     left = (
         f"the budget counts this run as spent. Once its release is there: {command} "
-        f"--settle {output}. If its job has ended and nothing was published: {command} --remove {note}."
+        f"--settle {shlex.quote(output)}. If its job has ended and nothing was published: {command} "
+        f"--remove {note}."
     )
     try:
         yield
@@ -99,7 +101,7 @@ def charged_budget(made: Made, private: PrivateRun, showing: Showing) -> Iterato
     except BaseException:
         showing.tell(
             "the budget counts this run as spent. Nobody has seen a release of it, so that its note "
-            f"may be removed: beam-dpne account --budget {path} --remove {note}."
+            f"may be removed: beam-dpne account --budget {shlex.quote(path)} --remove {note}."
         )
         raise
 

@@ -7,7 +7,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_dpne.documents.masks import TextRules, advice
 from beam_dpne.documents.run_keys import tokenizer_identity
@@ -18,7 +20,6 @@ from beam_dpne.jobs.parameters import Input, Tokenizing
 from beam_dpne.jobs.showing import Showing
 from beam_dpne.lists.left_out import read_stop_list
 from beam_dpne.reading.encodings import are_utf8
-from beam_dpne.reading.field_errors import NOT_SHOWN
 from beam_dpne.reading.files import InputFile, match_inputs
 from beam_dpne.reading.frames import Frame, frame_file
 from beam_dpne.reading.ids import is_text
@@ -27,17 +28,16 @@ from beam_dpne.reading.options import (
     Grouping,
     ReadOptions,
     extension_of,
+    format_of,
     names_of,
     one_or_several,
 )
 from beam_dpne.reading.records import FirstRecords, check_fields, names_without_wanted
-from beam_dpne.validation import made_from, parameters_of, told_value
+from beam_dpne.validation import first_names, made_from, parameters_of, told_value
 
 # Fewer users are not judged. Nearly each record has a user of its own if so many have.
 _FEWEST_USERS = 100
 _SHARE = 0.99
-# Fields that an error names at most.
-_SHOWN = 60
 OF_RECORDS = (
     "have a user of their own. If --user_field names records and not people, each record would be its "
     "own user, and no person would be protected."
@@ -56,6 +56,11 @@ OF_UTF8 = (
     "The first texts are of UTF-8, and are read by another encoding, which makes several letters of "
     "one: leave --encoding out."
 )
+OF_QUOTES = (
+    "Some of the first records have a blank before an opening quote, so that the quotes are read as "
+    "part of the field: take the blanks beside the delimiters out."
+)
+_AFTER_BLANKS = pc.MatchSubstringOptions(r'(?s)^\s+".*"\s*$')
 SECRET = "This line is for the operator only; it is as secret as the data."
 
 
@@ -147,16 +152,13 @@ def read_inputs(
     try:
         first = check_fields(files, reading)
     except InputError as error:
-        named = [file for file in files if file.path in str(error)]
-        # The name of a file may begin with that of another one.
-        named.sort(key=lambda file: len(file.path), reverse=True)
-        is_shown = shows_fields and showing.names_fields
-        names = names_without_wanted(named[:1], reading) if is_shown else ()
+        lacking = [file for file in files if file.path == error.path]
+        is_shown = lacking and shows_fields and showing.names_fields
+        names = names_without_wanted(lacking[0], reading) if is_shown else ()
         if not "".join(names).isprintable() or all(name in str(error) for name in names):
             raise
-        told = str(error).partition(" It has the fields ")[0].replace(NOT_SHOWN, "")
         raise type(error)(
-            f"{told} It has the fields {', '.join(names[:_SHOWN])}. {SECRET}"
+            f"{error.beside} It has the fields {first_names(names)}. {SECRET}"
         ) from None
     if isinstance(tokenizer, str) and not showing.quiet:
         for note in advice(first.texts, tokenizer):
@@ -164,7 +166,18 @@ def read_inputs(
     named = reading.encoding
     if named and is_text(first.texts.type) and are_utf8(first.texts.to_pylist(), named):
         showing.advise(f"{OF_UTF8} {SECRET}")
+    is_quoted = any(reading.is_quoted(format_of(file.path, reading.input_format)) for file in files)
+    if is_quoted and any(map(_are_after_blanks, (first.users, first.texts))):
+        showing.advise(f"{OF_QUOTES} {SECRET}")
     return files, reading, first
+
+
+def _are_after_blanks(fields: pa.Array) -> bool:
+    """Whether one of some fields has blanks and then quotes around it, as CSV does not read them."""
+    if not is_text(fields.type):
+        return False
+    found = pc.call_function("match_substring_regex", [fields], _AFTER_BLANKS)
+    return bool(np.any(found.to_numpy(zero_copy_only=False)))
 
 
 def are_of_records(documents: int, users: int, reading: ReadOptions) -> bool:

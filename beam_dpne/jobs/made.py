@@ -63,6 +63,9 @@ class Made:
             # Its libraries take time to load, which runs of no series do without.
             from beam_dpne.accounting.series import with_share
 
+            for each in parameters:
+                if each.name == "series":
+                    each.checked(given["series"])
             given = with_share(given)
         missing = [each for each in parameters if each.required and each.name not in given]
         if not whole:
@@ -100,8 +103,17 @@ def _about_missing(missing: Sequence[Parameter]) -> UsageError:
         only = missing[0]
         choices = f" It is one of {', '.join(only.choices)}." if only.choices else ""
         return UsageError(f"`{only.name}` must be given. {only.help}{choices}")
-    *others, last = (f"`{each.name}`" for each in missing)
-    return UsageError(f"{', '.join(others)} and {last} must be given.")
+    return UsageError(f"{named([each.name for each in missing])} must be given.")
+
+
+def named(names: Sequence[str]) -> str:
+    """Returns names of parameters for a message.
+
+    >>> named(["delta"]), named(["users", "epsilon", "delta"])
+    ('`delta`', '`users`, `epsilon` and `delta`')
+    """
+    *others, last = (f"`{name}`" for name in names)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def typed_values(given: Mapping[str, Any], known: Mapping[str, Parameter]) -> dict[str, Any]:

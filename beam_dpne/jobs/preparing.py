@@ -6,6 +6,8 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from beam_dpne.accounting.expense import PLANS, Plan
 from beam_dpne.bayesian.plan import ProbabilitiesPlan
 from beam_dpne.documents.blocks import GROUP
@@ -100,7 +102,7 @@ def prepare(
     *,
     frame: Frame | None = None,
     run_key: RunKey | None = None,
-    phrases: Sequence[str] | None = None,
+    phrases: Sequence[str] | pa.Table | None = None,
     shows_fields: bool = False,
 ) -> Prepared:
     """Checks all that a run checks before it reads its input as a whole.
@@ -339,7 +341,7 @@ def _listed(
     *,
     plan: Plan | None,
     tokenizer: str | Tokenizer,
-    phrases: Sequence[str] | None,
+    phrases: Sequence[str] | pa.Table | None,
 ) -> "KnownNgrams | PublicCounts | PhraseList | None":
     """Returns the public list of a run, or None if it has none; also without a plan, as for `check`."""
     if KnownLists in made:

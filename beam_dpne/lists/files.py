@@ -32,7 +32,7 @@ from beam_dpne.release.parts import parse_copied
 from beam_dpne.release.places import is_release
 from beam_dpne.release.reading import Release, read_release
 from beam_dpne.storage.directories import absolute_path
-from beam_dpne.validation import told_name
+from beam_dpne.validation import first_names, told_name
 
 TEXT = "text"
 TABLE = "table"
@@ -50,7 +50,6 @@ _COUNTED = re.compile("([^\t]*)\t([0-9]+)")
 # How JSON, and a language model in ARPA format, begin.
 _NO_TEXT = ('{"', "[{", "\\data\\")
 _LONGEST_HEAD = 2**20
-_SHOWN = 10
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -157,9 +156,9 @@ def read_table(name: str, path: str) -> Listed:
       InputError: if it cannot be read, or does not name n-grams.
     """
     table = _columns(name, path, kind_of(name, path))
-    if not {NGRAM, _ITEM} & {*table.column_names}:
+    if not names_ngrams(table):
         names = table.column_names
-        remedy = f"It has the columns {', '.join(map(told_name, names[:_SHOWN]))}." if names else ""
+        remedy = f"It has the columns {first_names(list(map(told_name, names)))}." if names else ""
         if len(names) == 1 and ";" in names[0]:
             remedy = (
                 "Semicolons stand between its fields: write it with commas, or with tabs as .tsv."
@@ -167,7 +166,12 @@ def read_table(name: str, path: str) -> Listed:
         raise InputError(
             f"`{name}` must be a table with a column {NGRAM} or {_ITEM}, got {path}. {remedy}".rstrip()
         )
-    return _listed(name, table)
+    return listed_in(name, table)
+
+
+def names_ngrams(table: pa.Table) -> bool:
+    """Whether a table has a column of n-grams or items."""
+    return bool({NGRAM, _ITEM} & {*table.column_names})
 
 
 def read_released(name: str, path: str) -> tuple[Release, Listed]:
@@ -180,7 +184,7 @@ def read_released(name: str, path: str) -> tuple[Release, Listed]:
     release = read_release(path)
     if release.program == "bayesian":
         raise InputError(f"`{name}` must be a release of ngrams or set-union, got {path}.")
-    return release, _listed(name, release.table())
+    return release, listed_in(name, release.table())
 
 
 def listed_codes(name: str, listed: Listed) -> EncodedTokens:
@@ -278,7 +282,7 @@ def _rows_of_json(data: bytes) -> pa.Table:
     return pa.table(columns)
 
 
-def _listed(name: str, table: pa.Table) -> Listed:
+def listed_in(name: str, table: pa.Table) -> Listed:
     """Returns the n-grams of a table and their groups, or the items of a set union as words.
 
     Rows without a text or without a group that can be used are left out.

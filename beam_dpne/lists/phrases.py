@@ -29,6 +29,7 @@ from beam_dpne.lists.files import (
     TEXT,
     Listed,
     kind_of,
+    listed_in,
     read_released,
     read_table,
     release_description,
@@ -40,6 +41,7 @@ from beam_dpne.reading.columns import group_fault
 from beam_dpne.reading.files import InputFile, line_blocks, sha256_of
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.storage.directories import check_access
+from beam_dpne.validation import first_names
 
 if TYPE_CHECKING:
     from beam_dpne.storage.directories import PipelineOptions
@@ -158,7 +160,7 @@ class _Found(NamedTuple):
 
 
 def read_phrases(
-    source: ListedPhrases | Sequence[str],
+    source: ListedPhrases | Sequence[str] | pa.Table,
     asked: CountedPhrases,
     tokenizer: str | Tokenizer,
     *,
@@ -171,7 +173,8 @@ def read_phrases(
     """Returns the phrases of a list.
 
     Args:
-      source: where the list is, or the phrases themselves, which are read as lines.
+      source: where the list is, or the phrases themselves, which are read as lines, or a table of them,
+        which is read as one of a file.
       asked: in which groups they are counted, and what is done with those of no text.
       tokenizer: that of the run, with its rules. It splits lines and the phrases of a table; those of a
         release that was made with it are taken as they are.
@@ -190,6 +193,12 @@ def read_phrases(
     if isinstance(source, ListedPhrases):
         check_access([source.phrases], [], options)
         found = _read(source, tokenizer, inputs, reading)
+    elif isinstance(source, pa.Table):
+        table = listed_in("phrases", source)
+        entries = _as_listed(table, tokenizer, as_they_are=False)
+        texts = [" ".join(split_ngram(each.text)) for each in entries]
+        refuse_texts("phrases", texts, inputs, reading)
+        found = _Found(entries, None, "the table", table.unusable)
     else:
         refuse_texts("phrases", source, inputs, reading)
         lines = _of_lines(source, tokenizer, "phrases in memory")
@@ -344,11 +353,9 @@ def _usable(entries: list[_Entry], *, leaves_out: bool) -> list[_Entry]:
             seen.add((each.group, tokens))
             kept.append(each)
     if faults and not leaves_out:
-        shown = ", ".join(faults[:_MOST_SHOWN])
-        more = f" and {len(faults) - _MOST_SHOWN} more" if len(faults) > _MOST_SHOWN else ""
         raise UsageError(
             "`phrases` must be distinct phrases that the tokenizer makes of texts, got "
-            f"{shown}{more}. Correct the list, or set `unmakeable=leave_out`."
+            f"{first_names(faults, _MOST_SHOWN)}. Correct the list, or set `unmakeable=leave_out`."
         )
     return kept
 

@@ -16,7 +16,7 @@ from beam_dpne.reading.held import FRAME
 from beam_dpne.reading.nested import conditions_of
 from beam_dpne.reading.options import DELIMITED, ReadOptions
 from beam_dpne.reading.row_groups import paths_of, place_of
-from beam_dpne.validation import MOST_TOLD, did_you_mean, told_name
+from beam_dpne.validation import MOST_TOLD, did_you_mean, first_names, told_name
 
 # What ends the error about a frame, whose columns may be the first record of a file without a header.
 _OF_FRAMES = (
@@ -24,10 +24,8 @@ _OF_FRAMES = (
     "`user_field` and `text_field`. If they are a record, read the file again as one without a header "
     "line."
 )
-# It is left out where the operator is shown the fields.
-NOT_SHOWN = " Its fields are not shown, since they may be data: look at its first line."
+_NOT_SHOWN = " Its fields are not shown, since they may be data: look at its first line."
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_.\-]{1,64}", re.ASCII)
-_SHOWN = 30
 
 
 def named_fields(options: ReadOptions) -> tuple[tuple[str, str], ...]:
@@ -80,7 +78,8 @@ def absent_field(
         remedy := text_formats.remedy_of_delimiter(names, item.kind, options)
     ):
         return AbsentFieldError(
-            f"{item.file.path} must have its fields apart, got a line without them. {remedy}"
+            f"{item.file.path} must have its fields apart, got a line without them. {remedy}",
+            path=item.file.path,
         )
     padded = [name for name in names if name.strip() != name]
     names = [name for name in names if _IDENTIFIER.fullmatch(name)]
@@ -98,7 +97,9 @@ def absent_field(
     outer = field.partition(".")[0].removesuffix("[]")
     beside = [name for name in like if "." not in field or name.partition(".")[0] == outer]
     names = beside or [name for name in names if "." not in name]
-    if item.kind in DELIMITED and any(name.strip() == field for name in padded):
+    # What is left out where the operator is shown the fields.
+    there = ""
+    if item.kind in DELIMITED and any(name.strip().strip('"') == field for name in padded):
         told = (
             " It is there with a blank beside it: take the blanks beside the delimiters out of the "
             "header line and the others."
@@ -106,13 +107,13 @@ def absent_field(
     elif not told and is_frame:
         told = _OF_FRAMES
     elif not told and item.kind in DELIMITED:
+        there = _NOT_SHOWN
         told = (
-            f"{NOT_SHOWN} Name them with `user_field` and `text_field`. If the file has no header "
+            " Name them with `user_field` and `text_field`. If the file has no header "
             "line, set `columns` to the names of all its fields; if another sign stands between "
             "them, set `delimiter` to it."
         )
     elif not told and names:
-        told = f" It has the fields {', '.join(names[:_SHOWN])}."
-    return AbsentFieldError(
-        f"`{option}` must name a field of {item.file.path}, got {got}, {why}.{told}"
-    )
+        there = f" It has the fields {first_names(names)}."
+    said = f"`{option}` must name a field of {item.file.path}, got {got}, {why}."
+    return AbsentFieldError(f"{said}{there}{told}", path=item.file.path, beside=f"{said}{told}")

@@ -48,7 +48,8 @@ from beam_dpne.reading.table_versions import IcebergFile, is_iceberg
 from beam_dpne.reading.text_items import Part, is_array_of, opened, read_text
 from beam_dpne.validation import did_you_mean
 
-_SHOWN = 30
+# Records of a file of JSON in which its fields are looked for.
+_FIRST = 30
 # How JSON begins, and no header line.
 _JSON = re.compile(r'\s*(?:\[\s*)?\{\s*"')
 _CHECKED_FILES = 8
@@ -251,13 +252,13 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions) -> FirstRecor
         (reason,) = reasons
         raise InputError(
             f"`user_field` must name {IDS} in {first.file.path}, got `user_field="
-            f"{_told(options.user_fields)}`: {reason}. {OF_USERS[reason]}"
+            f"{_named(options.user_fields)}`: {reason}. {OF_USERS[reason]}"
         )
     for reason, remedy in ((BAD_TEXT, OF_LISTS), (BAD_TOKENS, OF_TEXTS)):
         if not usable and reasons == {reason}:
             raise InputError(
                 f"`text_field` must be right for the tokenizer in {first.file.path}, got `text_field="
-                f"{_told(options.text_fields)}`: {reason}. {remedy}"
+                f"{_named(options.text_fields)}`: {reason}. {remedy}"
             )
     if not documents:
         return FirstRecords(pa.array([], pa.string()), pa.array([], pa.string()))
@@ -309,13 +310,15 @@ def _require_list(item: WorkItem, reasons: set[str], options: ReadOptions) -> No
             f"{path} must have an object for each record, got one object that has a list of objects. "
             f"If they are the records, name the list with records{also}: `records=statuses` for "
             '{"statuses": [{…}]}, `records=chats.list[].messages` for {"chats": {"list": [{"messages": '
-            "[{…}]}]}}."
+            "[{…}]}]}}.",
+            path=path,
         )
     if options.records is not None and prefix_of(options.records) not in map(prefix_of, lists):
         raise InputError(
             f"`records` must name a list of objects in {path}, got `records={options.records!r}`, "
             f"which its beginning does not have.{did_you_mean(options.records, lists)} A list on "
-            "the way to it has [] after its name, as in chats.list[].messages."
+            "the way to it has [] after its name, as in chats.list[].messages.",
+            path=path,
         )
 
 
@@ -361,25 +364,22 @@ def _option_without_field(item: WorkItem, reasons: set[str], options: ReadOption
     return next((option for option, _ in _nowhere(item, options)), "")
 
 
-def _told(fields: Sequence[str]) -> str:
+def _named(fields: Sequence[str]) -> str:
     """Returns names of fields that are there, as messages have them."""
     return repr(fields[0]) if len(fields) == 1 else ",".join(fields)
 
 
-def names_without_wanted(files: Sequence[InputFile], options: ReadOptions) -> Sequence[str]:
-    """Returns the fields of the first of the files that lacks a wanted one, as secret as the data.
+def names_without_wanted(file: InputFile, options: ReadOptions) -> Sequence[str]:
+    """Returns the fields of a file that lacks a wanted one, as secret as the data.
 
-    They are those of the header, of the Parquet file, or of the first records; none if all files have
-    the wanted fields, or one cannot be read.
+    They are those of the header, of the Parquet file, or of the first records; none if it has all
+    wanted fields, or cannot be read.
     """
     wanted = {name.replace("[]", "") for _, name in named_fields(options)}
-    with contextlib.suppress(InputError):
-        for file in files[:_CHECKED_FILES]:
-            item = WorkItem(file, format_of(file.path, options.input_format))
-            with guarded(file.path):
-                names = _names_in(item, options)
-            if not wanted <= {*names, *dict(file.fields)}:
-                return names
+    with contextlib.suppress(InputError), guarded(file.path):
+        names = _names_in(WorkItem(file, format_of(file.path, options.input_format)), options)
+        if not wanted <= {*names, *dict(file.fields)}:
+            return names
     return ()
 
 
@@ -420,7 +420,7 @@ def _records_of(item: WorkItem, options: ReadOptions) -> list[dict[str, object]]
         records = (json.loads(line) for _, line, _ in lines if line.strip())
         if is_array_of(text, item.kind, options):
             records = _elements_of(text, options)
-        found.extend(itertools.islice(records, _SHOWN))
+        found.extend(itertools.islice(records, _FIRST))
     return [record for record in found if isinstance(record, dict)]
 
 

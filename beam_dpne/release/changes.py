@@ -284,8 +284,8 @@ def differences(old: Release, new: Release, left_out: Collection[str] = ()) -> l
       left_out: Names of what the reader must not see, as in `report.PARTS`.
     """
     found = [
-        f"The {name} is {_told(value_of(old))} in the old release and {_told(value_of(new))} in the "
-        "new one, so what changed may be due to that."
+        f"The {name} is {_quoted(value_of(old))} in the old release and {_quoted(value_of(new))} in "
+        "the new one, so what changed may be due to that."
         for name, (part, value_of) in _NAMED.items()
         if part not in left_out and value_of(old) != value_of(new)
     ]
@@ -307,7 +307,7 @@ def _whom_a_series_counts(series: Mapping[str, Any]) -> str:
     )
 
 
-def _told(value: str | None) -> str:
+def _quoted(value: str | None) -> str:
     return "not stated" if value is None else f'"{shown(value)}"'
 
 

@@ -211,15 +211,37 @@ def test_phrases_in_memory_are_counted_as_those_of_a_file(commanded, table, kind
         ([], "at least one phrase, got none"),
         (["phrases.txt"], "no list of paths"),
         (["\ud83d x"], "half of one"),
-        (pd.DataFrame({"ngram": ["good"]}), "with the columns ngram and group"),
+        (pd.DataFrame({"phrase": ["good"]}), "got a table without a column ngram"),
+        (pd.DataFrame({"ngram": ["good"], "group": ["a"]}), "`group` must be given with a list"),
+        (pd.DataFrame({"ngram": ["good", None]}), "got 1 other rows in the table"),
+        (pd.DataFrame({"ngram": [7, tokenizers.CANARY]}), "a table without a column ngram"),
         ("good morning", "got a text of 12 characters, which is no path of this machine"),
-        ({"ngram": ["good morning"]}, "and no table: give one of its columns"),
+        ({"phrase": ["good morning"]}, "got a table without a column ngram"),
+        ({"ngram": ["good\\morning"]}, "must have the escapes of releases"),
         (["good morning", "Good morning!"], "equal to another one"),
     ],
 )
 def test_wrong_phrases_in_memory_are_refused(table, phrases, said):
     with pytest.raises(ValueError, match=said):
         called("count", table, phrases=phrases)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.table, pd.DataFrame, dict, pytest.param("polars", marks=pytest.mark.readers)]
+)
+def test_a_table_of_phrases_is_counted_in_its_groups_as_that_of_a_file(table, kind):
+    if kind == "polars":
+        kind = pytest.importorskip("polars").DataFrame
+    listed = {"ngram": ["good morning", "nobody", "good morning"], "group": ["a", "b", "b"]}
+    release = called("count", table, phrases=kind(listed), group="team")
+    pq.write_table(pa.table(listed), "phrases.parquet")
+    of_file = called("count", table, phrases="phrases.parquet", group="team")
+    names = ["group", "ngram"]
+    assert release.table().select(names) == of_file.table().select(names)
+    rows = {(row["group"], row["ngram"]): row for row in release.table().to_pylist()}
+    assert rows["a", "good morning"]["users_low"] <= 200 <= rows["a", "good morning"]["users_high"]
+    assert rows["b", "nobody"]["users_low"] == 0
+    assert release.public_lists[0]["kind"] == "given"
 
 
 @pytest.mark.parametrize("kind", [pa.Table.to_pandas, pa.Table.to_reader, None])
@@ -230,6 +252,9 @@ def test_the_texts_of_the_input_are_no_phrases_and_are_not_quoted(table, kind):
     with pytest.raises(UsageError, match="must not be private data") as refused:
         called("count", frame, phrases=read.column("message").to_pylist())
     assert "morning" not in str(refused.value)
+    frame = "notes.parquet" if kind is None else kind(table)
+    with pytest.raises(UsageError, match="must not be private data"):
+        called("count", frame, phrases=read.rename_columns({"message": "ngram"}).select(["ngram"]))
 
 
 def test_phrases_in_memory_are_no_release_of_the_same_people(table):
@@ -797,7 +822,7 @@ def test_a_check_finds_in_a_frame_what_the_command_finds_in_its_file(cli, tmp_pa
         ("1 of the ids are other spellings", True),
         ("2 of the ids may stand for nobody", True),
         ("12.50% of the records are rejected, so that a run fails", True),
-        (": normalize_users makes such ids one", False),
+        (": normalize_users=True makes such ids one", False),
         ('which rejects="DIR" lists: user is null', False),
     ):
         assert said in told

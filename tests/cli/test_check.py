@@ -121,6 +121,33 @@ def test_utf8_that_is_read_by_another_encoding_is_told(cli, tmp_path):
         assert ("The first texts are of UTF-8" in ended.err) == is_told
 
 
+@pytest.mark.parametrize(
+    ("name", "row", "options", "is_told"),
+    [
+        ("a.csv", 'u{n}, "see you {n}"', (), True),
+        ("a.csv", ' "u{n}",see you {n}', (), True),
+        ("a.csv", 'u{n};\t"see you {n}"', ("--delimiter", "semicolon"), True),
+        ("a.tsv", 'u{n}\t "see you {n}"', ("--quoting", "quoted"), True),
+        ("a.tsv", 'u{n}\t "see you {n}"', (), False),
+        ("a.csv", 'u{n},"see, you {n}"', (), False),
+        ("a.csv", 'u{n}, see "you" {n}', (), False),
+        ("a.jsonl", '{{"user": "u{n}", "text": " \\"see you {n}\\""}}', (), False),
+    ],
+)
+def test_quotes_of_csv_behind_a_blank_are_told_without_data(
+    cli, tmp_path, name, row, options, is_told
+):
+    header = {"a.jsonl": "", "a.tsv": "user\ttext\n"}.get(name, "user,text\n")
+    if "semicolon" in options:
+        header = "user;text\n"
+    rows = [row.format(n=n % 40) for n in range(80)]
+    path = write(tmp_path / name, header + "\n".join(rows) + "\n")
+    ended = cli("check", "ngrams", "--input", path, *options)
+    assert ended.status == 0, ended.err
+    assert ("have a blank before an opening quote" in ended.err) == is_told
+    assert "see" not in ended.out + ended.err
+
+
 def test_nothing_looks_wrong_only_where_nothing_else_was_told(check):
     """What is told of the first texts, or of a large delta, stands on stderr."""
     html = notes(2000, text="<b>see</b> you")

@@ -623,7 +623,8 @@ def test_an_archive_without_a_format_in_its_name_is_told_a_name() -> None:
         format_of("notes.zip")
 
 
-def test_a_blank_beside_a_name_of_the_header_is_told(tmp_path) -> None:
-    path = str(write(tmp_path / "a.csv", "user, text\na, see you\n"))
+@pytest.mark.parametrize("header", ["user, text", 'user, "text"'])
+def test_a_blank_beside_a_name_of_the_header_is_told(tmp_path, header) -> None:
+    path = str(write(tmp_path / "a.csv", f"{header}\na, see you\n"))
     with pytest.raises(InputError, match=r"with a blank beside it: take the blanks .* out"):
         check_fields(match_inputs([path]), ReadOptions())
