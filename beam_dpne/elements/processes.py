@@ -29,14 +29,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from multiprocessing import connection
 from typing import Any, TypeVar
 
-import numpy as np
-import pyarrow as pa
-
 from beam_dpne.elements import progress
+from beam_dpne.elements.nameless_files import read, written
 from beam_dpne.errors import RunError
 
-# Arrays begin at multiples of this number of bytes.
-_ALIGNMENT = 64
 # What a fork sends: a value of its answer, the end of the answer, an error, progress.
 _VALUE, _END, _ERROR, _PROGRESS = b"VEX."
 # Linux sends at most 253 files with a message; a message that is not the last one has this text.
@@ -45,8 +41,6 @@ _FILES_OF_A_MESSAGE, _MORE = 250, b"+"
 _SECONDS_ON_THE_WAY = 0.01
 # PR_SET_PDEATHSIG of Linux.
 _END_WITH_PARENT = 1
-# Smaller files are read, since to map one costs more than to copy it.
-_READ_BYTES = 2**16
 # What the C library's mallopt calls M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, with the bytes that are
 # kept: so many at the end of the heap, and arrays of at most so many, the most that it accepts.
 _KEPT = {-1: 2**26, -3: 2**25}
@@ -88,14 +82,14 @@ class Processes:
     def offer(self, request: Any) -> Generator[Any, None, None]:
         """Gives a request to a fork that is idle, or a new one; yields what others answer till then."""
         while len(self._busy) == self._most:
-            yield from self._answered(_read)
+            yield from self._answered(read)
         idle = self._forks.keys() - self._busy
         self._send([idle.pop() if idle else self._fork()], request)
 
     def rest(self) -> Generator[Any, None, None]:
         """Yields what is left of the answers."""
         while self._busy:
-            yield from self._answered(_read)
+            yield from self._answered(read)
 
     def stream(self, requests: Iterable[Any]) -> Generator[Any, None, None]:
         """Yields the values of the answers to all requests, in any order."""
@@ -159,7 +153,7 @@ class Processes:
         return ours
 
     def _send(self, forks: list[socket.socket], request: Any, gathered: Sequence[int] = ()) -> None:
-        with _written(request) as file:
+        with written(request) as file:
             for each in forks:
                 _tell(each, [file, *gathered])
                 self._busy.add(each)
@@ -174,7 +168,7 @@ class Processes:
                 self._busy.remove(each)
             else:
                 if said[0] == _ERROR:
-                    raise _read(files[0])
+                    raise read(files[0])
                 yield value_in(files[0])
                 _tell(each)
 
@@ -420,7 +414,7 @@ def _serve(parent: socket.socket, answer: Callable[..., Iterable[Any]]) -> None:
             files = _received(parent)
             if not files:
                 return
-            for value in answer(*map(_read, files)):
+            for value in answer(*map(read, files)):
                 # The parent says when it is done with a value; the next one is computed meanwhile.
                 is_done = is_done or bool(parent.recv(1))
                 _say(parent, _VALUE, value)
@@ -459,43 +453,5 @@ def _say_progress(parent: socket.socket, said: progress.Step | progress.Snapshot
 
 
 def _say(parent: socket.socket, kind: int, value: Any) -> None:
-    with _written(value) as file:
+    with written(value) as file:
         _send_files(parent, bytes([kind]), [file])
-
-
-@contextlib.contextmanager
-def _written(value: Any) -> Iterator[int]:
-    """Yields a file without a name: the numbers of bytes, the pickle and the arrays of a value."""
-    arrays: list[memoryview] = []
-    pickled = pickle.dumps(value, 5, buffer_callback=lambda array: arrays.append(array.raw()))
-    parts = [pickled, *arrays]
-    sizes = np.array([len(parts), *(memoryview(part).nbytes for part in parts)])
-    file = os.memfd_create("beam_dpne")
-    try:
-        with open(file, "wb", closefd=False) as written:
-            for part in (sizes.data, *parts):
-                written.write(part)
-                written.write(bytes(-memoryview(part).nbytes % _ALIGNMENT))
-        yield file
-    finally:
-        os.close(file)
-
-
-def _read(file: int) -> Any:
-    """Returns the value in a file; its arrays are parts of the file, and cannot be written."""
-    size = os.fstat(file).st_size
-    if size <= _READ_BYTES:
-        content = pa.py_buffer(os.pread(file, size, 0))
-    else:
-        with pa.memory_map(f"/proc/self/fd/{file}") as mapped:
-            content = mapped.read_buffer()
-    os.close(file)
-    (count,) = np.frombuffer(content, np.int64, 1).tolist()
-    sizes = np.frombuffer(content, np.int64, count, offset=8)
-    start = 8 + sizes.nbytes
-    parts = []
-    for size in sizes.tolist():
-        start += -start % _ALIGNMENT
-        parts.append(content.slice(start, size))
-        start += size
-    return pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301

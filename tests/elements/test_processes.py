@@ -421,7 +421,8 @@ def faults_of_freed_arrays() -> tuple[int, int]:
     faults = []
     for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        del (arrays := [np.ones(3 * 2**17) for _ in range(10)])[:]
+        for array in [np.ones(3 * 2**17) for _ in range(10)]:
+            del array
         faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     return faults[0], faults[-1]
 
