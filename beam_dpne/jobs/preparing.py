@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import sys
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +13,7 @@ from beam_dpne.documents.blocks import GROUP
 from beam_dpne.documents.private_run import PrivateRun
 from beam_dpne.documents.run_keys import RunKeyFile, can_be_read_by_others
 from beam_dpne.documents.tokenizers import Tokenizer, check_alone, resolve_tokenizer
-from beam_dpne.elements.processes import can_fork
 from beam_dpne.errors import UsageError, withhold_unhandled
-from beam_dpne.jobs import limits
 from beam_dpne.jobs.arguments import misspelt, runner_of, unknown_argument
 from beam_dpne.jobs.deltas import refuse_too_large_delta, warn_of_large_delta
 from beam_dpne.jobs.inputs import (
@@ -30,7 +27,6 @@ from beam_dpne.jobs.inputs import (
 )
 from beam_dpne.jobs.made import Made
 from beam_dpne.jobs.parameters import (
-    MOST_WORKERS,
     FailureLogging,
     Input,
     Rejecting,
@@ -40,6 +36,7 @@ from beam_dpne.jobs.parameters import (
 )
 from beam_dpne.jobs.series import check_series, placed
 from beam_dpne.jobs.showing import Showing
+from beam_dpne.jobs.workers import check_workers, workers_of
 from beam_dpne.lists.copies import refuse_input
 from beam_dpne.lists.parameters import CountedPhrases, KnownLists, ListedPhrases, PublicCounting
 from beam_dpne.mechanism.randomness import RunKey
@@ -121,11 +118,12 @@ def prepare(
       BeamDpneError, ValueError, FileNotFoundError: the run would be refused.
     """
     options = _beam_options(beam_arguments, made.names)
-    workers = _workers(made, options, showing)
+    check_workers(made, options)
     _check_places(made, options)
     chosen = tokenizer or tokenizer_name(made)
     inputs = frame or made[Input].input
     corpus = _corpus(made, inputs, chosen, showing, shows_fields=shows_fields)
+    workers = workers_of(made, options, corpus.files, corpus.reading, showing)
     ruled = _ruled(made, chosen)
     key = run_key or _run_key(made, options)
     plan = next((made[kind] for kind in PLANS.values() if kind in made), None)
@@ -192,45 +190,6 @@ def _pipeline_options(options: "_Options") -> Any:
 
 def _is_template(options: "_Options") -> bool:
     return options is not None and options.is_template
-
-
-def _workers(made: Made, options: "_Options", showing: Showing) -> int | None:
-    """Returns the number of processes of the local driver; None if Beam runs the job.
-
-    Raises:
-      UsageError: a number is given, and Beam runs the job.
-    """
-    given = made[Running].workers
-    if options is not None and options.runner is not None:
-        if given is not None:
-            raise UsageError(
-                f"`workers` must be left out with --runner, got `workers={given}`: it is the number of "
-                "processes on this machine. An engine has options of its own for its workers, such as "
-                "--max_num_workers of Dataflow and --parallelism of Flink."
-            )
-        return None
-    wanted = min(limits.cores(), MOST_WORKERS) if given is None else given
-    if wanted > 1 and sys.platform == "linux" and not can_fork():
-        showing.advise(
-            "one process does all the work, since this system gives no memory without a name "
-            "(memfd_create), in which several would share the data."
-        )
-        return 1
-    return wanted if given is not None else _within_memory(wanted, showing)
-
-
-def _within_memory(wanted: int, showing: Showing) -> int:
-    """Returns the number of processes that the memory of this run allows; tells if it is smaller."""
-    available = limits.memory()
-    if available is None:
-        return wanted
-    fitting = max(1, available // limits.MEMORY_OF_PROCESS)
-    if fitting < wanted:
-        showing.advise(
-            f"there are {wanted} cores, and {fitting} of them work, since this run may use "
-            f"{available / 2**20:,.0f} MiB of memory; workers sets another number of processes."
-        )
-    return min(wanted, fitting)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

@@ -21,7 +21,6 @@ from beam_dpne.jobs.parameters import FailureLogging, Rejecting, Running, Writin
 from beam_dpne.jobs.preparing import Prepared
 from beam_dpne.jobs.series import settle, started_series
 from beam_dpne.jobs.showing import Showing, is_whole
-from beam_dpne.reading.files import text_bytes
 from beam_dpne.release.places import LEDGER_NAME, real_path
 from beam_dpne.release.publishing import refuse_other_input
 from beam_dpne.release.reading import decode_ledger
@@ -105,11 +104,6 @@ def _not_failed_once_published(output: str, showing: Showing) -> Iterator[None]:
         showing.tell(is_whole(f"Its run ended with {kind_of(error)} after that."))
 
 
-# Bytes of an input below which a new process is not started. It is an estimate from processor times of
-# 4 and 16 MiB of public titles, of what two processes save and of what the start of a new one costs.
-_SHARED_BYTES = 16 * 2**20
-
-
 def run_in_memory(made: Made, prepared: Prepared, showing: Showing) -> tuple[Release, ReadRecords]:
     """Returns the release of what the parameters ask for, without files, and what it has read.
 
@@ -136,10 +130,8 @@ def run_in_memory(made: Made, prepared: Prepared, showing: Showing) -> tuple[Rel
         started_series(made, private, showing) as started,
     ):
         progress.reset()
-        is_long = text_bytes(prepared.files) >= _SHARED_BYTES
         with showing.progress(sum(file.size for file in prepared.files)):
-            shares = is_long or made[Running].workers is not None
-            if shares and workers > 1 and private.partitions > 1 and can_be_sent(job):
+            if workers > 1 and private.partitions > 1 and can_be_sent(job):
                 files, records = in_new_process(logged_files, job, workers, log)
             else:
                 files, records = logged_files(job, 1, log)

@@ -253,6 +253,12 @@ def processes(ended) -> int:
     return len({*said})
 
 
+def lengthen(folder: pathlib.Path) -> None:
+    """Adds blank lines, which are passed over, to a corpus: so many that two processes share it."""
+    for file in folder.glob("*.jsonl"):
+        file.write_bytes(file.read_bytes() + b"\n" * 2**21)
+
+
 def content(folder: pathlib.Path) -> list[bytes]:
     return [path.read_bytes() for path in sorted(folder.iterdir())]
 
@@ -262,6 +268,7 @@ def test_a_run_in_a_container_keeps_its_limits_and_releases_the_same(corpus, tmp
     place.mkdir()
     layout = laid_out(tmp_path / "layout", "v2, slowed before it is killed")
     around = container(layout, place)
+    lengthen(tmp_path)
     by_itself = run(corpus, place / "one", around=around, temporary=place)
     assert by_itself.returncode == 0, by_itself.stderr
     assert processes(by_itself) == 1
@@ -271,6 +278,15 @@ def test_a_run_in_a_container_keeps_its_limits_and_releases_the_same(corpus, tmp
     assert with_two.returncode == 0, with_two.stderr
     assert processes(with_two) > 1
     assert content(place / "one") == content(place / "two")
+
+
+def test_a_short_corpus_is_for_one_process_unless_more_are_asked_for(corpus, tmp_path):
+    by_itself = run(corpus, tmp_path / "one")
+    assert processes(by_itself) == 1
+    lengthen(tmp_path)
+    shared = run(corpus, tmp_path / "two")
+    assert (processes(shared) > 1) == (limits.cores() > 1)
+    assert content(tmp_path / "one") == content(tmp_path / "two")
 
 
 def test_a_root_that_cannot_be_written_is_refused_with_the_remedy(corpus, tmp_path):
