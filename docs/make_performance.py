@@ -33,14 +33,28 @@ that whatever slows the machine slows all of them. Each runs once before without
   JSON array, a mailbox, and CSV from a quote on that stands where none is expected are parsed by one
   process to their end, so that with many cores a large file of these kinds takes longer than all the
   rest: write it as several ones, or as Parquet.
-- **Many cores**: ten times the titles, in ten files, took 78.1 seconds in one process and 42.9 in two
-  (one run each). Of the second run 7.7 CPU seconds were the launcher's, which nobody shares (start 1.5,
-  merging, decisions, draws, estimates, writing), and 71.9 its forks'. So 16 cores, with as fast a
-  memory for each, would take about 7.7 + 71.9/16 = 12.2 seconds, 6.4 times less. With 16 forks on the
-  two cores of this machine the launcher took 11.9 CPU seconds, since it merges more parts; with these
-  it is 4.8 times less. That was measured before forks decided hash ranges and estimated numbers of
-  users, and has not been measured again. One file of titles gains less, 1.27 on two cores, since one
-  process reads it, and 1.3 seconds are the start.
+- **Many cores**: without `--workers` a run has a process for each core, but one for each 8 MiB of text
+  or 2 MiB of sequences at most. One file of titles, from gzip, on the two cores of this machine
+  (2026-11-29; medians of three runs in turn, of one run each for ten times the titles):
+
+  | words | processes | seconds | CPU seconds | largest process, MB |
+  | --- | --- | --- | --- | --- |
+  | 10^5 | 1 | 2.1 | 2.3 | 190 |
+  | | 2 | 2.5 | 3.3 | 171 |
+  | 10^6 | 1 | 3.3 | 3.5 | 283 |
+  | | 2 | 4.1 | 5.8 | 181 |
+  | 10^7 | 1 | 18.4 | 18.5 | 705 |
+  | | 2 | 14.1 | 24.2 | 394 |
+  | | 16 | 19.4 | 34.7 | 202 |
+  | 10^8 | 1 | 261 | 260 | 5,625 |
+  | | 2 | 136 | 253 | 1,930 |
+  | | 16 | 173 | 328 | 579 |
+
+  The machine's speed changed within the hour: three other runs of 10^7 words took 22.2 seconds in one
+  process, and 13.6 in two. Of the run of 10^8 words in 16 processes 23 CPU seconds were the
+  launcher's, which nobody shares (it reads the file, merges, draws, and learns for estimates), and 304
+  its forks'. So 16 cores, with as fast a memory for each, would take about 23 + 304/16 = 42 seconds,
+  six times less than one.
 - **import apache_beam** takes longer where more packages are installed, because Beam imports some
   that it finds. The ratios to it are smaller there.
 
