@@ -72,8 +72,8 @@ class InputError(BeamDpneError, ValueError):
     """An input cannot be read as asked; the message holds no data of it.
 
     Attributes:
-      path: The file that lacks what was asked for, where the names of its fields help; else "".
-      beside: What is said where an operator is shown the names of all its fields.
+      path: The file that lacks a field, if the names of its fields help an operator; else "".
+      beside: The message without what it says of fields, to which all names are added for an operator.
     """
 
     def __init__(self, message: str, *, path: str = "", beside: str = "") -> None:

@@ -230,7 +230,8 @@ class Parameter:
             must_be = f"some of {', '.join(self.choices)}"
         text = f"`{self.name}` must be {must_be}, got {got}. {self.remedy}".rstrip()
         numbers = [each for each in members if type(each) in (int, float)]
-        if self.kind is str and numbers and all(self._allows(str(each)) for each in numbers):
+        is_name = self.kind is str and not self.path and self.value not in ("DIR", "FILE")
+        if is_name and numbers and all(self._allows(str(each)) for each in numbers):
             text = f"{text} Put numbers in quotes."
         raise ValueError(f"{text}{self._near(value)}")
 

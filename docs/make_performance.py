@@ -35,7 +35,7 @@ that whatever slows the machine slows all of them. Each runs once before without
   rest: write it as several ones, or as Parquet.
 - **Many cores**: without `--workers` a run has a process for each core, but one for each 8 MiB of text
   or 2 MiB of sequences at most. One file of titles, from gzip, on the two cores of this machine
-  (2026-11-29; medians of three runs in turn, of one run each for ten times the titles):
+  (2026-11-29; medians of three runs, in turn for 10^7 words; 10^8 words were run once):
 
   | words | processes | seconds | CPU seconds | largest process, MB |
   | --- | --- | --- | --- | --- |

@@ -319,7 +319,9 @@ def _check_list(name: str, value: Sequence[Any], known: Parameter, frame: object
         must_be = "conditions such as 'role=user'"
         are_right = all(isinstance(each, str) and "=" in each for each in value)
     else:
-        are_right = known.several and len(value)
+        unknown = known.choices and {*map(str, value)} - {*known.choices}
+        are_right = known.several and len(value) and not unknown
+        remedy = next(filter(None, (did_you_mean(str(each), known.choices) for each in value)), "")
         if not known.several:
             remedy = " Give the value itself, without a list."
     if not are_right:
@@ -417,17 +419,9 @@ def phrases_of(given: Any) -> list[str] | pa.Table | None:
     """
     if given is None or isinstance(given, (*PATHS, Release)):
         return None
-    if hasattr(given, "columns") or isinstance(given, Mapping):
-        try:
-            table = pa.table(given)
-        except Exception:
-            table = pa.table({})
-        if names_ngrams(table):
-            return table
-        raise UsageError(
-            "`phrases` must be a path, or texts with a phrase each, or a table with a column ngram, "
-            "and with a column group if each phrase has its own, got a table without a column ngram."
-        )
+    streams = hasattr(given, "__arrow_c_stream__") and not isinstance(given, Iterable)
+    if hasattr(given, "columns") or isinstance(given, Mapping | pa.RecordBatchReader) or streams:
+        return _table_of_phrases(given)
     phrases = list(given) if isinstance(given, Iterable) else [given]
     # Arrow's own values hold texts.
     phrases = [each.as_py() if isinstance(each, pa.Scalar) else each for each in phrases]
@@ -445,6 +439,31 @@ def phrases_of(given: Any) -> list[str] | pa.Table | None:
     if any(os.path.exists(text) for text in texts[:1]):
         raise UsageError("`phrases` must be one path, or phrases, and no list of paths.")
     return texts
+
+
+def _table_of_phrases(given: Any) -> pa.Table:
+    """Returns a table of phrases as one of Arrow; raises UsageError if it does not name n-grams."""
+    must_be = (
+        "`phrases` must be a path, or texts with a phrase each, or a table with a column ngram, and "
+        "with a column group if each phrase has its own"
+    )
+    # The letters of a text would be phrases.
+    is_table = not isinstance(given, Mapping) or not any(isinstance(x, str) for x in given.values())
+    try:
+        table = pa.table(given) if is_table else None
+    except Exception:
+        # Its message quotes values.
+        table = None
+    if table is None:
+        raise UsageError(
+            f"{must_be}, got a table that Arrow cannot read. Give its columns ngram and group alone, "
+            "as texts."
+        )
+    names = table.column_names
+    if not names_ngrams(table) or len({*names}) < len(names):
+        which = "with two columns of one name" if names_ngrams(table) else "without a column ngram"
+        raise UsageError(f"{must_be}, got a table {which}.")
+    return table
 
 
 def are_paths(given: object) -> bool:

@@ -11,13 +11,22 @@ from beam_dpne.validation import PATTERNS, Parameter
 
 # A word of a command line, in quotes if a shell needs them.
 _WORD = r"""(?!--)(?:'[^']*'|"[^"]*"|[^\s'"])+"""
-# A command with what it is given, or what `account` calls releases, or a parameter with its value (but
-# for one that was given), or the name of an option with a word that may be its value, or one of the
-# longer names.
+# What has other words in Python. Names in quotes and within paths are the user's own.
 _NAMED = re.compile(
-    rf"beam-dpne (?P<command>\w+)(?P<given>(?: {_WORD}){{0,2}}?(?: --\w+(?: {_WORD})?)+(?<![.:;,]))?|"
-    r"(?P<releases>`ledgers`)|(?<!got )`(?P<parameter>\w+)=(?P<text>[^`]+)`|"
-    rf"(?:--(?=[a-z_])|\b(?=(?:{'|'.join(SHORTER)})\b))(?P<name>\w+)(?: (?P<word>\w+))?"
+    rf"""
+    # a command with what it is given
+    (?<![/\w'"])beam-dpne\ (?P<command>\w+)
+    (?P<given>(?:\ {_WORD}){{0,2}}?(?:\ --\w+(?:\ {_WORD})?)+(?<![.:;,]))?
+    # what `account` calls releases
+    | (?P<releases>`ledgers`)
+    # a parameter with the value that it should have, and not one that was given
+    | (?<![Gg]ot\ )`(?P<parameter>\w+)=(?P<text>[^`]+)`
+    # the name of an option with a word that may be its value, or one of the longer names
+    | (?<![/\w'".-])(?:--(?=[a-z_])|(?=(?:{"|".join(SHORTER)})\b))(?P<name>\w+)(?:\ (?P<word>\w+))?
+    # what a switch must be
+    | (?P<switch>\btrue\ or\ false\b)
+    """,
+    re.VERBOSE,
 )
 
 
@@ -44,6 +53,8 @@ def _keyword_of(found: re.Match[str]) -> str:
         return f"`{SHORTER.get(name, name)}={_literal(found['text'])}`"
     if found["releases"]:
         return "releases"
+    if found["switch"]:
+        return "True or False"
     name, word = found["name"], found["word"]
     keyword = SHORTER.get(name, name)
     if found[0].startswith("--"):
@@ -66,7 +77,11 @@ def _call_of(found: re.Match[str]) -> str:
     known = _parameters()
     positional: list[str] = []
     named: list[str] = []
-    words = iter(shlex.split(given))
+    try:
+        words = iter(shlex.split(given))
+    except ValueError:
+        # What a user has named looks like a command.
+        return found[0]
     for word in words:
         name = word.removeprefix("--")
         if name == word:

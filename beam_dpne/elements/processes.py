@@ -347,11 +347,10 @@ def keep_freed_memory() -> None:
     Else the C library gives large arrays back to the system, which clears each page that it gives out
     anew. That took a third of the system's time of a run, and a larger part with many processes.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     # Only the C library of GNU keeps memory so.
-    if mallopt is not None:
+    if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "mallopt"):
         for parameter, size in _KEPT.items():
-            mallopt(parameter, size)
+            ctypes.CDLL(None).mallopt(parameter, size)
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from beam_dpne.reading.files import InputFile, text_bytes
 from beam_dpne.reading.options import ReadOptions
 
 if TYPE_CHECKING:
-    from beam_dpne.storage.directories import PipelineOptions
+    from beam_dpne.jobs.engine import BeamOptions
 
 # Bytes of text for each process, unless their number is given, and of sequences of numbers, which have
 # more tokens. On two cores two processes took longer than one for 9 MB of titles, and a fifth less than
@@ -23,10 +23,10 @@ _SHARE_BYTES = 8 * 2**20
 _SHARE_OF_SEQUENCES = 2 * 2**20
 
 
-def check_workers(made: Made, options: "PipelineOptions | None") -> None:
+def check_workers(made: Made, options: "BeamOptions | None") -> None:
     """Raises UsageError if a number of processes is given, and Beam runs the job."""
     given = made[Running].workers
-    if options is not None and options.runner is not None and given is not None:
+    if given is not None and _is_on_runner(options):
         raise UsageError(
             f"`workers` must be left out with --runner, got `workers={given}`: it is the number of "
             "processes on this machine. An engine has options of its own for its workers, such as "
@@ -34,15 +34,19 @@ def check_workers(made: Made, options: "PipelineOptions | None") -> None:
         )
 
 
+def _is_on_runner(options: "BeamOptions | None") -> bool:
+    return options is not None and options.runner is not None
+
+
 def workers_of(
     made: Made,
-    options: "PipelineOptions | None",
+    options: "BeamOptions | None",
     files: Sequence[InputFile],
     reading: ReadOptions,
     showing: Showing,
 ) -> int | None:
     """Returns the number of processes of the local driver; None if Beam runs the job."""
-    if options is not None and options.runner is not None:
+    if _is_on_runner(options):
         return None
     given = made[Running].workers
     wanted = given or min(limits.cores(), MOST_WORKERS, _shares(files, reading))
@@ -70,7 +74,7 @@ def _within_memory(wanted: int, showing: Showing) -> int:
     fitting = max(1, available // limits.MEMORY_OF_PROCESS)
     if fitting < wanted:
         showing.advise(
-            f"{fitting} of {wanted} processes work, since this run may use "
-            f"{available / 2**20:,.0f} MiB of memory; workers sets another number of processes."
+            f"not all cores work, since this run may use {available / 2**20:,.0f} MiB of memory; "
+            "workers sets another number of processes."
         )
     return min(wanted, fitting)

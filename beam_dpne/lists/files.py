@@ -50,6 +50,8 @@ _COUNTED = re.compile("([^\t]*)\t([0-9]+)")
 # How JSON, and a language model in ARPA format, begin.
 _NO_TEXT = ('{"', "[{", "\\data\\")
 _LONGEST_HEAD = 2**20
+# They may be the first record of a file without a header line.
+_NAMED_COLUMNS = 10
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -158,7 +160,11 @@ def read_table(name: str, path: str) -> Listed:
     table = _columns(name, path, kind_of(name, path))
     if not names_ngrams(table):
         names = table.column_names
-        remedy = f"It has the columns {first_names(list(map(told_name, names)))}." if names else ""
+        remedy = (
+            f"It has the columns {first_names(list(map(told_name, names)), _NAMED_COLUMNS)}."
+            if names
+            else ""
+        )
         if len(names) == 1 and ";" in names[0]:
             remedy = (
                 "Semicolons stand between its fields: write it with commas, or with tabs as .tsv."
@@ -206,6 +212,11 @@ def plain_texts(name: str, path: str) -> Iterator[str]:
     except InputError:
         # A stop list may be named like a table. Who reads a table gets the error then.
         return
+    yield from texts_of_table(table)
+
+
+def texts_of_table(table: pa.Table) -> Iterator[str]:
+    """Yields the n-grams or items of a table without escapes, also of rows that cannot be used."""
     for column in (NGRAM, _ITEM):
         texts = table[column].to_pylist() if column in table.column_names else []
         for text in map(str, filter(None, texts)):
@@ -288,7 +299,11 @@ def listed_in(name: str, table: pa.Table) -> Listed:
     Rows without a text or without a group that can be used are left out.
     """
     has_ngrams = NGRAM in table.column_names
-    texts = table[NGRAM if has_ngrams else _ITEM].cast(pa.string()).combine_chunks()
+    column = NGRAM if has_ngrams else _ITEM
+    try:
+        texts = table[column].cast(pa.string()).combine_chunks()
+    except pa.ArrowException:
+        raise InputError(f"`{name}` must have texts in the column {column}, got others.") from None
     is_usable = texts.is_valid().to_numpy(zero_copy_only=False)
     if has_ngrams:
         # An item may be the empty text, and an n-gram has a word.
@@ -299,13 +314,13 @@ def listed_in(name: str, table: pa.Table) -> Listed:
         faults = [found for found, _ in (fault, *group_faults(groups))]
         is_usable = is_usable & groups.is_valid().to_numpy(zero_copy_only=False)
         is_usable = is_usable & ~np.logical_or.reduce(faults)
-    column = next((each for each in _NUMBERS if each in table.column_names), None)
-    numbers = None if column is None else _numbers(name, table, column)
+    counted = next((each for each in _NUMBERS if each in table.column_names), None)
+    numbers = None if counted is None else _numbers(name, table, counted)
     listed = Listed(
         texts=texts,
         groups=groups,
         numbers=numbers,
-        column=column,
+        column=counted,
         unusable=int(np.count_nonzero(~is_usable)),
     ).chosen(is_usable)
     if has_ngrams:

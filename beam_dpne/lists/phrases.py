@@ -8,7 +8,7 @@ anybody has it.
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -33,6 +33,7 @@ from beam_dpne.lists.files import (
     read_released,
     read_table,
     release_description,
+    texts_of_table,
 )
 from beam_dpne.lists.finding import find_rows
 from beam_dpne.lists.left_out import left_out_by
@@ -41,7 +42,7 @@ from beam_dpne.reading.columns import group_fault
 from beam_dpne.reading.files import InputFile, line_blocks, sha256_of
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.storage.directories import check_access
-from beam_dpne.validation import first_names
+from beam_dpne.validation import first_names, told_value
 
 if TYPE_CHECKING:
     from beam_dpne.storage.directories import PipelineOptions
@@ -118,7 +119,9 @@ class PhraseList:
           ValueError: if there are no phrases, or one has no words, or is repeated.
         """
         entries = [_Entry(join_tokens(tokens), tuple(tokens)) for tokens in phrases]
-        return _with_section(_made(_usable(_in_groups(entries, groups), leaves_out=False)), None, 0)
+        return _with_section(
+            _made(_usable(_in_groups(entries, groups), told_value, leaves_out=False)), None, 0
+        )
 
     @property
     def sha256(self) -> str:
@@ -194,10 +197,9 @@ def read_phrases(
         check_access([source.phrases], [], options)
         found = _read(source, tokenizer, inputs, reading)
     elif isinstance(source, pa.Table):
+        refuse_texts("phrases", list(texts_of_table(source)), inputs, reading)
         table = listed_in("phrases", source)
         entries = _as_listed(table, tokenizer, as_they_are=False)
-        texts = [" ".join(split_ngram(each.text)) for each in entries]
-        refuse_texts("phrases", texts, inputs, reading)
         found = _Found(entries, None, "the table", table.unusable)
     else:
         refuse_texts("phrases", source, inputs, reading)
@@ -211,7 +213,8 @@ def read_phrases(
             "set `unmakeable=leave_out`."
         )
     entries = _grouped(found.entries, asked, is_grouped=is_grouped)
-    kept = _usable(entries, leaves_out=leaves_out)
+    told = repr if isinstance(source, ListedPhrases) else told_value
+    kept = _usable(entries, told, leaves_out=leaves_out)
     if not kept:
         raise UsageError(
             f"`phrases` must be a list of at least one phrase, got none of {found.place}."
@@ -328,11 +331,12 @@ def _in_groups(entries: list[_Entry], groups: Sequence[str] | None) -> list[_Ent
     return [each._replace(group=group) for group in groups for each in entries]
 
 
-def _usable(entries: list[_Entry], *, leaves_out: bool) -> list[_Entry]:
+def _usable(entries: list[_Entry], told: Callable[[str], str], *, leaves_out: bool) -> list[_Entry]:
     """Returns the phrases that a text can have, each once.
 
     Args:
       entries: the phrases.
+      told: returns a phrase as an error has it; one in memory may be a text of the input.
       leaves_out: whether others are left out.
 
     Raises:
@@ -344,11 +348,11 @@ def _usable(entries: list[_Entry], *, leaves_out: bool) -> list[_Entry]:
     for each in entries:
         tokens = tuple(each.tokens)
         if not tokens or None in tokens:
-            faults.append(f"{each.text!r} (no text has it after tokenizing)")
+            faults.append(f"{told(each.text)} (no text has it after tokenizing)")
         elif len(tokens) > _LARGEST_LENGTH:
-            faults.append(f"{each.text!r} (more than {_LARGEST_LENGTH} words)")
+            faults.append(f"{told(each.text)} (more than {_LARGEST_LENGTH} words)")
         elif (each.group, tokens) in seen:
-            faults.append(f"{each.text!r} (equal to another one after tokenizing)")
+            faults.append(f"{told(each.text)} (equal to another one after tokenizing)")
         else:
             seen.add((each.group, tokens))
             kept.append(each)

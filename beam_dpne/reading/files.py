@@ -77,7 +77,12 @@ class WorkItem(NamedTuple):
 
 def text_bytes(files: Iterable[InputFile]) -> int:
     """Returns about how many bytes of text files have; compressed text is four times as long."""
-    return sum(file.size * (4 if codec_of(file.path) else 1) for file in files)
+    return sum(file.size * (4 if _is_compressed(file.path) else 1) for file in files)
+
+
+def _is_compressed(path: str) -> bool:
+    """Whether a file is compressed, as files of Parquet are inside."""
+    return codec_of(path) is not None or path.endswith(".parquet")
 
 
 def has_glob(pattern: str) -> bool:

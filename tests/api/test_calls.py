@@ -203,6 +203,14 @@ def test_phrases_in_memory_are_counted_as_those_of_a_file(commanded, table, kind
     assert called("count", table, phrases=kind(phrases)).files == release.files
 
 
+def test_a_table_of_phrases_that_is_the_input_is_refused_also_if_some_rows_cannot_be_used(table):
+    texts = table["message"].to_pylist()
+    groups = [None if place == 0 else "team" for place in range(len(texts))]
+    copied = pa.table({"ngram": texts, "group": groups})
+    with pytest.raises(ValueError, match="must not be private data"):
+        called("count", table, phrases=copied, group="team", unmakeable="leave_out")
+
+
 @pytest.mark.parametrize(
     ("phrases", "said"),
     [
@@ -214,7 +222,11 @@ def test_phrases_in_memory_are_counted_as_those_of_a_file(commanded, table, kind
         (pd.DataFrame({"phrase": ["good"]}), "got a table without a column ngram"),
         (pd.DataFrame({"ngram": ["good"], "group": ["a"]}), "`group` must be given with a list"),
         (pd.DataFrame({"ngram": ["good", None]}), "got 1 other rows in the table"),
-        (pd.DataFrame({"ngram": [7, tokenizers.CANARY]}), "a table without a column ngram"),
+        (pd.DataFrame({"ngram": [7, tokenizers.CANARY]}), "a table that Arrow cannot read"),
+        ({"ngram": "ab"}, "a table that Arrow cannot read"),
+        ({"ngram": [["good"]]}, "must have texts in the column ngram, got others"),
+        (pa.table([["good"], ["day"]], ["ngram", "ngram"]), "with two columns of one name"),
+        (["good day", "Good day"], r"got str of 8 \(equal to another one"),
         ("good morning", "got a text of 12 characters, which is no path of this machine"),
         ({"phrase": ["good morning"]}, "got a table without a column ngram"),
         ({"ngram": ["good\\morning"]}, "must have the escapes of releases"),

@@ -165,24 +165,26 @@ def test_what_an_account_lacks_is_named(tmp_path, given, said):
         ({"user": {"cid": 1}}, r'no data, got dict\. Give the name of a column: user="NAME"\.'),
         ({"group": {"cid"}}, r'no data, got set\. Give the name of a column: group="NAME"\.'),
         ({"epsilon": {"a": 1}}, r"no data, got dict\. It is a number > 0\."),
-        ({"progress": "no"}, "`progress` must be true or false, got `progress='no'`"),
-        ({"progress": 0}, "`progress` must be true or false, got `progress=0`"),
+        ({"progress": "no"}, "`progress` must be True or False, got `progress='no'`"),
+        ({"progress": 0}, "`progress` must be True or False, got `progress=0`"),
         (
             {"mask": "nope"},
             "`mask` must be some of urls, emails, mentions, numbers, html, got `mask=nope`",
         ),
-        ({"mask": ["url"]}, r"must be some of urls, .*\. Did you mean urls\?"),
+        ({"mask": ["url"]}, r"one of urls, .*, got a list of 1\. Did you mean urls\?"),
+        ({"mask": ["ann@x.org", "bob@x.org"]}, r"one of urls, .*, got a list of 2\.$"),
         ({"mask": []}, "`mask` must be a list, each member one of urls, .* got a list of 0"),
         (
             {"epsilon": [4]},
             r"a number > 0, got a list of 1\. Give the value itself, without a list\.",
         ),
-        ({"normalize_users": [True]}, r"true or false, got a list of 1\. Give the value itself"),
+        ({"normalize_users": [True]}, r"True or False, got a list of 1\. Give the value itself"),
         ({"user": 1}, r"got `user=1`\. Put numbers in quotes\."),
         ({"user": ["author", 1]}, r"got `user=author,1`\. Put numbers in quotes\."),
         ({"strategy": 1}, r"must be one of adaptive, one_round, got `strategy=1`\.$"),
         ({"title": 2026}, r"Put numbers in quotes\."),
-        ({"series": 1, "participants": "./p"}, "`series` must be a path, got `series=1`"),
+        ({"series": 1, "participants": "./p"}, r"`series` must be a path, got `series=1`\.$"),
+        ({"budget": 7}, r"got `budget=7`\.$"),
         ({"plan": ["p"]}, "`plan` must be a plan, or the path of a file, got a list of 1"),
         ({"budget": "shop"}, r"a text of 4 characters, .* make the folder first"),
     ],
@@ -201,3 +203,16 @@ def test_one_mask_is_given_by_its_name_and_a_new_budget_by_one_word(tmp_path, mo
     with pytest.raises(ValueError, match="make the folder first") as caught:
         beam_dpne.account(budget="my pin", create=True, population="all", epsilon=9, delta=1e-5)
     assert "pin" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "`budget` must be one, got beam-dpne plan --b x\\ y",
+        "got ./text_field.csv: there is no such file",
+        "/data/beam-dpne plan/ledger.json is damaged",
+        "the file has 'user_field' and \"text_field\"",
+    ],
+)
+def test_what_a_user_has_named_stays_as_it_is(message):
+    assert with_keywords(message) == message
