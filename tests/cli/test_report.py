@@ -81,7 +81,7 @@ def test_a_report_is_replaced_only_if_that_is_asked_for(cli, folder, tmp_path):
         (("{folder}/none",), "does not exist: there is no release"),
         (
             ("{folder}", "--leave_out", "guarantee"),
-            "leave_out must be a list",
+            "leave_out must be some of",
         ),
         (("{folder}", "--output", "{folder}/page.html"), "output must be outside every release"),
         (
