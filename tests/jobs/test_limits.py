@@ -280,7 +280,7 @@ def test_a_run_in_a_container_keeps_its_limits_and_releases_the_same(corpus, tmp
     assert content(place / "one") == content(place / "two")
 
 
-def test_a_short_corpus_is_for_one_process_unless_more_are_asked_for(corpus, tmp_path):
+def test_a_short_corpus_is_for_one_process_and_a_longer_one_for_several(corpus, tmp_path):
     by_itself = run(corpus, tmp_path / "one")
     assert processes(by_itself) == 1
     lengthen(tmp_path)
