@@ -35,9 +35,9 @@ def written(value: Any) -> Iterator[int]:
 
 def read(file: int) -> Any:
     """Returns the value in a file; its arrays are parts of the file, and cannot be written."""
-    size = os.fstat(file).st_size
-    if size <= _READ_BYTES:
-        content = pa.py_buffer(os.pread(file, size, 0))
+    whole = os.fstat(file).st_size
+    if whole <= _READ_BYTES:
+        content = pa.py_buffer(os.pread(file, whole, 0))
     else:
         with pa.memory_map(f"/proc/self/fd/{file}") as mapped:
             content = mapped.read_buffer()

@@ -348,9 +348,10 @@ def keep_freed_memory() -> None:
     anew. That took a third of the system's time of a run, and a larger part with many processes.
     """
     # Only the C library of GNU keeps memory so.
-    if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "mallopt"):
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if hasattr(library, "mallopt"):
         for parameter, size in _KEPT.items():
-            ctypes.CDLL(None).mallopt(parameter, size)
+            library.mallopt(parameter, size)
 
 
 @functools.cache

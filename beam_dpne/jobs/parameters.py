@@ -191,7 +191,7 @@ class Running(Parameters):
             "same.",
             least=1,
             most=MOST_WORKERS,
-            default_text="the cores that this process may use, one for each 8 MiB of text at most",
+            default_text="the cores that this process may use; fewer for a short input",
         ),
     ] = None
     side_input_limit: Annotated[
