@@ -90,6 +90,8 @@ INTEGER_FAR = 6e-27
 # The groups whose guarantee ledgers state.
 SIZES = (2, 5, 10)
 _HALVINGS = 40
+# A part of the interval in which a root is sought.
+_ROOT_MARGIN = 2.0**-40
 
 
 def usable_epsilon(epsilon: float) -> float:
@@ -225,6 +227,43 @@ def falling_root(excess: Callable[[float], float], low: float, high: float) -> f
             high = middle
         middle = (low + high) / 2
     return high
+
+
+def near_root(excess: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
+    """Returns places below and above the root of a falling function, 2^-38 of the interval apart.
+
+    Regula falsi takes some ten evaluations. An end that stays twice in turn counts with half of its
+    excess (the Illinois rule), so that both ends come near.
+
+    Args:
+      excess: as for `falling_root`; rounding may change its sign only within 2^-40 of the interval
+        from the root, so that `falling_root` finds the root between the two places.
+      low: below the root.
+      high: the root or above it.
+
+    >>> below, above = near_root(lambda value: 2 - value**2, 1.0, 2.0)
+    >>> below < 2**0.5 < above, above - below < 2**-38
+    (True, True)
+    """
+    margin = (high - low) * _ROOT_MARGIN
+    at_low = excess(low)
+    at_high = excess(high)
+    was_above: bool | None = None
+    while high - low > margin:
+        place = low + (high - low) * at_low / (at_low - at_high)
+        # A step may be too short for floating point.
+        if not low < place < high:
+            place = (low + high) / 2
+        found = excess(place)
+        is_above = found <= 0
+        if is_above:
+            high, at_high = place, found
+            at_low /= 2 if was_above else 1
+        else:
+            low, at_low = place, found
+            at_high /= 2 if was_above is False else 1
+        was_above = is_above
+    return low - margin, high + margin
 
 
 def largest_rounded(

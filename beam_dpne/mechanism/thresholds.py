@@ -16,6 +16,7 @@ added, so that no rounding grows with the weight. A cell's probability is right 
 (see `randomness.normals`).
 """
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -184,17 +185,18 @@ def noisy_cells(
     return cells_above(cells + more, rest / unit + fractions, noise * UNITS, width)
 
 
-def null_law(rules: Sequence[RoundRule], noise_stddev: float) -> NullLaw:
+@functools.lru_cache(maxsize=1024)
+def null_law(rules: tuple[RoundRule, ...], noise_stddev: float) -> NullLaw:
     """Returns the law of the evidence of an n-gram without weight that is open after these rounds."""
-    law = NOTHING_YET
-    for rule in rules:
-        stddev = noise_stddev * rule.loadings[-1] / rule.loading_unit
-        law = law.cut(stddev, rule.cut, rule.threshold)
-    return law
+    if not rules:
+        return NOTHING_YET
+    last = rules[-1]
+    stddev = noise_stddev * last.loadings[-1] / last.loading_unit
+    return null_law(rules[:-1], noise_stddev).cut(stddev, last.cut, last.threshold)
 
 
 def spurious_cells(
-    bits: np.ndarray, rules: Sequence[RoundRule], round_number: int, noise_stddev: float
+    bits: np.ndarray, rules: tuple[RoundRule, ...], round_number: int, noise_stddev: float
 ) -> np.ndarray:
     """Returns cells ≥ 0 with the law of `noisy_cells` at weight 0, given release in this round.
 

@@ -33,8 +33,8 @@ import scipy
 
 from beam_dpne.elements.sums import sums_of_rows
 from beam_dpne.mechanism import gaussian
-from beam_dpne.mechanism.rules import NOTHING_YET, UNITS, NullLaw, RoundRule, cell_units
-from beam_dpne.mechanism.thresholds import vocabulary_threshold
+from beam_dpne.mechanism.rules import UNITS, NullLaw, RoundRule, cell_units
+from beam_dpne.mechanism.thresholds import null_law, vocabulary_threshold
 
 BUDGET_BITS = 56
 BUDGET_UNITS = 2**BUDGET_BITS
@@ -280,14 +280,13 @@ def gram_rounds(fraction: float, rounds: tuple[Round, ...]) -> tuple[RoundRule, 
     ρ_r solves P(an n-gram without weight is open until r and then Y_r > ρ_r) = E_r · fraction.
     """
     loadings = [_loading(each, rounds[0]) for each in rounds]
-    law = NOTHING_YET
-    rules = []
+    rules: list[RoundRule] = []
     for index, this_round in enumerate(rounds):
         evidence = loadings[: index + 1]
         information = sum(loading * loading for loading in evidence) / LOADING_UNIT**2
         stddev = evidence[-1] / LOADING_UNIT
-        threshold = _threshold(law, stddev, this_round.error_share * fraction)
-        units = math.ceil(threshold * UNITS)
+        law = null_law(tuple(rules), 1.0)
+        units = _threshold_units(law, stddev, this_round.error_share * fraction)
         rule = RoundRule(
             loadings=tuple(evidence),
             loading_unit=LOADING_UNIT,
@@ -298,7 +297,6 @@ def gram_rounds(fraction: float, rounds: tuple[Round, ...]) -> tuple[RoundRule, 
             score_divisor=information,
         )
         rules.append(rule)
-        law = law.cut(stddev, rule.cut, rule.threshold)
     return tuple(rules)
 
 
@@ -310,8 +308,11 @@ def _loading(this_round: Round, first: Round) -> int:
     return round(LATER_LOADING * math.sqrt(ratio) * LOADING_UNIT)
 
 
-def _threshold(law: NullLaw, stddev: float, probability: float) -> float:
-    """Returns the ρ for which P(open and then above ρ) is a given probability."""
+def _threshold_units(law: NullLaw, stddev: float, probability: float) -> int:
+    """Returns the ρ for which P(open and then above ρ) is a given probability, in units of 2^-32.
+
+    It is rounded up.
+    """
 
     def excess(threshold: float) -> float:
         return math.log(law.tail(stddev, threshold)) - math.log(probability)
@@ -329,7 +330,10 @@ def _threshold(law: NullLaw, stddev: float, probability: float) -> float:
         above = int(np.count_nonzero(law.tail(stddev, steps) > probability))
         low += stddev * above
     high = low + stddev
-    return gaussian.falling_root(excess, low, high)
+    below, root = gaussian.near_root(excess, low, high)
+    if math.ceil(below * UNITS) != math.ceil(root * UNITS):
+        root = gaussian.falling_root(excess, low, high)
+    return math.ceil(root * UNITS)
 
 
 def _gram_cut_cell(

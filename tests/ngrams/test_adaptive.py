@@ -10,6 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from beam_dpne.elements.arrays import rows_of_entries
+from beam_dpne.mechanism import gaussian
+from beam_dpne.mechanism.rules import UNITS
+from beam_dpne.mechanism.thresholds import null_law
 from beam_dpne.ngrams import adaptive
 from tests.oracle import ngrams as reference
 
@@ -211,3 +214,33 @@ def test_a_gram_that_nobody_holds_is_released_with_at_most_its_fraction(rounds):
             assert bound * (1 - 1e-8) <= rule.null_probability <= bound * (1 + 1e-12), fraction
         assert all(rule.cut_cell < 0 for rule in rules[:-1]), fraction
         assert rules[-1].cut_cell == 0
+
+
+@pytest.mark.parametrize("rounds", [adaptive.WORD_ROUNDS, *adaptive.GRAM_ROUNDS.values()])
+@pytest.mark.parametrize("fraction", np.geomspace(1e-12, 0.5, 12))
+def test_thresholds_are_those_that_halving_finds(rounds, fraction):
+    rules = adaptive.gram_rounds(fraction, rounds)
+    for number, (this_round, rule) in enumerate(zip(rounds, rules, strict=True)):
+        law = null_law(rules[:number], 1.0)
+        stddev = rule.loadings[-1] / rule.loading_unit
+        wanted = math.log(this_round.error_share * fraction)
+
+        def excess(threshold, law=law, stddev=stddev, wanted=wanted):
+            return math.log(law.tail(stddev, threshold)) - wanted
+
+        found = gaussian.falling_root(excess, rule.threshold - stddev, rule.threshold + stddev)
+        assert math.ceil(found * UNITS) == rule.threshold_units
+
+
+def test_a_root_is_between_two_near_places_after_few_evaluations():
+    evaluated = []
+
+    def excess(place):
+        evaluated.append(place)
+        return math.exp(-7 * place) - 0.25
+
+    below, above = gaussian.near_root(excess, 0.0, 8.0)
+    assert below < gaussian.falling_root(excess, 0.0, 8.0) <= above < below + 8 * 2**-38
+    evaluated.clear()
+    gaussian.near_root(excess, 0.0, 8.0)
+    assert len(evaluated) < 25
