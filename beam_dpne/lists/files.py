@@ -198,7 +198,7 @@ def listed_codes(name: str, listed: Listed) -> EncodedTokens:
     try:
         return codes_of_texts(listed.texts, listed.groups)
     except ValueError:
-        raise _foreign_escapes(name) from None
+        raise foreign_escapes(name) from None
 
 
 def plain_texts(name: str, path: str) -> Iterator[str]:
@@ -246,7 +246,7 @@ def _columns(name: str, path: str, kind: str) -> pa.Table:
         except ValueError as error:
             if isinstance(error, pa.ArrowException):
                 raise
-            raise _foreign_escapes(name) from None
+            raise foreign_escapes(name) from None
 
 
 def _counted_lines(name: str, path: str) -> pa.Table:
@@ -343,8 +343,12 @@ def _numbers(name: str, table: pa.Table, column: str) -> np.ndarray:
     return values.combine_chunks().to_numpy(zero_copy_only=False)
 
 
-def _foreign_escapes(name: str) -> InputError:
-    return InputError(f"`{name}` must have n-grams and items with the escapes of releases.")
+def foreign_escapes(name: str) -> InputError:
+    """Returns the error of a list with n-grams that no release would write so."""
+    return InputError(
+        f"`{name}` must have n-grams and items with the escapes of releases: one blank between two "
+        r"words and none around them, `\\` for a backslash, and `\s` for a blank within a word."
+    )
 
 
 def release_description(release: Release, *, same_people: bool) -> dict[str, Any]:

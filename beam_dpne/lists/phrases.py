@@ -28,6 +28,7 @@ from beam_dpne.lists.files import (
     TABLE,
     TEXT,
     Listed,
+    foreign_escapes,
     kind_of,
     listed_in,
     read_released,
@@ -271,7 +272,7 @@ def _as_listed(listed: Listed, tokenizer: str | Tokenizer, *, as_they_are: bool)
     try:
         words: list[Sequence[str | None]] = [split_ngram(text) for text in texts]
     except ValueError:
-        raise InputError("`phrases` must have the escapes of releases.") from None
+        raise foreign_escapes("phrases") from None
     if as_they_are or tokenizer_name(tokenizer) in _AS_THEY_ARE:
         words = _without_left_out(words, tokenizer)
     else:

@@ -229,7 +229,8 @@ def test_a_table_of_phrases_that_is_the_input_is_refused_also_if_some_rows_canno
         (["good day", "Good day"], r"got str of 8 \(equal to another one"),
         ("good morning", "got a text of 12 characters, which is no path of this machine"),
         ({"phrase": ["good morning"]}, "got a table without a column ngram"),
-        ({"ngram": ["good\\morning"]}, "must have the escapes of releases"),
+        ({"ngram": ["good\\morning"]}, "must have n-grams and items with the escapes of releases"),
+        ({"ngram": ["good morning "]}, "one blank between two words and none around them"),
         (["good morning", "Good morning!"], "equal to another one"),
     ],
 )
