@@ -152,8 +152,8 @@ def table(titles: pathlib.Path, work: pathlib.Path) -> Mapping[str, tuple[Comman
             Ratio(part, ONE_ROUND, FLOOR, most),
             Ratio(part, ONE_ROUND, FLOOR, is_work=True),
             Ratio(part, ONE_ROUND, FLOOR, of="cpu"),
-            Ratio(part, DEFAULT, ONE_ROUND, 1.35),
-            Ratio(part, DEFAULT, ONE_ROUND, 1.4, of="cpu"),
+            Ratio(part, DEFAULT, ONE_ROUND, 1.3),
+            Ratio(part, DEFAULT, ONE_ROUND, 1.3, of="cpu"),
             Ratio(part, DEFAULT, ONE_ROUND, 1.3, of="megabytes"),
         ]
         parts[part] = commands, rows
@@ -164,7 +164,7 @@ def table(titles: pathlib.Path, work: pathlib.Path) -> Mapping[str, tuple[Comman
     }
     commands = {name: product("titles", data, DEFAULT, flag) for name, flag in workers.items()}
     graph, one_worker, two = workers
-    rows = [Ratio("graph", graph, one_worker, 1.4), Ratio("workers", one_worker, two, 1.6)]
+    rows = [Ratio("graph", graph, one_worker, 1.35), Ratio("workers", one_worker, two, 1.55)]
     return {**parts, "workers": (commands, rows)}
 
 

@@ -21,7 +21,7 @@ from unittest import mock
 import numpy as np
 
 from beam_dpne.cli.main import main as run
-from beam_dpne.counts import measuring
+from beam_dpne.counts import estimates, measuring
 from beam_dpne.documents import blocks
 from beam_dpne.documents import steps as documents
 from beam_dpne.elements.coders import BatchCoder
@@ -36,7 +36,8 @@ _KERNELS = (
     (histogram, "sum_contributions sum_pieces cut_by_hash_range merge_shards shard_open"),
     (range_steps, "_held _draw"),
     (decisions, "decide present_part merge_present released_part merge_released"),
-    (measuring, "_sum_batch measure estimate_users"),
+    (measuring, "sum_batch_of measure"),
+    (estimates, "estimate_users"),
     (released_rows.ReleasedRows, "slice _order"),
     (BatchCoder, "encode"),
 )

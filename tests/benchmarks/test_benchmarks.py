@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.benchmarks import __main__ as benchmarks
+from tests.benchmarks import coefficients
 from tests.benchmarks.__main__ import Ratio, Run
 
 
@@ -50,3 +51,9 @@ def test_what_looks_worse_once_is_measured_again(capsys):
     turns = [recorded, bad]
     assert benchmarks.check(turns.pop) == []
     assert len(benchmarks.check(lambda: bad)) == len(recorded)
+
+
+def test_the_kernels_of_the_cost_model_are_there():
+    for owner, names in coefficients._KERNELS:
+        for name in names.split():
+            assert callable(getattr(owner, name))
