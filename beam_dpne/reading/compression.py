@@ -1,11 +1,10 @@
-"""Compressed files: their bytes as a stream, also of concatenated members, by Arrow or Python.
+"""Compressed files: their bytes as a stream, also of concatenated members.
 
-Python's modules read what Arrow does not: zeros behind the last member of gzip, xz, the one file of a
+Arrow reads zstd, igzip reads gzip, and Python's modules read what Arrow does not: xz, the one file of a
 zip archive, empty members of bzip2, and zstd with windows of more than 128 MiB (`zstd --long`).
 """
 
 import bz2
-import gzip
 import io
 import lzma
 import zipfile
@@ -62,7 +61,10 @@ def decompressed(raw: BinaryIO, codec: str, path: str) -> Any:
       InputError: An archive has not one file, or one that is encrypted.
     """
     if codec == "gzip":
-        return gzip.GzipFile(fileobj=raw)
+        # It reads what `gzip` reads, three times as fast. It is loaded for such files only.
+        from isal import igzip
+
+        return igzip.IGzipFile(fileobj=raw)
     if codec == "zip":
         return _only_member(raw, path)
     if codec == "xz":
