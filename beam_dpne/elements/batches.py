@@ -5,7 +5,7 @@ Programs define the elements of their later steps beside those steps (`ngrams.el
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -152,6 +152,25 @@ def table_of_sums(parts: Iterable[RowSums], size: int) -> np.ndarray:
     for part in parts:
         add_at(table, part.rows, part.sums)
     return table
+
+
+def add_range(parts: Sequence[RowSums], number: int, ranges: int) -> RowSums:
+    """Adds up the sums of one range of rows.
+
+    Args:
+      parts: sums whose rows ascend.
+      number: the number of the range.
+      ranges: how many ranges all rows are cut into, nearly equal ones.
+    """
+    size = max((int(part.rows[-1]) + 1 for part in parts if len(part)), default=0)
+    first, end = (size * border // ranges for border in (number, number + 1))
+    inside = []
+    for part in parts:
+        own = slice(*np.searchsorted(part.rows, (first, end)))
+        inside.append(RowSums(rows=part.rows[own] - first, sums=part.sums[own]))
+    table = table_of_sums(inside, end - first)
+    found = np.flatnonzero(table)
+    return RowSums(rows=found + first, sums=table[found])
 
 
 class WaitingParts(Generic[_Part]):

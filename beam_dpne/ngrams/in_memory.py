@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from beam_dpne.counts import measuring
 from beam_dpne.documents.blocks import lay_out
 from beam_dpne.elements import progress
-from beam_dpne.elements.batches import DocumentBlock, RowSums, UserBatch, add_up
+from beam_dpne.elements.batches import DocumentBlock, RowSums, UserBatch, add_range, add_up
 from beam_dpne.elements.processes import Processes, most_forks
 from beam_dpne.lists.left_out import LeftOut
 from beam_dpne.mechanism.randomness import RunKey
@@ -334,8 +334,9 @@ class InProcesses(InMemory):
         return self.forks.all(ReleasedParts())
 
     def sum_counts(self, users: list[UserBatch], released: Sequence[GramSet]) -> Iterable[RowSums]:
-        """Returns the exact sums of each fork."""
-        return self.forks.all(SumCounts(released))
+        """Returns the exact sums over the users of all forks, each of which adds up a range of rows."""
+        self.forks.gather(SumCounts(released))
+        return self.forks.all(AddCounts())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -387,7 +388,14 @@ class SumCounts:
     released: Sequence[GramSet]
 
 
-Request = LayOut | Contribute | Measure | Decide | PresentParts | ReleasedParts | SumCounts
+@dataclasses.dataclass(frozen=True)
+class AddCounts:
+    """Asks a fork to add up what all forks have for its range of the released rows."""
+
+
+Request = (
+    LayOut | Contribute | Measure | Decide | PresentParts | ReleasedParts | SumCounts | AddCounts
+)
 Answer = RangedSums | list[int] | PresentGrams | GramSet | RowSums | None
 
 
@@ -408,7 +416,7 @@ def keep_users(
     shards: list[HistogramShard] = []
     this = Contribute(0, 0, NOTHING_RELEASED)
 
-    def answer(request: Request, *gathered: RangedSums | None) -> Iterator[Answer]:
+    def answer(request: Request, *gathered: RangedSums | RowSums | None) -> Iterator[Answer]:
         nonlocal left, shards, this
         match request:
             case LayOut():
@@ -425,7 +433,8 @@ def keep_users(
                 sums = add_up((piece for _, piece in sent), histogram.sum_pieces)
                 yield RangedSums.of(sums, run.histogram_ranges) if sent else None
             case Measure():
-                sent = [(n, sums.part(n)) for sums in gathered if sums is not None for n in own]
+                ranged = [sums for sums in gathered if isinstance(sums, RangedSums)]
+                sent = [(number, sums.part(number)) for sums in ranged for number in own]
                 previous = this.past.released if this.number == 1 else None
                 shards = of_ranges.measure(sent, shards, previous)
                 if previous is not None:
@@ -439,5 +448,9 @@ def keep_users(
                 shards = []
             case SumCounts():
                 yield from of_users.sum_counts(everybody, request.released)
+            case AddCounts():
+                of_rows = [sums for sums in gathered if isinstance(sums, RowSums)]
+                for number in own:
+                    yield add_range(of_rows, number, run.histogram_ranges)
 
     return answer

@@ -30,7 +30,14 @@ from beam_dpne.documents.blocks import (
     limit_documents,
 )
 from beam_dpne.elements import bundles, encoding
-from beam_dpne.elements.batches import DocumentBlock, RowSums, UserBatch, WaitingParts
+from beam_dpne.elements.batches import (
+    DocumentBlock,
+    RowSums,
+    UserBatch,
+    WaitingParts,
+    add_range,
+    table_of_sums,
+)
 from beam_dpne.elements.bundles import SumBundle, sum_rows
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import ITEM_SCHEMA, PROBABILITY_SCHEMA, ROW_SCHEMA
@@ -360,3 +367,22 @@ def test_integers_travel_in_few_bytes_and_are_the_same_afterwards(ids, size):
         assert after.dtype == before.dtype
         assert after.tolist() == before.tolist()
         assert not after.flags.writeable
+
+
+@pytest.mark.parametrize("ranges", [1, 2, 3, 16])
+def test_ranges_of_rows_are_added_up_to_what_all_rows_are(ranges):
+    rng = np.random.default_rng(3)
+    parts = [
+        RowSums(rows=np.sort(rng.choice(50, size, replace=False)), sums=rng.integers(-9, 9, size))
+        for size in (20, 0, 1, 50)
+    ]
+    found = [add_range(parts, number, ranges) for number in range(ranges)]
+    rows = np.concatenate([each.rows for each in found])
+    assert (np.diff(rows) > 0).all()
+    assert (table_of_sums(found, 50) == table_of_sums(parts, 50)).all()
+    assert all((each.sums != 0).all() for each in found)
+
+
+def test_a_range_of_no_rows_has_no_sums():
+    nothing = RowSums(rows=np.zeros(0, np.int64), sums=np.zeros(0, np.int64))
+    assert len(add_range([nothing], 0, 2)) == len(add_range([], 1, 2)) == 0
