@@ -245,7 +245,7 @@ def near_root(excess: Callable[[float], float], low: float, high: float) -> tupl
     >>> below < 2**0.5 < above, above - below < 2**-38
     (True, True)
     """
-    margin = (high - low) * _ROOT_MARGIN
+    margin = max((high - low) * _ROOT_MARGIN, math.ulp(max(-low, high)))
     at_low = excess(low)
     at_high = excess(high)
     was_above: bool | None = None
