@@ -103,8 +103,7 @@ def contribute(
         nothing = dataclasses.replace(candidates.grams, weights=candidates.grams.keys)
         return Contributed(nothing, dataclasses.replace(batch, left=left))
     if past.released is not None and this.number == 1:
-        counted, cost = charge(candidates.grams, left, past.released, this.plan)
-        candidates = candidates._replace(grams=counted)
+        candidates, cost = charge(candidates, left, past.released, this.plan)
         left = left - cost
     # (n,) int64: users without an open n-gram spend nothing.
     cost = np.zeros_like(left)
@@ -212,12 +211,12 @@ def _open_places(
 
 
 def charge(
-    grams: Contributions, left: np.ndarray, released: GramSet, plan: NgramsPlan
-) -> tuple[Contributions, np.ndarray]:
+    candidates: Candidates, left: np.ndarray, released: GramSet, plan: NgramsPlan
+) -> tuple[Candidates, np.ndarray]:
     """Lets users pay for the count of held candidates, to which all own candidates add, also beyond Δ.
 
     Args:
-      grams: each user's distinct candidates.
+      candidates: each user's distinct candidates, of all users of a batch.
       left: (n,) int64 in units of 2^-56, the budget that each user has left.
       released: S_{k−1}.
       plan: the plan of the run.
@@ -226,12 +225,14 @@ def charge(
       The candidates with their classes and with what is sent for the count, and what each user pays:
       (n,) int64 in units of 2^-56.
     """
+    grams = candidates.grams
     classes = classes_of(released, grams)
     counted = counted_classes(released, plan.held_stddev)
     # Only known words are counted at length 1, so that others should not pay for them.
     part = 1.0 if released.length else _known_part(classes, grams.offsets)
-    sent, cost = tallies(classes, grams.offsets, left, counted, plan.held_stddev, part=part)
-    return dataclasses.replace(grams, classes=classes, tallies=sent), cost
+    sent, cost = tallies(classes, candidates.users, left, counted, plan.held_stddev, part=part)
+    grams = dataclasses.replace(grams, classes=classes, tallies=sent)
+    return candidates._replace(grams=grams), cost
 
 
 def spend(
