@@ -93,14 +93,15 @@ def estimate_users(
     estimates = np.zeros((measured.masses.size, 3), np.int64)
 
     def answer(part: _Part) -> Generator[tuple[np.ndarray, np.ndarray], None, None]:
+        # (all rows,) bool: the first ones of the part's length, and the heaviest ones among them.
+        first = _marked(part.first, len(estimates))
+        heaviest = _marked(part.first[:_HEAVIEST], len(estimates))
         for rows, sums in _sums(measured, rule, part.rows):
             (of_rows,) = part.kinds.answers([sums])
             for block in blocks(0, rows.size):
                 own = rows[block]
-                are_first = np.isin(own, part.first)
-                are_heaviest = np.isin(own, part.first[:_HEAVIEST])
-                reach = np.where(are_heaviest, _REACH_OF_HEAVIEST, _REACH)
-                estimates[own] = _estimates(part.kinds, of_rows(block), are_first, reach)
+                reach = np.where(heaviest[own], _REACH_OF_HEAVIEST, _REACH)
+                estimates[own] = _estimates(part.kinds, of_rows(block), first[own], reach)
         yield part.rows, estimates[part.rows]
 
     # Products of small matrices, for which threads of the library would cost more than they save.
@@ -318,6 +319,13 @@ def _sums(
             mass_variance=mass_variance,
         )
         yield chosen, sums
+
+
+def _marked(rows: np.ndarray, count: int) -> np.ndarray:
+    """Marks some of so many rows: (count,) bool."""
+    marks = np.zeros(count, bool)
+    marks[rows] = True
+    return marks
 
 
 def _spread_out(rows: np.ndarray, most: int) -> np.ndarray:

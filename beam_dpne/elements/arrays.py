@@ -38,6 +38,19 @@ def rows_of_entries(offsets: np.ndarray) -> np.ndarray:
     return np.cumsum(growth, out=growth)
 
 
+def offsets_of_marked(marks: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Returns where each row begins among the marked entries alone: (n + 1,) int64.
+
+    Args:
+      marks: (m,) bool, fewer than 2^31 of them.
+      offsets: (n + 1,) int64, where each row begins among all entries.
+    """
+    before_each_entry = np.empty(marks.size + 1, np.int32)
+    before_each_entry[0] = 0
+    np.cumsum(marks, dtype=np.int32, out=before_each_entry[1:])
+    return before_each_entry.take(offsets).astype(np.int64)
+
+
 def rows_of_places(offsets: np.ndarray, places: np.ndarray) -> np.ndarray:
     """Returns the row of the entry at each of some places, which ascend: (n,) int64."""
     # Where each row begins and ends if it has no other entries than those at the places.
@@ -106,7 +119,7 @@ def distinct(
     packed = _packed(columns, widths)
     packed.sort()
     starts = run_starts(packed)
-    kept = packed.take(starts).astype(np.int64)
+    kept = packed.take(starts).astype(np.int64, copy=False)
     return _unpacked(kept, widths), starts
 
 
@@ -245,7 +258,8 @@ class KeyTable:
         slots = self._slots(wanted)
         candidates = self._table.take(slots)
         is_same = self._keys.take(candidates) == wanted
-        found = np.where(is_same, candidates, np.int32(NOT_THERE))
+        # Places where the keys are the same, and −1 elsewhere; np.where takes five times as long.
+        found = (candidates + np.int32(1)) * is_same - np.int32(1)
         if self._rest is None:
             return found
         # A wanted key whose slot another key has may be one of those that were displaced.

@@ -12,12 +12,14 @@ def sums_of_rows(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     differences.
 
     Args:
-      values: (m,) int64, a value for each entry.
+      values: (m,) integers, a value for each entry.
       offsets: (n + 1,) int64, where each row begins.
     """
-    before_each_entry = np.concatenate(([0], np.cumsum(values)))
+    before_each_entry = np.empty(values.size + 1, np.int64)
+    before_each_entry[0] = 0
+    np.cumsum(values, dtype=np.int64, out=before_each_entry[1:])
     before_each_row = before_each_entry.take(offsets)
-    return np.diff(before_each_row)
+    return before_each_row[1:] - before_each_row[:-1]
 
 
 def sums_of_runs(values: np.ndarray, last: np.ndarray) -> np.ndarray:
@@ -27,7 +29,9 @@ def sums_of_runs(values: np.ndarray, last: np.ndarray) -> np.ndarray:
       values: (m,) int64.
       last: (n,) integers, the place of the last value of each run; a run begins after the one before.
     """
-    return np.diff(np.cumsum(values).take(last), prepend=0)
+    sums = np.cumsum(values).take(last)
+    sums[1:] -= sums[:-1].copy()
+    return sums
 
 
 def add_at(

@@ -132,14 +132,16 @@ def grams_ahead(present: np.ndarray, offsets: np.ndarray, longer: int) -> np.nda
         that is not present.
       longer: T − k.
     """
-    # (b,) int64: places that are not present; between two of them is a run of present positions.
-    breaks = np.flatnonzero(~present)
-    lengths = np.diff(breaks, prepend=-1) - 1
-    # (b,) int64: Σ_{d=1}^{longer} max(n − d, 0) for a run of n positions.
-    terms = np.minimum(np.maximum(lengths - 1, 0), longer)
-    places = terms * lengths - (terms * (terms + 1) >> 1)
-    # A run belongs to the user with whose break it ends.
-    return sums_of_rows(places, np.searchsorted(breaks, offsets))
+    # (p,) integers: how many of the longer n-grams that start at a position could be found.
+    starting = np.zeros(present.size, np.min_scalar_type(longer))
+    # Whether all k-grams of the n-gram of d words more are present, by the position of the first one.
+    whole = present
+    for more in range(1, longer + 1):
+        whole = whole[:-1] & present[more:]
+        if not whole.any():
+            break
+        starting[: whole.size] += whole
+    return sums_of_rows(starting, offsets)
 
 
 def spends(
@@ -208,7 +210,8 @@ def divide(
     squares = np.bincount(user, weights=shares * shares, minlength=spent.size)
     root = np.sqrt(spent * float(SQUARES_PER_BUDGET_UNIT))
     scale = np.divide(root, np.sqrt(squares), out=np.zeros(spent.size), where=squares > 0)
-    weights = np.floor(scale.take(user) * shares).astype(np.int64)
+    # They are not negative, so that without their fractions they are rounded down.
+    weights = (scale.take(user) * shares).astype(np.int64)
     cost = costs(weights, offsets)
     while (over := cost > spent).any():
         weights -= (over[user] & (weights > 0)).astype(np.int64)

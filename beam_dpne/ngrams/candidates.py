@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from beam_dpne.elements.arrays import distinct, offsets_of, rows_of_places
+from beam_dpne.elements.arrays import distinct, offsets_of, offsets_of_marked, rows_of_places
 from beam_dpne.elements.batches import NO_GRAM, UserBatch
 from beam_dpne.elements.encoding import cached_for_sets
 from beam_dpne.ngrams.elements import Contributions, GramSet, PresentGrams
@@ -13,7 +13,7 @@ from beam_dpne.ngrams.keys import Pairs, PairTable, Words, pack_pairs
 # The tables of 16 sets up to this size are kept, at most 36 MB each, and one of larger sets.
 _SMALL_SET = 2**20
 # Up to this part of a batch's positions they are copied when others fall away.
-_WORTH_COPYING = 0.75
+WORTH_COPYING = 0.75
 
 
 def extract_grams(batch: UserBatch) -> Contributions:
@@ -230,9 +230,9 @@ def _select_positions(
     """
     place = staying = slice(None)
     offsets = batch.offsets
-    if np.count_nonzero(keep) <= _WORTH_COPYING * keep.size:
+    if np.count_nonzero(keep) <= WORTH_COPYING * keep.size:
         place = np.flatnonzero(keep)
-        counts = np.diff(np.searchsorted(place, batch.offsets))
+        counts = np.diff(offsets_of_marked(keep, batch.offsets))
         staying = np.flatnonzero(counts > 0)
         offsets = offsets_of(counts[staying])
     return UserBatch(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_dpne.elements.arrays import outside_keyed_subset, rows_of_places
+from beam_dpne.elements.arrays import outside_keyed_subset
 from beam_dpne.elements.sums import sums_at
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
@@ -91,7 +91,7 @@ def counted_of(groups: Sequence[Group]) -> Counted:
 
 def tallies(
     classes: np.ndarray,
-    offsets: np.ndarray,
+    users: np.ndarray,
     left: np.ndarray,
     counted: Counted,
     stddev: float,
@@ -102,7 +102,7 @@ def tallies(
 
     Args:
       classes: (m,) int16, the class of each user's distinct candidates.
-      offsets: (n + 1,) int64, where each user's candidates begin.
+      users: (m,) int64, the row of each candidate's user.
       left: (n,) int64, in units of 2^-56.
       counted: the counted groups.
       stddev: s.
@@ -114,7 +114,7 @@ def tallies(
     rows = counted.rows(classes)
     inside = np.flatnonzero(rows >= 0)
     rows = rows[inside]
-    user = rows_of_places(offsets, inside)
+    user = users.take(inside)
     size = left.size
     groups = 1 + int(counted.places.max(initial=-1))
     # (n, groups) int64 in units of 2^-16: n_G.

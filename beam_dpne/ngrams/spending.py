@@ -12,6 +12,8 @@ from beam_dpne.elements.arrays import (
     distinct,
     distinct_with_flag,
     offsets_of,
+    offsets_of_marked,
+    ranges,
     rows_of_entries,
 )
 from beam_dpne.elements.batches import UserBatch
@@ -21,6 +23,7 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import KNOWN_CLASS
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.candidates import (
+    WORTH_COPYING,
     candidate_places,
     contributions_of,
     extract_grams,
@@ -100,10 +103,11 @@ def contribute(
         nothing = dataclasses.replace(candidates.grams, weights=candidates.grams.keys)
         return Contributed(nothing, dataclasses.replace(batch, left=left))
     if past.released is not None and this.number == 1:
-        counted, cost = charge(candidates.grams, left, past.released, this.plan)
-        candidates = candidates._replace(grams=counted)
+        candidates, cost = charge(candidates, left, past.released, this.plan)
         left = left - cost
-    weighted, cost = spend(candidates, left, this, past)
+    # (n,) int64: users without an open n-gram spend nothing.
+    cost = np.zeros_like(left)
+    weighted, cost[candidates.owners] = spend(candidates, left[candidates.owners], this, past)
     return Contributed(weighted, dataclasses.replace(batch, left=left - cost))
 
 
@@ -120,8 +124,9 @@ class Candidates(NamedTuple):
     """The open candidates of a batch's users, and what is known of them beside their keys.
 
     Attributes:
+      owners: the rows in the batch of the n users whose candidates these are: all, or those with one.
       grams: each user's distinct open candidates.
-      users: (m,) int64, the rows of their users.
+      users: (m,) int64, the rows of their users among the n.
       places: (n,) int64, the number of each user's places of them, without those where one recurs
         nearby in its text.
       ahead: (n,) int64, places at which a longer n-gram of the user could still be found.
@@ -129,6 +134,7 @@ class Candidates(NamedTuple):
       alone: (m,) bool, whether each stands alone wherever it stands; None if nobody asks.
     """
 
+    owners: np.ndarray | slice
     grams: Contributions
     users: np.ndarray
     places: np.ndarray
@@ -146,19 +152,18 @@ def open_candidates(batch: UserBatch, this: RoundOfLength, past: Past) -> Candid
       past: what the lengths and rounds before have left.
     """
     plan = this.plan
-    # (p,) bool: where a candidate starts that has not been closed.
-    standing = present_positions(batch, this.length)
-    ahead = adaptive.grams_ahead(standing, batch.offsets, plan.max_length - this.length)
+    owners: np.ndarray | slice = slice(None)
     if past.present is None:
+        # (p,) bool: where a candidate starts that has not been closed.
+        standing = present_positions(batch, this.length)
         place, ids, sizes = candidate_places(batch, standing)
+        offsets = offsets_of_marked(standing, batch.offsets)
     else:
-        # Positions of open n-grams: neither borders nor found n-grams, on which nothing is spent.
-        # An id of −1 takes the last place.
-        is_open = np.append(past.present.found == 0, False)
-        place = np.flatnonzero(is_open[batch.ids.astype(np.intp)])
+        batch, owners, place, offsets = _open_places(batch, past.present)
+        standing = present_positions(batch, this.length)
         ids = (batch.ids.take(place),)
         sizes = (batch.size,)
-    offsets = np.searchsorted(place, batch.offsets)
+    ahead = adaptive.grams_ahead(standing, batch.offsets, plan.max_length - this.length)
     places = _places_apart(batch, place, offsets, of_pairs=len(ids) > 1)
     columns = (rows_of_entries(offsets), *ids)
     sizes = (len(batch.users), *sizes)
@@ -169,19 +174,49 @@ def open_candidates(batch: UserBatch, this: RoundOfLength, past: Past) -> Candid
         (user, *ids), _ = distinct(columns, sizes)
     if past.present is None:
         grams = contributions_of(batch, user, ids)
-        return Candidates(grams, user, places, ahead, np.zeros(0, np.int64), alone)
+        return Candidates(owners, grams, user, places, ahead, np.zeros(0, np.int64), alone)
     (rows,) = ids
     grams = _of_present(batch, past.present, user, rows, this)
-    return Candidates(grams, user, places, ahead, rows, alone)
+    return Candidates(owners, grams, user, places, ahead, rows, alone)
+
+
+def _open_places(
+    batch: UserBatch, present: PresentGrams
+) -> tuple[UserBatch, np.ndarray | slice, np.ndarray, np.ndarray]:
+    """Finds open n-grams in a later round: neither borders nor found ones, on which nothing is spent.
+
+    Returns:
+      The users with an open n-gram, or all of the batch if that is hardly more; their rows in it; the
+      places of open n-grams among their positions, (m,) int64, ascending; and where each user's places
+      begin, (n + 1,) int64.
+    """
+    # An id of −1 takes the last place.
+    is_open = np.append(present.found == 0, False)[batch.ids.astype(np.intp)]
+    offsets = offsets_of_marked(is_open, batch.offsets)
+    counts = np.diff(offsets)
+    owners = np.flatnonzero(counts)
+    sizes = np.diff(batch.offsets)[owners]
+    if sizes.sum() > WORTH_COPYING * batch.ids.size:
+        return batch, slice(None), np.flatnonzero(is_open), offsets
+    kept = ranges(batch.offsets[owners], sizes)
+    own = dataclasses.replace(
+        batch,
+        users=batch.users[owners],
+        offsets=offsets_of(sizes),
+        ids=batch.ids[kept],
+        word_ids=None if batch.word_ids is None else batch.word_ids[kept],
+        left=None if batch.left is None else batch.left[owners],
+    )
+    return own, owners, np.flatnonzero(is_open[kept]), offsets_of(counts[owners])
 
 
 def charge(
-    grams: Contributions, left: np.ndarray, released: GramSet, plan: NgramsPlan
-) -> tuple[Contributions, np.ndarray]:
+    candidates: Candidates, left: np.ndarray, released: GramSet, plan: NgramsPlan
+) -> tuple[Candidates, np.ndarray]:
     """Lets users pay for the count of held candidates, to which all own candidates add, also beyond Δ.
 
     Args:
-      grams: each user's distinct candidates.
+      candidates: each user's distinct candidates, of all users of a batch.
       left: (n,) int64 in units of 2^-56, the budget that each user has left.
       released: S_{k−1}.
       plan: the plan of the run.
@@ -190,12 +225,14 @@ def charge(
       The candidates with their classes and with what is sent for the count, and what each user pays:
       (n,) int64 in units of 2^-56.
     """
+    grams = candidates.grams
     classes = classes_of(released, grams)
     counted = counted_classes(released, plan.held_stddev)
     # Only known words are counted at length 1, so that others should not pay for them.
     part = 1.0 if released.length else _known_part(classes, grams.offsets)
-    sent, cost = tallies(classes, grams.offsets, left, counted, plan.held_stddev, part=part)
-    return dataclasses.replace(grams, classes=classes, tallies=sent), cost
+    sent, cost = tallies(classes, candidates.users, left, counted, plan.held_stddev, part=part)
+    grams = dataclasses.replace(grams, classes=classes, tallies=sent)
+    return candidates._replace(grams=grams), cost
 
 
 def spend(
@@ -261,9 +298,7 @@ def _places_apart(
             same[: same_second.size] &= same_second
         nearby[step:] |= same & unbroken[step:]
         unbroken[step:] &= inside[:-step]
-    before = np.zeros(place.size + 1, np.int32)
-    np.cumsum(~nearby.take(place), dtype=np.int32, out=before[1:])
-    return np.diff(before[offsets])
+    return np.diff(offsets_of_marked(~nearby.take(place), offsets))
 
 
 def _kept(candidates: Candidates, this: RoundOfLength, past: Past) -> np.ndarray | float:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from beam_dpne import RunKey
+from beam_dpne.elements.arrays import rows_of_entries
 from beam_dpne.ngrams import tolerances
 from beam_dpne.ngrams.contributions import affordable, counted_of, tallies
 from beam_dpne.ngrams.elements import HistogramShard
@@ -55,7 +56,7 @@ def test_a_user_pays_for_the_largest_distance_and_never_more_than_its_part(users
     left = np.array([each for each, _ in users], dtype=np.int64)
     classes = np.array([c for _, own in users for c in own], dtype=np.int16)
     offsets = np.concatenate(([0], np.cumsum([len(own) for _, own in users]))).astype(np.int64)
-    sent, costs = tallies(classes, offsets, left, COUNTED, stddev)
+    sent, costs = tallies(classes, rows_of_entries(offsets), left, COUNTED, stddev)
     factors = {8: 0, 7: 0, 5: 0, 2: 1}
     for place, (had, own) in enumerate(users):
         entries = sent[offsets[place] : offsets[place + 1]].tolist()
