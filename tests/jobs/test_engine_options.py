@@ -1,8 +1,11 @@
 """Options of a launch that neither Beam nor the engine has are refused before any worker starts."""
 
 import json
+import pickle
 
+import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
 
 from beam_dpne.errors import UsageError
@@ -44,3 +47,22 @@ def test_options_of_beam_are_sent_to_an_engine(job_server):
 def test_dataflow_gets_no_option_that_beam_would_drop():
     with pytest.raises(UsageError, match="there is no option --country"):
         beam_options(["--runner=DataflowRunner", "--project=p", "--country=us"])
+
+
+def test_arguments_are_parsed_once_for_each_kind_of_options():
+    options = beam_options(["--runner=FnApiRunner", "--temp_location=gs://b/temp"]).pipeline_options
+    view = options.view_as(GoogleCloudOptions)
+    assert options.view_as(GoogleCloudOptions) is view
+    view.temp_location = "gs://b/other"
+    assert beam.Pipeline(options=options).options.view_as(GoogleCloudOptions).temp_location == (
+        "gs://b/other"
+    )
+
+
+def test_copied_options_have_one_state():
+    account = "--impersonate_service_account=someone@example.com"
+    options = beam_options(["--runner=FnApiRunner", account]).pipeline_options
+    options.view_as(GoogleCloudOptions).temp_location = "gs://b/temp"
+    copied = pickle.loads(pickle.dumps(options))
+    copied.view_as(GoogleCloudOptions).temp_location = "gs://b/other"
+    assert copied.get_all_options()["temp_location"] == "gs://b/other"
