@@ -92,16 +92,19 @@ def estimate_users(
     """
     estimates = np.zeros((measured.masses.size, 3), np.int64)
 
+    # (n,) int8: 1 for the first rows of a part's length, and 2 for the heaviest ones among them.
+    marks = np.zeros(len(estimates), np.int8)
+
     def answer(part: _Part) -> Generator[tuple[np.ndarray, np.ndarray], None, None]:
-        # (all rows,) bool: the first ones of the part's length, and the heaviest ones among them.
-        first = _marked(part.first, len(estimates))
-        heaviest = _marked(part.first[:_HEAVIEST], len(estimates))
+        marks[part.first] = 1
+        marks[part.first[:_HEAVIEST]] = 2
         for rows, sums in _sums(measured, rule, part.rows):
             (of_rows,) = part.kinds.answers([sums])
             for block in blocks(0, rows.size):
                 own = rows[block]
-                reach = np.where(heaviest[own], _REACH_OF_HEAVIEST, _REACH)
-                estimates[own] = _estimates(part.kinds, of_rows(block), first[own], reach)
+                reach = np.where(marks[own] == 2, _REACH_OF_HEAVIEST, _REACH)
+                estimates[own] = _estimates(part.kinds, of_rows(block), marks[own] > 0, reach)
+        marks[part.first] = 0
         yield part.rows, estimates[part.rows]
 
     # Products of small matrices, for which threads of the library would cost more than they save.
@@ -319,13 +322,6 @@ def _sums(
             mass_variance=mass_variance,
         )
         yield chosen, sums
-
-
-def _marked(rows: np.ndarray, count: int) -> np.ndarray:
-    """Marks some of so many rows: (count,) bool."""
-    marks = np.zeros(count, bool)
-    marks[rows] = True
-    return marks
 
 
 def _spread_out(rows: np.ndarray, most: int) -> np.ndarray:

@@ -22,7 +22,6 @@ from apache_beam.options.pipeline_options import (
     PortableOptions,
     SetupOptions,
     StandardOptions,
-    TypeOptions,
 )
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_handlers
@@ -140,8 +139,6 @@ def beam_options(arguments: Sequence[str], known: Collection[str] = ()) -> BeamO
     """
     runner, others = runner_of(arguments)
     options = _Options(others)
-    # The types of this package's steps are known to fit: Beam need not compare them.
-    options.view_as(TypeOptions).pipeline_type_check = False
     flags = {other.partition("=")[0] for other in others}
     if "--save_main_session" not in flags:
         # No code of this package is in the main module, and the data there may be private.

@@ -318,7 +318,8 @@ def _threshold_units(law: NullLaw, stddev: float, probability: float) -> int:
     """
 
     def excess(threshold: float) -> float:
-        return math.log(law.tail(stddev, threshold)) - math.log(probability)
+        tail = float(law.tail(stddev, threshold))
+        return (math.log(tail) if tail else -math.inf) - math.log(probability)
 
     low = float(law.places.min(initial=0.0)) - 10.0 * stddev
     if law.tail(stddev, low) <= probability:

@@ -5,9 +5,10 @@ import pickle
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import GoogleCloudOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
 
+from beam_dpne import NgramsPlan, PrivateNgrams, RunKey
 from beam_dpne.errors import UsageError
 from beam_dpne.jobs.engine import beam_options
 
@@ -66,3 +67,30 @@ def test_copied_options_have_one_state():
     copied = pickle.loads(pickle.dumps(options))
     copied.view_as(GoogleCloudOptions).temp_location = "gs://b/other"
     assert copied.get_all_options()["temp_location"] == "gs://b/other"
+
+
+def coders_of(pipeline: beam.Pipeline) -> dict[str, str]:
+    """Returns the coder of each PCollection of a graph, by the step and the output that has it."""
+    graph = pipeline.to_runner_api()
+    coders = graph.components.coders
+    return {
+        f"{step.unique_name} {name}": str(coders[graph.components.pcollections[made].coder_id])
+        for step in graph.components.transforms.values()
+        for name, made in step.outputs.items()
+    }
+
+
+def test_elements_have_the_coders_that_they_have_under_beams_own_options():
+    found = []
+    options = beam_options(["--runner=FnApiRunner"]).pipeline_options
+    for each in (options, PipelineOptions(["--runner=FnApiRunner"])):
+        pipeline = beam.Pipeline(options=each)
+        plan = NgramsPlan(epsilon=1, delta=1e-6, max_length=2)
+        _ = (
+            pipeline
+            | beam.Create([("u", "a b")])
+            | PrivateNgrams(plan=plan, run_key=RunKey(bytes(32)))
+        )
+        found.append(coders_of(pipeline))
+    assert found[0] == found[1]
+    assert sum("BatchCoder" in coder for coder in found[0].values()) > 20
