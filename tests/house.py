@@ -20,7 +20,7 @@ MOST_TOKENS = {
     "pipelines": 37_600,
     "deploy": 13_000,
     "templates": 2_500,
-    "tests": 372_400,
+    "tests": 372_700,
 }
 LONGEST = 500  # lines of a module of the package
 # Tokens in a code line of a module of the package that has so many code lines.

@@ -26,7 +26,7 @@ from beam_dpne import (
     __version__,
     engines,
 )
-from beam_dpne.errors import EngineError, RunError
+from beam_dpne.errors import EngineError, RunError, UsageError
 from beam_dpne.jobs.engine import check_published
 
 LOST = (
@@ -150,7 +150,7 @@ def test_workers_of_another_version_are_refused_before_the_pipeline_is_sent(tmp_
 def test_threads_of_beams_own_runner_are_refused():
     pipeline = pipeline_of("--direct_running_mode=multi_threading", runner=FnApiRunner())
     _ = pipeline | beam.Create([1])
-    with pytest.raises(ValueError, match="must be 'in_memory' or 'multi_processing'"):
+    with pytest.raises(UsageError, match="must be 'in_memory' or 'multi_processing'"):
         engines.run(pipeline)
 
 

@@ -36,7 +36,7 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
 from beam_dpne import __version__
-from beam_dpne.errors import EngineError, own_reason
+from beam_dpne.errors import EngineError, UsageError, own_reason
 
 HARNESS_KEPT_MILLIS = 120_000
 # Options that a job on Flink needs besides addresses. The first keeps harnesses from one step to the
@@ -201,10 +201,10 @@ def pipeline(
 
 
 def check_options(pipeline: beam.Pipeline) -> None:
-    """Raises ValueError for options with which a pipeline would hang or fail."""
+    """Raises UsageError for options with which a pipeline would hang or fail."""
     kept = pipeline.options.view_as(PortableOptions).environment_cache_millis
     if type(pipeline.runner).__name__ in _STOPS_HARNESSES and not int(kept):
-        raise ValueError(
+        raise UsageError(
             "environment_cache_millis must be above 0 with a job server, got "
             f"environment_cache_millis={kept}: an engine such as Flink would start and stop a Python "
             "process for each step of the pipeline, and may hang; add "
@@ -214,7 +214,7 @@ def check_options(pipeline: beam.Pipeline) -> None:
     mode = pipeline.options.view_as(DirectOptions).direct_running_mode
     kinds = {kind.__name__ for kind in type(pipeline.runner).__mro__}
     if mode == "multi_threading" and "FnApiRunner" in kinds:
-        raise ValueError(
+        raise UsageError(
             "direct_running_mode must be 'in_memory' or 'multi_processing', got "
             "direct_running_mode='multi_threading': Beam may send an element before its coder has "
             "written all of it, which the next step cannot decode."

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple, NoReturn, TextIO
 
 from beam_dpne.errors import InputError, kind_of
-from beam_dpne.reading.compression import decompressed
+from beam_dpne.reading.compression import SIGNATURE_BYTES, decompressed, refuse_unnamed
 from beam_dpne.reading.encodings import canonical_encoding
 from beam_dpne.reading.held import HeldTable
 from beam_dpne.reading.lake_tables import refuse_lake_tables, refuse_listed_tables
@@ -476,6 +476,9 @@ def line_blocks(path: str) -> Iterator[list[str]]:
     with guarded(path), TextFile(path) as text:
         while data := text.read(_BLOCK_SIZE):
             if size_of(data)[1]:
+                if codec_of(path) is None:
+                    with open_raw(path) as raw:
+                        refuse_unnamed(path, raw.read(SIGNATURE_BYTES))
                 raise InputError(f"{path} is not UTF-8; convert it.")
             whole, _, rest = (rest + data).rpartition("\n")
             yield [line.removesuffix("\r") for line in whole.split("\n")]

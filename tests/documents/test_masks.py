@@ -2,6 +2,7 @@
 
 import csv
 import functools
+import gzip
 import hashlib
 import json
 import pickle
@@ -416,3 +417,10 @@ def test_what_fits_no_tokenizer_is_told_before_anything_is_spent(
     # What is told of texts is marked as the operator's.
     assert ("as secret as the data" in ended.err) == (bool(said) and not wrong)
     assert "東京" not in ended.err
+
+
+def test_a_stop_list_that_is_compressed_must_be_named_so(tmp_path):
+    path = tmp_path / "stop.txt"
+    path.write_bytes(gzip.compress(b"the\nof\n"))
+    with pytest.raises(InputError, match="name that ends in .gz"):
+        read_stop_list(str(path))
