@@ -422,5 +422,5 @@ def test_what_fits_no_tokenizer_is_told_before_anything_is_spent(
 def test_a_stop_list_that_is_compressed_must_be_named_so(tmp_path):
     path = tmp_path / "stop.txt"
     path.write_bytes(gzip.compress(b"the\nof\n"))
-    with pytest.raises(InputError, match="name that ends in .gz"):
+    with pytest.raises(InputError, match=r"name that ends in \.gz"):
         read_stop_list(str(path))
