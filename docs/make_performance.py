@@ -27,9 +27,9 @@ that whatever slows the machine slows all of them. Each runs once before without
 - **Workers** are the processes of a run on this machine (`--workers`). **Graph**, which older
   recordings call 0 workers, is the pipeline of engines on Beam's embedded runner, in one process. The
   peak memory is that of the largest process, which shares some of it with the others.
-- **Reading** takes less than one second for 100 MB of text: .74 CPU seconds for 90 MB of titles from
-  gzip (35 MB), .52 from zstd (39 MB), .45 from plain lines. Two fifths of the time from gzip are
-  decompression, which is one process's; what is decompressed is parsed and tokenized by all. Only a
+- **Reading** takes little more than a second for 100 MB of text: 1.2 CPU seconds for 90 MB of titles
+  from gzip (35 MB) or from plain lines, 1.7 from zstd (33 MB). Of these .2 are gzip's decompression,
+  which is one process's; what is decompressed is parsed and tokenized by all. Only a
   JSON array, a mailbox, and CSV from a quote on that stands where none is expected are parsed by one
   process to their end, so that with many cores a large file of these kinds takes longer than all the
   rest: write it as several ones, or as Parquet.
@@ -43,18 +43,19 @@ that whatever slows the machine slows all of them. Each runs once before without
   | | 2 | 2.5 | 3.3 | 171 |
   | 10^6 | 1 | 3.3 | 3.5 | 283 |
   | | 2 | 4.1 | 5.8 | 181 |
-  | 10^7 | 1 | 18.4 | 18.5 | 705 |
-  | | 2 | 14.1 | 24.2 | 394 |
-  | | 16 | 19.4 | 34.7 | 202 |
+  | 10^7 | 1 | 19.1 | 19.3 | 702 |
+  | | 2 | 13.4 | 22.3 | 406 |
+  | | 16 | 18.7 | 33.4 | 213 |
   | 10^8 | 1 | 261 | 260 | 5,625 |
   | | 2 | 136 | 253 | 1,930 |
   | | 16 | 173 | 328 | 579 |
 
-  The machine's speed changed within the hour: three other runs of 10^7 words took 22.2 seconds in one
-  process, and 13.6 in two. Of the run of 10^8 words in 16 processes 23 CPU seconds were the
-  launcher's, which nobody shares (it reads the file, merges, draws, and learns for estimates), and 304
-  its forks'. So 16 cores, with as fast a memory for each, would take about 23 + 304/16 = 42 seconds,
-  six times less than one.
+  The machine's speed changed within the hour: single runs of 10^7 words took 17.5 to 22.2 seconds
+  in one process, 12.6 to 14.1 in two, and 16.5 to 19.4 in sixteen. 10^8 words were measured before
+  the last changes of that day. In a later run of them in 16 processes, beside other work, 16 CPU
+  seconds were the launcher's, which nobody shares (it reads the file, merges, draws, and learns for
+  estimates), and 293 its forks'. So 16 cores, with as fast a memory for each, would take about 16 +
+  293/16 = 34 seconds, 7.6 times less than one.
 - **import apache_beam** takes longer where more packages are installed, because Beam imports some
   that it finds. The ratios to it are smaller there.
 
