@@ -257,11 +257,15 @@ def near_root(excess: Callable[[float], float], low: float, high: float) -> tupl
         found = excess(place)
         is_above = found <= 0
         if is_above:
-            high, at_high = place, found
-            at_low /= 2 if was_above else 1
+            high = place
+            at_high = found
+            if was_above is True:
+                at_low /= 2
         else:
-            low, at_low = place, found
-            at_high /= 2 if was_above is False else 1
+            low = place
+            at_low = found
+            if was_above is False:
+                at_high /= 2
         was_above = is_above
     return low - margin, high + margin
 
