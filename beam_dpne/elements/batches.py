@@ -5,6 +5,7 @@ Programs define the elements of their later steps beside those steps (`ngrams.el
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, TypeVar
 
@@ -14,11 +15,11 @@ import pyarrow as pa
 from beam_dpne.elements.arrays import (
     offsets_of,
     ranges,
-    run_ends,
+    run_starts,
     used_words,
 )
 from beam_dpne.elements.dictionaries import merge_words
-from beam_dpne.elements.sums import add_at, sums_of_runs
+from beam_dpne.elements.sums import add_at
 
 NO_GRAM = -1
 MAX_WAITING = 4_000_000
@@ -129,21 +130,33 @@ class RowSums:
         return len(self.rows)
 
 
-def add_rows(parts: Iterable[RowSums]) -> RowSums:
-    """Adds up sums in exact integers, so that their order does not matter; rows may be repeated."""
-    nothing = np.zeros(0, np.int64)
-    all_rows = [nothing]
-    all_sums = [nothing]
-    for part in parts:
-        all_rows.append(part.rows)
-        all_sums.append(part.sums)
-    rows = np.concatenate(all_rows)
-    sums = np.concatenate(all_sums)
-    # Rows are many and those of the parts are few of them: no step goes through all rows.
-    order = np.argsort(rows)
-    ordered = rows[order]
-    last = run_ends(ordered)
-    return RowSums(rows=ordered[last], sums=sums_of_runs(sums[order], last))
+class RowTables:
+    """Sums of numbered rows, which are added up in place; rows are cut into pieces of nearly 2^17.
+
+    A piece has a table of 1 MiB as soon as one of its rows is added to: so rows may be many, and those
+    that somebody adds to are often few of them.
+    """
+
+    def __init__(self):
+        """Starts without sums."""
+        # For the number of a piece the sums of its rows, (2^17,) int64.
+        self._tables: dict[int, np.ndarray] = {}
+
+    def add(self, sums: RowSums) -> None:
+        """Adds sums in exact integers, so that their order does not matter; rows may be repeated."""
+        numbers, places = np.divmod(sums.rows, _ROWS_OF_A_PIECE)
+        starts = run_starts(numbers)
+        for start, end in itertools.pairwise((*starts.tolist(), len(sums))):
+            number = int(numbers[start])
+            if number not in self._tables:
+                self._tables[number] = np.zeros(_ROWS_OF_A_PIECE, np.int64)
+            add_at(self._tables[number], places[start:end], sums.sums[start:end])
+
+    def pieces(self) -> Iterator[tuple[int, RowSums]]:
+        """Yields the number of each piece, ascending, with its sums that are not 0."""
+        for number, table in sorted(self._tables.items(), key=lambda item: item[0]):
+            found = np.flatnonzero(table)
+            yield number, RowSums(rows=found + number * _ROWS_OF_A_PIECE, sums=table[found])
 
 
 def table_of_sums(parts: Iterable[RowSums], size: int) -> np.ndarray:
@@ -219,11 +232,3 @@ def add_up(parts: Iterable[Sized], merge: Callable[[list[Any]], Any]) -> Any:
     if not waiting.parts:
         return None
     return merge(waiting.parts)
-
-
-def cut_rows(sums: RowSums) -> Iterator[tuple[int, RowSums]]:
-    """Cuts sums by ranges of rows, so that no element is large; each has the number of its range."""
-    ranges = sums.rows // _ROWS_OF_A_PIECE
-    for number in np.unique(ranges).tolist():
-        inside = ranges == number
-        yield number, RowSums(rows=sums.rows[inside], sums=sums.sums[inside])

@@ -12,10 +12,9 @@ from beam_dpne.elements.batches import (
     MAX_WAITING,
     DocumentBlock,
     RowSums,
+    RowTables,
     UserBatch,
     WaitingParts,
-    add_rows,
-    cut_rows,
 )
 from beam_dpne.elements.coders import register_batches
 from beam_dpne.elements.rows import (
@@ -101,10 +100,35 @@ class SumBundle(beam.DoFn):
             yield from self._cut(self._merge(waiting))
 
 
+class SumRowsOfBundle(beam.DoFn):
+    """Adds up the numbered rows of a bundle's batches, and sends each sum once, at the end.
+
+    A worker has 8 bytes for each row of the pieces that it adds to, as the one that estimates has.
+    """
+
+    def __init__(self, sum_batch: Callable[..., RowSums]):
+        """Takes the function from a batch and the side inputs to the batch's sums."""
+        self._sum_batch = sum_batch
+
+    def start_bundle(self):
+        """Starts without sums."""
+        self._tables = RowTables()
+
+    def process(self, element: Any, *beside: Any) -> None:
+        """Adds a batch to the sums."""
+        self._tables.add(self._sum_batch(element, *beside))
+
+    def finish_bundle(self) -> Any:
+        """Sends the sums, by pieces of rows."""
+        for piece in self._tables.pieces():
+            yield GlobalWindows.windowed_value(piece)
+        self.start_bundle()
+
+
 def sum_rows(
     users: Any, sum_batch: Callable[..., RowSums], *beside: Any, label: str = ""
 ) -> PCollection[RowSums]:
-    """Sums batches of users within bundles, and adds up the bundles by ranges of rows.
+    """Sums batches of users within bundles, and adds up the bundles by pieces of rows.
 
     Args:
       users: batches of users, each user in one of them.
@@ -112,10 +136,19 @@ def sum_rows(
       *beside: side inputs.
       label: begins the names of the steps, where one transform sums several times.
     """
-    sums_of = beam.ParDo(SumBundle(sum_batch=sum_batch, merge=add_rows, cut=cut_rows), *beside)
+    sums_of = beam.ParDo(SumRowsOfBundle(sum_batch), *beside)
     pieces = apply(users, f"{label}SumBundle", sums_of, tuple[int, RowSums])
-    merge = beam.MapTuple(lambda _, pieces: add_rows(pieces))
+    merge = beam.FlatMapTuple(_sums_of_piece)
     return apply(pieces | f"{label}ByRows" >> beam.GroupByKey(), f"{label}SumRows", merge, RowSums)
+
+
+def _sums_of_piece(_: int, pieces: Iterable[RowSums]) -> Iterator[RowSums]:
+    """Yields the sums of all bundles for a piece of rows."""
+    tables = RowTables()
+    for piece in pieces:
+        tables.add(piece)
+    for _, sums in tables.pieces():
+        yield sums
 
 
 def longest_beside_shorter(

@@ -155,6 +155,9 @@ MAX_ELEMENT_BYTES = 4 * 2**20
 _ALIGNMENT = 16
 # An encoded batch begins with the size of its head, which is never 0, or with this if it is stored.
 _NO_HEAD = bytes(_ALIGNMENT)
+_LARGEST = np.dtype(np.int64)
+# The bits of each half of such an integer.
+_HALF = 32
 # About what the scalars and the padding of arrays come to.
 HEAD_BYTES = 1000
 
@@ -167,21 +170,22 @@ def encode(value: Any) -> bytes:
     if "_encoded" in vars(value):
         return value._encoded
     scalars: dict[str, Any] = {}
-    # The type, the shape and the size in bytes of each array, and the least value and the type of
+    # The type, the shape and the size in bytes of each array, and the least value and the types of
     # `_narrow`; Arrow arrays have the size alone.
-    arrays: list[tuple[str, str | None, tuple[int, ...], int, int, str | None]] = []
+    arrays: list[tuple[str, str | None, tuple[int, ...], int, int, list[str]]] = []
     contents: list[Any] = []
     for name, item in _fields(value):
         if isinstance(item, np.ndarray):
-            least, narrow = 0, np.ascontiguousarray(item)
+            least, narrow = 0, [np.ascontiguousarray(item)]
             if not hasattr(value, "stored"):
-                least, narrow = _narrow(narrow)
-            size = narrow.nbytes
-            arrays.append((name, item.dtype.str, item.shape, size, least, narrow.dtype.str))
-            contents += [narrow, bytes(-size % _ALIGNMENT)]
+                least, narrow = _narrow(narrow[0])
+            size = sum(part.nbytes for part in narrow)
+            kinds = [part.dtype.str for part in narrow]
+            arrays.append((name, item.dtype.str, item.shape, size, least, kinds))
+            contents += [*narrow, bytes(-size % _ALIGNMENT)]
         elif isinstance(item, pa.Array):
             stream = _arrow_stream(item)
-            arrays.append((name, None, (), stream.nbytes, 0, None))
+            arrays.append((name, None, (), stream.nbytes, 0, []))
             contents += [stream, bytes(-stream.nbytes % _ALIGNMENT)]
         else:
             scalars[name] = item
@@ -241,31 +245,55 @@ def _decode_buffer(batch_type: type, buffer: pa.Buffer) -> Any:
     if fields.get("rule") is not None:
         fields["rule"] = msgspec.convert(fields["rule"], LengthRule)
     start += -size % _ALIGNMENT
-    for name, kind, shape, size, least, narrow in arrays:
+    for name, kind, shape, size, least, kinds in arrays:
         if kind is None:
             stream = pa.ipc.open_stream(buffer.slice(start, size))
             fields[name] = stream.read_next_batch().column(0)
         else:
-            array = np.frombuffer(buffer, narrow, math.prod(shape), start)
-            if narrow != kind:
-                array = np.add(array, least, dtype=kind)
-                array.setflags(write=False)
-            fields[name] = array.reshape(shape)
+            parts: list[np.ndarray] = []
+            first = start
+            for part_kind in kinds:
+                parts.append(np.frombuffer(buffer, part_kind, math.prod(shape), first))
+                first += parts[-1].nbytes
+            fields[name] = _widened(parts, least, np.dtype(kind)).reshape(shape)
         start += size + -size % _ALIGNMENT
     return _made(batch_type, fields)
 
 
-def _narrow(array: np.ndarray) -> tuple[int, np.ndarray]:
+def _narrow(array: np.ndarray) -> tuple[int, list[np.ndarray]]:
     """Returns the least of signed integers, and how far each is above it, in the fewest bytes for that.
 
-    Other arrays stay as they are, and so do integers that need all of their bytes.
+    Numbers of more than 32 bits may be two arrays, their lower and their upper halves: a pair of rows
+    is two small numbers in one large one. Other arrays stay as they are, and so do integers that need
+    all of their bytes.
     """
     if array.dtype.kind != "i" or not array.size:
-        return 0, array
+        return 0, [array]
     least = int(array.min())
-    kind = np.min_scalar_type(int(array.max()) - least)
-    narrower = kind.itemsize < array.itemsize
-    return (least, np.subtract(array, least).astype(kind)) if narrower else (0, array)
+    span = int(array.max()) - least
+    kind = np.min_scalar_type(span)
+    if kind.itemsize < array.itemsize:
+        return least, [np.subtract(array, least).astype(kind)]
+    if array.itemsize < _LARGEST.itemsize or span > np.iinfo(_LARGEST).max:
+        return 0, [array]
+    above = array - least
+    halves = [above & ((1 << _HALF) - 1), above >> _HALF]
+    kinds = [np.min_scalar_type(int(half.max())) for half in halves]
+    if sum(each.itemsize for each in kinds) == array.itemsize:
+        return 0, [array]
+    return least, [half.astype(each) for half, each in zip(halves, kinds, strict=True)]
+
+
+def _widened(parts: list[np.ndarray], least: int, kind: np.dtype) -> np.ndarray:
+    """Inverse of `_narrow`: returns the array, which is read-only."""
+    lower, *upper = parts
+    if lower.dtype == kind:
+        return lower
+    array = np.add(lower, least, dtype=kind)
+    for half in upper:
+        array += half.astype(kind) << _HALF
+    array.setflags(write=False)
+    return array
 
 
 def _arrow_stream(array: pa.Array) -> memoryview:

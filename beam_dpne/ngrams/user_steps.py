@@ -282,7 +282,9 @@ def _spent_by_batch(
     contributed = contribute(batch, this, past)
     if contributed is not None:
         yield contributed.contributions
-        yield TaggedOutput("users", contributed.users)
+        # Contributions had the hashes of words, which nobody needs of users afterwards.
+        users = dataclasses.replace(contributed.users, word_hashes=None)
+        yield TaggedOutput("users", users)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

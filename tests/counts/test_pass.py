@@ -10,7 +10,7 @@ from beam_dpne import NgramsPlan, RunKey
 from beam_dpne.counts import measuring as counting
 from beam_dpne.counts.estimates import estimate_users
 from beam_dpne.counts.measuring import Held, measure, split_sums, sum_counts
-from beam_dpne.elements.batches import RowSums, UserBatch, cut_rows
+from beam_dpne.elements.batches import RowSums, UserBatch
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.released_rows import GramRows
 from tests.counts import sums_of_table
@@ -50,17 +50,7 @@ def users(sums):
     return counted.users
 
 
-@pytest.mark.parametrize("held", [[], [0], [5], [0, 2**17 - 1, 2**17, 7 * 2**17 + 3]])
-def test_pieces_have_each_row_once_and_are_of_one_range(held):
-    rows = np.array(held, np.int64)
-    pieces = dict(cut_rows(RowSums(rows=rows, sums=rows + 1)))
-    assert [row for piece in pieces.values() for row in piece.rows.tolist()] == held
-    assert all((piece.sums == piece.rows + 1).all() for piece in pieces.values())
-    assert all((piece.rows // 2**17 == number).all() for number, piece in pieces.items())
-
-
 def test_the_sums_of_a_batch_are_as_many_as_the_rows_that_its_users_hold():
-    """A bundle counts its waiting sums, and sends them when there are many."""
     batch = UserBatch(
         length=0,
         size=2,

@@ -38,7 +38,7 @@ from beam_dpne.elements.batches import (
     add_range,
     table_of_sums,
 )
-from beam_dpne.elements.bundles import SumBundle, sum_rows
+from beam_dpne.elements.bundles import SumBundle, SumRowsOfBundle
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import ITEM_SCHEMA, PROBABILITY_SCHEMA, ROW_SCHEMA
 from beam_dpne.mechanism.randomness import keyed_hashes
@@ -83,10 +83,6 @@ def items_of(number: int) -> DocumentBlock:
     return DocumentBlock(codes=held(number), **one_user(number), **WORDS)
 
 
-def counts_of(number: int) -> RowSums:
-    return RowSums(rows=held(number), sums=np.array([1, 10**number]))
-
-
 # The transforms that sum them, applied to nothing.
 
 
@@ -97,17 +93,6 @@ def histogram(pipeline: beam.Pipeline) -> WeightedHistogram:
 def set_union(pipeline: beam.Pipeline) -> ReleaseItems:
     plan = SetUnionPlan(**BUDGET, policy="weighted_gaussian", count_share=0)
     return ReleaseItems(plan=plan, run_key=KEY)
-
-
-class SumRows(beam.PTransform):
-    """The sums of numbered rows, of numbers of users and of n-grams of a public vocabulary."""
-
-    def expand(self, input_or_inputs):
-        return sum_rows(input_or_inputs, lambda sums: sums)
-
-
-def rows(pipeline: beam.Pipeline) -> SumRows:
-    return SumRows()
 
 
 def sum_bundle_of(transform_in) -> SumBundle:
@@ -137,8 +122,6 @@ def total(pieces: list) -> collections.Counter:
                 values = piece.weights
             case ItemSums():
                 names, values = piece.words, piece.sums
-            case RowSums():
-                names, values = piece.rows, piece.sums
         for name, row in zip(names.tolist(), values.reshape(len(names), -1), strict=True):
             sums.update({(name, column): value for column, value in enumerate(row.tolist())})
     return sums
@@ -150,7 +133,6 @@ def total(pieces: list) -> collections.Counter:
         pytest.param(histogram, words_of, id="words"),
         pytest.param(histogram, grams_of, id="n-grams"),
         pytest.param(set_union, items_of, id="items"),
-        pytest.param(rows, counts_of, id="counts"),
     ],
 )
 def test_sums_that_are_sent_before_the_end_of_a_bundle_are_sent_once(
@@ -173,6 +155,29 @@ def test_sums_that_are_sent_before_the_end_of_a_bundle_are_sent_once(
     assert early
     assert late
     assert total(early + late) == total(whole)
+
+
+def test_sums_of_rows_are_sent_once_at_the_end_of_their_bundle():
+    step = SumRowsOfBundle(lambda sums: sums)
+    batches = [
+        RowSums(rows=np.array([0, 5, 2**17 - 1]), sums=np.array([1, 2, 3])),
+        RowSums(rows=np.array([5, 2**17, 7 * 2**17 + 3]), sums=np.array([10, -4, 5])),
+        RowSums(rows=np.array([2**17]), sums=np.array([4])),
+    ]
+
+    def sent() -> list[tuple[int, list[int], list[int]]]:
+        step.start_bundle()
+        for batch in batches:
+            assert step.process(batch) is None
+        pieces = [windowed.value for windowed in step.finish_bundle()]
+        return [(number, sums.rows.tolist(), sums.sums.tolist()) for number, sums in pieces]
+
+    # A bundle that failed leaves nothing to the next one, which repeats it.
+    step.start_bundle()
+    step.process(batches[0])
+    # A row whose sum is 0 is not sent.
+    assert sent() == [(0, [0, 5, 2**17 - 1], [1, 12, 3]), (1, [], []), (7, [7 * 2**17 + 3], [5])]
+    assert not list(step.finish_bundle())
 
 
 @pytest.mark.parametrize(
@@ -367,6 +372,25 @@ def test_integers_travel_in_few_bytes_and_are_the_same_afterwards(ids, size):
         assert after.dtype == before.dtype
         assert after.tolist() == before.tolist()
         assert not after.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("left", "size"),
+    [
+        pytest.param([3 << 32 | 7, 9 << 32 | 80], 2, id="pairs of small numbers"),
+        pytest.param([-(5 << 32) - 1, 1000 << 32 | 70_000], 6, id="also below 0"),
+        pytest.param([0, 2**63 - 1], 8, id="large halves"),
+        pytest.param([-1, 2**63 - 2], 8, id="the largest distance"),
+        pytest.param([-1, 2**63 - 1], 8, id="a distance that is larger"),
+    ],
+)
+def test_integers_of_two_small_halves_travel_in_few_bytes(left, size):
+    wide = np.tile(np.array(left), 501)
+    batch = UserBatch(length=1, size=9, ids=np.zeros(0, np.int32), left=wide, **one_user(2**63))
+    coder = BatchCoder(UserBatch)
+    encoded = coder.encode(batch)
+    assert size * wide.size <= len(encoded) < size * wide.size + 500
+    assert coder.decode(encoded).left.tolist() == wide.tolist()
 
 
 @pytest.mark.parametrize("ranges", [1, 2, 3, 16])
