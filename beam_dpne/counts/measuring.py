@@ -33,11 +33,10 @@ from beam_dpne.elements.arrays import (
     distinct,
     offsets_of,
     rows_of_entries,
-    used_words,
 )
 from beam_dpne.elements.batches import RowSums, table_of_sums
 from beam_dpne.elements.encoding import cached_for_sets
-from beam_dpne.elements.sums import sums_at, sums_of_rows
+from beam_dpne.elements.sums import sums_of_rows
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, UNITS
@@ -112,30 +111,35 @@ class UserParts:
 
 
 def sum_counts(held: Held, rule: CountRule) -> RowSums:
-    """Adds up the users of a batch.
+    """Returns what the users of a batch add to the sums.
 
     Returns:
       Sums in units of 2^-32, row by row: those of the classes, and then that of the row's mass. The
-      numbers of users of the classes come last, as if they were one more row. `split_sums` gives all
-      three back.
+      numbers of users of the classes come last, as if they were one more row. Each user's are there,
+      so that rows are repeated. `split_sums` gives all three back.
     """
     classes = rule.bounds.size
-    rows = rule.row_weights.size
     users = rows_of_entries(held.offsets)
-    weights = rule.row_weights[held.rows]
+    weights = rule.row_weights.take(held.rows)
     parts = UserParts.of(sums_of_rows(weights * weights, held.offsets), rule.bounds)
-    # The table has only the rows that users of the batch hold, which may be few of all.
-    used, places = used_words(rows, held.rows)
-    starts = places * np.int64(classes + 1)
-    sizes = used.size * (classes + 1) + parts.lower
-    size = (used.size + 1) * (classes + 1)
-    table = sums_at(starts + classes, weights * parts.masses[users], size)
-    starts += parts.lower[users]
-    for above in range(min(2, classes)):
-        table += sums_at(starts + above, weights * parts.numbers[:, above][users], size)
-        table += sums_at(sizes + above, parts.sizes[:, above], size)
-    row, column = np.divmod(found := np.flatnonzero(table != 0), classes + 1)
-    return RowSums(rows=np.append(used, rows)[row] * (classes + 1) + column, sums=table[found])
+    both = range(min(2, classes))
+    # What is added for one row held by one user lies together, as its places in the table do; the
+    # numbers of users follow.
+    shape = held.rows.size, 1 + len(both)
+    of_rows = slice(0, math.prod(shape))
+    rows, sums = np.empty((2, of_rows.stop + len(both) * parts.lower.size), np.int64)
+    places, added = rows[of_rows].reshape(shape), sums[of_rows].reshape(shape)
+    starts = held.rows * np.int64(classes + 1)
+    places[:, -1] = starts + classes
+    added[:, -1] = weights * parts.masses.take(users)
+    starts += parts.lower.take(users)
+    for above in both:
+        places[:, above] = starts + above
+        added[:, above] = weights * parts.numbers[:, above].take(users)
+    sizes = rule.row_weights.size * (classes + 1) + np.add.outer(parts.lower, both)
+    rows[of_rows.stop :] = sizes.reshape(-1)
+    sums[of_rows.stop :] = parts.sizes[:, : len(both)].reshape(-1)
+    return RowSums(rows=rows, sums=sums)
 
 
 def split_sums(

@@ -5,7 +5,6 @@ Programs define the elements of their later steps beside those steps (`ngrams.el
 """
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, TypeVar
 
@@ -15,7 +14,6 @@ import pyarrow as pa
 from beam_dpne.elements.arrays import (
     offsets_of,
     ranges,
-    run_starts,
     used_words,
 )
 from beam_dpne.elements.dictionaries import merge_words
@@ -24,7 +22,7 @@ from beam_dpne.elements.sums import add_at
 NO_GRAM = -1
 MAX_WAITING = 4_000_000
 # Rows whose sums travel in one element, 2 MB.
-_ROWS_OF_A_PIECE = 2**17
+ROWS_OF_A_PIECE = 2**17
 _Part = TypeVar("_Part")
 
 
@@ -119,7 +117,7 @@ class RowSums:
     """Sums over some users for rows that are numbered, or a part of them; as private as the data.
 
     Attributes:
-      rows: (m,) int64, the rows that some of the users add to.
+      rows: (m,) int64, the rows that some of the users add to; a row may be there several times.
       sums: (m,) int64, the sum of each of these rows.
     """
 
@@ -130,33 +128,36 @@ class RowSums:
         return len(self.rows)
 
 
-class RowTables:
-    """Sums of numbered rows, which are added up in place; rows are cut into pieces of nearly 2^17.
+class RowTable:
+    """Sums of numbered rows, which are added up in place.
 
-    A piece has a table of 1 MiB as soon as one of its rows is added to: so rows may be many, and those
-    that somebody adds to are often few of them.
+    It is as long as the last row needs, in 8 bytes for each; the system gives memory only to the parts
+    of it that are added to.
     """
 
-    def __init__(self):
-        """Starts without sums."""
-        # For the number of a piece the sums of its rows, (2^17,) int64.
-        self._tables: dict[int, np.ndarray] = {}
+    def __init__(self, first: int = 0):
+        """Starts without sums; no row has a number below the first one."""
+        self._first = first
+        self._sums = np.zeros(0, np.int64)
 
-    def add(self, sums: RowSums) -> None:
+    def add(self, part: RowSums) -> None:
         """Adds sums in exact integers, so that their order does not matter; rows may be repeated."""
-        numbers, places = np.divmod(sums.rows, _ROWS_OF_A_PIECE)
-        starts = run_starts(numbers)
-        for start, end in itertools.pairwise((*starts.tolist(), len(sums))):
-            number = int(numbers[start])
-            if number not in self._tables:
-                self._tables[number] = np.zeros(_ROWS_OF_A_PIECE, np.int64)
-            add_at(self._tables[number], places[start:end], sums.sums[start:end])
+        places = part.rows - self._first
+        size = int(places.max(initial=-1)) + 1
+        if size > self._sums.size:
+            longer = np.zeros(size, np.int64)
+            longer[: self._sums.size] = self._sums
+            self._sums = longer
+        add_at(self._sums, places, part.sums)
 
     def pieces(self) -> Iterator[tuple[int, RowSums]]:
-        """Yields the number of each piece, ascending, with its sums that are not 0."""
-        for number, table in sorted(self._tables.items(), key=lambda item: item[0]):
-            found = np.flatnonzero(table)
-            yield number, RowSums(rows=found + number * _ROWS_OF_A_PIECE, sums=table[found])
+        """Yields the sums that are not 0, by pieces of rows, each with its number; they ascend."""
+        for start in range(0, self._sums.size, ROWS_OF_A_PIECE):
+            sums = self._sums[start : start + ROWS_OF_A_PIECE]
+            found = np.flatnonzero(sums)
+            if found.size:
+                first = self._first + start
+                yield first // ROWS_OF_A_PIECE, RowSums(rows=found + first, sums=sums[found])
 
 
 def table_of_sums(parts: Iterable[RowSums], size: int) -> np.ndarray:

@@ -10,9 +10,10 @@ from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.elements.batches import (
     MAX_WAITING,
+    ROWS_OF_A_PIECE,
     DocumentBlock,
     RowSums,
-    RowTables,
+    RowTable,
     UserBatch,
     WaitingParts,
 )
@@ -103,7 +104,7 @@ class SumBundle(beam.DoFn):
 class SumRowsOfBundle(beam.DoFn):
     """Adds up the numbered rows of a bundle's batches, and sends each sum once, at the end.
 
-    A worker has 8 bytes for each row of the pieces that it adds to, as the one that estimates has.
+    A worker has at most 8 bytes for each row, as the one that estimates has.
     """
 
     def __init__(self, sum_batch: Callable[..., RowSums]):
@@ -112,15 +113,15 @@ class SumRowsOfBundle(beam.DoFn):
 
     def start_bundle(self):
         """Starts without sums."""
-        self._tables = RowTables()
+        self._table = RowTable()
 
     def process(self, element: Any, *beside: Any) -> None:
         """Adds a batch to the sums."""
-        self._tables.add(self._sum_batch(element, *beside))
+        self._table.add(self._sum_batch(element, *beside))
 
     def finish_bundle(self) -> Any:
         """Sends the sums, by pieces of rows."""
-        for piece in self._tables.pieces():
+        for piece in self._table.pieces():
             yield GlobalWindows.windowed_value(piece)
         self.start_bundle()
 
@@ -142,12 +143,12 @@ def sum_rows(
     return apply(pieces | f"{label}ByRows" >> beam.GroupByKey(), f"{label}SumRows", merge, RowSums)
 
 
-def _sums_of_piece(_: int, pieces: Iterable[RowSums]) -> Iterator[RowSums]:
-    """Yields the sums of all bundles for a piece of rows."""
-    tables = RowTables()
-    for piece in pieces:
-        tables.add(piece)
-    for _, sums in tables.pieces():
+def _sums_of_piece(number: int, parts: Iterable[RowSums]) -> Iterator[RowSums]:
+    """Yields the sums of all bundles for a piece of rows, or nothing if all of them are 0."""
+    table = RowTable(number * ROWS_OF_A_PIECE)
+    for part in parts:
+        table.add(part)
+    for _, sums in table.pieces():
         yield sums
 
 

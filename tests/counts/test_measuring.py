@@ -14,7 +14,7 @@ from beam_dpne.counts import measuring
 from beam_dpne.counts import rule as rules
 from beam_dpne.counts.measuring import Held, UserParts, measure, split_sums, sum_counts
 from beam_dpne.counts.rule import MOST_CLASSES, SIZES_PART, count_rule, noise_of_budget
-from beam_dpne.elements.batches import RowTables
+from beam_dpne.elements.batches import table_of_sums
 from tests.counts import sums_of_table
 
 KEY = RunKey(b"counts".ljust(32, b"."))
@@ -106,12 +106,9 @@ def test_a_user_who_holds_everything_is_in_the_last_class(rule):
 def test_sums_do_not_depend_on_batches(rule_and_users):
     rule, users = rule_and_users
     whole = sum_counts(held(users), rule)
-    tables = RowTables()
-    for user in users:
-        tables.add(sum_counts(held([user]), rule))
-    pieces = [sums for _, sums in tables.pieces()]
-    assert whole.rows.tolist() == [row for piece in pieces for row in piece.rows.tolist()]
-    assert whole.sums.tolist() == [each for piece in pieces for each in piece.sums.tolist()]
+    size = (rule.row_weights.size + 1) * (rule.bounds.size + 1)
+    parts = table_of_sums((sum_counts(held([user]), rule) for user in users), size)
+    assert parts.tolist() == table_of_sums([whole], size).tolist()
 
 
 @given(count_rules())

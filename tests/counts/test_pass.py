@@ -10,7 +10,7 @@ from beam_dpne import NgramsPlan, RunKey
 from beam_dpne.counts import measuring as counting
 from beam_dpne.counts.estimates import estimate_users
 from beam_dpne.counts.measuring import Held, measure, split_sums, sum_counts
-from beam_dpne.elements.batches import RowSums, UserBatch
+from beam_dpne.elements.batches import RowSums
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.released_rows import GramRows
 from tests.counts import sums_of_table
@@ -48,22 +48,6 @@ def measured(sums):
 def users(sums):
     (counted,) = counting.estimated(WORDS, [sums], rows=SETS, noise=PLAN.count_noise, run_key=KEY)
     return counted.users
-
-
-def test_the_sums_of_a_batch_are_as_many_as_the_rows_that_its_users_hold():
-    batch = UserBatch(
-        length=0,
-        size=2,
-        users=np.array([[1, 2]], np.uint64),
-        offsets=np.array([0, 3]),
-        ids=np.array([1, 0, -1], np.int32),
-        words=pa.array(["w003", "none"]),
-        word_hashes=np.eye(2, dtype=np.uint64),
-    )
-    sums = counting.sum_batch_of(batch, WORDS, rows=SETS, sets=1)
-    # The row in two classes, its mass, and the sizes of both classes, or of one.
-    assert len(sums) in (3, 5)
-    assert sums.rows[0] // RULE.bounds.size == 3
 
 
 @pytest.mark.parametrize("held_by_nobody", [0, 1, ROWS // 2, ROWS])
