@@ -24,18 +24,13 @@ class _ArrowStream(Protocol):
 _Path = str | os.PathLike[str]
 _Frame = _ArrowStream | Iterable[pa.RecordBatch] | _Path | Sequence[_Path]
 
-def release_ngrams(
-    frame: _Frame,
-    /,
-    *,
+def release_ngrams(frame: _Frame, /, *,
     user: str | Sequence[str] = "user",
     text: str | Sequence[str] = "text",
     epsilon: float | None = None,
     delta: float | None = None,
     plan: NgramsPlan | _Path | None = None,
-    input_format: Literal[
-        "auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"
-    ] = "auto",
+    input_format: Literal["auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"] = "auto",
     normalize_users: bool = False,
     record_is_user: bool = False,
     encoding: str | None = None,
@@ -83,18 +78,13 @@ def release_ngrams(
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
-def release_items(
-    frame: _Frame,
-    /,
-    *,
+def release_items(frame: _Frame, /, *,
     user: str | Sequence[str] = "user",
     text: str | Sequence[str] = "text",
     epsilon: float | None = None,
     delta: float | None = None,
     plan: SetUnionPlan | _Path | None = None,
-    input_format: Literal[
-        "auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"
-    ] = "auto",
+    input_format: Literal["auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"] = "auto",
     normalize_users: bool = False,
     record_is_user: bool = False,
     encoding: str | None = None,
@@ -116,9 +106,7 @@ def release_items(
     known_min_count: int = 5,
     known_same_people: bool = False,
     public_user_count: int | None = None,
-    policy: Literal[
-        "weighted_gaussian", "sips", "policy_gaussian", "screened_gaussian"
-    ] = "screened_gaussian",
+    policy: Literal["weighted_gaussian", "sips", "policy_gaussian", "screened_gaussian"] = "screened_gaussian",
     max_contributions: int = 100,
     count_share: float = 0.15,
     max_users: int = 10000000,
@@ -138,18 +126,13 @@ def release_items(
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
-def estimate_probabilities(
-    frame: _Frame,
-    /,
-    *,
+def estimate_probabilities(frame: _Frame, /, *,
     user: str | Sequence[str] = "user",
     text: str | Sequence[str] = "text",
     epsilon: float | None = None,
     delta: float | None = None,
     plan: ProbabilitiesPlan | _Path | None = None,
-    input_format: Literal[
-        "auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"
-    ] = "auto",
+    input_format: Literal["auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"] = "auto",
     normalize_users: bool = False,
     record_is_user: bool = False,
     encoding: str | None = None,
@@ -186,18 +169,13 @@ def estimate_probabilities(
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
-def count_phrases(
-    frame: _Frame,
-    /,
-    *,
+def count_phrases(frame: _Frame, /, *,
     user: str | Sequence[str] = "user",
     text: str | Sequence[str] = "text",
     epsilon: float | None = None,
     delta: float | None = None,
     plan: PhraseCountsPlan | _Path | None = None,
-    input_format: Literal[
-        "auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"
-    ] = "auto",
+    input_format: Literal["auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"] = "auto",
     normalize_users: bool = False,
     record_is_user: bool = False,
     encoding: str | None = None,
@@ -235,15 +213,10 @@ def count_phrases(
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
-def check(
-    frame: _Frame,
-    /,
-    *,
+def check(frame: _Frame, /, *,
     user: str | Sequence[str] = "user",
     text: str | Sequence[str] = "text",
-    input_format: Literal[
-        "auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"
-    ] = "auto",
+    input_format: Literal["auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"] = "auto",
     normalize_users: bool = False,
     record_is_user: bool = False,
     encoding: str | None = None,
@@ -265,16 +238,10 @@ def check(
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Checked: ...
-def evaluate(
-    release: Release | _Path,
-    frame: _Frame,
-    /,
-    *,
+def evaluate(release: Release | _Path, frame: _Frame, /, *,
     user: str | Sequence[str] = "user",
     text: str | Sequence[str] = "text",
-    input_format: Literal[
-        "auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"
-    ] = "auto",
+    input_format: Literal["auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"] = "auto",
     normalize_users: bool = False,
     record_is_user: bool = False,
     encoding: str | None = None,
@@ -294,10 +261,7 @@ def evaluate(
     known: _Path | Sequence[_Path] | None = None,
     progress: bool = True,
 ) -> Evaluated: ...
-def plan(
-    plan: NgramsPlan | SetUnionPlan | PhraseCountsPlan | ProbabilitiesPlan,
-    /,
-    *,
+def plan(plan: NgramsPlan | SetUnionPlan | PhraseCountsPlan | ProbabilitiesPlan, /, *,
     user: str | Sequence[str] = "user",
     text: str | Sequence[str] = "text",
     releases: int | None = None,
@@ -308,9 +272,7 @@ def plan(
     known: _Path | Sequence[_Path] | None = None,
     known_min_count: int = 5,
     epsilons: str | Sequence[float] | None = None,
-    input_format: Literal[
-        "auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"
-    ] = "auto",
+    input_format: Literal["auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"] = "auto",
     normalize_users: bool = False,
     record_is_user: bool = False,
     encoding: str | None = None,
@@ -328,8 +290,7 @@ def plan(
     stop_list: _Path | None = None,
     progress: bool = True,
 ) -> Planned: ...
-def account(
-    *releases: Release | _Path,
+def account(*releases: Release | _Path, 
     epsilon: float | None = None,
     delta: float | None = None,
     same_users: bool = False,

@@ -11,24 +11,19 @@ itself too, through its REST interface.
 
 import concurrent.futures
 import contextlib
-import http.client
-import json
+import functools
 import logging
 import os
 import re
 import signal
 import sys
 import threading
-import time
-import urllib.request
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import apache_beam as beam
 import grpc
 from apache_beam.options.pipeline_options import (
     DirectOptions,
-    FlinkRunnerOptions,
     PipelineOptions,
     PortableOptions,
 )
@@ -36,6 +31,13 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
 from beam_dpne import __version__
+from beam_dpne.engines.flink import (
+    cancel_at_flink,
+    failure_at_flink,
+    flink_address,
+    job_id,
+    watched_at_flink,
+)
 from beam_dpne.errors import EngineError, UsageError, own_reason
 
 HARNESS_KEPT_MILLIS = 120_000
@@ -61,9 +63,6 @@ _FEW_BUFFERS = re.compile(
 _STOPS_HARNESSES = (_PORTABLE, "FlinkRunner")
 _IDLE_SECONDS = 2.0
 _SECONDS_OF_ANSWER = 10
-# States in which a job at Flink has ended, and the seconds for which a launcher waits for Flink.
-_FINAL = frozenset({"CANCELED", "FAILED", "FINISHED"})
-_FLINK_SECONDS = 10
 
 
 def run(
@@ -86,7 +85,8 @@ def run(
 
     Args:
       pipeline: A complete pipeline that is not used as a context manager, which would run it.
-      harness_timeout: Seconds in which workers must have done a first step; 0 omits this step.
+      harness_timeout: Seconds in which workers must have done a first step, and for which Flink may be
+        without TaskManagers later, if `--flink_master` names it; 0 omits both.
       shared_folder: A folder that workers must be able to use, which the first step checks, or None.
       may_repeat: Says whether a job that lost a harness may be sent once more: whether it would read
         what it has read. Without it, no job is.
@@ -97,7 +97,7 @@ def run(
     Raises:
       ValueError: An option of the pipeline would make it hang or fail.
       EngineError: The workers did not do a first step in time, or failed in it, or Flink has too few
-        network buffers.
+        network buffers, or its TaskManagers are gone.
       RuntimeError: The pipeline failed, as Beam raises it.
 
     Example:
@@ -112,7 +112,7 @@ def run(
     with _terminable():
         check_workers(pipeline, harness_timeout, shared_folder)
         try:
-            return _run_once(pipeline)
+            return _run_once(pipeline, harness_timeout)
         except RuntimeError as error:
             _refuse_few_buffers(error)
             is_lost = _LOST_HARNESS.search(str(error)) is not None
@@ -123,23 +123,22 @@ def run(
             "run key. If it fails again, look for the worker's end in the logs of the machine: often "
             "it had too little memory."
         )
-        return _run_once(pipeline)
+        return _run_once(pipeline, harness_timeout)
 
 
-def _run_once(pipeline: beam.Pipeline) -> PipelineResult:
+def _run_once(pipeline: beam.Pipeline, harness_timeout: int) -> PipelineResult:
     """Sends a pipeline as one job, and waits for its end."""
+    options = pipeline.options
     pipeline.result = result = send(pipeline)
-    if (job := _job_id(result)) is not None:
+    if (job := job_id(result)) is not None:
         _log.info(_SENT, job)
-    with cancelled_on_failure(result, pipeline.options):
+    stop = functools.partial(cancel, result, options)
+    with (
+        cancelled_on_failure(result, options),
+        watched_at_flink(result, options, harness_timeout, stop),
+    ):
         result.wait_until_finish()
     return result
-
-
-def _job_id(result: PipelineResult) -> str | None:
-    """Returns the name that an engine has for a job, or None if it has none."""
-    # That of a job server, or of Dataflow, where a template has no job.
-    return getattr(result, "_job_id", None) or getattr(getattr(result, "_job", None), "id", None)
 
 
 def _refuse_few_buffers(error: RuntimeError) -> None:
@@ -339,7 +338,7 @@ def check_workers(pipeline: beam.Pipeline, timeout: int, shared_folder: str | No
                 f"the workers failed in a first step, which holds no data: {reason}"
             ) from None
         if not PipelineState.is_terminal(result.state):
-            if (reason := _failure_at_flink(result, options)) is not None:
+            if (reason := failure_at_flink(result, options)) is not None:
                 raise EngineError(
                     f"the workers failed in a first step, which holds no data: {reason}"
                 )
@@ -412,68 +411,3 @@ def drop_idle_processors(seconds: float = _IDLE_SECONDS) -> None:
     from apache_beam.runners.worker import sdk_worker
 
     sdk_worker.DEFAULT_BUNDLE_PROCESSOR_CACHE_SHUTDOWN_THRESHOLD_S = seconds
-
-
-def flink_address(options: PipelineOptions) -> str | None:
-    """Returns the address of Flink's REST interface, or None without --flink_master.
-
-    >>> flink_address(FlinkRunnerOptions(["--flink_master=host:8081"]))
-    'http://host:8081'
-    """
-    master = options.view_as(FlinkRunnerOptions).flink_master or ""
-    if not master or master.startswith("["):
-        return None
-    return master if "://" in master else f"http://{master}"
-
-
-def cancel_at_flink(result: PipelineResult, options: PipelineOptions) -> None:
-    """Cancels the job at Flink.
-
-    The job may be on its way from the job server to Flink, so this waits up to ten seconds for it. If
-    several jobs have the same --job_name, the right one is not known, and none is cancelled.
-
-    Raises:
-      OSError: Flink does not answer.
-    """
-    address = flink_address(options)
-    until = time.monotonic() + _FLINK_SECONDS
-    while address and time.monotonic() < until:
-        running = [job for job in _jobs(address, result) if job["state"] not in _FINAL]
-        if len(running) == 1:
-            url = f"{address}/jobs/{running[0]['jid']}?mode=cancel"
-            request = urllib.request.Request(url, method="PATCH")
-            urllib.request.urlopen(request, timeout=_FLINK_SECONDS).close()
-            return
-        time.sleep(0.5)
-
-
-def _failure_at_flink(result: PipelineResult, options: PipelineOptions) -> str | None:
-    """Returns of what a job fails at Flink, which begins it again, if that is an error of ours."""
-    address = flink_address(options)
-    with contextlib.suppress(OSError, LookupError):
-        for job in _jobs(address, result) if address else []:
-            found = _answer(f"{address}/jobs/{job['jid']}/exceptions")
-            return own_reason(RuntimeError(found["root-exception"]))
-    return None
-
-
-def _jobs(address: str, result: PipelineResult) -> list[dict[str, Any]]:
-    """Returns the jobs at Flink whose name is the id at the job server without the last part."""
-    name = (_job_id(result) or "").rpartition("_")[0]
-    return [job for job in _answer(f"{address}/jobs/overview")["jobs"] if job["name"] == name]
-
-
-def _answer(url: str) -> dict[str, Any]:
-    """Returns what Flink's REST interface answers.
-
-    Raises:
-      OSError: There is no answer, or it is that of something else, as the page of a proxy.
-    """
-    try:
-        with urllib.request.urlopen(url, timeout=_FLINK_SECONDS) as response:
-            found = json.load(response)
-    except (ValueError, http.client.HTTPException):
-        found = None
-    if not isinstance(found, dict):
-        raise OSError("This is no answer of Flink.")
-    return found

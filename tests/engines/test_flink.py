@@ -26,6 +26,7 @@ LENGTH = 2  # The TaskManager is killed while this one is computed.
 LARGE_BYTES = 8 << 20
 # Of a TaskManager, as config.yaml grants it: framework off-heap and network.
 DIRECT_BYTES = (256 + 96) << 20
+WITHOUT_WORKERS = 60
 HARNESS_TIMEOUT = 20  # It begins before the job server hands the job to Flink.
 
 
@@ -94,6 +95,30 @@ def test_killed_task_manager_changes_nothing(cluster, run_key_file, launch, prog
     assert release_bytes(release) == release_bytes(tmp_path / "embedded")
     assert watcher.half == []
     assert watcher.absent > 100
+
+
+def test_a_job_whose_task_managers_are_gone_ends_with_its_launcher(
+    cluster, run_key_file, program, tmp_path
+):
+    """Flink itself would wait for others for five minutes after each of 30 restarts."""
+    write_copies_of_sample(tmp_path / "copies.jsonl", COPIES)
+    options = ["--input", tmp_path / "copies.jsonl", "--run_key_file", run_key_file, *BUDGET]
+    options += ["--max_length", LENGTH, "--output", tmp_path / "release"]
+    options += ["--harness_timeout", WITHOUT_WORKERS, *cluster.job_options(parallelism=2)]
+    known = frozenset(cluster.rest.jobs())
+    with program.start("ngrams", *options) as launcher:
+        job = new_job(cluster, known, vertices=25)
+        until(lambda: computing(cluster, job), timeout=240, what="that length")
+        for one in cluster.rest.task_managers():
+            cluster.daemons.kill(one)
+        _, err = launcher.communicate(timeout=300)
+    wait_for_state(cluster, job, "CANCELED")
+    for _ in range(2):
+        cluster.start_task_manager()
+    until(lambda: len(cluster.rest.task_managers()) == 2, timeout=90, what="TaskManagers")
+    assert launcher.returncode == 1, err
+    assert f"was without TaskManagers for {WITHOUT_WORKERS} s" in err
+    assert not (tmp_path / "release").exists()
 
 
 def computing(cluster: Cluster, job: str) -> str | None:

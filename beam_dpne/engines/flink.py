@@ -1,0 +1,154 @@
+"""What a launcher asks and tells Flink itself, through its REST interface.
+
+The job server forgets a job that is cancelled, while Flink runs on, and does not say why Flink waits.
+"""
+
+import contextlib
+import http.client
+import json
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions
+from apache_beam.runners.runner import PipelineResult
+
+from beam_dpne.errors import EngineError, own_reason
+
+# States in which a job at Flink has ended, and the seconds for which a launcher waits for Flink.
+_FINAL = frozenset({"CANCELED", "FAILED", "FINISHED"})
+_FLINK_SECONDS = 10
+_SECONDS_BETWEEN_LOOKS = 5.0
+
+
+def job_id(result: PipelineResult) -> str | None:
+    """Returns the name that an engine has for a job, or None if it has none."""
+    # That of a job server, or of Dataflow, where a template has no job.
+    return getattr(result, "_job_id", None) or getattr(getattr(result, "_job", None), "id", None)
+
+
+def flink_address(options: PipelineOptions) -> str | None:
+    """Returns the address of Flink's REST interface, or None without --flink_master.
+
+    >>> flink_address(FlinkRunnerOptions(["--flink_master=host:8081"]))
+    'http://host:8081'
+    """
+    master = options.view_as(FlinkRunnerOptions).flink_master or ""
+    if not master or master.startswith("["):
+        return None
+    return master if "://" in master else f"http://{master}"
+
+
+@contextlib.contextmanager
+def watched_at_flink(
+    result: PipelineResult, options: PipelineOptions, seconds: float, cancel: Callable[[], None]
+) -> Iterator[None]:
+    """Cancels a job that runs in the block when Flink has been without TaskManagers for too long.
+
+    Flink waits for others some minutes after each of its restarts, of which there may be many.
+
+    Args:
+      result: The job.
+      options: Those of its pipeline; without --flink_master nothing is watched.
+      seconds: How long Flink may be without TaskManagers; 0 omits the watch.
+      cancel: Cancels the job.
+
+    Raises:
+      EngineError: The job was cancelled here.
+    """
+    address = flink_address(options)
+    if address is None or not seconds:
+        yield
+        return
+    has_ended = threading.Event()
+    is_given_up = threading.Event()
+
+    def watch() -> None:
+        last_seen = time.monotonic()
+        while not has_ended.wait(_SECONDS_BETWEEN_LOOKS):
+            if _has_task_managers(address):
+                last_seen = time.monotonic()
+            elif time.monotonic() - last_seen >= seconds:
+                is_given_up.set()
+                cancel()
+                return
+
+    threading.Thread(target=watch, name="TaskManagers", daemon=True).start()
+    try:
+        yield
+    except RuntimeError:
+        if not is_given_up.is_set():
+            raise
+    finally:
+        has_ended.set()
+    if is_given_up.is_set():
+        raise EngineError(
+            f"Flink was without TaskManagers for {seconds} s (`harness_timeout`), so the job was "
+            "cancelled, and published nothing. Look for their end in their logs. If they had too "
+            "little memory: a TaskManager holds the output of a task twice, and one task reads a "
+            "compressed file from its beginning to its end; cut such an input into several files, and "
+            "give more tasks by --parallelism."
+        )
+
+
+def _has_task_managers(address: str) -> bool:
+    """Returns whether Flink has a TaskManager, or does not say."""
+    try:
+        return bool(_answer(f"{address}/taskmanagers")["taskmanagers"])
+    except (OSError, LookupError):
+        return True
+
+
+def cancel_at_flink(result: PipelineResult, options: PipelineOptions) -> None:
+    """Cancels the job at Flink.
+
+    The job may be on its way from the job server to Flink, so this waits up to ten seconds for it. If
+    several jobs have the same --job_name, the right one is not known, and none is cancelled.
+
+    Raises:
+      OSError: Flink does not answer.
+    """
+    address = flink_address(options)
+    until = time.monotonic() + _FLINK_SECONDS
+    while address and time.monotonic() < until:
+        running = [job for job in _jobs(address, result) if job["state"] not in _FINAL]
+        if len(running) == 1:
+            url = f"{address}/jobs/{running[0]['jid']}?mode=cancel"
+            request = urllib.request.Request(url, method="PATCH")
+            urllib.request.urlopen(request, timeout=_FLINK_SECONDS).close()
+            return
+        time.sleep(0.5)
+
+
+def failure_at_flink(result: PipelineResult, options: PipelineOptions) -> str | None:
+    """Returns of what a job fails at Flink, which begins it again, if that is an error of ours."""
+    address = flink_address(options)
+    with contextlib.suppress(OSError, LookupError):
+        for job in _jobs(address, result) if address else []:
+            found = _answer(f"{address}/jobs/{job['jid']}/exceptions")
+            return own_reason(RuntimeError(found["root-exception"]))
+    return None
+
+
+def _jobs(address: str, result: PipelineResult) -> list[dict[str, Any]]:
+    """Returns the jobs at Flink whose name is the id at the job server without the last part."""
+    name = (job_id(result) or "").rpartition("_")[0]
+    return [job for job in _answer(f"{address}/jobs/overview")["jobs"] if job["name"] == name]
+
+
+def _answer(url: str) -> dict[str, Any]:
+    """Returns what Flink's REST interface answers.
+
+    Raises:
+      OSError: There is no answer, or it is that of something else, as the page of a proxy.
+    """
+    try:
+        with urllib.request.urlopen(url, timeout=_FLINK_SECONDS) as response:
+            found = json.load(response)
+    except (ValueError, http.client.HTTPException):
+        found = None
+    if not isinstance(found, dict):
+        raise OSError("This is no answer of Flink.")
+    return found
