@@ -4,9 +4,10 @@ import codecs
 import csv
 import hashlib
 import io
+import itertools
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -169,17 +170,31 @@ def _rows_hash(rows: Rows, first_line: str) -> str:
                 digest.update(piece.column(name).to_numpy())
     for name in texts:
         for piece in pieces(rows.select([name])):
-            lines = piece.column(name).to_pylist()
+            lines = _values(piece, name)
             if name == "item":
-                lines = map(escape_item, lines)
-            digest.update("".join(f"{line}\n" for line in lines).encode())
+                lines = [escape_item(line) for line in lines]
+            # Also the last line has an end.
+            digest.update("\n".join([*lines, ""]).encode())
     return digest.hexdigest()
+
+
+def _values(rows: pa.Table, name: str) -> list[Any]:
+    """Returns the values of a column as Python objects; numpy makes them in a fraction of the time."""
+    return rows.column(name).to_numpy().tolist()
 
 
 def _write_jsonl(schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:
     encoder = msgspec.json.Encoder()
-    # A list, since msgspec 0.22 never frees the rows that it takes from another iterable.
-    data = b"".join(encoder.encode_lines(piece.to_pylist()) for piece in rows)
+    # No name of a column has a sign that JSON escapes.
+    names = ",".join(f'"{name}":%b' for name in schema.names)
+    line = f"{{{names}}}\n".encode()
+    written: list[bytes] = []
+    for piece in rows:
+        # Values as JSON, whose texts have no line feeds. Rows as dicts would be a third slower.
+        columns = [encoder.encode_lines(_values(piece, name)).split(b"\n") for name in schema.names]
+        cells = zip(*columns, strict=True)
+        written += [line % row for row in itertools.islice(cells, len(piece))]
+    data = b"".join(written)
     # Outside of its texts, JSON has ASCII characters only.
     for end, escaped in _JSON_ENDS:
         data = data.replace(end, escaped)
@@ -195,7 +210,7 @@ def _write_tsv(schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:
 
 
 def _cells(rows: pa.Table, name: str) -> list[str]:
-    values = rows.column(name).to_pylist()
+    values = _values(rows, name)
     if rows.schema.field(name).type != pa.string():
         return list(map(repr, values))
     return [to_cell(name, text) for text in values]
@@ -207,7 +222,7 @@ def _write_csv(schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:
     writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(schema.names)
     for piece in rows:
-        writer.writerows(zip(*(column.to_pylist() for column in piece.columns), strict=True))
+        writer.writerows(zip(*(_values(piece, name) for name in schema.names), strict=True))
     return stream.getvalue().encode()
 
 
