@@ -45,6 +45,8 @@ from beam_dpne.mechanism.thresholds import noisy_cells_of
 _Set = TypeVar("_Set")
 # γ and κ in units of 2^-32, with 2κ² + γ² ≤ 1; the margin is larger than all that floating point loses.
 _MARGIN = 1 - 2.0**-40
+# Rows to which noise is added at a time: some ten sums each, which stay in the processor's cache.
+_ROWS_AT_ONCE = 2**12
 _SIZE_UNITS = UNITS * math.sqrt(SIZES_PART) * _MARGIN
 _ROW_UNITS = UNITS * math.sqrt((1 - SIZES_PART) / 2) * _MARGIN
 
@@ -176,7 +178,7 @@ def measure(
         unit=noise * UNITS / _ROW_UNITS,
         size_stddev=noise * UNITS / _SIZE_UNITS,
     )
-    for rows in blocks(0, masses.size):
+    for rows in blocks(0, masses.size, _ROWS_AT_ONCE):
         scales = _ROW_UNITS * rule.row_weights[rows]
         found.masses[rows] = (
             noisy_sums(masses[rows], noise, run_key, "count masses", rows.start) / scales

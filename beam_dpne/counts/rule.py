@@ -182,7 +182,7 @@ def required_noise(noise: float | None) -> float:
     return noise
 
 
-def blocks(first: int, last: int) -> Iterator[slice]:
+def blocks(first: int, last: int, size: int = _ROWS_OF_A_BLOCK) -> Iterator[slice]:
     """Yields the rows from `first` up to `last` in blocks, in order, so that no step is large."""
-    for start in range(first, last, _ROWS_OF_A_BLOCK):
-        yield slice(start, min(start + _ROWS_OF_A_BLOCK, last))
+    for start in range(first, last, size):
+        yield slice(start, min(start + size, last))
