@@ -180,16 +180,24 @@ def open_candidates(batch: UserBatch, this: RoundOfLength, past: Past) -> Candid
     return Candidates(owners, grams, user, places, ahead, rows, alone)
 
 
-def _open_places(
-    batch: UserBatch, present: PresentGrams
-) -> tuple[UserBatch, np.ndarray | slice, np.ndarray, np.ndarray]:
-    """Finds open n-grams in a later round: neither borders nor found ones, on which nothing is spent.
+class _OpenPlaces(NamedTuple):
+    """Where the users of a batch have open n-grams.
 
-    Returns:
-      The users with an open n-gram, or all of the batch if that is hardly more; their rows in it; the
-      places of open n-grams among their positions, (m,) int64, ascending; and where each user's places
-      begin, (n + 1,) int64.
+    Attributes:
+      users: the n users with an open n-gram, or all of the batch if that is hardly more.
+      owners: their rows in the batch.
+      places: (m,) int64, ascending, the places of open n-grams among their positions.
+      offsets: (n + 1,) int64, where the places of each user begin.
     """
+
+    users: UserBatch
+    owners: np.ndarray | slice
+    places: np.ndarray
+    offsets: np.ndarray
+
+
+def _open_places(batch: UserBatch, present: PresentGrams) -> _OpenPlaces:
+    """Finds open n-grams in a later round: neither borders nor found ones, on which nothing is spent."""
     # An id of −1 takes the last place.
     is_open = np.append(present.found == 0, False)[batch.ids.astype(np.intp)]
     offsets = offsets_of_marked(is_open, batch.offsets)
@@ -197,7 +205,7 @@ def _open_places(
     owners = np.flatnonzero(counts)
     sizes = np.diff(batch.offsets)[owners]
     if sizes.sum() > WORTH_COPYING * batch.ids.size:
-        return batch, slice(None), np.flatnonzero(is_open), offsets
+        return _OpenPlaces(batch, slice(None), np.flatnonzero(is_open), offsets)
     kept = ranges(batch.offsets[owners], sizes)
     own = dataclasses.replace(
         batch,
@@ -207,7 +215,7 @@ def _open_places(
         word_ids=None if batch.word_ids is None else batch.word_ids[kept],
         left=None if batch.left is None else batch.left[owners],
     )
-    return own, owners, np.flatnonzero(is_open[kept]), offsets_of(counts[owners])
+    return _OpenPlaces(own, owners, np.flatnonzero(is_open[kept]), offsets_of(counts[owners]))
 
 
 def charge(
