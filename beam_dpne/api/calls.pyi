@@ -24,13 +24,18 @@ class _ArrowStream(Protocol):
 _Path = str | os.PathLike[str]
 _Frame = _ArrowStream | Iterable[pa.RecordBatch] | _Path | Sequence[_Path]
 
-def release_ngrams(frame: _Frame, /, *,
+def release_ngrams(
+    frame: _Frame,
+    /,
+    *,
     user: str | Sequence[str] = "user",
     text: str | Sequence[str] = "text",
     epsilon: float | None = None,
     delta: float | None = None,
     plan: NgramsPlan | _Path | None = None,
-    input_format: Literal["auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"] = "auto",
+    input_format: Literal[
+        "auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"
+    ] = "auto",
     normalize_users: bool = False,
     record_is_user: bool = False,
     encoding: str | None = None,
@@ -78,13 +83,18 @@ def release_ngrams(frame: _Frame, /, *,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
-def release_items(frame: _Frame, /, *,
+def release_items(
+    frame: _Frame,
+    /,
+    *,
     user: str | Sequence[str] = "user",
     text: str | Sequence[str] = "text",
     epsilon: float | None = None,
     delta: float | None = None,
     plan: SetUnionPlan | _Path | None = None,
-    input_format: Literal["auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"] = "auto",
+    input_format: Literal[
+        "auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"
+    ] = "auto",
     normalize_users: bool = False,
     record_is_user: bool = False,
     encoding: str | None = None,
@@ -106,7 +116,9 @@ def release_items(frame: _Frame, /, *,
     known_min_count: int = 5,
     known_same_people: bool = False,
     public_user_count: int | None = None,
-    policy: Literal["weighted_gaussian", "sips", "policy_gaussian", "screened_gaussian"] = "screened_gaussian",
+    policy: Literal[
+        "weighted_gaussian", "sips", "policy_gaussian", "screened_gaussian"
+    ] = "screened_gaussian",
     max_contributions: int = 100,
     count_share: float = 0.15,
     max_users: int = 10000000,
@@ -126,13 +138,18 @@ def release_items(frame: _Frame, /, *,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
-def estimate_probabilities(frame: _Frame, /, *,
+def estimate_probabilities(
+    frame: _Frame,
+    /,
+    *,
     user: str | Sequence[str] = "user",
     text: str | Sequence[str] = "text",
     epsilon: float | None = None,
     delta: float | None = None,
     plan: ProbabilitiesPlan | _Path | None = None,
-    input_format: Literal["auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"] = "auto",
+    input_format: Literal[
+        "auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"
+    ] = "auto",
     normalize_users: bool = False,
     record_is_user: bool = False,
     encoding: str | None = None,
@@ -169,13 +186,18 @@ def estimate_probabilities(frame: _Frame, /, *,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
-def count_phrases(frame: _Frame, /, *,
+def count_phrases(
+    frame: _Frame,
+    /,
+    *,
     user: str | Sequence[str] = "user",
     text: str | Sequence[str] = "text",
     epsilon: float | None = None,
     delta: float | None = None,
     plan: PhraseCountsPlan | _Path | None = None,
-    input_format: Literal["auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"] = "auto",
+    input_format: Literal[
+        "auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"
+    ] = "auto",
     normalize_users: bool = False,
     record_is_user: bool = False,
     encoding: str | None = None,
@@ -213,10 +235,15 @@ def count_phrases(frame: _Frame, /, *,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Release: ...
-def check(frame: _Frame, /, *,
+def check(
+    frame: _Frame,
+    /,
+    *,
     user: str | Sequence[str] = "user",
     text: str | Sequence[str] = "text",
-    input_format: Literal["auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"] = "auto",
+    input_format: Literal[
+        "auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"
+    ] = "auto",
     normalize_users: bool = False,
     record_is_user: bool = False,
     encoding: str | None = None,
@@ -238,10 +265,16 @@ def check(frame: _Frame, /, *,
     failure_log: str | None = None,
     progress: bool = True,
 ) -> Checked: ...
-def evaluate(release: Release | _Path, frame: _Frame, /, *,
+def evaluate(
+    release: Release | _Path,
+    frame: _Frame,
+    /,
+    *,
     user: str | Sequence[str] = "user",
     text: str | Sequence[str] = "text",
-    input_format: Literal["auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"] = "auto",
+    input_format: Literal[
+        "auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"
+    ] = "auto",
     normalize_users: bool = False,
     record_is_user: bool = False,
     encoding: str | None = None,
@@ -261,7 +294,10 @@ def evaluate(release: Release | _Path, frame: _Frame, /, *,
     known: _Path | Sequence[_Path] | None = None,
     progress: bool = True,
 ) -> Evaluated: ...
-def plan(plan: NgramsPlan | SetUnionPlan | PhraseCountsPlan | ProbabilitiesPlan, /, *,
+def plan(
+    plan: NgramsPlan | SetUnionPlan | PhraseCountsPlan | ProbabilitiesPlan,
+    /,
+    *,
     user: str | Sequence[str] = "user",
     text: str | Sequence[str] = "text",
     releases: int | None = None,
@@ -272,7 +308,9 @@ def plan(plan: NgramsPlan | SetUnionPlan | PhraseCountsPlan | ProbabilitiesPlan,
     known: _Path | Sequence[_Path] | None = None,
     known_min_count: int = 5,
     epsilons: str | Sequence[float] | None = None,
-    input_format: Literal["auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"] = "auto",
+    input_format: Literal[
+        "auto", "json", "jsonl", "csv", "tsv", "parquet", "mbox", "sequences"
+    ] = "auto",
     normalize_users: bool = False,
     record_is_user: bool = False,
     encoding: str | None = None,
@@ -290,7 +328,8 @@ def plan(plan: NgramsPlan | SetUnionPlan | PhraseCountsPlan | ProbabilitiesPlan,
     stop_list: _Path | None = None,
     progress: bool = True,
 ) -> Planned: ...
-def account(*releases: Release | _Path, 
+def account(
+    *releases: Release | _Path,
     epsilon: float | None = None,
     delta: float | None = None,
     same_users: bool = False,

@@ -197,7 +197,7 @@ class _OpenPlaces(NamedTuple):
 
 
 def _open_places(batch: UserBatch, present: PresentGrams) -> _OpenPlaces:
-    """Finds open n-grams in a later round: neither borders nor found ones, on which nothing is spent."""
+    """Finds open n-grams in a later round: neither borders nor found ones, which cost nothing more."""
     # An id of −1 takes the last place.
     is_open = np.append(present.found == 0, False)[batch.ids.astype(np.intp)]
     offsets = offsets_of_marked(is_open, batch.offsets)
