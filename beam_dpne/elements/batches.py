@@ -5,6 +5,7 @@ Programs define the elements of their later steps beside those steps (`ngrams.el
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, TypeVar
 
@@ -14,15 +15,17 @@ import pyarrow as pa
 from beam_dpne.elements.arrays import (
     offsets_of,
     ranges,
+    run_ends,
+    run_starts,
     used_words,
 )
 from beam_dpne.elements.dictionaries import merge_words
-from beam_dpne.elements.sums import add_at
+from beam_dpne.elements.sums import add_at, sums_of_runs
 
 NO_GRAM = -1
 MAX_WAITING = 4_000_000
 # Rows whose sums travel in one element, 2 MB.
-ROWS_OF_A_PIECE = 2**17
+_ROWS_OF_A_PIECE = 2**17
 _Part = TypeVar("_Part")
 
 
@@ -129,11 +132,7 @@ class RowSums:
 
 
 class RowTable:
-    """Sums of numbered rows, which are added up in place.
-
-    It is as long as the last row needs, in 8 bytes for each; the system gives memory only to the parts
-    of it that are added to.
-    """
+    """Sums of numbered rows, added up in place; it has 8 bytes for each row up to the last."""
 
     def __init__(self, first: int = 0):
         """Starts without sums; no row has a number below the first one."""
@@ -141,23 +140,44 @@ class RowTable:
         self._sums = np.zeros(0, np.int64)
 
     def add(self, part: RowSums) -> None:
-        """Adds sums in exact integers, so that their order does not matter; rows may be repeated."""
+        """Adds sums in exact integers, so that their order does not matter."""
         places = part.rows - self._first
         size = int(places.max(initial=-1)) + 1
         if size > self._sums.size:
-            longer = np.zeros(size, np.int64)
+            longer = np.zeros(max(size, 2 * self._sums.size), np.int64)
             longer[: self._sums.size] = self._sums
             self._sums = longer
         add_at(self._sums, places, part.sums)
 
-    def pieces(self) -> Iterator[tuple[int, RowSums]]:
-        """Yields the sums that are not 0, by pieces of rows, each with its number; they ascend."""
-        for start in range(0, self._sums.size, ROWS_OF_A_PIECE):
-            sums = self._sums[start : start + ROWS_OF_A_PIECE]
-            found = np.flatnonzero(sums)
-            if found.size:
-                first = self._first + start
-                yield first // ROWS_OF_A_PIECE, RowSums(rows=found + first, sums=sums[found])
+    def total(self) -> RowSums:
+        """Returns the sums that are not 0, of ascending rows."""
+        found = np.flatnonzero(self._sums)
+        return RowSums(rows=found + self._first, sums=self._sums[found])
+
+
+def add_rows(part: RowSums) -> RowSums:
+    """Adds up the sums of equal rows, for few rows of very many; then rows ascend."""
+    order = np.argsort(part.rows)
+    rows = part.rows.take(order)
+    last = run_ends(rows)
+    return RowSums(rows=rows.take(last), sums=sums_of_runs(part.sums.take(order), last))
+
+
+def cut_rows(sums: RowSums) -> Iterator[tuple[int, RowSums]]:
+    """Cuts sums of ascending rows into pieces, so that no element is large; each has its number."""
+    numbers = sums.rows // _ROWS_OF_A_PIECE
+    starts = run_starts(numbers)
+    for start, end in itertools.pairwise((*starts.tolist(), len(sums))):
+        piece = RowSums(rows=sums.rows[start:end], sums=sums.sums[start:end])
+        yield int(numbers[start]), piece
+
+
+def merge_piece(number: int, parts: Iterable[RowSums]) -> RowSums:
+    """Adds up what there is of one piece of rows, by its number from `cut_rows`."""
+    table = RowTable(number * _ROWS_OF_A_PIECE)
+    for part in parts:
+        table.add(part)
+    return table.total()
 
 
 def table_of_sums(parts: Iterable[RowSums], size: int) -> np.ndarray:

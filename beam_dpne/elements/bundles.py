@@ -10,12 +10,14 @@ from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.elements.batches import (
     MAX_WAITING,
-    ROWS_OF_A_PIECE,
     DocumentBlock,
     RowSums,
     RowTable,
     UserBatch,
     WaitingParts,
+    add_rows,
+    cut_rows,
+    merge_piece,
 )
 from beam_dpne.elements.coders import register_batches
 from beam_dpne.elements.rows import (
@@ -29,6 +31,7 @@ from beam_dpne.elements.rows import (
 )
 
 _Out = TypeVar("_Out")
+MOST_ROWS = 2**24
 
 register_batches(DocumentBlock, UserBatch, RowSums)
 for _row_type in (
@@ -102,9 +105,10 @@ class SumBundle(beam.DoFn):
 
 
 class SumRowsOfBundle(beam.DoFn):
-    """Adds up the numbered rows of a bundle's batches, and sends each sum once, at the end.
+    """Adds up the numbered rows of a bundle's batches in a table, and sends its sums at the end.
 
-    A worker has at most 8 bytes for each row, as the one that estimates has.
+    A batch with a row beyond `MOST_ROWS` sends its own sums, so that a table has 128 MiB at most. Then
+    rows are so many that batches share few of them.
     """
 
     def __init__(self, sum_batch: Callable[..., RowSums]):
@@ -115,13 +119,17 @@ class SumRowsOfBundle(beam.DoFn):
         """Starts without sums."""
         self._table = RowTable()
 
-    def process(self, element: Any, *beside: Any) -> None:
-        """Adds a batch to the sums."""
-        self._table.add(self._sum_batch(element, *beside))
+    def process(self, element: Any, *beside: Any) -> Iterator[tuple[int, RowSums]]:
+        """Adds a batch to the sums, or sends its own."""
+        sums = self._sum_batch(element, *beside)
+        if sums.rows.max(initial=0) < MOST_ROWS:
+            self._table.add(sums)
+        else:
+            yield from cut_rows(add_rows(sums))
 
     def finish_bundle(self) -> Any:
-        """Sends the sums, by pieces of rows."""
-        for piece in self._table.pieces():
+        """Sends the sums of the bundle."""
+        for piece in cut_rows(self._table.total()):
             yield GlobalWindows.windowed_value(piece)
         self.start_bundle()
 
@@ -139,17 +147,8 @@ def sum_rows(
     """
     sums_of = beam.ParDo(SumRowsOfBundle(sum_batch), *beside)
     pieces = apply(users, f"{label}SumBundle", sums_of, tuple[int, RowSums])
-    merge = beam.FlatMapTuple(_sums_of_piece)
+    merge = beam.MapTuple(merge_piece)
     return apply(pieces | f"{label}ByRows" >> beam.GroupByKey(), f"{label}SumRows", merge, RowSums)
-
-
-def _sums_of_piece(number: int, parts: Iterable[RowSums]) -> Iterator[RowSums]:
-    """Yields the sums of all bundles for a piece of rows, or nothing if all of them are 0."""
-    table = RowTable(number * ROWS_OF_A_PIECE)
-    for part in parts:
-        table.add(part)
-    for _, sums in table.pieces():
-        yield sums
 
 
 def longest_beside_shorter(

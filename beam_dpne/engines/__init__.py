@@ -11,7 +11,6 @@ itself too, through its REST interface.
 
 import concurrent.futures
 import contextlib
-import functools
 import logging
 import os
 import re
@@ -85,8 +84,8 @@ def run(
 
     Args:
       pipeline: A complete pipeline that is not used as a context manager, which would run it.
-      harness_timeout: Seconds in which workers must have done a first step, and for which Flink may be
-        without TaskManagers later, if `--flink_master` names it; 0 omits both.
+      harness_timeout: Seconds in which workers must have done a first step; 0 omits this step. If
+        `--flink_master` names Flink, a warning tells that it was without TaskManagers for so long.
       shared_folder: A folder that workers must be able to use, which the first step checks, or None.
       may_repeat: Says whether a job that lost a harness may be sent once more: whether it would read
         what it has read. Without it, no job is.
@@ -97,7 +96,7 @@ def run(
     Raises:
       ValueError: An option of the pipeline would make it hang or fail.
       EngineError: The workers did not do a first step in time, or failed in it, or Flink has too few
-        network buffers, or its TaskManagers are gone.
+        network buffers.
       RuntimeError: The pipeline failed, as Beam raises it.
 
     Example:
@@ -132,10 +131,9 @@ def _run_once(pipeline: beam.Pipeline, harness_timeout: int) -> PipelineResult:
     pipeline.result = result = send(pipeline)
     if (job := job_id(result)) is not None:
         _log.info(_SENT, job)
-    stop = functools.partial(cancel, result, options)
     with (
         cancelled_on_failure(result, options),
-        watched_at_flink(result, options, harness_timeout, stop),
+        watched_at_flink(result, options, harness_timeout),
     ):
         result.wait_until_finish()
     return result

@@ -6,21 +6,29 @@ The job server forgets a job that is cancelled, while Flink runs on, and does no
 import contextlib
 import http.client
 import json
+import logging
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions
 from apache_beam.runners.runner import PipelineResult
 
-from beam_dpne.errors import EngineError, own_reason
+from beam_dpne.errors import own_reason
 
 # States in which a job at Flink has ended, and the seconds for which a launcher waits for Flink.
 _FINAL = frozenset({"CANCELED", "FAILED", "FINISHED"})
 _FLINK_SECONDS = 10
 _SECONDS_BETWEEN_LOOKS = 5.0
+_NO_TASK_MANAGERS = (
+    "Flink has had no TaskManager for %s s, and the job waits. Start some, or interrupt this program, "
+    "which cancels the job. If they had too little memory: a TaskManager holds the output of a task "
+    "twice, and one task reads a compressed file from its beginning to its end; cut such an input into "
+    "several files, and give more tasks by --parallelism."
+)
+_log = logging.getLogger(__name__)
 
 
 def job_id(result: PipelineResult) -> str | None:
@@ -43,62 +51,50 @@ def flink_address(options: PipelineOptions) -> str | None:
 
 @contextlib.contextmanager
 def watched_at_flink(
-    result: PipelineResult, options: PipelineOptions, seconds: float, cancel: Callable[[], None]
+    result: PipelineResult, options: PipelineOptions, seconds: float
 ) -> Iterator[None]:
-    """Cancels a job that runs in the block when Flink has been without TaskManagers for too long.
+    """Warns in the log when the job that runs in the block waits for TaskManagers.
 
-    Flink waits for others some minutes after each of its restarts, of which there may be many.
+    Flink waits for them for minutes after each of its restarts, of which there may be many, and says
+    nothing. The job is not cancelled, since they may come.
 
     Args:
       result: The job.
       options: Those of its pipeline; without --flink_master nothing is watched.
       seconds: How long Flink may be without TaskManagers; 0 omits the watch.
-      cancel: Cancels the job.
-
-    Raises:
-      EngineError: The job was cancelled here.
     """
     address = flink_address(options)
     if address is None or not seconds:
         yield
         return
     has_ended = threading.Event()
-    is_given_up = threading.Event()
 
     def watch() -> None:
         last_seen = time.monotonic()
+        is_said = False
         while not has_ended.wait(_SECONDS_BETWEEN_LOOKS):
-            if _has_task_managers(address):
+            if not _lacks_task_managers(address, result):
                 last_seen = time.monotonic()
-            elif time.monotonic() - last_seen >= seconds:
-                is_given_up.set()
-                cancel()
-                return
+                is_said = False
+            elif not is_said and time.monotonic() - last_seen >= seconds:
+                _log.warning(_NO_TASK_MANAGERS, seconds)
+                is_said = True
 
     threading.Thread(target=watch, name="TaskManagers", daemon=True).start()
     try:
         yield
-    except RuntimeError:
-        if not is_given_up.is_set():
-            raise
     finally:
         has_ended.set()
-    if is_given_up.is_set():
-        raise EngineError(
-            f"Flink was without TaskManagers for {seconds} s (`harness_timeout`), so the job was "
-            "cancelled, and published nothing. Look for their end in their logs. If they had too "
-            "little memory: a TaskManager holds the output of a task twice, and one task reads a "
-            "compressed file from its beginning to its end; cut such an input into several files, and "
-            "give more tasks by --parallelism."
-        )
 
 
-def _has_task_managers(address: str) -> bool:
-    """Returns whether Flink has a TaskManager, or does not say."""
+def _lacks_task_managers(address: str, result: PipelineResult) -> bool:
+    """Returns whether Flink says that it has no TaskManager, and that the job has not ended."""
     try:
-        return bool(_answer(f"{address}/taskmanagers")["taskmanagers"])
+        if _answer(f"{address}/taskmanagers")["taskmanagers"] != []:
+            return False
+        return any(job["state"] not in _FINAL for job in _jobs(address, result))
     except (OSError, LookupError):
-        return True
+        return False
 
 
 def cancel_at_flink(result: PipelineResult, options: PipelineOptions) -> None:

@@ -203,9 +203,7 @@ class Running(Parameters):
     harness_timeout: Annotated[
         int,
         Parameter(
-            "Seconds for a first step of workers, and without any of them; 0 is no limit.",
-            least=0,
-            in_short_help=False,
+            "Seconds for a first step of workers; 0 is no limit.", least=0, in_short_help=False
         ),
     ] = 120
     budget: Annotated[

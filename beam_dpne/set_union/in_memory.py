@@ -9,9 +9,9 @@ import dataclasses
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TypeVar
 
-from beam_dpne.counts.measuring import estimated, sum_batches
+from beam_dpne.counts.measuring import estimated, rule_of, sum_counts
 from beam_dpne.elements import progress
-from beam_dpne.elements.batches import DocumentBlock, RowSums, add_up
+from beam_dpne.elements.batches import DocumentBlock, RowSums, add_rows, add_up
 from beam_dpne.elements.processes import answers
 from beam_dpne.lists.known import KnownItems
 from beam_dpne.mechanism.randomness import RunKey
@@ -151,8 +151,9 @@ class UnionInMemory:
         """Returns the released items with the numbers of users who have each of them."""
 
         def sums_of(place: int) -> RowSums:
-            return sum_batches(ItemRows(), [everybody[place]], [found])
+            return add_rows(sum_counts(ItemRows().held(everybody[place], [found]), rule))
 
+        rule = rule_of(ItemRows(), found)
         sums = list(self.mapped(sums_of, range(len(everybody)), stage="count"))
         (counted,) = estimated(
             found,

@@ -36,6 +36,7 @@ from beam_dpne.elements.batches import (
     UserBatch,
     WaitingParts,
     add_range,
+    merge_piece,
     table_of_sums,
 )
 from beam_dpne.elements.bundles import SumBundle, SumRowsOfBundle
@@ -157,27 +158,41 @@ def test_sums_that_are_sent_before_the_end_of_a_bundle_are_sent_once(
     assert total(early + late) == total(whole)
 
 
-def test_sums_of_rows_are_sent_once_at_the_end_of_their_bundle():
+@pytest.mark.parametrize(
+    ("most_rows", "early"),
+    [
+        pytest.param(2**24, [], id="at the end of the bundle"),
+        pytest.param(2**18, [(0, [5], [20]), (7, [7 * 2**17 + 3], [5])], id="or at once"),
+    ],
+)
+def test_sums_of_rows_are_sent_once(most_rows, early, monkeypatch):
+    monkeypatch.setattr(bundles, "MOST_ROWS", most_rows)
     step = SumRowsOfBundle(lambda sums: sums)
     batches = [
         RowSums(rows=np.array([0, 5, 2**17 - 1]), sums=np.array([1, 2, 3])),
-        RowSums(rows=np.array([5, 2**17, 7 * 2**17 + 3]), sums=np.array([10, -4, 5])),
-        RowSums(rows=np.array([2**17]), sums=np.array([4])),
+        RowSums(rows=np.array([5, 7 * 2**17 + 3, 5]), sums=np.array([10, 5, 10])),
+        RowSums(rows=np.array([2**17, 2**17, 5]), sums=np.array([4, -4, 1])),
     ]
 
-    def sent() -> list[tuple[int, list[int], list[int]]]:
-        step.start_bundle()
-        for batch in batches:
-            assert step.process(batch) is None
-        pieces = [windowed.value for windowed in step.finish_bundle()]
+    def plain(pieces) -> list[tuple[int, list[int], list[int]]]:
         return [(number, sums.rows.tolist(), sums.sums.tolist()) for number, sums in pieces]
 
     # A bundle that failed leaves nothing to the next one, which repeats it.
     step.start_bundle()
-    step.process(batches[0])
-    # A row whose sum is 0 is not sent.
-    assert sent() == [(0, [0, 5, 2**17 - 1], [1, 12, 3]), (7, [7 * 2**17 + 3], [5])]
+    assert not list(step.process(batches[0]))
+    step.start_bundle()
+    at_once = [piece for batch in batches for piece in step.process(batch)]
+    at_the_end = [windowed.value for windowed in step.finish_bundle()]
+    assert plain(at_once) == early
     assert not list(step.finish_bundle())
+    merged: dict[int, list[RowSums]] = {}
+    for number, sums in (*at_once, *at_the_end):
+        merged.setdefault(number, []).append(sums)
+    # A row whose sum is 0 is not there.
+    assert plain((number, merge_piece(number, parts)) for number, parts in merged.items()) == [
+        (0, [0, 5, 2**17 - 1], [1, 23, 3]),
+        (7, [7 * 2**17 + 3], [5]),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -97,28 +97,30 @@ def test_killed_task_manager_changes_nothing(cluster, run_key_file, launch, prog
     assert watcher.absent > 100
 
 
-def test_a_job_whose_task_managers_are_gone_ends_with_its_launcher(
-    cluster, run_key_file, program, tmp_path
+def test_a_job_that_waits_for_task_managers_says_so_and_goes_on_with_others(
+    cluster, run_key_file, launch, program, tmp_path
 ):
-    """Flink itself would wait for others for five minutes after each of 30 restarts."""
+    """Flink itself says nothing, for five minutes after each of 30 restarts."""
     write_copies_of_sample(tmp_path / "copies.jsonl", COPIES)
-    options = ["--input", tmp_path / "copies.jsonl", "--run_key_file", run_key_file, *BUDGET]
-    options += ["--max_length", LENGTH, "--output", tmp_path / "release"]
+    options = ["ngrams", "--input", tmp_path / "copies.jsonl", "--run_key_file", run_key_file]
+    options += [*BUDGET, "--max_length", LENGTH]
+    assert launch(*options, "--output", tmp_path / "embedded", timeout=300).status == 0
     options += ["--harness_timeout", WITHOUT_WORKERS, *cluster.job_options(parallelism=2)]
     known = frozenset(cluster.rest.jobs())
-    with program.start("ngrams", *options) as launcher:
+    with program.start(*options, "--output", tmp_path / "release") as launcher:
         job = new_job(cluster, known, vertices=25)
         until(lambda: computing(cluster, job), timeout=240, what="that length")
         for one in cluster.rest.task_managers():
             cluster.daemons.kill(one)
-        _, err = launcher.communicate(timeout=300)
-    wait_for_state(cluster, job, "CANCELED")
-    for _ in range(2):
-        cluster.start_task_manager()
-    until(lambda: len(cluster.rest.task_managers()) == 2, timeout=90, what="TaskManagers")
-    assert launcher.returncode == 1, err
-    assert f"was without TaskManagers for {WITHOUT_WORKERS} s" in err
-    assert not (tmp_path / "release").exists()
+        warning = f"Flink has had no TaskManager for {WITHOUT_WORKERS} s"
+        said = next((line for line in launcher.stderr if warning in line), None)
+        for _ in range(2):
+            cluster.start_task_manager()
+        _, err = launcher.communicate(timeout=480)
+    assert said is not None, err
+    assert launcher.returncode == 0, err
+    assert warning not in err
+    assert release_bytes(tmp_path / "release") == release_bytes(tmp_path / "embedded")
 
 
 def computing(cluster: Cluster, job: str) -> str | None:
