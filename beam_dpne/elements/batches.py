@@ -98,7 +98,7 @@ class UserBatch:
       word_ids: (p,) int32, the id in S_1 of the word here (pruning "single" only, length ≥ 1).
       vocabulary_size: |S_1| (length ≥ 1).
       words: the batch's distinct words (length 0 only).
-      word_hashes: (words, 2) uint64, their keyed hashes (length 0 only).
+      word_hashes: (words, 2) uint64, their keyed hashes (length 0 only, before the first round).
       left: (n,) int64, each user's remaining budget in units of 2^-56; None before the first round.
     """
 

@@ -191,7 +191,8 @@ class SpendBudgets(UnhintedTransform):
     Input: `UserBatch`: all users, and later those that this transform returned in the round before.
 
     Output: `SpendResult`. In round 1 of k ≥ 2 positions are pruned by S_{k−1}, in later rounds by what
-    is open or found; users who are left without positions are dropped.
+    is open or found; users who are left without positions are dropped. Their words have no hashes any
+    more, which nothing later needs.
 
     Privacy: over all lengths and rounds one user's squared weights and charges for counts add up to at
     most μ² on every path, in exact arithmetic; private only together with `SampleSpurious`,
