@@ -11,7 +11,11 @@ from beam_dpne import __version__
 from beam_dpne.errors import UNHANDLED, UsageError
 
 # The modules of this package that log. Others may have loggers whose names begin with beam_dpne.
-LOGGERS = ("beam_dpne.engines", "beam_dpne.storage.directories", "beam_dpne.yaml.transforms")
+LOGGERS = (
+    *("beam_dpne.engines", "beam_dpne.engines.flink"),
+    "beam_dpne.storage.directories",
+    *("beam_dpne.yaml.rows", "beam_dpne.yaml.transforms"),
+)
 
 
 def is_own_record(record: logging.LogRecord) -> bool:

@@ -14,7 +14,7 @@ from beam_dpne.cli.main import outcome
 from beam_dpne.documents.tokenizers import resolve_tokenizer, tokenizer_name
 from beam_dpne.elements import progress
 from beam_dpne.errors import RunError, printable_reason
-from beam_dpne.jobs.failures import failure_log, whole_chain
+from beam_dpne.jobs.failures import LOGGERS, failure_log, whole_chain
 from beam_dpne.jobs.inputs import with_cause
 from beam_dpne.storage import directories
 
@@ -278,3 +278,12 @@ def test_of_an_engines_error_nothing_that_may_be_data_is_told(text, told):
     reason = printable_reason(RuntimeError(text))
     assert reason.startswith(told)
     assert CANARY not in reason
+
+
+def test_what_any_module_of_the_package_logs_is_printed():
+    found = set()
+    for path in (ROOT / "beam_dpne").rglob("*.py"):
+        if "logging.getLogger(__name__)" in path.read_text(encoding="utf-8"):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found.add(".".join(parts).removesuffix(".__init__"))
+    assert found == set(LOGGERS)
