@@ -117,8 +117,8 @@ def sum_counts(held: Held, rule: CountRule) -> RowSums:
 
     Returns:
       Sums in units of 2^-32, row by row: those of the classes, and then that of the row's mass. The
-      numbers of users of the classes come last, as if they were one more row. Each user's are there,
-      so that rows are repeated. `split_sums` gives all three back.
+      numbers of users of the classes come last, as if they were one more row. What each user adds is
+      there by itself, so that rows are repeated. `split_sums` gives all three back.
     """
     classes = rule.bounds.size
     users = rows_of_entries(held.offsets)

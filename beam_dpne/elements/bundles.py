@@ -31,6 +31,7 @@ from beam_dpne.elements.rows import (
 )
 
 _Out = TypeVar("_Out")
+# Rows from this number on are in no table of a bundle, whose sums are 128 MiB at most.
 MOST_ROWS = 2**24
 
 register_batches(DocumentBlock, UserBatch, RowSums)
@@ -107,8 +108,8 @@ class SumBundle(beam.DoFn):
 class SumRowsOfBundle(beam.DoFn):
     """Adds up the numbered rows of a bundle's batches in a table, and sends its sums at the end.
 
-    A batch with a row beyond `MOST_ROWS` sends its own sums, so that a table has 128 MiB at most. Then
-    rows are so many that batches share few of them.
+    A batch that has a row from `MOST_ROWS` on sends its own sums at once. Rows are then so many that
+    batches share few of them.
     """
 
     def __init__(self, sum_batch: Callable[..., RowSums]):

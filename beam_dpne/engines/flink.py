@@ -23,10 +23,10 @@ _FINAL = frozenset({"CANCELED", "FAILED", "FINISHED"})
 _FLINK_SECONDS = 10
 _SECONDS_BETWEEN_LOOKS = 5.0
 _NO_TASK_MANAGERS = (
-    "Flink has had no TaskManager for %s s, and the job waits. Start some, or interrupt this program, "
-    "which cancels the job. If they had too little memory: a TaskManager holds the output of a task "
-    "twice, and one task reads a compressed file from its beginning to its end; cut such an input into "
-    "several files, and give more tasks by --parallelism."
+    "Flink has had no TaskManager for %s s, and the job waits for one. Start TaskManagers, and the job "
+    "goes on. Interrupting this program cancels the job. If they ended for want of memory, cut a large "
+    "compressed file into several, since one task reads the whole of it, and give more tasks by "
+    "--parallelism."
 )
 _log = logging.getLogger(__name__)
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import apache_beam as beam
@@ -113,7 +114,11 @@ def test_a_job_that_waits_for_task_managers_says_so_and_goes_on_with_others(
         for one in cluster.rest.task_managers():
             cluster.daemons.kill(one)
         warning = f"Flink has had no TaskManager for {WITHOUT_WORKERS} s"
+        # Without the warning the launcher would wait for hours, and this test with it.
+        too_late = threading.Timer(240, launcher.kill)
+        too_late.start()
         said = next((line for line in launcher.stderr if warning in line), None)
+        too_late.cancel()
         for _ in range(2):
             cluster.start_task_manager()
         _, err = launcher.communicate(timeout=480)
