@@ -24,6 +24,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 import beam_dpne
+from beam_dpne.elements import processor
 
 _LOGGER = logging.getLogger(__name__)
 # As Beam's pool gives them to a harness.
@@ -43,6 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     port = parser.parse_args(arguments).service_port
     logging.basicConfig(level=logging.INFO)
+    processor.set_numpy()
     # The first process of a container ignores the signal otherwise.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     forks = multiprocessing.get_context("forkserver")

@@ -14,14 +14,13 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from beam_dpne.cli import main
 from beam_dpne.cli.commands import COMMANDS
 from beam_dpne.jobs.made import Made
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from beam_dpne.release.reading import Release
 
 DATA = pathlib.Path(__file__).parent / "data" / "msnbc990928.seq.gz"
@@ -55,11 +54,15 @@ class CategoryNames:
 
     def __init__(self, names: Sequence[str]):
         """Takes the names of the categories in the order of their numbers."""
+        import pyarrow as pa
+
         self._names = pa.array(names, pa.string())
         self.version = hashlib.sha256(json.dumps(list(names)).encode()).hexdigest()
 
-    def __call__(self, texts: pa.Array) -> pa.ListArray:
+    def __call__(self, texts: "pa.Array") -> "pa.ListArray":
         """Splits at blanks and replaces numbers by names."""
+        import pyarrow as pa
+
         from beam_dpne.documents import tokenizers
 
         visits = tokenizers.whitespace(texts)
@@ -138,6 +141,8 @@ def _print_comparison(release: "Release") -> None:
 
 def _print_best(release: "Release") -> None:
     """Prints the first n-grams of some lengths: those with most users, or with the highest scores."""
+    import pyarrow.compute as pc
+
     from beam_dpne.cli import display
 
     title = "Most users" if release.has_counts else "Highest scores"

@@ -24,7 +24,7 @@ from beam_dpne import __version__
 from beam_dpne.cli import streams
 from beam_dpne.cli.commands import COMMANDS, Command, command_of
 from beam_dpne.cli.help import as_options, overview
-from beam_dpne.elements import progress
+from beam_dpne.elements import processor, progress
 from beam_dpne.errors import WITHHELD, RunError, is_ours, kind_of, own_reason
 from beam_dpne.jobs.failures import LOGGERS, failure_log, is_own_record
 from beam_dpne.jobs.made import Made
@@ -131,6 +131,7 @@ def run_command(command: Command, arguments: Sequence[str]) -> int:
     # Prism's job server sets the level of its logger when it starts, but keeps the logger's filters.
     logging.getLogger("PrismJobServer").addFilter(lambda _: False)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    processor.set_numpy()
     progress.reset()
     with _printed_log(), _remembered_signals() as received:
         status, text = _run(command, arguments, received)

@@ -31,6 +31,7 @@ from typing import Any, TypeVar
 
 from beam_dpne.elements import progress
 from beam_dpne.elements.nameless_files import read, written
+from beam_dpne.elements.processor import numpy_settings
 from beam_dpne.errors import RunError
 
 # What a fork sends: a value of its answer, the end of the answer, an error, progress.
@@ -261,6 +262,7 @@ class _New(Processes):
                 stderr=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 process_group=0,
+                env={**os.environ, **numpy_settings()},
             )
         except OSError as error:
             ours.close()

@@ -329,7 +329,7 @@ def check_workers(pipeline: beam.Pipeline, timeout: int, shared_folder: str | No
         ) from None
     with cancelled_on_failure(result, options):
         try:
-            result.wait_until_finish(duration=timeout * 1000)
+            _wait_at_most(timeout, result)
         except RuntimeError as error:
             reason = own_reason(error) or f"{error} {advice}"
             raise EngineError(
@@ -345,6 +345,25 @@ def check_workers(pipeline: beam.Pipeline, timeout: int, shared_folder: str | No
                 f"cancelled and the pipeline was not sent. {advice} On Flink the job of that step "
                 "stays there without --flink_master HOST:8081."
             )
+
+
+def _wait_at_most(seconds: float, result: PipelineResult) -> None:
+    """Waits for the end of a job, which raises what Beam raises, and returns after so many seconds.
+
+    Beam's own wait with a limit sees the end of a job up to a second late.
+    """
+    ended: concurrent.futures.Future[str] = concurrent.futures.Future()
+
+    def wait() -> None:
+        try:
+            ended.set_result(result.wait_until_finish())
+        except Exception as error:
+            ended.set_exception(error)
+
+    threading.Thread(target=wait, name="first step", daemon=True).start()
+    concurrent.futures.wait([ended], seconds)
+    if ended.done():
+        ended.result()
 
 
 def _remedy_of_start(pipeline: beam.Pipeline) -> str:

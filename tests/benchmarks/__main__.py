@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from beam_dpne.elements.processor import numpy_settings
 from beam_dpne.ngrams.plan import NgramsPlan
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -216,6 +217,10 @@ def run(command: Sequence[str], *, status: int = 0) -> Run:
         child = subprocess.Popen(
             [sys.executable, *command, "--output", f"{work}/output"],
             cwd=ROOT,
+            env={
+                **os.environ,
+                **numpy_settings(),
+            },  # The floor has what our programs set themselves.
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=log,
