@@ -143,7 +143,7 @@ class Processes:
                 ours.close()
                 # No garbage is collected among what the parent holds, whose pages are shared.
                 gc.freeze()
-                progress.forward_to(lambda step: _say_progress(theirs, step))
+                progress.forward_to(lambda steps: _say_progress(theirs, steps))
                 _serve(theirs, self._answer)
             finally:
                 os._exit(0)
@@ -419,6 +419,7 @@ def _serve(parent: socket.socket, answer: Callable[..., Iterable[Any]]) -> None:
             for value in answer(*map(read, files)):
                 # The parent says when it is done with a value; the next one is computed meanwhile.
                 is_done = is_done or bool(parent.recv(1))
+                progress.tell_all()
                 _say(parent, _VALUE, value)
                 is_done = False
         except BaseException as error:
@@ -431,6 +432,7 @@ def _serve(parent: socket.socket, answer: Callable[..., Iterable[Any]]) -> None:
             _say(parent, _ERROR, raised)
         else:
             is_done = is_done or bool(parent.recv(1))
+            progress.tell_all()
             parent.send(bytes([_END]))
 
 
@@ -450,7 +452,7 @@ def _received(parent: socket.socket) -> list[int]:
     return files
 
 
-def _say_progress(parent: socket.socket, said: progress.Step | progress.Snapshot) -> None:
+def _say_progress(parent: socket.socket, said: list[progress.Step] | progress.Snapshot) -> None:
     parent.send(bytes([_PROGRESS]) + pickle.dumps(said))
 
 

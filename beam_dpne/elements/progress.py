@@ -11,6 +11,7 @@ what is shown is for the operator alone, as the run time is.
 import contextlib
 import operator
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
@@ -39,6 +40,8 @@ RELEASED = "released"
 # The ledger of the release is in place, so that the run cannot fail any more.
 PUBLISHED = "published"
 _START = Snapshot("", None, 0)
+# What a message has at most: so long, and so many.
+_SECONDS_BETWEEN, _MOST_UNTOLD = 0.1, 500
 
 
 class Step(NamedTuple):
@@ -61,7 +64,9 @@ class _Now:
     Attributes:
       shown: what the display reads.
       items: number of the items that are mapped, 0 if there are none.
-      tell: what takes the steps of a fork; None in the process that counts them.
+      tell: what takes the steps of a fork, some at a time; None in the process that counts them.
+      untold: the steps of a fork that were not told yet.
+      told: when some were told last, in seconds of a clock.
       mirror: what takes each snapshot, where another process shows them; else None.
       lock: steps come from several threads.
     """
@@ -69,7 +74,9 @@ class _Now:
     def __init__(self) -> None:
         self.shown = _START
         self.items = 0
-        self.tell: Callable[[Step], Any] | None = None
+        self.tell: Callable[[list[Step]], Any] | None = None
+        self.untold: list[Step] = []
+        self.told = 0.0
         self.mirror: Callable[[Snapshot], Any] | None = None
         self.lock = threading.Lock()
 
@@ -77,10 +84,14 @@ class _Now:
 _now = _Now()
 
 
-def forward_to(tell: Callable[[Step], Any]) -> None:
-    """Has the steps of this process told to a function."""
+def forward_to(tell: Callable[[list[Step]], Any]) -> None:
+    """Has the steps of this process told to a function, those of a tenth of a second at once.
+
+    Each message wakes the process that counts them, which would have little else to do with many forks.
+    """
     # The lock of the parent may be held for ever.
     _now.tell = tell
+    _now.untold, _now.told = [], 0.0
     _now.mirror = None
     _now.lock = threading.Lock()
 
@@ -90,13 +101,22 @@ def mirror_to(show: Callable[[Snapshot], Any]) -> None:
     _now.mirror = show
 
 
-def take(said: Step | Snapshot) -> None:
-    """Takes what another process has said: a step of a fork, or all that a new process shows."""
-    if isinstance(said, Step):
-        repeat(said)
-    else:
+def tell_all() -> None:
+    """Tells what was not told yet, in a fork."""
+    if _now.tell is not None and _now.untold:
+        untold, _now.untold = _now.untold, []
+        _now.told = time.monotonic()
+        _now.tell(untold)
+
+
+def take(said: list[Step] | Snapshot) -> None:
+    """Takes what another process has said: some steps of a fork, or all that a new process shows."""
+    if isinstance(said, Snapshot):
         with _now.lock:
             _show(said)
+    else:
+        for step in said:
+            repeat(step)
 
 
 def _show(shown: Snapshot) -> None:
@@ -126,8 +146,10 @@ def repeat(step: Step) -> None:
 def _say(step: Step) -> None:
     if _now.tell is None:
         repeat(step)
-    else:
-        _now.tell(step)
+        return
+    _now.untold.append(step)
+    if len(_now.untold) >= _MOST_UNTOLD or time.monotonic() - _now.told >= _SECONDS_BETWEEN:
+        tell_all()
 
 
 def advance_bytes(n: int) -> None:
