@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from beam_dpne.cli import main
 from beam_dpne.cli.commands import COMMANDS
+from beam_dpne.elements import processor
 from beam_dpne.jobs.made import Made
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def category_names(path: str) -> list[str]:
 
 def release_msnbc(argv: Sequence[str]) -> int:
     """Runs the experiment; options of `beam-dpne ngrams` change its parameters."""
+    processor.set_numpy()
     ngrams = next(each for each in COMMANDS if each.name == "ngrams")
     command = dataclasses.replace(ngrams, description=__doc__ or "", run=_run)
     given, _ = command.parser().parse_known_args(argv)

@@ -16,11 +16,11 @@ from typing import NamedTuple
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Tokens of each area.
 MOST_TOKENS = {
-    "beam_dpne": 247_600,
+    "beam_dpne": 248_500,
     "pipelines": 37_600,
     "deploy": 13_000,
     "templates": 2_500,
-    "tests": 373_200,
+    "tests": 374_500,
 }
 LONGEST = 500  # lines of a module of the package
 # Tokens in a code line of a module of the package that has so many code lines.

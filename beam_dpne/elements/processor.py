@@ -3,7 +3,8 @@
 There numpy sorts with an instruction that stores the chosen lanes of a vector, which takes this
 processor some hundred cycles. Its sorts by AVX2 are about five times as fast, and a run sorts for a
 fifth of its time. numpy reads its setting when it is imported, so programs of this package write it
-first. Released bytes do not depend on it: what they are made of is exact.
+first. Released rows do not depend on it, since they are made of exact integers; probabilities in a
+ledger may have another last digit, as on another kind of processor.
 """
 
 import importlib.metadata

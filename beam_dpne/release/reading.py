@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -105,9 +106,27 @@ def decode_ledger(data: bytes, path: str) -> schema.AnyLedger:
 _RELEASED = ("content", "lengths", "mechanism")
 
 
-def released_in(ledger: Mapping[str, Any]) -> list[Any]:
-    """Returns everything that was released: the digest of the rows, and the numbers of the ledger."""
-    return [ledger.get(name) for name in _RELEASED]
+# Numbers that differ by less, of one, are one: kinds of processors give other last digits.
+_LAST_DIGITS = 1e-12
+
+
+def have_one_content(ledger: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two ledgers have everything in common that was released: the rows, and their own numbers.
+
+    The last digits of numbers do not count. Those of probabilities differ between kinds of processors.
+    """
+    return all(_are_equal(ledger.get(name), other.get(name)) for name in _RELEASED)
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    """Whether two JSON values are equal but for the last digits of their numbers."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=_LAST_DIGITS)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_are_equal(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_are_equal, one, other))
+    return bool(one == other)
 
 
 class _Head(msgspec.Struct):

@@ -266,6 +266,29 @@ def test_the_steps_of_a_fork_are_those_of_its_parent():
     progress.reset()
 
 
+def test_forks_tell_all_their_steps_in_few_messages(monkeypatch):
+    messages = []
+    take = progress.take
+    monkeypatch.setattr(progress, "take", lambda said: messages.append(said) or take(said))
+    progress.reset()
+
+    def step(number):
+        for _ in range(2_000):
+            progress.advance_bytes(1)
+        yield number
+        # What is said after the last value is told, too.
+        progress.advance()
+
+    with progress.counting(range(3)), closing(Processes(step, 2)) as forks:
+        told = [progress.snapshot().bytes_read for _ in forks.stream(range(3))]
+    now = progress.snapshot()
+    progress.reset()
+    # Each value comes after what its fork has said before it.
+    assert told[0] >= 2_000
+    assert (now.bytes_read, now.done) == (6_000, 3)
+    assert 3 <= len(messages) <= 60
+
+
 class Odd(Exception):
     """It cannot be pickled."""
 

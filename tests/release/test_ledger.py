@@ -24,7 +24,7 @@ from beam_dpne.ngrams.ledger import reported_contents
 from beam_dpne.reading.options import InputDescription, ReadOptions
 from beam_dpne.release.ledger import input_section, ledger_bytes, whole_ledger
 from beam_dpne.release.places import ledger_path
-from beam_dpne.release.reading import read_ledger
+from beam_dpne.release.reading import have_one_content, read_ledger
 from beam_dpne.set_union.plan import POLICIES
 from tests.support.releases import ledger_of, length_of, run_of
 
@@ -335,3 +335,35 @@ def test_the_operators_words_are_in_the_ledger_and_change_nothing_that_is_releas
         "details": {},
     }
     assert said["notes"] == {"title": "Tickets", "contact": "a@example.com", "unit": "a customer"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_one"),
+    [
+        # Another kind of processor gives another last digit.
+        (
+            {"lengths": [{"valid": 10**12, "null_probability": 1e-7 * (1 + 2**-52), "cut": None}]},
+            True,
+        ),
+        (
+            {"lengths": [{"valid": 10**12, "null_probability": 1e-7 * (1 + 1e-9), "cut": None}]},
+            False,
+        ),
+        ({"lengths": [{"valid": 10**12 + 1, "null_probability": 1e-7, "cut": None}]}, False),
+        ({"lengths": [{"valid": 10**12, "null_probability": 1e-7, "cut": 0.0}]}, False),
+        ({"lengths": [{"valid": 10**12, "null_probability": 1e-7}]}, False),
+        ({"lengths": []}, False),
+        ({"content": "b"}, False),
+        ({"mechanism": {"stddev": 2.0}}, False),
+        ({"versions": {"numpy": "3"}}, True),
+    ],
+)
+def test_ledgers_with_everything_released_in_common_are_of_one_release(changes, is_one):
+    ledger = {
+        "content": "a",
+        "lengths": [{"valid": 10**12, "null_probability": 1e-7, "cut": None}],
+        "mechanism": {"stddev": 1.0},
+    }
+    assert have_one_content(ledger, ledger)
+    assert have_one_content(ledger, ledger | changes) == is_one
+    assert have_one_content(ledger | changes, ledger) == is_one
