@@ -429,6 +429,7 @@ def _serve(parent: socket.socket, answer: Callable[..., Iterable[Any]]) -> None:
             with contextlib.suppress(Exception):
                 raised = pickle.loads(pickle.dumps(error))  # noqa: S301
             raised.add_note(note)
+            progress.tell_all()
             _say(parent, _ERROR, raised)
         else:
             is_done = is_done or bool(parent.recv(1))

@@ -2,9 +2,9 @@
 
 There numpy sorts with an instruction that stores the chosen lanes of a vector, which takes this
 processor some hundred cycles. Its sorts by AVX2 are about five times as fast, and a run sorts for a
-fifth of its time. numpy reads its setting when it is imported, so programs of this package write it
-first. Released rows do not depend on it, since they are made of exact integers; probabilities in a
-ledger may have another last digit, as on another kind of processor.
+fifth of its time. numpy reads its setting when it is imported, so `beam-dpne` and the pool of workers
+write it first. It is as if the run were on another kind of processor: released rows are the same, and
+probabilities in a ledger may have another last digit.
 """
 
 import importlib.metadata
@@ -34,8 +34,8 @@ def numpy_settings(cpuinfo: pathlib.Path = _CPUINFO) -> dict[str, str]:
     """
     if _DISABLED in os.environ or _ENABLED in os.environ or not _sorts_slowly(cpuinfo):
         return {}
-    major, minor, *_ = importlib.metadata.version("numpy").split(".")
-    return {_DISABLED: _AVX512 if (int(major), int(minor)) >= (2, 4) else _AVX512_BEFORE}
+    is_before = re.match(r"1\.|2\.[0-3]\b", importlib.metadata.version("numpy"))
+    return {_DISABLED: _AVX512_BEFORE if is_before else _AVX512}
 
 
 def set_numpy() -> None:

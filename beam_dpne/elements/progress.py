@@ -66,6 +66,7 @@ class _Now:
       items: number of the items that are mapped, 0 if there are none.
       tell: what takes the steps of a fork, some at a time; None in the process that counts them.
       untold: the steps of a fork that were not told yet.
+      place: the stage that a fork has entered last.
       told: when some were told last, in seconds of a clock.
       mirror: what takes each snapshot, where another process shows them; else None.
       lock: steps come from several threads.
@@ -76,6 +77,7 @@ class _Now:
         self.items = 0
         self.tell: Callable[[list[Step]], Any] | None = None
         self.untold: list[Step] = []
+        self.place: tuple[str, int | None, int] | None = None
         self.told = 0.0
         self.mirror: Callable[[Snapshot], Any] | None = None
         self.lock = threading.Lock()
@@ -85,13 +87,13 @@ _now = _Now()
 
 
 def forward_to(tell: Callable[[list[Step]], Any]) -> None:
-    """Has the steps of this process told to a function, those of a tenth of a second at once.
+    """Has the steps of this process told to a function, in a stage those of a tenth of a second each.
 
     Each message wakes the process that counts them, which would have little else to do with many forks.
     """
     # The lock of the parent may be held for ever.
     _now.tell = tell
-    _now.untold, _now.told = [], 0.0
+    _now.untold, _now.place, _now.told = [], None, 0.0
     _now.mirror = None
     _now.lock = threading.Lock()
 
@@ -148,7 +150,11 @@ def _say(step: Step) -> None:
         repeat(step)
         return
     _now.untold.append(step)
-    if len(_now.untold) >= _MOST_UNTOLD or time.monotonic() - _now.told >= _SECONDS_BETWEEN:
+    # What is entered is shown while it lasts.
+    has_moved = step.place not in (None, _now.place)
+    _now.place = step.place or _now.place
+    is_late = time.monotonic() - _now.told >= _SECONDS_BETWEEN
+    if has_moved or is_late or len(_now.untold) >= _MOST_UNTOLD:
         tell_all()
 
 

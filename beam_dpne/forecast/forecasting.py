@@ -246,7 +246,7 @@ def _continued(distances: np.ndarray, numbers: np.ndarray) -> float:
     # the model.
     stddevs = np.sqrt(_CHANCE / (numbers + 1) + _MODEL_ERROR**2)
     # The curvature is counted from the largest scale, where the curve is known best. The scales are
-    # doublings, so that the steps are whole: they are the same to the last bit for every wanted scale.
+    # doublings, so that the steps are whole: the curve is one to the last bit for every wanted scale.
     steps = np.round(distances - distances.max())
     columns = np.stack((np.ones(steps.size), steps, steps**2 / 2), axis=1)
     rows = np.append(columns / stddevs[:, np.newaxis], [[0, 0, 1 / _CURVATURE_STDDEV]], axis=0)
