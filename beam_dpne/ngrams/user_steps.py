@@ -277,7 +277,7 @@ def _spent_by_batch(
     released: GramSet | None,
     present: PresentGrams | None,
     positions: PresentGrams | None,
-) -> Iterator[Any]:  # Beam would warn of a TaggedOutput; the types of both outputs are set above.
+) -> Iterator[object]:  # Beam would warn of a TaggedOutput; both outputs have their types above.
     progress.enter("users", this.length, this.number)
     past = Past(released=released, present=present, positions=positions)
     contributed = contribute(batch, this, past)
