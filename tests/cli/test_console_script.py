@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -168,4 +169,16 @@ def test_beam_installs_the_wheel_for_a_pipeline_in_yaml(wheel, tmp_path):
     spec["providers"] = yaml.safe_load(listing)
     (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(spec))
     file = f"--yaml_pipeline_file={tmp_path / 'pipeline.yaml'}"
-    run(sys.executable, "-m", "apache_beam.yaml.main", file, "--runner=FnApiRunner")
+    beam = (sys.executable, "-m", "apache_beam.yaml.main", file, "--runner=FnApiRunner")
+    run(*beam, env={**os.environ, **constraint_of_beam(tmp_path)})
+
+
+def constraint_of_beam(folder):
+    """Returns pip's constraint without hypothesis, of which Beam's own environment has an older one."""
+    given = os.environ.get("PIP_CONSTRAINT")
+    if not given:
+        return {}
+    lines = pathlib.Path(given).read_text().splitlines(keepends=True)
+    kept = folder / "versions.txt"
+    kept.write_text("".join(line for line in lines if not line.startswith("hypothesis==")))
+    return {"PIP_CONSTRAINT": str(kept)}
