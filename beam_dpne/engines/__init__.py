@@ -352,7 +352,7 @@ def _wait_at_most(seconds: float, result: PipelineResult) -> None:
 
     Beam's own wait with a limit sees the end of a job up to a second late.
     """
-    ended: concurrent.futures.Future[str] = concurrent.futures.Future()
+    ended: concurrent.futures.Future[object] = concurrent.futures.Future()
 
     def wait() -> None:
         try:
