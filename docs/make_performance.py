@@ -34,28 +34,27 @@ that whatever slows the machine slows all of them. Each runs once before without
   process to their end, so that with many cores a large file of these kinds takes longer than all the
   rest: write it as several ones, or as Parquet.
 - **Many cores**: without `--workers` a run has a process for each core, but one for each 8 MiB of text
-  or 2 MiB of sequences at most. One file of titles, from gzip, on the two cores of this machine
-  (2026-11-29; medians of three runs, in turn for 10^7 words; 10^8 words were run once):
+  or 2 MiB of sequences at most. One file of titles, from gzip, on the two cores of a Zen 4 (in the
+  night of 2026-11-29; medians of three runs in turn up to 10^7 words; 10^8 words were run once):
 
   | words | processes | seconds | CPU seconds | largest process, MB |
   | --- | --- | --- | --- | --- |
-  | 10^5 | 1 | 2.1 | 2.3 | 190 |
-  | | 2 | 2.5 | 3.3 | 171 |
-  | 10^6 | 1 | 3.3 | 3.5 | 283 |
-  | | 2 | 4.1 | 5.8 | 181 |
-  | 10^7 | 1 | 19.1 | 19.3 | 702 |
-  | | 2 | 13.4 | 22.3 | 406 |
-  | | 16 | 18.7 | 33.4 | 213 |
-  | 10^8 | 1 | 261 | 260 | 5,625 |
-  | | 2 | 136 | 253 | 1,930 |
-  | | 16 | 173 | 328 | 579 |
+  | 10^5 | 1 | 1.2 | 1.4 | 183 |
+  | 10^6 | 1 | 1.9 | 2.1 | 264 |
+  | | 2 | 2.4 | 3.4 | 177 |
+  | 10^7 | 1 | 10.1 | 10.3 | 717 |
+  | | 2 | 8.2 | 13.7 | 389 |
+  | | 16 | 11.3 | 20.4 | 238 |
+  | 10^8 | 1 | 115.7 | 115.9 | 5,647 |
+  | | 2 | 62.3 | 115.1 | 1,926 |
+  | | 16 | 69.3 | 132.8 | 569 |
 
-  The machine's speed changed within the hour: single runs of 10^7 words took 17.5 to 22.2 seconds
-  in one process, 12.6 to 14.1 in two, and 16.5 to 19.4 in sixteen. 10^8 words were measured before
-  the last changes of that day. In a later run of them in 16 processes, beside other work, 16 CPU
-  seconds were the launcher's, which nobody shares (it reads the file, merges, draws, and learns for
-  estimates), and 293 its forks'. So 16 cores, with as fast a memory for each, would take about 16 +
-  293/16 = 34 seconds, 7.6 times less than one.
+  The machine's speed changed by half within the hour: single runs of 10^7 words took 9.5 to 13.0
+  seconds in one process, 7.7 to 8.3 in two, and 11.1 to 12.2 in sixteen, and an hour before 8.0 to
+  11.3, 5.5 to 6.9 and 8.3 to 9.9. Of 10^8 words in 16 processes 8.2 CPU seconds were the launcher's,
+  which nobody shares (it reads the file, merges, draws, and learns for estimates), and 124.6 its
+  forks'. So 16 cores, with as fast a memory for each, would take about 8.2 + 124.6/16 = 16 seconds,
+  7.2 times less than one. 2.7 seconds of the launcher's are reading, beside which forks parse.
 - **import apache_beam** takes longer where more packages are installed, because Beam imports some
   that it finds. The ratios to it are smaller there.
 
