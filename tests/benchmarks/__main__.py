@@ -267,7 +267,7 @@ def measured_table(titles: pathlib.Path, repeats: int) -> dict[str, Any]:
             runs = in_turn(commands, repeats)
             for row in rows:
                 values = [round(value, 3) for value in row.values(runs)]
-                of = {"part": part, "what": row.name, "target": row.target, "values": values}
+                of = {"part": row.part, "what": row.name, "target": row.target, "values": values}
                 found["ratios"].append(of)
                 print(f"{part}: {row.name}: {statistics.median(values):.2f} ({row.target})")
             found["processes"] += [
