@@ -30,8 +30,8 @@ from beam_dpne.release.places import is_release, ledger_path
 from beam_dpne.release.reading import (
     Release,
     described_release,
-    have_one_content,
     read_ledger_bytes,
+    released_in,
 )
 from beam_dpne.release.schema import plain_unit
 from beam_dpne.storage.directories import directory_at
@@ -133,9 +133,10 @@ class CountedLedger:
         """What one user is, for releases of a series."""
         return self.release.ledger.get("series", {}).get("users")
 
-    def is_content_of(self, other: "CountedLedger") -> bool:
-        """Whether another ledger has everything that was released in this one."""
-        return have_one_content(self.release.ledger, other.release.ledger)
+    @property
+    def released(self) -> list[Any]:
+        """Everything that was released: the digest of the rows, and the numbers of the ledger."""
+        return released_in(self.release.ledger)
 
     @property
     def is_one_run(self) -> bool:
@@ -247,7 +248,7 @@ def void_by_its_key(runs: Mapping[str, Counted]) -> dict[str, str]:
         if not isinstance(run, CountedLedger) or run.run_key is None:
             continue
         other, ledger = first.setdefault(run.run_key.bound_commitment, (name, run))
-        if not run.is_content_of(ledger):
+        if run.released != ledger.released:
             found |= {name: other, other: name}
     return found
 

@@ -419,7 +419,6 @@ def _serve(parent: socket.socket, answer: Callable[..., Iterable[Any]]) -> None:
             for value in answer(*map(read, files)):
                 # The parent says when it is done with a value; the next one is computed meanwhile.
                 is_done = is_done or bool(parent.recv(1))
-                progress.tell_all()
                 _say(parent, _VALUE, value)
                 is_done = False
         except BaseException as error:
@@ -429,7 +428,6 @@ def _serve(parent: socket.socket, answer: Callable[..., Iterable[Any]]) -> None:
             with contextlib.suppress(Exception):
                 raised = pickle.loads(pickle.dumps(error))  # noqa: S301
             raised.add_note(note)
-            progress.tell_all()
             _say(parent, _ERROR, raised)
         else:
             is_done = is_done or bool(parent.recv(1))
@@ -458,5 +456,7 @@ def _say_progress(parent: socket.socket, said: list[progress.Step] | progress.Sn
 
 
 def _say(parent: socket.socket, kind: int, value: Any) -> None:
+    """Sends a value or an error, after the progress that led to it."""
+    progress.tell_all()
     with written(value) as file:
         _send_files(parent, bytes([kind]), [file])

@@ -40,7 +40,7 @@ RELEASED = "released"
 # The ledger of the release is in place, so that the run cannot fail any more.
 PUBLISHED = "published"
 _START = Snapshot("", None, 0)
-# What a message has at most: so long, and so many.
+# Steps wait at most so long for the next one, and so many of them, until they are told.
 _SECONDS_BETWEEN, _MOST_UNTOLD = 0.1, 500
 
 
@@ -87,9 +87,10 @@ _now = _Now()
 
 
 def forward_to(tell: Callable[[list[Step]], Any]) -> None:
-    """Has the steps of this process told to a function, in a stage those of a tenth of a second each.
+    """Has the steps of this process told to a function.
 
-    Each message wakes the process that counts them, which would have little else to do with many forks.
+    Steps of one stage within a tenth of a second are told together: each message wakes the process that
+    counts them, which would have little else to do with many forks.
     """
     # The lock of the parent may be held for ever.
     _now.tell = tell

@@ -28,8 +28,8 @@ from beam_dpne.release.places import LEDGER_NAME, check_outside
 from beam_dpne.release.reading import (
     Release,
     decode_ledger,
-    have_one_content,
     is_ledger,
+    released_in,
 )
 from beam_dpne.release.schema import AnyLedger, Part
 from beam_dpne.storage.directories import (
@@ -217,8 +217,8 @@ def refuse_other_input(earlier: Iterable[bytes], ledger: bytes) -> None:
     Raises:
       ReleaseError: One is of another input.
     """
-    own = json.loads(ledger)
-    if not all(have_one_content(json.loads(each), own) for each in earlier):
+    own = released_in(json.loads(ledger))
+    if any(released_in(json.loads(each)) != own for each in earlier):
         raise ReleaseError(
             "the run key must be a fresh one for each input, but there is a release of another input "
             "under this key and these parameters. The difference of the two would be free of noise, "

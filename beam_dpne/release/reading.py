@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -106,27 +105,27 @@ def decode_ledger(data: bytes, path: str) -> schema.AnyLedger:
 _RELEASED = ("content", "lengths", "mechanism")
 
 
-# Numbers that differ by less, of one, are one: kinds of processors give other last digits.
-_LAST_DIGITS = 1e-12
+# What follows from the thresholds, the cuts and the numbers of valid n-grams beside it. Its last digits
+# differ between kinds of processors.
+_FOLLOWS = {"null_probability", "null_probabilities", "expected_spurious_at_most"}
 
 
-def have_one_content(ledger: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two ledgers have everything in common that was released: the rows, and their own numbers.
+def released_in(ledger: Mapping[str, Any]) -> list[Any]:
+    """Returns everything that was released: the digest of the rows, and the numbers of the ledger.
 
-    The last digits of numbers do not count. Those of probabilities differ between kinds of processors.
+    Numbers that follow from others are left out, so that a release that is made again on another kind
+    of processor is the same one.
     """
-    return all(_are_equal(ledger.get(name), other.get(name)) for name in _RELEASED)
+    return [_without_what_follows(ledger.get(name)) for name in _RELEASED]
 
 
-def _are_equal(one: Any, other: Any) -> bool:
-    """Whether two JSON values are equal but for the last digits of their numbers."""
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=_LAST_DIGITS)
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_are_equal(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_are_equal, one, other))
-    return bool(one == other)
+def _without_what_follows(value: Any) -> Any:
+    if isinstance(value, dict):
+        kept = value.items()
+        return {name: _without_what_follows(of) for name, of in kept if name not in _FOLLOWS}
+    if isinstance(value, list):
+        return [_without_what_follows(each) for each in value]
+    return value
 
 
 class _Head(msgspec.Struct):

@@ -212,15 +212,14 @@ def copies(source: pathlib.Path, target: pathlib.Path) -> pathlib.Path:
 
 def run(command: Sequence[str], *, status: int = 0) -> Run:
     """Runs Python with these arguments and an --output that is thrown away."""
+    # The floor has what our programs set themselves.
+    environment = {**os.environ, **numpy_settings()}
     with tempfile.TemporaryDirectory() as work, tempfile.TemporaryFile() as log:
         begin = time.perf_counter()
         child = subprocess.Popen(
             [sys.executable, *command, "--output", f"{work}/output"],
             cwd=ROOT,
-            env={
-                **os.environ,
-                **numpy_settings(),
-            },  # The floor has what our programs set themselves.
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=log,

@@ -558,7 +558,7 @@ MISTAKES = (
     Mistake(
         "publishing: releases of two inputs have the same noise",
         "release/publishing.py",
-        "if not all(have_one_content(json.loads(each), own) for each in earlier):",
+        "if any(released_in(json.loads(each)) != own for each in earlier):",
         "if False:",
         ("accounting/test_population.py",),
     ),

@@ -24,7 +24,7 @@ from beam_dpne.ngrams.ledger import reported_contents
 from beam_dpne.reading.options import InputDescription, ReadOptions
 from beam_dpne.release.ledger import input_section, ledger_bytes, whole_ledger
 from beam_dpne.release.places import ledger_path
-from beam_dpne.release.reading import have_one_content, read_ledger
+from beam_dpne.release.reading import read_ledger, released_in
 from beam_dpne.set_union.plan import POLICIES
 from tests.support.releases import ledger_of, length_of, run_of
 
@@ -338,32 +338,20 @@ def test_the_operators_words_are_in_the_ledger_and_change_nothing_that_is_releas
 
 
 @pytest.mark.parametrize(
-    ("changes", "is_one"),
+    ("length", "is_one"),
     [
         # Another kind of processor gives another last digit.
-        (
-            {"lengths": [{"valid": 10**12, "null_probability": 1e-7 * (1 + 2**-52), "cut": None}]},
-            True,
-        ),
-        (
-            {"lengths": [{"valid": 10**12, "null_probability": 1e-7 * (1 + 1e-9), "cut": None}]},
-            False,
-        ),
-        ({"lengths": [{"valid": 10**12 + 1, "null_probability": 1e-7, "cut": None}]}, False),
-        ({"lengths": [{"valid": 10**12, "null_probability": 1e-7, "cut": 0.0}]}, False),
-        ({"lengths": [{"valid": 10**12, "null_probability": 1e-7}]}, False),
-        ({"lengths": []}, False),
-        ({"content": "b"}, False),
-        ({"mechanism": {"stddev": 2.0}}, False),
-        ({"versions": {"numpy": "3"}}, True),
+        ({"rounds": [{"threshold": 5.5, "null_probability": 1e-7 * (1 + 2**-52)}]}, True),
+        ({"expected_spurious_at_most": 0.17 * (1 + 2**-52)}, True),
+        ({"rounds": [{"threshold": 5.5 + 2**-32, "null_probability": 1e-7}]}, False),
+        ({"rounds": []}, False),
+        ({"valid": 71}, False),
     ],
 )
-def test_ledgers_with_everything_released_in_common_are_of_one_release(changes, is_one):
-    ledger = {
-        "content": "a",
-        "lengths": [{"valid": 10**12, "null_probability": 1e-7, "cut": None}],
-        "mechanism": {"stddev": 1.0},
-    }
-    assert have_one_content(ledger, ledger)
-    assert have_one_content(ledger, ledger | changes) == is_one
-    assert have_one_content(ledger | changes, ledger) == is_one
+def test_a_release_is_the_same_on_another_kind_of_processor(length, is_one):
+    rounds = [{"threshold": 5.5, "null_probability": 1e-7}]
+    own = {"valid": 70, "rounds": rounds, "expected_spurious_at_most": 0.17}
+    ledger = {"content": "a", "lengths": [own], "mechanism": {"stddev": 1.0}}
+    again = ledger | {"lengths": [own | length], "versions": {"numpy": "3"}}
+    assert (released_in(again) == released_in(ledger)) == is_one
+    assert released_in(again | {"content": "b"}) != released_in(ledger)
